@@ -1,0 +1,111 @@
+"""Checkpoints of unfinished runs: orbax trees with a manifest, written beside and renamed, verified before use."""
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+MANIFEST = "manifest.json"
+
+
+class Checkpoint:
+    """One stage's place on disk; implements ``icl_lab.training.Resume``.
+
+    ``folder/current`` is the newest good checkpoint. A new one is written to ``folder/next`` and renamed, the old one
+    removed last, so that a kill at any moment leaves at least one. A checkpoint whose manifest does not match its files
+    (truncated, flipped bits) or whose fingerprint differs (another configuration, another JAX) is renamed to
+    ``set-aside-<n>``, named in the log, and never used.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str, every_seconds: float):
+        """Args: its folder; what it must have been written by; the least time between two saves."""
+        self.folder, self.fingerprint, self.every_seconds = folder, fingerprint, every_seconds
+        self._saved_at = time.monotonic()
+
+    def load(self, like: Any) -> Any | None:
+        """The newest good checkpoint as host arrays, those named in ``like`` with its structure; None if none."""
+        for name in ("current", "next"):
+            path = self.folder / name
+            if not path.exists() or (name == "next" and not (path / MANIFEST).exists()):
+                continue  # a "next" without a manifest is what a kill in the middle of a save leaves
+            problem = _problem(path, self.fingerprint)
+            if problem is None:
+                try:
+                    with ocp.StandardCheckpointer() as checkpointer:
+                        tree = checkpointer.restore((path / "tree").resolve())
+                    return {key: _restructure(like[key], tree[key]) if key in like else tree[key] for key in tree}
+                except Exception as error:  # orbax raises many kinds; each means that the checkpoint cannot be used
+                    problem = f"it cannot be read ({type(error).__name__}: {error})"
+            logging.getLogger("icl_lab").warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
+        return None
+
+    def save(self, tree: Callable[[], Any], finished: bool) -> None:
+        """Saves ``tree()`` if the stage is finished or ``every_seconds`` have passed since the last save."""
+        if not finished and time.monotonic() - self._saved_at < self.every_seconds:
+            return
+        current, following = self.folder / "current", self.folder / "next"
+        shutil.rmtree(following, ignore_errors=True)
+        following.mkdir(parents=True)
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree())))
+        manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
+        (following / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        old = self.folder / "old"
+        shutil.rmtree(old, ignore_errors=True)
+        if current.exists():
+            os.replace(current, old)
+        os.replace(following, current)
+        shutil.rmtree(old, ignore_errors=True)
+        self._saved_at = time.monotonic()
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file or folder that must not be used to ``<name>.set-aside-<n>`` and returns the new path."""
+    n = 1
+    while (target := path.with_name(f"{path.name}.set-aside-{n}")).exists():
+        n += 1
+    os.replace(path, target)
+    return target
+
+
+def _problem(path: Path, fingerprint: str) -> str | None:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        found, files = manifest["fingerprint"], manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        return f"its manifest cannot be read ({type(error).__name__})"
+    if found != fingerprint:
+        return "it was written by another configuration or version"
+    if files != _digests(path):
+        return "its files differ from its manifest (truncated or corrupt)"
+    return None
+
+
+def _digests(path: Path) -> dict[str, str]:
+    files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
+    return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def _plain(tree: Any) -> Any:
+    """A list of leaves where the structure is code (states, tuples), dicts of arrays as they are."""
+    return {
+        key: value if isinstance(value, dict) else {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(value))}
+        for key, value in tree.items()
+    }
+
+
+def _restructure(like: Any, leaves: dict[str, np.ndarray]) -> Any:
+    ordered = [leaves[name] for name in sorted(leaves)]
+    expected = jax.tree.leaves(like)
+    if [(np.shape(a), a.dtype) for a in ordered] != [(np.shape(a), a.dtype) for a in expected]:
+        raise ValueError("its arrays have other shapes or types than this run's state")
+    return jax.tree.unflatten(jax.tree.structure(like), ordered)

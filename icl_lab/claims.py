@@ -1,0 +1,149 @@
+"""A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy import stats
+
+from icl_lab.records import Record
+
+HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
+LEVEL = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One claim of one paper.
+
+    Attributes:
+      id: unique, ``paper.figure.name``.
+      paper: paper and figure or section.
+      statement: a sentence.
+      statistic: ``record -> (M,)`` one value per member (NaN: this member has none).
+      expected: the value; with ``relation`` "<=" or ">=" the bound.
+      relation: "==", "<=" or ">=".
+      tolerance: half-width of the region around ``expected`` in which the claim holds (beyond the bound for inequalities).
+      reason: where the tolerance comes from.
+      interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics) or ``wilson`` (fraction of
+        members; the statistic is 0 or 1).
+      control: the statistic of what the claim must be told apart from, shown beside it; None where there is none.
+      expected_verdict: by preset; a preset that is not named is not judged.
+      minimum_members: fewer members than this leave the claim not resolved.
+    """
+
+    id: str
+    paper: str
+    statement: str
+    statistic: Callable[[Record], np.ndarray]
+    expected: float
+    tolerance: float
+    reason: str
+    relation: str = "=="
+    interval: str = "t"
+    control: Callable[[Record], np.ndarray] | None = None
+    expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    minimum_members: int = 2
+
+    def __post_init__(self):
+        if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:
+            raise ValueError(f"{self.id}: unknown relation or interval, or a negative tolerance")
+
+    def region(self) -> tuple[float, float]:
+        """The region in which the claim holds."""
+        low = -math.inf if self.relation == "<=" else self.expected - self.tolerance
+        high = math.inf if self.relation == ">=" else self.expected + self.tolerance
+        return low, high
+
+
+def judge(claim: Claim, record: Record) -> dict:
+    """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
+
+    *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
+    then ``note`` says how many members would resolve it at this estimate and spread.
+    """
+    values = np.atleast_1d(np.asarray(claim.statistic(record), np.float64))
+    values = values[~np.isnan(values)]
+    low, high = claim.region()
+    estimate, interval = (math.nan, (math.nan, math.nan))
+    if values.size:
+        estimate, interval = _INTERVALS[claim.interval](values)
+    note = ""
+    if claim.expected_verdict.get(record.preset) is None:
+        verdict = NOT_JUDGED
+    elif values.size < claim.minimum_members:
+        verdict, note = NOT_RESOLVED, f"needs at least {claim.minimum_members} members with a value"
+    elif interval[0] >= low and interval[1] <= high:
+        verdict = HOLDS
+    elif interval[1] < low or interval[0] > high:
+        verdict = FAILS
+    else:
+        verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
+    control = None
+    if claim.control is not None:
+        control = _number(np.nanmean(np.asarray(claim.control(record), np.float64)))
+    return {
+        "id": claim.id,
+        "paper": claim.paper,
+        "statement": claim.statement,
+        "preset": record.preset,
+        "expected": claim.expected,
+        "relation": claim.relation,
+        "tolerance": claim.tolerance,
+        "reason": claim.reason,
+        "members": int(values.size),
+        "estimate": _number(estimate),
+        "interval": [_number(interval[0]), _number(interval[1])],
+        "interval_kind": claim.interval,
+        "control": control,
+        "verdict": verdict,
+        "expected_verdict": claim.expected_verdict.get(record.preset),
+        "note": note,
+    }
+
+
+def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Mean over members and its 95 % t interval; with one member the interval is the whole line."""
+    mean = float(values.mean())
+    if values.size < 2:
+        return mean, (-math.inf, math.inf)
+    half = float(stats.t.ppf(0.5 + LEVEL / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size))
+    return mean, (mean - half, mean + half)
+
+
+def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Fraction of members for which the statistic is 1, and its 95 % Wilson interval."""
+    if not np.isin(values, (0.0, 1.0)).all():
+        raise ValueError("a fraction needs a statistic that is 0 or 1 for each member")
+    result = stats.binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="wilson")
+    return float(values.mean()), (float(result.low), float(result.high))
+
+
+def bootstrap_interval(values: np.ndarray, resamples: int = 9999) -> tuple[float, tuple[float, float]]:
+    """Median over members and its 95 % percentile bootstrap interval (fixed generator: the same on every call)."""
+    median = float(np.median(values))
+    if values.size < 2:
+        return median, (-math.inf, math.inf)
+    drawn = np.random.default_rng(0).choice(values, (resamples, values.size))
+    low, high = np.quantile(np.median(drawn, axis=1), [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
+    return median, (float(low), float(high))
+
+
+_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "bootstrap": bootstrap_interval}
+
+
+def _members_needed(members: int, estimate: float, interval: tuple[float, float], low: float, high: float) -> str:
+    """How many members would resolve the claim if estimate and spread stay: the interval shrinks as 1/sqrt(M)."""
+    margin = min(abs(estimate - low), abs(high - estimate))
+    half = max(estimate - interval[0], interval[1] - estimate)
+    if not math.isfinite(half):
+        return "needs at least 2 members"
+    if margin == 0:
+        return "the estimate lies on the edge: no number of members resolves it"
+    return f"about {math.ceil(members * (half / margin) ** 2)} members would resolve it at this estimate"
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN or infinity: None stands for both."""
+    return float(value) if math.isfinite(value) else None

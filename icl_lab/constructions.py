@@ -1,0 +1,84 @@
+"""Weights written by hand, in the same pytree as ``network.init`` (von Oswald et al. 2022, Prop. 1 and section 3)."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+
+def gradient_descent_weights(
+    learning_rates: ArrayLike, *, context_length: int, input_size: int, output_size: int = 1, w0: Array | None = None
+) -> dict:
+    """One-head LSA weights whose layer k is one gradient-descent step with learning rate eta_k (Proposition 1).
+
+    The loss is L(W) = 1/(2N) sum_i |W^T x_i - y_i|^2 over the context; instead of W the layer moves the labels,
+    y_j <- y_j - dW^T x_j.
+
+    Args:
+      learning_rates: eta: a scalar or (1,) gives one weight set (one layer, or a looped stack), (L,) one set a layer.
+      context_length: N.
+      input_size: D.
+      output_size: O.
+      w0: (D, O) weights from which gradient descent starts, None for zero; use it with ``joint_layout(w0)``.
+
+    Returns:
+      ``{"params": {"w_q", "w_k", "w_v", "w_p"}}``, each (S, 1, D + O, D + O), for ``parametrisation="separate"``.
+    """
+    return gd_plus_plus_weights(
+        learning_rates,
+        jnp.zeros_like(jnp.asarray(learning_rates, float)),
+        context_length=context_length,
+        input_size=input_size,
+        output_size=output_size,
+        w0=w0,
+    )
+
+
+def gd_plus_plus_weights(
+    learning_rates: ArrayLike,
+    gammas: ArrayLike,
+    *,
+    context_length: int,
+    input_size: int,
+    output_size: int = 1,
+    w0: Array | None = None,
+) -> dict:
+    """One-head LSA weights whose layer k is one GD++ step (eta_k, gamma_k): von Oswald et al. 2022, section 3 and A.10.
+
+    Beside the label update of ``gradient_descent_weights`` every token's input moves by
+    x_j <- (I - gamma X^T X) x_j, with X^T X the *sum* over the context of x_i x_i^T.
+
+    Args:
+      learning_rates: eta, scalar or (S,).
+      gammas: gamma, scalar or (S,).
+      context_length: N.
+      input_size: D.
+      output_size: O.
+      w0: (D, O) start of gradient descent, None for zero. With w0 the construction is exact for any number of steps
+        only when gamma = 0: the labels start as y - W0^T x, and GD++ moves x as well.
+
+    Returns:
+      ``{"params": {"w_q", "w_k", "w_v", "w_p"}}``, each (S, 1, D + O, D + O).
+
+    Raises:
+      ValueError: if the two do not broadcast to one (S,).
+    """
+    eta, gamma = jnp.broadcast_arrays(jnp.atleast_1d(jnp.asarray(learning_rates, float)), jnp.asarray(gammas, float))
+    if eta.ndim != 1:
+        raise ValueError(f"learning_rates and gammas must be scalars or (S,), got shape {eta.shape}")
+    d, o, sets = input_size, output_size, eta.shape[0]
+    on_x = jnp.concatenate([jnp.ones(d), jnp.zeros(o)])
+    value = jnp.diag(jnp.concatenate([jnp.ones(d), -jnp.ones(o)]))  # (x, y) -> (x, W0^T x - y)
+    if w0 is not None:
+        value = value.at[:d, d:].set(w0)
+    out_x = jnp.outer(gamma, on_x)
+    out_y = jnp.outer(eta / context_length, 1 - on_x)
+    projection = jnp.eye(d + o)[None] * (out_y - out_x)[:, None, :]
+    stack = lambda matrix: jnp.broadcast_to(matrix, (sets, 1, d + o, d + o))  # noqa: E731
+    return {
+        "params": {
+            "w_q": stack(jnp.diag(on_x)),
+            "w_k": stack(jnp.diag(on_x)),
+            "w_v": stack(value),
+            "w_p": projection[:, None],
+        }
+    }

@@ -1,0 +1,152 @@
+"""Frozen dataclass -> absl flags -> dataclass. A configuration's fields are the hyperparameters of the paper."""
+
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from absl import flags
+
+C = TypeVar("C")
+
+
+class FlagError(ValueError):
+    """A flag whose value is not allowed; the message names the flag, the value and what is allowed."""
+
+
+def setting(
+    default: Any,
+    about: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    choices: Sequence[str] | None = None,
+) -> Any:
+    """A field of a configuration: its default (the paper's setting), what it means, and what is allowed.
+
+    For tuples the bounds and choices hold for each element.
+    """
+    bounds = {"at_least": at_least, "above": above, "at_most": at_most}
+    metadata = {"about": about, "choices": tuple(choices) if choices else None, **bounds}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def define(config_class: type, values: flags.FlagValues) -> None:
+    """Defines one flag for each field; a flag that is not given leaves the preset's value."""
+    for field in dataclasses.fields(config_class):
+        name, about = field.name, f"{field.metadata['about']} (allowed: {allowed(field)})"
+        if _element(field) is not None:
+            flags.DEFINE_list(name, None, about, flag_values=values)
+        else:
+            kinds: dict[str, Callable] = {
+                "bool": flags.DEFINE_boolean,
+                "int": flags.DEFINE_integer,
+                "float": flags.DEFINE_float,
+                "str": flags.DEFINE_string,
+            }
+            kinds[_kind(field).__name__](name, None, about, flag_values=values)
+
+
+def parse(preset: C, values: flags.FlagValues) -> C:
+    """The preset with every given flag put in; validated.
+
+    Raises:
+      FlagError: for a value that is not allowed.
+    """
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(preset):  # type: ignore[arg-type]
+        value = values[field.name].value
+        if value is None:
+            continue
+        element = _element(field)
+        given[field.name] = tuple(_convert(field.name, element, v) for v in value) if element else value
+    config = dataclasses.replace(preset, **given)  # type: ignore[type-var]
+    validate(config)
+    return config
+
+
+def to_flags(config: Any) -> list[str]:
+    """The command-line words that give this configuration, whatever the preset."""
+    words = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        words.append(f"--{field.name}={','.join(str(v) for v in value) if isinstance(value, tuple) else value}")
+    return words
+
+
+def validate(config: Any) -> None:
+    """Checks every field against its type, bounds and choices.
+
+    Raises:
+      FlagError: naming the first flag that is wrong.
+    """
+    for field in dataclasses.fields(config):
+        value, element = getattr(config, field.name), _element(field)
+        if element is None:
+            _check(field, _kind(field), value)
+            continue
+        if not isinstance(value, tuple) or not value:
+            raise FlagError(f"--{field.name}={value!r}: needs at least one value; allowed: {allowed(field)}")
+        for v in value:
+            _check(field, element, v)
+
+
+def to_json(config: Any) -> dict[str, Any]:
+    """The configuration as plain JSON values."""
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(config).items()}
+
+
+def from_json(config_class: Callable[..., C], value: Mapping[str, Any]) -> C:
+    """The inverse of ``to_json``."""
+    return config_class(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+
+
+def allowed(field: dataclasses.Field) -> str:
+    """What a field accepts, in words."""
+    m, element = field.metadata, _element(field)
+    words = [
+        {"int": "whole number", "float": "number", "bool": "true or false", "str": "text"}[
+            (element or _kind(field)).__name__
+        ]
+    ]
+    if m["choices"]:
+        words = ["one of " + ", ".join(m["choices"])]
+    for key, sign in (("at_least", ">="), ("above", ">"), ("at_most", "<=")):
+        if m[key] is not None:
+            words.append(f"{sign} {m[key]:g}")
+    return ("comma-separated, each: " if element else "") + " ".join(words)
+
+
+def _kind(field: dataclasses.Field) -> type:
+    return field.type if isinstance(field.type, type) else type(field.default)
+
+
+def _element(field: dataclasses.Field) -> type | None:
+    """The element type of a ``tuple[T, ...]`` field, None for any other."""
+    return typing.get_args(field.type)[0] if typing.get_origin(field.type) is tuple else None
+
+
+def _convert(name: str, kind: type, text: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise FlagError(f"--{name}: {text!r} is not a {'whole number' if kind is int else 'number'}") from error
+
+
+def _check(field: dataclasses.Field, kind: type, value: Any) -> None:
+    m = field.metadata
+    right = isinstance(value, kind) or (kind is float and isinstance(value, int))
+    right = right and not (isinstance(value, bool) and kind is not bool)
+    if right and m["choices"]:
+        right = value in m["choices"]
+    if right and kind in (int, float):
+        right = (
+            math.isfinite(value)
+            and (m["at_least"] is None or value >= m["at_least"])
+            and (m["above"] is None or value > m["above"])
+            and (m["at_most"] is None or value <= m["at_most"])
+        )
+    if not right:
+        raise FlagError(f"--{field.name}={value}: allowed is {allowed(field)}")

@@ -1,0 +1,41 @@
+"""Networks as learners: ``Prompt -> prediction``."""
+
+from collections.abc import Callable
+
+from flax import linen as nn
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.layouts import Layout, joint_layout
+from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.prompts.prompt import Learner, Prompt
+
+
+def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> Learner:
+    """The in-context learner that a network with these parameters is.
+
+    Args:
+      network: a module ``(T, E) tokens -> ((T, E) tokens, Trace)``.
+      params: the pytree of ``network.init``, learned or hand-built.
+      layout: how prompts become tokens; None means joint tokens with W0 = 0.
+
+    Returns:
+      ``Prompt -> (O,)``.
+    """
+    run = traced(network, params, layout)
+    return lambda prompt: run(prompt)[0]
+
+
+def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Callable[..., tuple[Array, Trace]]:
+    """Like ``learner``, with the inside visible and open to intervention.
+
+    Returns:
+      ``(prompt, intervention=None, step=0) -> ((O,) prediction, Trace)``.
+    """
+    encode, decode = layout or joint_layout()
+
+    def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
+        tokens, trace = network.apply(params, encode(prompt), intervention, step)  # type: ignore[misc]
+        return decode(tokens, prompt), trace
+
+    return run

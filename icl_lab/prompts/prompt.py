@@ -1,0 +1,58 @@
+"""The vocabulary of the laboratory: what a learner may see, and what a sampler draws."""
+
+from collections.abc import Callable
+
+import chex
+from flax import struct
+from jax import Array
+
+
+@struct.dataclass
+class Prompt:
+    """All that a learner may see of one task: the context and the query. The answer is not in it.
+
+    Attributes:
+      x: (N, D) context inputs.
+      y: (N, O) context outputs.
+      x_query: (D,) the input whose output is asked for.
+    """
+
+    x: Array
+    y: Array
+    x_query: Array
+
+
+@struct.dataclass
+class Sample:
+    """One drawn task: the prompt, its true answer, and what generated it.
+
+    Attributes:
+      prompt: what a learner sees.
+      target: (O,) the true answer at the query.
+      latent: what generated the task, by name (``w``: (D, O) for linear tasks), for solvers that are allowed to know.
+    """
+
+    prompt: Prompt
+    target: Array
+    latent: dict[str, Array]
+
+
+Learner = Callable[[Prompt], Array]
+"""In-context learner: one prompt in, prediction (O,) out. Unbatched; the caller vmaps."""
+
+Sampler = Callable[[Array, int], Sample]
+"""``sampler(key, batch)`` draws ``batch`` independent tasks: every leaf has a leading batch axis."""
+
+
+def check_prompt(prompt: Prompt) -> tuple[int, int, int]:
+    """Checks the shapes of one prompt and returns (N, D, O).
+
+    Raises:
+      AssertionError: if the shapes do not belong to one (unbatched) prompt.
+    """
+    chex.assert_rank([prompt.x, prompt.y, prompt.x_query], [2, 2, 1])
+    n, d = prompt.x.shape
+    o = prompt.y.shape[1]
+    chex.assert_shape(prompt.y, (n, o))
+    chex.assert_shape(prompt.x_query, (d,))
+    return n, d, o

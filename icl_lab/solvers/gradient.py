@@ -1,0 +1,79 @@
+"""Gradient descent on the in-context loss, and GD++ (von Oswald et al. 2022, Prop. 1 and A.10)."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+
+
+def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Array | None = None) -> Learner:
+    """GD on L(W) = 1/(2N) sum_i |W^T x_i - y_i|^2 from W0; the prediction is W^T x_q.
+
+    W <- W - (eta_k/N) sum_i x_i (W^T x_i - y_i)^T (von Oswald et al. 2022, eq. 3 and 4).
+
+    Args:
+      learning_rate: eta, a scalar (then ``steps`` counts) or one per step (K,).
+      steps: K; may be left out when ``learning_rate`` is (K,).
+      w0: (D, O) start, None for zero.
+
+    Raises:
+      ValueError: if the number of steps does not fit the learning rates.
+    """
+    rates = _per_step("learning_rate", learning_rate, steps)
+
+    def predict(prompt: Prompt) -> Array:
+        n, d, o = check_prompt(prompt)
+        w = jnp.zeros((d, o), prompt.y.dtype) if w0 is None else w0
+        for k in range(rates.shape[0]):
+            gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / n
+            w = w - rates[k] * gradient
+        return prompt.x_query @ w
+
+    return predict
+
+
+def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None = None) -> Learner:
+    """GD++: each step also transforms every input, context and query, x_j <- x_j - gamma_k sum_i (x_i.x_j) x_i.
+
+    Residuals r_j = y_j - W^T x_j move with the inputs of *before* the step: r_j <- r_j - (eta_k/N) sum_i r_i (x_i.x_j),
+    and the prediction is what the query has accumulated (von Oswald et al. 2022, section 3 and A.10).
+
+    Args:
+      learning_rates: eta, scalar or (K,).
+      gammas: gamma, scalar or (K,).
+      steps: K; may be left out when either is (K,).
+
+    Raises:
+      ValueError: if the number of steps does not fit.
+    """
+    lengths = [jnp.shape(value)[0] for value in (learning_rates, gammas) if jnp.ndim(value) == 1]
+    steps = steps if steps is not None or not lengths else max(lengths)
+    eta = _per_step("learning_rates", learning_rates, steps)
+    gamma = _per_step("gammas", gammas, steps)
+
+    def predict(prompt: Prompt) -> Array:
+        n, _, o = check_prompt(prompt)
+        x, residual, query = prompt.x, prompt.y, prompt.x_query
+        prediction = jnp.zeros((o,), prompt.y.dtype)
+        for k in range(eta.shape[0]):
+            gram, overlap = x @ x.T, x @ query  # (N, N), (N,)
+            step = eta[k] / n
+            prediction = prediction + step * overlap @ residual
+            residual = residual - step * gram @ residual
+            x, query = x - gamma[k] * gram @ x, query - gamma[k] * overlap @ x
+        return prediction
+
+    return predict
+
+
+def _per_step(name: str, value: ArrayLike, steps: int | None) -> Array:
+    """(K,) values from a scalar and a number of steps, or from one value per step."""
+    value = jnp.asarray(value, float)
+    if value.ndim == 0:
+        if steps is None or steps < 1:
+            raise ValueError(f"a scalar {name} needs steps >= 1, got steps={steps}")
+        return jnp.full((steps,), value)
+    if value.ndim != 1 or value.shape[0] < 1 or (steps is not None and steps != value.shape[0]):
+        raise ValueError(f"{name} must be a scalar or have one value per step ({steps}), got shape {value.shape}")
+    return value

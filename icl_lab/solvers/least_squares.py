@@ -1,0 +1,35 @@
+"""Ridge regression and least squares as in-context learners."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+
+
+def ridge(strength: ArrayLike) -> Learner:
+    """Ridge regression W = (X^T X + lambda I)^-1 X^T Y, prediction W^T x_q.
+
+    With lambda = noise variance / task variance this is the Bayes predictor of noisy linear regression with a Gaussian
+    task prior (von Oswald et al. 2022, section 2; Zhang, Frei & Bartlett 2023, section 1).
+
+    Args:
+      strength: lambda > 0, on the *sum* of squared errors (not the mean).
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        _, d, _ = check_prompt(prompt)
+        gram = prompt.x.T @ prompt.x + strength * jnp.eye(d, dtype=prompt.x.dtype)
+        return prompt.x_query @ jnp.linalg.solve(gram, prompt.x.T @ prompt.y)
+
+    return predict
+
+
+def least_squares() -> Learner:
+    """Least squares; the solution of smallest norm where the context does not determine W (N < D)."""
+
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+        return prompt.x_query @ jnp.linalg.pinv(prompt.x) @ prompt.y
+
+    return predict

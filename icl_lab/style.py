@@ -1,0 +1,82 @@
+"""One matplotlib style for every figure: palette readable in grey, bands over members, deterministic files."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+# Okabe-Ito hues ordered so that their greys differ too; every learner also has its own dash and marker.
+LEARNERS: dict[str, dict] = {
+    "trained": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "trained LSA"},
+    "gd": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "GD"},
+    "gd++": {"color": "#009E73", "linestyle": "-.", "marker": "^", "label": "GD++"},
+    "interpolated": {"color": "#CC79A7", "linestyle": ":", "marker": "D", "label": "interpolated"},
+    "theory": {"color": "#000000", "linestyle": (0, (1, 1)), "marker": "", "label": "theory"},
+}
+
+_RC = {
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "figure.constrained_layout.use": True,
+    "figure.dpi": 100,
+    "font.size": 9,
+    "grid.alpha": 0.25,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 3.5,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 150,
+    "svg.hashsalt": "icl_lab",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style of the laboratory, inside this block only."""
+    with mpl.rc_context(_RC):
+        yield
+
+
+def panels(columns: int, rows: int = 1, width: float = 3.2, height: float = 2.6) -> tuple[Figure, np.ndarray]:
+    """A figure with a (rows, columns) array of axes, on the Agg canvas whatever the backend."""
+    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, **line) -> None:
+    """Median over members with the band from the 10th to the 90th percentile. ``members`` is (M, X)."""
+    line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
+    members = np.asarray(members, float)
+    keep = np.isfinite(members).any(0)
+    low, middle, high = np.nanquantile(members[:, keep], [0.1, 0.5, 0.9], axis=0)
+    (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)
+    axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
+
+
+def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
+    """A matrix with a symmetric diverging colour scale [-limit, limit]; returns the image for a shared colour bar."""
+    image = axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    axes.set_title(title)
+    axes.grid(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    return image
+
+
+def save(figure: Figure, path: Path, caption: str) -> list[Path]:
+    """Writes ``path``.png and .pdf with the caption (preset, members, seed) printed small; the same figure, same bytes."""
+    figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
+    written = []
+    for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):
+        target = path.with_suffix(suffix)
+        figure.savefig(target, metadata=metadata, bbox_inches="tight")
+        written.append(target)
+    return written

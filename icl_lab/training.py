@@ -1,0 +1,186 @@
+"""Training is one function: ``fit``, a scan in time, vmapped over members."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import struct
+from jax import Array
+
+Tree = Any
+Metrics = dict[str, Array]
+
+
+@struct.dataclass
+class TrainState:
+    """What the next step needs. Inside ``fit`` every leaf has a leading member axis.
+
+    Attributes:
+      params: parameters.
+      opt_state: state of the optimiser.
+      step: number of steps taken (int32).
+      diverged_at: step at which the loss or a gradient was not finite and the member was stopped; -1 if it never was.
+    """
+
+    params: Tree
+    opt_state: Tree
+    step: Array
+    diverged_at: Array
+
+
+class Fit(NamedTuple):
+    """The outcome of ``fit``.
+
+    Attributes:
+      params: final parameters, leading member axis.
+      steps: (R,) step numbers of the R measurements, the first is 0.
+      metrics: (M, R, ...) measurements by name, on the host.
+      diverged_at: (M,) step at which a member was stopped, -1 where it was not.
+    """
+
+    params: Tree
+    steps: np.ndarray
+    metrics: dict[str, np.ndarray]
+    diverged_at: np.ndarray
+
+
+class Resume(Protocol):
+    """Where ``fit`` leaves its state between chunks, and finds it again (``icl_lab.checkpoints``)."""
+
+    def load(self, like: Tree) -> Tree | None:
+        """The saved tree with the structure of ``like``, or None where there is none."""
+
+    def save(self, tree: Callable[[], Tree], finished: bool) -> None:
+        """May save ``tree()`` (always when finished)."""
+
+
+Progress = Callable[[int, int], None]
+"""``progress(steps_done, steps)``, called at every chunk boundary."""
+
+
+def fit(
+    init: Callable[[Array, Tree], Tree],
+    loss: Callable[[Tree, Array, Tree], Array],
+    optimizer: optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation],
+    keys: Array,
+    settings: Tree = None,
+    *,
+    steps: int,
+    measure: Callable[[Tree, Array, Tree], Metrics] | None = None,
+    measure_every: int | None = None,
+    members_at_once: int | None = None,
+    resume: Resume | None = None,
+    progress: Progress | None = None,
+) -> Fit:
+    """Trains M members in one compiled program and measures each every ``measure_every`` steps.
+
+    One member sees: ``init_key, data_key, eval_key = split(key, 3)``; step t uses ``fold_in(data_key, t)``, so any step
+    can be replayed and resuming changes nothing; ``eval_key`` is the same at every measurement and apart from training.
+    A member whose loss or gradient is not finite keeps its last good parameters and is reported in ``diverged_at``; the
+    others go on.
+
+    Args:
+      init: ``(key, setting) -> params``.
+      loss: ``(params, key, setting) -> ()``; draws its own data from the key.
+      optimizer: an optax transformation, or ``setting -> transformation`` (a learning rate for each member).
+      keys: (M,) typed PRNG keys, one a member.
+      settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
+      steps: number of training steps, a multiple of ``measure_every``.
+      measure: ``(params, key, setting) -> {name: array}``.
+      measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
+      members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On a
+        CPU large batches run fastest one member at a time (caches), small ones together. None means all.
+      resume: where to leave and find the state between chunks; None keeps nothing.
+      progress: called at chunk boundaries.
+
+    Returns:
+      A ``Fit``.
+
+    Raises:
+      ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.
+    """
+    measure_every = steps if measure_every is None else measure_every
+    members = _check(keys, settings, steps, measure_every, members_at_once)
+    transformation = optimizer if callable(optimizer) else lambda _: optimizer
+    init_keys, data_keys, eval_keys = jnp.moveaxis(jax.vmap(lambda k: jax.random.split(k, 3))(keys), 1, 0)
+
+    def begin(key: Array, setting: Tree) -> TrainState:
+        params = init(key, setting)
+        return TrainState(params, transformation(setting).init(params), jnp.int32(0), jnp.int32(-1))
+
+    def step(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
+        value, gradient = jax.value_and_grad(loss)(state.params, jax.random.fold_in(key, state.step), setting)
+        updates, opt_state = transformation(setting).update(gradient, state.opt_state, state.params)
+        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
+        good = finite & (state.diverged_at < 0)
+        keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
+        params = jax.tree.map(keep, optax.apply_updates(state.params, updates), state.params)
+        opt_state = jax.tree.map(keep, opt_state, state.opt_state)
+        diverged_at = jnp.where((state.diverged_at < 0) & ~finite, state.step, state.diverged_at)
+        return TrainState(params, opt_state, state.step + 1, diverged_at), value
+
+    def advance(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
+        state, losses = jax.lax.scan(lambda s, _: step(s, key, setting), state, length=measure_every)
+        return state, losses.mean()
+
+    def observe(params: Tree, key: Array, setting: Tree) -> Metrics:
+        return {} if measure is None else measure(params, key, setting)
+
+    over = _over_members(members_at_once)
+    advance_all, observe_all = jax.jit(over(advance)), jax.jit(over(observe))
+    state = jax.jit(jax.vmap(begin))(init_keys, settings)
+
+    saved = resume.load({"state": state}) if resume is not None else None
+    if saved is None:
+        rows = [{"train_loss": np.full(members, np.nan)} | _host(observe_all(state.params, eval_keys, settings))]
+    else:
+        state, rows = saved["state"], list(_unstack(saved["metrics"]))
+    if progress is not None:
+        progress((len(rows) - 1) * measure_every, steps)
+    for done in range(len(rows), steps // measure_every + 1):
+        state, train_loss = advance_all(state, data_keys, settings)
+        rows.append({"train_loss": np.asarray(train_loss)} | _host(observe_all(state.params, eval_keys, settings)))
+        if resume is not None:
+            resume.save(lambda: {"state": state, "metrics": _stack(rows)}, finished=done * measure_every == steps)
+        if progress is not None:
+            progress(done * measure_every, steps)
+    metrics = _stack(rows)
+    return Fit(state.params, measure_every * np.arange(len(rows)), metrics, np.asarray(state.diverged_at))
+
+
+def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> int:
+    if keys.ndim != 1 or keys.shape[0] < 1:
+        raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got shape {keys.shape}")
+    if measure_every < 1 or steps < 1 or steps % measure_every:
+        raise ValueError(f"steps ({steps}) must be a positive multiple of measure_every ({measure_every})")
+    if members_at_once is not None and members_at_once < 1:
+        raise ValueError(f"members_at_once must be at least 1, got {members_at_once}")
+    for leaf in jax.tree.leaves(settings):
+        if leaf.shape[:1] != keys.shape:
+            raise ValueError(f"settings must have leading axis M = {keys.shape[0]}, got shape {leaf.shape}")
+    return keys.shape[0]
+
+
+def _over_members(members_at_once: int | None) -> Callable:
+    """vmap over the leading axis of all arguments, or a loop over groups of members inside the program."""
+    if members_at_once is None:
+        return jax.vmap
+    return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=members_at_once)
+
+
+def _host(metrics: Metrics) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in metrics.items()}
+
+
+def _stack(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Rows of (M, ...) measurements -> (M, R, ...) arrays by name."""
+    return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+
+
+def _unstack(metrics: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """The inverse of ``_stack``."""
+    for r in range(next(iter(metrics.values())).shape[1]):
+        yield {name: np.asarray(value[:, r]) for name, value in metrics.items()}
