@@ -24,7 +24,7 @@ class Claim:
       statistic: ``record -> (M,)`` one value per member (NaN: this member has none).
       expected: the value; with ``relation`` "<=" or ">=" the bound.
       relation: "==", "<=" or ">=".
-      tolerance: half-width of the region around ``expected`` in which the claim holds (beyond the bound for inequalities).
+      tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
       reason: where the tolerance comes from.
       interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics) or ``wilson`` (fraction of
         members; the statistic is 0 or 1).

@@ -166,7 +166,8 @@ def execute(
 
 def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
     """Draws every figure of a record into a folder; nothing retrains."""
-    caption = f"{record.experiment} · preset {record.preset} · {record.config['members']} members · seed {record.config['seed']}"
+    members, seed = record.config["members"], record.config["seed"]
+    caption = f"{record.experiment} · preset {record.preset} · {members} members · seed {seed}"
     written = []
     with style.styled():
         for name, figure in experiment.figures(record).items():
@@ -219,7 +220,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     start_logging()
     try:
         preset, config, outdir, overwrite, seconds = parse_command_line(experiment, words, values)
-    except _Help:
+    except _HelpRequested:
         print(help_text(experiment))
         return 0
     except (absl_flags.Error, flags.FlagError) as error:
@@ -247,7 +248,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-class _Help(Exception):
+class _HelpRequested(Exception):  # noqa: N818
     pass
 
 
@@ -265,7 +266,7 @@ def parse_command_line(experiment: Experiment, words: list[str], values: absl_fl
     flags.define(type(experiment.presets["paper"]), values)
     rest = values(words)[1:]
     if values["help"].value:
-        raise _Help
+        raise _HelpRequested
     if rest:
         raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
     preset = values["preset"].value

@@ -32,7 +32,7 @@ def joint_layout(w0: Array | None = None) -> Layout:
     """
 
     def encode(prompt: Prompt) -> Array:
-        _, d, o = check_prompt(prompt)
+        _, _, o = check_prompt(prompt)
         start = jnp.zeros((o,), prompt.y.dtype) if w0 is None else -prompt.x_query @ w0
         context = jnp.concatenate([prompt.x, prompt.y], axis=1)  # (N, D + O)
         query = jnp.concatenate([prompt.x_query, start])  # (D + O,)

@@ -72,7 +72,7 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 
 
 def save(figure: Figure, path: Path, caption: str) -> list[Path]:
-    """Writes ``path``.png and .pdf with the caption (preset, members, seed) printed small; the same figure, same bytes."""
+    """Writes ``path``.png and .pdf with the caption (preset, members, seed) printed small; same figure, same bytes."""
     figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
     written = []
     for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):

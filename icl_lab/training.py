@@ -91,8 +91,8 @@ def fit(
       steps: number of training steps, a multiple of ``measure_every``.
       measure: ``(params, key, setting) -> {name: array}``.
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
-      members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On a
-        CPU large batches run fastest one member at a time (caches), small ones together. None means all.
+      members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On
+        a CPU large batches run fastest one member at a time (caches), small ones together. None means all.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
 
@@ -140,11 +140,15 @@ def fit(
         state, rows = saved["state"], list(_unstack(saved["metrics"]))
     if progress is not None:
         progress((len(rows) - 1) * measure_every, steps)
+
+    def snapshot() -> Tree:
+        return {"state": state, "metrics": _stack(rows)}
+
     for done in range(len(rows), steps // measure_every + 1):
         state, train_loss = advance_all(state, data_keys, settings)
         rows.append({"train_loss": np.asarray(train_loss)} | _host(observe_all(state.params, eval_keys, settings)))
         if resume is not None:
-            resume.save(lambda: {"state": state, "metrics": _stack(rows)}, finished=done * measure_every == steps)
+            resume.save(snapshot, finished=done * measure_every == steps)
         if progress is not None:
             progress(done * measure_every, steps)
     metrics = _stack(rows)

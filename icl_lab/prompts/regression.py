@@ -40,8 +40,8 @@ def linear_regression(
     """Sampler of linear tasks y = W^T x with W ~ N(0, s^2 I) (von Oswald et al. 2022, section 2).
 
     Inputs are i.i.d. over tokens and coordinates. With ``r = input_range``: ``uniform`` draws U(-r/2, r/2) (r = 1 is the
-    published *code*; r = 2 the published *text*, U(-1, 1)); ``normal``, ``exponential`` and ``laplace`` are standard
-    laws times r; ``mixture`` is the out-of-distribution law of appendix A.2: exponential, normal or Laplace with
+    published *code*; r = 2 the published *text*, U(-1, 1)); ``normal``, ``exponential``, ``laplace`` are standard laws
+    times r; ``mixture`` is the out-of-distribution law of appendix A.2: exponential, normal or Laplace with
     probability 1/3 each per task, context and query divided by the Frobenius norm of the *context*, times r.
 
     Everything but the sizes and the law may be a traced value, so a grid over it is just more members.
