@@ -1,0 +1,72 @@
+# Everything happens in .venv, made from requirements.lock. PYTHON chooses the interpreter it is made with.
+PYTHON ?= python3
+PRESET ?= quick
+WORKERS ?= 2
+
+VENV := .venv
+STAMP := $(VENV)/.installed
+PY := $(VENV)/bin/python
+LATEST = .venv-latest-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help install reproduce gallery benchmark test test-latest lint lock clean force
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+install: $(STAMP) ## create .venv from the lock file (every target below does it when needed)
+
+reproduce: $(STAMP) ## every experiment at PRESET=quick: table of claims, figures and an HTML report under runs/
+	@$(PY) -m experiments.reproduce --preset=$(PRESET)
+
+gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and the table of README.md
+	@$(PY) -m experiments.gallery --runs=runs
+
+benchmark: $(STAMP) ## time the training steps
+	@$(PY) -m experiments.benchmark
+
+test: $(STAMP) ## run the tests, warnings are errors
+	@$(PY) -m pytest -n $(WORKERS)
+
+test-latest: ## run the tests with the newest releases instead of the lock: make test-latest PYTHON=python3.12
+	@$(call fresh_venv,$(LATEST))
+	@$(LATEST)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager -e '.[test]'
+	@touch $(LATEST)/.installed
+	@$(LATEST)/bin/python -c 'import platform, jax, flax; print("Python", platform.python_version(), "JAX", jax.__version__, "Flax", flax.__version__)'
+	@$(LATEST)/bin/python -m pytest -n $(WORKERS)
+
+lint: $(STAMP) ## ruff (rules and format) and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+
+lock: ## bring requirements.lock in line with pyproject.toml (needs uv; delete the file first to get newer releases)
+	@command -v uv >/dev/null || { echo "make lock needs uv on PATH" >&2; exit 1; }
+	uv pip compile pyproject.toml --extra test --universal --python-version 3.11 --fork-strategy fewest \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
+
+clean: ## remove environments and caches (never runs/)
+	rm -rf .venv .venv-latest-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find icl_lab experiments tests -name __pycache__ -prune -exec rm -rf {} +
+
+# The stamp is removed before an installation and written after it: where there is none, the environment was never
+# finished and is made anew; where it is only older than the lock, packages are brought up to date in place.
+$(STAMP): requirements.lock pyproject.toml $(if $(wildcard $(PY)),,force)
+	@$(call fresh_venv,$(VENV))
+	@echo "installing into $(VENV) (once; about a minute)"
+	@$(PY) $(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PY) $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# $(call fresh_venv,FOLDER): makes a virtual environment unless a finished one is there, and takes its stamp away.
+define fresh_venv
+set -e; if ! { test -f $(1)/.installed && $(1)/bin/python -c ''; } 2>/dev/null; then \
+  command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not on PATH; name a Python: make PYTHON=/path/to/python3" >&2; exit 1; }; \
+  $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+    echo "icl_lab needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.12" >&2; exit 1; }; \
+  $(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+    echo "$(PYTHON) cannot make environments (no venv or ensurepip); on Debian and Ubuntu install python3-venv" >&2; exit 1; }; \
+  $(PYTHON) -m venv --clear $(1); \
+fi; rm -f $(1)/.installed
+endef

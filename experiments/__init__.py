@@ -1,0 +1,1 @@
+"""One folder per paper, one binary per figure or table."""

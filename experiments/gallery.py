@@ -1,0 +1,159 @@
+"""Collects finished lab and paper runs into the committed gallery, and writes the ledger of claims.
+
+    python -m experiments.gallery --runs=runs
+
+Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
+its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
+anew from the record; nothing is trained. ``figures/claims.json`` and the table in README.md are then made of all that
+the gallery holds.
+"""
+
+import dataclasses
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags as absl_flags
+from PIL import Image
+
+from experiments.reproduce import discover, help_text
+from icl_lab import experiment as lab
+from icl_lab import flags, records, report
+from icl_lab.claims import judge
+from icl_lab.experiment import Experiment
+from icl_lab.records import Record, RecordError
+
+PRESETS = ("lab", "paper")
+LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 1_000_000  # bytes
+BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    values = absl_flags.FlagValues()
+    absl_flags.DEFINE_string("runs", "runs", "folder to look for runs in", flag_values=values)
+    absl_flags.DEFINE_string("figures", "figures", "folder of the gallery", flag_values=values)
+    absl_flags.DEFINE_string("readme", "README.md", "file whose table of claims is rewritten", flag_values=values)
+    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
+    try:
+        rest = values(list(sys.argv if argv is None else argv))[1:]
+        if values.help:
+            print(help_text(__doc__, values))
+            return 0
+        if rest:
+            raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+        if not Path(values.runs).is_dir():
+            raise flags.FlagError(f"--runs={values['runs'].value} is not a folder")
+    except (absl_flags.Error, flags.FlagError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    gallery, readme, experiments = Path(values.figures), Path(values.readme), discover()
+    for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
+        print(f"{name} {preset}: {record.config['members']} members")
+        put(experiments[name], preset, record, gallery.joinpath(*name.split("."), preset))
+    rows = ledger(gallery, experiments)
+    gallery.mkdir(parents=True, exist_ok=True)
+    records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
+    if readme.exists():
+        text = readme.read_text()
+        records.write_atomically(readme, with_table(text, rows).encode())
+    return 0
+
+
+def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:
+    """Whether a record's label and configuration are those of the experiment's present preset, or with more members."""
+    wanted = flags.to_json(experiment.presets[preset])
+    enough = config.get("members", 0) >= wanted["members"]
+    return label == preset and enough and {**config, "members": wanted["members"]} == wanted
+
+
+def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
+    """The best run of each binary and preset under a folder: the one with most members."""
+    best: dict[tuple[str, str], Record] = {}
+    for path in sorted(runs.rglob("record.json")):
+        try:
+            record = records.load(path.parent)
+        except RecordError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        key = (record.experiment, record.preset)
+        if record.preset not in PRESETS or record.experiment not in experiments:
+            continue
+        if not belongs(experiments[record.experiment], record.preset, record.preset, record.config):
+            print(f"left out: {path.parent} is not the present {record.preset} preset", file=sys.stderr)
+        elif key not in best or record.config["members"] > best[key].config["members"]:
+            best[key] = record
+    return best
+
+
+def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> None:
+    """Makes one folder of the gallery from a record: pictures, record, provenance without paths, arrays if small."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        fresh = Path(temporary) / preset
+        command = [_without_path(word) for word in record.provenance.get("command", [])]
+        record = dataclasses.replace(record, provenance={**record.provenance, "command": command})
+        records.save(record, fresh, [judge(claim, record) for claim in experiment.claims])
+        arrays = fresh / "arrays.npz"
+        if (size := arrays.stat().st_size) >= LARGEST_ARRAYS:
+            arrays.unlink()
+            line = f"arrays.npz ({size / 1e6:.1f} MB) is not kept here; {report.command(experiment, record)} makes it"
+            (fresh / "arrays.txt").write_text(line + "\n")
+            print(line)
+        for path in lab.draw(experiment, record, fresh):
+            if path.suffix == ".png":
+                shrink(path)
+            else:
+                path.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+
+
+def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:
+    """Makes a PNG smaller than ``largest`` bytes: 256 colours first, then fewer pixels."""
+    picture = Image.open(path).convert("RGB")
+    while path.stat().st_size >= largest:
+        picture.quantize(256).save(path, optimize=True)
+        picture = picture.resize((picture.width * 4 // 5, picture.height * 4 // 5), Image.Resampling.LANCZOS)
+
+
+def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
+    """The rows of every record in the gallery that still is its binary's present preset, sorted by claim and preset."""
+    rows = []
+    for path in sorted(gallery.glob("*/*/*/record.json")):
+        content, config = json.loads(path.read_text()), json.loads((path.parent / "config.json").read_text())
+        experiment = experiments.get(content["experiment"])
+        preset = path.parent.name
+        if experiment and preset in PRESETS and belongs(experiment, preset, content["preset"], config):
+            rows += content["claims"]
+        else:
+            print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)
+    return sorted(rows, key=lambda row: (row["id"], row["preset"]))
+
+
+def with_table(text: str, rows: Sequence[Mapping]) -> str:
+    """The text with the table of claims between its markers; the text as it is where it has none."""
+    if BEGIN not in text or END not in text:
+        return text
+    lines = ["| claim | expected | estimate [95 %] | members | preset | verdict |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        claim = f"`{row['id']}`: {row['statement']}"
+        words = (claim, report.expected(row), report.estimate(row), row["members"], row["preset"], row["verdict"])
+        lines.append("| " + " | ".join(str(word).replace("|", "\\|") for word in words) + " |")
+    before, after = text.split(BEGIN)[0], text.split(END, 1)[1]
+    return "\n".join([before + BEGIN, *lines, END + after])
+
+
+def _without_path(word: str) -> str:
+    """A command-line word whose path is taken out: a path says something about a machine, not about a number."""
+    if "/" not in word:
+        return word
+    return f"{word.split('=')[0]}=..." if "=" in word else "..."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Runs every binary of the laboratory at one preset, and prints one table of all claims.
+
+    python -m experiments.reproduce --preset=quick
+
+Finished runs are skipped, broken ones resumed. The table, the figures and a self-contained HTML report say what came
+out. Exit status: 0 all as committed; 1 a binary raised, or a verdict differs from the one committed for the preset;
+2 the command line is refused; 130 interrupted, the same command resumes.
+"""
+
+import dataclasses
+import importlib
+import os
+import pkgutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags as absl_flags
+from rich.console import Console
+
+import experiments
+from icl_lab import experiment as lab
+from icl_lab import flags, records, report
+from icl_lab.experiment import Experiment, Outcome
+
+
+def discover() -> dict[str, Experiment]:
+    """Every binary by name, sorted: the modules ``experiments.<paper>.<figure>`` that have an ``EXPERIMENT``."""
+    found = {}
+    for paper in pkgutil.iter_modules(experiments.__path__):
+        if not paper.ispkg:
+            continue
+        package = importlib.import_module(f"experiments.{paper.name}")
+        for figure in pkgutil.iter_modules(package.__path__, f"experiments.{paper.name}."):
+            experiment = getattr(importlib.import_module(figure.name), "EXPERIMENT", None)
+            if isinstance(experiment, Experiment):
+                found[figure.name.removeprefix("experiments.")] = experiment
+    return dict(sorted(found.items()))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    values = absl_flags.FlagValues()
+    absl_flags.DEFINE_enum("preset", "quick", lab.PRESETS, "size of the runs", flag_values=values)
+    absl_flags.DEFINE_list("only", [], "names of the binaries to run, comma-separated", flag_values=values)
+    absl_flags.DEFINE_string("outroot", "runs", "folder of the run folders and the report", flag_values=values)
+    absl_flags.DEFINE_integer("seed", 0, "seed of every run", flag_values=values)
+    absl_flags.DEFINE_boolean("list", False, "name the binaries and stop", flag_values=values)
+    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
+    lab.start_logging()
+    try:
+        rest = values(list(sys.argv if argv is None else argv))[1:]
+        if values.help:
+            print(help_text(__doc__, values))
+            return 0
+        if rest:
+            raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+        chosen = _choose(discover(), values.only)
+        if values.list:
+            print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
+            return 0
+        preset, root = values.preset, Path(values.outroot)
+        plan = [(e, _config(e, preset, values.seed)) for e in chosen.values()]
+        root.mkdir(parents=True, exist_ok=True)
+        if not os.access(root, os.W_OK):
+            raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
+    except (absl_flags.Error, flags.FlagError, OSError) as error:
+        print(f"error: {error}\nTry --help.", file=sys.stderr)
+        return 2
+    lab.use_compilation_cache(root)
+    try:
+        results, failures = run_all(plan, preset, root)
+    except KeyboardInterrupt:
+        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
+        return lab.INTERRUPTED
+    return _conclude(results, failures, root / f"report-{preset}.html")
+
+
+def help_text(about: str | None, values: absl_flags.FlagValues) -> str:
+    """What ``--help`` prints: what the command does, and its flags."""
+    names = sorted(name for name in values if len(name) > 1)
+    lines = [f"  --{name}: {values[name].help} (default: {values[name].default_as_str})" for name in names]
+    return "\n".join([(about or "").strip(), "", *lines])
+
+
+def run_all(
+    plan: Sequence[tuple[Experiment, Any]], preset: str, root: Path
+) -> tuple[list[tuple[Experiment, Outcome]], dict[str, str]]:
+    """Runs each experiment with its configuration, one after the other; one that raises does not stop the others.
+
+    Returns:
+      The experiments that finished with their outcomes, and what the others raised, by name.
+    """
+    results, failures = [], {}
+    with lab.console_progress() as progress:
+        overall = progress.add_task("all experiments", total=len(plan))
+        for experiment, config in plan:
+            started = time.monotonic()
+            progress.update(overall, description=experiment.name)
+            folder = lab.default_outdir(experiment, preset, config, root)
+            try:
+                outcome = lab.execute(experiment, preset, config, folder, progress=progress)
+            except Exception as error:  # whatever one binary raises, the others are worth running
+                failures[experiment.name] = f"{type(error).__name__}: {error}"
+                lab.log.exception("%s did not finish", experiment.name)
+            else:
+                results.append((experiment, outcome))
+                state = f"ran in {time.monotonic() - started:.0f} s" if outcome.ran else "finished earlier"
+                progress.console.print(f"{experiment.name}: {state}, {folder}", markup=False, soft_wrap=True)
+            for task in progress.task_ids:
+                if task != overall:
+                    progress.remove_task(task)
+            progress.advance(overall)
+            jax.clear_caches()  # the programs of one binary are of no use to the next
+        progress.update(overall, description="all experiments")
+    return results, failures
+
+
+def _conclude(results: list[tuple[Experiment, Outcome]], failures: dict[str, str], page: Path) -> int:
+    """Prints the table, writes the page, and says how it went."""
+    records.write_atomically(page, report.html(results, failures).encode())
+    rows = [(row, outcome.seconds) for _, outcome in results for row in outcome.ledger]
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(report.claims_table(rows))
+    surprises = [row["id"] for row, _ in rows if report.is_surprise(row)]
+    if surprises:
+        print(f"verdicts that differ from what was expected: {', '.join(surprises)}", file=sys.stderr)
+    if failures:
+        print(f"did not finish: {', '.join(failures)}", file=sys.stderr)
+    print(f"report: {page}")
+    return 1 if surprises or failures else 0
+
+
+def _choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Experiment]:
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise flags.FlagError(f"--only={','.join(unknown)}: there is no such binary; there are {', '.join(found)}")
+    return {name: e for name, e in found.items() if name in names or not names}
+
+
+def _config(experiment: Experiment, preset: str, seed: int) -> Any:
+    config = dataclasses.replace(experiment.presets[preset], seed=seed)
+    flags.validate(config)
+    experiment.check(config)
+    return config
+
+
+if __name__ == "__main__":
+    sys.exit(main())

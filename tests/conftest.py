@@ -1,0 +1,32 @@
+"""What holds for every test: rank promotion raises, no compilation cache, few and always the same random examples."""
+
+import hypothesis
+import jax
+import pytest
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_enable_compilation_cache", False)  # whatever folder a binary under test asks for
+
+hypothesis.settings.register_profile(
+    "icl_lab",
+    max_examples=12,
+    deadline=None,  # the first example of a shape compiles
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("icl_lab")
+
+
+@pytest.fixture
+def x64():
+    """The test computes in float64. Under ``hypothesis.given`` write ``with jax.enable_x64(True)`` in the test."""
+    with jax.enable_x64(True):
+        yield
+
+
+def pytest_collection_modifyitems(items):
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked and jax.default_backend() == "cpu":
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason="needs an accelerator"))

@@ -1,0 +1,109 @@
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from icl_lab import flags, report
+from icl_lab.claims import Claim, judge
+from icl_lab.experiment import PRESETS, Experiment, Outcome, draw
+from icl_lab.records import Record
+from icl_lab.style import panels
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed")
+    members: int = flags.setting(3, "members", at_least=1)
+    rates: tuple[float, ...] = flags.setting((0.1, 0.2), "rates")
+
+
+def curve(record):
+    figure, axes = panels(1)
+    axes[0, 0].plot(record.arrays["error"])
+    return {"curve": figure}
+
+
+def claim(name, verdict, **changes):
+    settings = {"expected": 1.0, "tolerance": 0.5, "reason": "a & b", "expected_verdict": {"quick": verdict}}
+    statistic = lambda record: record.arrays["error"]  # noqa: E731
+    return Claim(f"toy.curve.{name}", "Toy <1>", "It is <b>one</b>.", statistic, **settings | changes)
+
+
+CLAIMS = (claim("kept", "holds"), claim("broken", "fails"), claim("bound", "holds", relation=">=", expected=1.2))
+EXPERIMENT = Experiment(
+    "toy.curve", "A curve of <script>.", {p: Config() for p in PRESETS}, lambda c, s: ({}, {}), curve, CLAIMS
+)
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy")
+    config = {"seed": 0, "members": 3, "rates": [0.1, 0.3]}
+    record = Record("toy.curve", "quick", config, {}, {"error": np.array([0.9, 1.0, 1.1])}, {"python": "3"})
+    return Outcome(record, [judge(c, record) for c in CLAIMS], draw(EXPERIMENT, record, folder), True, 2.0)
+
+
+@pytest.fixture(scope="module")
+def page(outcome):
+    return report.html([(EXPERIMENT, outcome)], {"toy.other": "ValueError: a < b"})
+
+
+def test_page_asks_nothing_of_the_network(page):
+    sources = re.findall(r"(?:src|href|url|@import)\s*[=(]?\s*[\"']?([^\"'\s>)]*)", page)
+    assert sources
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+    assert not re.search("<(script|link|iframe|object)", page)
+
+
+def test_page_embeds_each_figure_once(page, outcome):
+    assert [p.suffix for p in outcome.figures] == [".png", ".pdf"]
+    assert page.count("<img ") == 1
+
+
+def test_page_escapes_what_it_is_given(page):
+    assert "<b>one</b>" not in page
+    assert "It is &lt;b&gt;one&lt;/b&gt;." in page
+    assert "Toy &lt;1&gt;" in page
+    assert "A curve of &lt;script&gt;." in page
+    assert "ValueError: a &lt; b" in page
+    assert "tolerance: a &amp; b" in page
+
+
+def test_page_names_surprises_and_failures_before_the_claims(page):
+    top = page.split("<h2>Claims</h2>")[0]
+    assert "<b>toy.curve.broken</b>: holds, expected: fails" in top
+    assert "<b>toy.other</b>" in top
+    assert "toy.curve.kept" not in top
+
+
+def test_page_without_surprise_has_no_alert(outcome):
+    quiet = dataclasses.replace(outcome, ledger=outcome.ledger[:1])
+    assert "class=alert" not in report.html([(EXPERIMENT, quiet)])
+
+
+def test_command_names_only_what_differs_from_the_preset(outcome):
+    words = "python -m experiments.toy.curve --preset=quick --rates=0.1,0.3"
+    assert report.command(EXPERIMENT, outcome.record) == words
+
+
+def test_table_marks_only_the_surprise(outcome):
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(report.claims_table([(row, 2.0) for row in outcome.ledger]))
+    lines = {name: next(x for x in captured.get().splitlines() if f"curve.{name}" in x) for name in ("kept", "broken")}
+    assert "holds !" in lines["broken"]
+    assert "!" not in lines["kept"]
+
+
+@pytest.mark.parametrize(
+    ("relation", "tolerance", "text"),
+    [("==", 0.02, "0.5 ± 0.02"), ("<=", 0.02, "≤ 0.5 (+ 0.02)"), (">=", 0.02, "≥ 0.5 (− 0.02)"), ("<=", 0, "≤ 0.5")],
+)
+def test_expected_shows_the_relation(relation, tolerance, text):
+    assert report.expected({"relation": relation, "expected": 0.5, "tolerance": tolerance}) == text
+
+
+def test_estimate_of_nothing_is_a_dash():
+    assert report.estimate({"estimate": -0.25, "interval": [None, None]}) == "−0.25 [–, –]"

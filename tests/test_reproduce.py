@@ -1,0 +1,210 @@
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments import gallery, reproduce
+from icl_lab import flags
+from icl_lab.claims import Claim
+from icl_lab.experiment import PRESETS, Experiment, default_outdir
+from icl_lab.style import panels
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed", at_least=0)
+    members: int = flags.setting(4, "members", at_least=1)
+
+
+@dataclasses.dataclass
+class Toy:
+    """A binary that counts how often it runs and how often its training is traced, trains and raises where told to."""
+
+    name: str
+    verdict: str = "holds"
+    raises: BaseException | None = None
+    trains: bool = False
+    runs: int = 0
+    traces: int = 0
+
+    def run(self, config, session):
+        self.runs += 1
+
+        def loss(params, key, setting):
+            self.traces += 1
+            return (params - jax.random.normal(key)) ** 2
+
+        keys = jax.random.split(jax.random.key(config.seed), config.members)
+        if self.trains:
+            session.fit("train", lambda k, s: jax.random.normal(k), loss, optax.sgd(0.1), keys, steps=2)
+        if self.raises is not None:
+            raise self.raises
+        return {}, {"values": np.arange(config.members, dtype=float)}
+
+    def experiment(self):
+        claim = Claim(
+            f"{self.name}.finite",
+            "Toy",
+            "Every member | is finite.",
+            lambda record: np.isfinite(record.arrays["values"]).astype(float),
+            expected=1.0,
+            tolerance=1.0,
+            reason="any fraction will do",
+            interval="wilson",
+            expected_verdict=dict.fromkeys(("quick", "lab"), self.verdict),
+        )
+
+        def figures(record):
+            figure, axes = panels(1)
+            axes[0, 0].plot(record.arrays["values"])
+            return {"values": figure}
+
+        return Experiment(self.name, f"About {self.name}.", {p: Config() for p in PRESETS}, self.run, figures, (claim,))
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """``start(toys, *flags)``: the exit status of reproduce, as if these toys were all binaries."""
+
+    def run(toys, *words):
+        monkeypatch.setattr(reproduce, "discover", lambda: {toy.name: toy.experiment() for toy in toys})
+        return reproduce.main(["reproduce", f"--outroot={tmp_path}", *words])
+
+    return run
+
+
+def test_discovers_every_binary_under_its_own_name():
+    found = reproduce.discover()
+    assert list(found) == sorted(found)
+    assert all(name == experiment.name for name, experiment in found.items())
+
+
+def test_list_names_and_runs_nothing(start, capsys):
+    toy = Toy("toy.a")
+    assert start([toy], "--list") == 0
+    assert "toy.a" in capsys.readouterr().out
+    assert toy.runs == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--only=toy.none"], "there are toy.a, toy.b"),
+        (["--preset=huge"], "huge"),
+        (["--seed=-1"], "--seed=-1"),
+        (["--nonsense"], "nonsense"),
+        (["quick"], "unexpected argument"),
+    ],
+)
+def test_refuses_before_any_run(start, capsys, words, message):
+    toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys, *words) == 2
+    assert message in capsys.readouterr().err
+    assert not any(toy.runs for toy in toys)
+
+
+def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert start([Toy("toy.a")], f"--outroot={tmp_path / 'file'}") == 2
+
+
+def test_runs_once_and_then_skips(start, tmp_path, capsys):
+    toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys) == 0
+    assert "toy.b.finite" in capsys.readouterr().out
+    page = tmp_path / "report-quick.html"
+    assert page.read_text().count("<img ") == 2
+    assert start(toys) == 0
+    assert [toy.runs for toy in toys] == [1, 1]
+
+
+def test_seed_and_only_reach_the_runs(start, tmp_path):
+    toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys, "--only=toy.b", "--seed=3") == 0
+    assert [toy.runs for toy in toys] == [0, 1]
+    folder = default_outdir(toys[1].experiment(), "quick", Config(seed=3), tmp_path)
+    assert json.loads((folder / "config.json").read_text())["seed"] == 3
+
+
+def test_a_failing_binary_does_not_stop_the_others_and_is_resumed(start, tmp_path, capsys):
+    broken, sound = Toy("toy.a", raises=ValueError("not today"), trains=True), Toy("toy.b")
+    assert start([broken, sound]) == 1
+    assert sound.runs == 1
+    assert "did not finish: toy.a" in capsys.readouterr().err
+    assert "ValueError: not today" in (tmp_path / "report-quick.html").read_text()
+    broken.raises, traced = None, broken.traces
+    assert start([broken, sound]) == 0
+    assert broken.traces == traced > 0  # the finished stage was not trained again
+    assert (broken.runs, sound.runs) == (2, 1)
+
+
+def test_interrupt_is_resumable(start, capsys):
+    later = Toy("toy.b")
+    assert start([Toy("toy.a", raises=KeyboardInterrupt()), later]) == 130
+    assert "resumes" in capsys.readouterr().err
+    assert later.runs == 0
+
+
+def test_another_verdict_than_committed_is_an_error(start, capsys):
+    assert start([Toy("toy.a", verdict="fails")]) == 1
+    captured = capsys.readouterr()
+    assert "holds !" in captured.out
+    assert "toy.a.finite" in captured.err
+
+
+def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypatch, capsys):
+    toy = Toy("toy.a")
+    assert start([toy]) == 0
+    assert start([toy], "--preset=lab") == 0
+    monkeypatch.setattr(gallery, "discover", reproduce.discover)
+    monkeypatch.setattr(gallery, "LARGEST_ARRAYS", 10)
+    readme, figures = tmp_path / "README.md", tmp_path / "figures"
+    readme.write_text(f"before\n{gallery.BEGIN}\nformer table\n{gallery.END}\nafter\n")
+    words = ["gallery", f"--runs={tmp_path}", f"--figures={figures}", f"--readme={readme}"]
+    assert gallery.main(words) == 0
+    (row,) = json.loads((figures / "claims.json").read_text())
+    assert (row["id"], row["preset"], row["verdict"]) == ("toy.a.finite", "lab", "holds")
+    kept = sorted(path.name for path in (figures / "toy/a/lab").iterdir())
+    assert kept == ["arrays.txt", "config.json", "provenance.json", "record.json", "values.png"]
+    assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
+    before, table = readme.read_text(), "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 ["
+    assert table in before
+    assert "former table" not in before
+    assert before.endswith(f"{gallery.END}\nafter\n")
+    assert gallery.main(words) == 0
+    assert readme.read_text() == before
+
+
+def test_gallery_takes_the_present_preset_with_at_least_its_members():
+    experiment, config = Toy("toy.a").experiment(), flags.to_json(Config())
+    assert gallery.belongs(experiment, "lab", "lab", config)
+    assert gallery.belongs(experiment, "lab", "lab", {**config, "members": 9})
+    assert not gallery.belongs(experiment, "lab", "lab", {**config, "members": 3})
+    assert not gallery.belongs(experiment, "lab", "lab", {**config, "seed": 1})
+    assert not gallery.belongs(experiment, "lab", "lab", {**config, "older": 1})
+    assert not gallery.belongs(experiment, "lab", "lab with steps=3", config)
+
+
+def test_gallery_takes_paths_out_of_the_command():
+    words = [gallery._without_path(w) for w in ("one_step.py", "--seed=0", "--outdir=/a/b", "--outdir", "/a/b")]
+    assert words == ["one_step.py", "--seed=0", "--outdir=...", "--outdir", "..."]
+
+
+def test_gallery_shrinks_a_large_picture(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
+    gallery.Image.fromarray(noise).save(tmp_path / "noise.png")
+    gallery.shrink(tmp_path / "noise.png", 20_000)
+    assert (tmp_path / "noise.png").stat().st_size < 20_000
+
+
+def test_rank_promotion_raises_in_tests():
+    with pytest.raises(ValueError, match="rank_promotion"):
+        jnp.ones((2, 3)) + jnp.ones(3)
+
+
+def test_x64_fixture_computes_in_float64(x64):
+    assert jnp.ones(1).dtype == jnp.float64
