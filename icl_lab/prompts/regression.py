@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 
 INPUT_LAWS = ("uniform", "normal", "exponential", "laplace", "mixture")
+TASK_LAWS = ("normal", "mixture")
 
 
 def input_variance(input_law: str, input_range: float = 1.0) -> float:
@@ -33,15 +34,16 @@ def linear_regression(
     output_size: int = 1,
     input_law: str = "uniform",
     input_range: ArrayLike = 1.0,
+    task_law: str = "normal",
     task_scale: ArrayLike = 1.0,
     label_noise: ArrayLike = 0.0,
     corrupted_labels: ArrayLike = 0,
 ) -> Sampler:
     """Sampler of linear tasks y = W^T x with W ~ N(0, s^2 I) (von Oswald et al. 2022, section 2).
 
-    Inputs are i.i.d. over tokens and coordinates. With ``r = input_range``: ``uniform`` draws U(-r/2, r/2) (r = 1 is the
-    published *code*; r = 2 the published *text*, U(-1, 1)); ``normal``, ``exponential``, ``laplace`` are standard laws
-    times r; ``mixture`` is the out-of-distribution law of appendix A.2: exponential, normal or Laplace with
+    Inputs are i.i.d. over tokens and coordinates. With ``r = input_range``: ``uniform`` draws U(-r/2, r/2) (r = 1 is
+    the published *code*; r = 2 the published *text*, U(-1, 1)); ``normal``, ``exponential``, ``laplace`` are standard
+    laws times r; ``mixture`` is the out-of-distribution law of appendix A.2: exponential, normal or Laplace with
     probability 1/3 each per task, context and query divided by the Frobenius norm of the *context*, times r.
 
     Everything but the sizes and the law may be a traced value, so a grid over it is just more members.
@@ -52,7 +54,9 @@ def linear_regression(
       output_size: O.
       input_law: one of ``INPUT_LAWS``.
       input_range: r.
-      task_scale: s, standard deviation of the entries of W.
+      task_law: ``normal``, or ``mixture``: the entries of W are exponential, normal or Laplace with probability 1/3 each
+        per task (the out-of-distribution targets of appendix A.2; the paper states no normalisation, none is applied).
+      task_scale: s, factor on the entries of W.
       label_noise: standard deviation of Gaussian noise added to the context labels (never to the target).
       corrupted_labels: how many of the N context labels (chosen without replacement) are replaced by N(0, 1) draws
         (``size_distract`` of the released code, in no figure of the paper).
@@ -69,11 +73,13 @@ def linear_regression(
             raise ValueError(f"{name} must be at least 1, got {size}")
     if input_law not in INPUT_LAWS:
         raise ValueError(f"input_law must be one of {INPUT_LAWS}, got {input_law!r}")
+    if task_law not in TASK_LAWS:
+        raise ValueError(f"task_law must be one of {TASK_LAWS}, got {task_law!r}")
     n, d, o = context_length, input_size, output_size
 
     def sampler(key: Array, batch: int) -> Sample:
         w_key, x_key, noise_key, corrupt_key = jax.random.split(key, 4)
-        w = task_scale * _flat(jax.random.normal, w_key, (batch, d, o))
+        w = task_scale * (_mixture if task_law == "mixture" else _normal)(w_key, (batch, d, o))
         points = input_range * _inputs(x_key, input_law, (batch, n + 1, d))  # the query is the last point
         x, x_query = points[:, :n], points[:, n]
         clean = jnp.einsum("bnd,bdo->bno", x, w)
@@ -110,10 +116,19 @@ def _inputs(key: Array, law: str, shape: tuple[int, int, int]) -> Array:
         return _flat(jax.random.exponential, key, shape)
     if law == "laplace":
         return _flat(jax.random.laplace, key, shape)
-    law_key, *keys = jax.random.split(key, 4)
-    draws = (jax.random.exponential, jax.random.normal, jax.random.laplace)
-    which = jax.random.randint(law_key, (shape[0],), 0, 3)[:, None, None]
-    drawn = [_flat(draw, k, shape) for draw, k in zip(draws, keys)]
-    points = jnp.where(which == 0, drawn[0], jnp.where(which == 1, drawn[1], drawn[2]))
+    points = _mixture(key, shape)
     norm = jnp.sqrt(jnp.sum(points[:, :-1] ** 2, axis=(1, 2), keepdims=True))
     return points / norm
+
+
+def _normal(key: Array, shape: tuple[int, ...]) -> Array:
+    return _flat(jax.random.normal, key, shape)
+
+
+def _mixture(key: Array, shape: tuple[int, int, int]) -> Array:
+    """Standard exponential, normal or Laplace entries, one law for each of the shape[0] tasks."""
+    law_key, *keys = jax.random.split(key, 4)
+    which = jax.random.randint(law_key, (shape[0],), 0, 3)[:, None, None]
+    draws = (jax.random.exponential, jax.random.normal, jax.random.laplace)
+    exponential, normal, laplace = (_flat(draw, k, shape) for draw, k in zip(draws, keys))
+    return jnp.where(which == 0, exponential, jnp.where(which == 1, normal, laplace))

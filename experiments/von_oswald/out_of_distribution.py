@@ -1,0 +1,198 @@
+"""Trained layers out of their distribution (von Oswald et al. 2022, Fig. 6).
+
+Networks trained on U(-1/2, 1/2) inputs and N(0, I) tasks are evaluated on larger inputs, larger targets, inputs of
+another law (exponential, normal or Laplace, normalised), and targets of another law, beside the best GD or GD++ and
+the mean of trained and constructed weights. A network that *is* an algorithm must fail as the algorithm fails. For one
+layer and larger inputs the loss is known: with c = N/(N + D - .2),
+L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N + D - .2)/N].
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.von_oswald import panels
+from experiments.von_oswald.shared import (
+    Networks,
+    check_networks,
+    constructed,
+    member_keys,
+    paired_losses,
+    sampler,
+    train,
+    tuned,
+    unpack,
+)
+from icl_lab.claims import Claim
+from icl_lab.compare import interpolate
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import setting
+from icl_lab.records import Record
+from icl_lab.style import panels as axes_grid
+from icl_lab.theory import linear_regression as theory
+
+SHIFTS = {
+    "inputs": ("larger inputs", "input_range", {}),
+    "targets": ("larger targets", "task_scale", {}),
+    "other_inputs": ("other inputs", "input_range", {"input_law": "mixture"}),
+    "other_targets": ("other targets", "task_scale", {"task_law": "mixture"}),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Networks):
+    """Fig. 6 as the released code runs it."""
+
+    networks: tuple[str, ...] = setting(("looped_1", "looped_2", "free_5"), "looped_K or free_K: K layers")
+    heads: tuple[int, ...] = setting((1, 1, 1), "heads of each network", at_least=1)
+    mlp_widths: tuple[int, ...] = setting((0, 0, 0), "hidden width of each network's MLPs, 0 for none", at_least=0)
+    batches: tuple[int, ...] = setting((2048,) * 3, "batch of each network", at_least=1)
+    steps: tuple[int, ...] = setting((5000, 5000, 50_000), "training steps of each network", at_least=1)
+    measurements: tuple[int, ...] = setting((10,) * 3, "measurements during the training of each network", at_least=1)
+    learning_rates: tuple[float, ...] = setting((1e-3, 1e-3, 5e-4), "1e-3 for K <= 3, else 5e-4", above=0)
+    gradient_clips: tuple[float, ...] = setting((1e-3, 1e-3, 10.0), ".001 for K <= 2, else 10", above=0)
+    token_clips: tuple[float, ...] = setting((0.0, 0.0, 10.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0)
+    input_scales: tuple[float, ...] = setting(
+        tuple(np.round(np.arange(0.5, 2.01, 0.15), 2).tolist()), "alpha of the larger inputs", above=0
+    )
+    other_scales: tuple[float, ...] = setting(
+        tuple(np.round(np.arange(0.5, 5.01, 0.25), 2).tolist()), "alpha of the other three columns", above=0
+    )
+    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
+    tuning_contexts: int = setting(20_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
+
+
+PRESETS = {
+    "smoke": Config(
+        networks=("looped_1", "free_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(16, 16), steps=(20, 20),
+        measurements=(2, 2), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
+        members=2, context_length=4, input_size=3, eval_tasks=16, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0),
+        shift_tasks=32, tuning_contexts=200,
+    ),
+    "quick": Config(
+        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 256), steps=(2000, 4000),
+        measurements=(10, 10), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 1e-3), token_clips=(0.0, 0.0),
+        members=2, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
+        shift_tasks=1000, tuning_contexts=4000,
+    ),
+    "lab": Config(batches=(2048, 2048, 256), steps=(5000, 5000, 30_000), eval_tasks=2000),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains every network, then evaluates all learners on the same tasks at every shift."""
+    arrays: dict[str, np.ndarray] = {}
+    metrics: dict[str, Any] = {}
+    for stage, (name, (network, one)) in enumerate(unpack(config).items()):
+        plain = network.clone(heads=1, mlp_width=0)
+        gd_solver, gdpp_solver = tuned(config, network.layers, network.looped, config.tuning_contexts)
+        gd, _ = constructed(plain, one, gd_solver.learning_rates)
+        gdpp, _ = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
+        fitted = train(session, name, one, network, keys=member_keys(config, stage))
+
+        def learners(params, network=network, plain=plain, gd=gd, gdpp=gdpp):
+            found = {"trained": (network, params), "gd": (plain, gd)}
+            if network.layers > 1:
+                found["gd++"] = plain, gdpp
+            if network.looped and network == plain:
+                built = gdpp if network.layers > 1 else gd
+                found["interpolated"] = network, interpolate(params, built, input_size=config.input_size)
+            return found
+
+        for column, (_, argument, law) in SHIFTS.items():
+            found = paired_losses(
+                learners,
+                lambda scale, argument=argument, law=law: sampler(config, **{argument: scale}, **law),
+                fitted.params,
+                member_keys(config, 900 + stage),
+                config.shift_tasks,
+                np.asarray(config.input_scales if column == "inputs" else config.other_scales),
+            )
+            arrays |= {f"{name}_{column}_{learner}": values for learner, values in found.items()}
+        metrics[name] = {"gd": gd_solver.to_json(), "gd++": gdpp_solver.to_json()}
+    return metrics, arrays
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One row a network, one column a shift."""
+    a, config = record.arrays, record.config
+    figure, axes = axes_grid(4, len(config["networks"]), width=2.8, height=2.4)
+    for row, name in zip(axes, config["networks"]):
+        for axis, (column, (title, _, _)) in zip(row, SHIFTS.items()):
+            prefix = f"{name}_{column}_"
+            curves = {key[len(prefix) :]: value for key, value in a.items() if key.startswith(prefix)}
+            scales = np.asarray(config["input_scales" if column == "inputs" else "other_scales"])
+            order = [learner for learner in ("trained", "gd", "gd++", "interpolated") if learner in curves]
+            panels.shift_panel(axis, scales, {learner: curves[learner] for learner in order}, r"$\alpha$")
+            axis.set_title(f"{name.replace('_', ' ')}: {title}")
+            if name == "looped_1" and column == "inputs":
+                fine = np.linspace(scales.min(), scales.max(), 100)
+                exact = theory.shifted_loss(fine, config["context_length"], config["input_size"], config["input_range"])
+                panels.theory_line(axis, fine, exact)
+    return {"out_of_distribution": figure}
+
+
+def _worst(name: str, columns: tuple[str, ...], learner: str, reference: str) -> Callable[[Record], np.ndarray]:
+    """(M,) largest |log ratio| of two learners' losses over the shifts of these columns."""
+
+    def statistic(record: Record) -> np.ndarray:
+        if name not in record.config["networks"]:
+            return np.array([np.nan])
+        found = [
+            np.abs(np.log(record.arrays[f"{name}_{c}_{learner}"] / record.arrays[f"{name}_{c}_{reference}"])).max(
+                axis=1
+            )
+            for c in columns
+        ]
+        return np.max(found, axis=0)
+
+    return statistic
+
+
+_LAB = {"lab": "holds", "paper": "holds"}
+_ALL_COLUMNS = tuple(SHIFTS)
+
+
+def _coincide(id_: str, statement: str, name: str, learner: str, reference: str, columns=_ALL_COLUMNS, control=None):
+    return Claim(
+        f"von_oswald.out_of_distribution.{id_}",
+        "von Oswald et al. 2022, Fig. 6",
+        f"{statement} (largest |log ratio| of the losses over all shifts, the same tasks for both).",
+        _worst(name, columns, learner, reference),
+        expected=0.1,
+        tolerance=0.0,
+        relation="<=",
+        reason="a tenth of e is the width of a line on the figure's logarithmic axis",
+        control=control,
+        expected_verdict=_LAB,
+    )
+
+
+CLAIMS = (
+    _coincide("one_step", "One layer fails as the GD step fails", "looped_1", "trained", "gd"),
+    _coincide("one_step_interpolated", "So does the interpolated layer", "looped_1", "interpolated", "gd"),
+    _coincide(
+        "two_steps", "Two looped layers fail as tuned GD++ fails (control: plain GD)", "looped_2", "trained", "gd++",
+        control=_worst("looped_2", _ALL_COLUMNS, "trained", "gd"),
+    ),
+    _coincide("two_steps_interpolated", "So do the interpolated layers", "looped_2", "interpolated", "gd++"),
+    _coincide("five_targets", "Five free layers follow tuned GD++ on larger targets", "free_5", "trained", "gd++",
+              columns=("targets",)),
+    Claim(
+        "von_oswald.out_of_distribution.five_part", "von Oswald et al. 2022, Fig. 6",
+        "Far out, where tokens are clipped, five free layers and tuned GD++ part (largest |log ratio| over larger and "
+        "other inputs at least .1).",
+        _worst("free_5", ("inputs", "other_inputs"), "trained", "gd++"),
+        expected=0.1, tolerance=0.0, relation=">=", reason="the complement of coinciding", expected_verdict=_LAB,
+    ),
+)  # fmt: skip
+
+EXPERIMENT = Experiment("von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,147 @@
+"""Panels that several figures of this paper share."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+
+from icl_lab.style import LEARNERS, band
+
+METRICS = {
+    "sensitivity_cosine": ("sensitivity cosine", "-"),
+    "prediction_difference": ("prediction difference", "--"),
+    "sensitivity_difference": ("sensitivity difference", "-."),
+}
+
+
+def loss_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], floor: float | None = None) -> None:
+    """Loss over training: (M, R) curves as bands; references, which do not train, as (M,) lines with their band."""
+    for learner, values in curves.items():
+        if values.ndim == 1:
+            values = np.repeat(values[:, None], len(steps), axis=1)
+        band(axes, steps, values, learner)
+    if floor is not None:
+        axes.axhline(floor, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str) -> None:
+    """Agreement with a reference over training: sensitivity cosine (left axis), differences (right axis)."""
+    twin = axes.twinx()
+    twin.grid(False)
+    twin.spines["right"].set_visible(True)
+    for (metric, (label, dash)), on, tone in zip(
+        METRICS.items(), (axes, twin, twin), ("#0072B2", "#D55E00", "#555555")
+    ):
+        band(on, steps, arrays[f"{reference}_{metric}"], color=tone, linestyle=dash, label=label)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("cosine")
+    axes.set_ylim(-0.05, 1.05)
+    twin.set_ylabel("difference")
+    twin.set_ylim(bottom=0)
+    axes.set_title(f"trained LSA against {LEARNERS[reference]['label']}")
+    handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
+    axes.legend(handles=handles, loc="center right")
+
+
+def shift_panel(
+    axes: Axes, x: np.ndarray, curves: Mapping[str, np.ndarray], label: str, *, training: float | None = None
+) -> None:
+    """Loss (log) against the size of a shift: (M, X) by learner as bands with sparse markers."""
+    for learner, values in curves.items():
+        band(axes, x, values, learner, marker=LEARNERS[learner]["marker"], markevery=max(1, len(x) // 6))
+    if training is not None:
+        axes.axvline(training, color="0.6", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_xlabel(label)
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def points_panel(
+    axes: Axes,
+    x: Sequence[float],
+    members: Mapping[str, np.ndarray],
+    label: str,
+    theory: tuple[np.ndarray, np.ndarray] | None = None,
+) -> None:
+    """Final losses (X, M) by learner: mean over members with the range as a bar, theory as a line."""
+    width = 0.25 * min(np.diff(x)) if len(x) > 1 else 0.1
+    for i, (learner, values) in enumerate(members.items()):
+        style, values = LEARNERS[learner], np.asarray(values, float)
+        middle = np.nanmean(values, axis=1)
+        spread = np.abs(np.nanquantile(values, [0.1, 0.9], axis=1) - middle)
+        at = np.asarray(x, float) + width * (i - (len(members) - 1) / 2)
+        axes.errorbar(
+            at,
+            middle,
+            spread,
+            linestyle="",
+            marker=style["marker"],
+            color=style["color"],
+            label=style["label"],
+            capsize=2,
+        )
+    if theory is not None:
+        axes.plot(*theory, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.set_xlabel(label)
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
+    """The GD++ strength gamma read off the weights, (M, R, S), against that of tuned GD++."""
+    band(axes, steps, gamma[..., 0], "trained")
+    axes.axhline(best, **{k: v for k, v in LEARNERS["gd++"].items() if k != "marker"})
+    axes.set_xlabel("training step")
+    axes.set_ylabel(r"$\gamma$")
+    axes.legend()
+
+
+def theory_line(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
+    """A closed form as the black dotted line, named in the legend."""
+    axes.plot(x, y, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.legend()
+
+
+def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequence[str]) -> None:
+    """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(labels)))
+    dashes = ("-", "--", "-.", ":", (0, (5, 1)))
+    for i, (members, label) in enumerate(zip(curves, labels)):
+        band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def eigenvalue_panel(
+    axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float], gd_plus_plus_map: Callable
+) -> None:
+    """The GD++ map of eigenvalues at each N's gamma, up to the largest eigenvalue of its contexts."""
+    dashes = ("-", "--", "-.", ":")
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
+    for (n, gamma), shade, dash in zip(gammas.items(), shades, dashes * len(gammas)):
+        x = np.linspace(0, largest[n], 200)
+        axes.plot(x, gd_plus_plus_map(x, gamma), color=shade, linestyle=dash, label=f"N = {n}")
+        axes.plot(1 / (3 * gamma), gd_plus_plus_map(1 / (3 * gamma), gamma), "o", color=shade)
+    axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
+    axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
+    axes.set_title(r"dots: $1 / (3\gamma)$")
+    axes.legend()
+
+
+def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float], condition_number: Callable) -> None:
+    """Distribution over contexts of the condition number after one GD++ transformation, for several gamma."""
+    dashes = ("-", "--", "-.", ":", (0, (5, 1)))
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
+    for gamma, shade, dash in zip(gammas, shades, dashes * len(gammas)):
+        numbers = np.log10(condition_number(eigenvalues.astype(float), gamma))
+        axes.hist(numbers, bins=np.linspace(0, 4, 81), histtype="step", color=shade, linestyle=dash,
+                  label=rf"$\gamma$ = {gamma:g}")  # fmt: skip
+    axes.set_xlabel(r"$\log_{10}$ condition number")
+    axes.set_ylabel("contexts")
+    axes.legend()

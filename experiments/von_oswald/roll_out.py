@@ -1,0 +1,174 @@
+"""One trained layer applied many times (von Oswald et al. 2022, Fig. 1 right and Fig. 10).
+
+A layer trained for one step is applied 50 times to its own output, only the label channel moving, its update damped by
+lambda; beside it the constructed gradient-descent layer, and the exact loss of damped gradient descent,
+(D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. Contexts with
+lambda eta l/N > 2 grow: without damping the mean loss turns up after a few applications, at lambda = .75 hardly any
+context does.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+from matplotlib.figure import Figure
+
+from experiments.von_oswald.shared import Setting, check, constructed, member_keys, sampler, train
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import setting
+from icl_lab.models import LinearSelfAttention, traced
+from icl_lab.prompts import Sample, input_variance
+from icl_lab.records import Record
+from icl_lab.solvers import oracle
+from icl_lab.style import LEARNERS, band
+from icl_lab.style import panels as axes_grid
+from icl_lab.theory import linear_regression as theory
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Setting):
+    """Fig. 10 as the released code runs it."""
+
+    dampings: tuple[float, ...] = setting((1.0, 0.875, 0.75), "lambda, factor on every update", above=0, at_most=1)
+    applications: int = setting(50, "times the layer is applied", at_least=2)
+    oracle_contexts: int = setting(1_000_000, "contexts of the exact damped-GD curve", at_least=2)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=2, context_length=4, input_size=3, batch=32, steps=20, measure_every=10, eval_tasks=32, applications=4,
+        oracle_contexts=100,
+    ),
+    "quick": Config(members=4, batch=512, steps=2000, eval_tasks=2000, oracle_contexts=20_000),
+    "lab": Config(),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains one layer, then applies it and the GD layer ``applications`` times at each damping."""
+    layer = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
+    eta = theory.optimal_learning_rate(config.context_length, config.input_size, config.input_range)
+    weights, gd = constructed(layer, config, eta)
+    fitted = train(session, "training", config, layer, references={"gd": gd})
+    arrays = {"steps": fitted.steps, "training_loss": fitted.metrics["loss"]}
+    keys = member_keys(config, 900)
+    for i, damping in enumerate(config.dampings):
+        deep = layer.clone(layers=config.applications, damping=damping, updated_channels=1)
+
+        def after_each(params: dict, samples: Sample, deep: LinearSelfAttention = deep) -> Array:
+            def errors(sample: Sample) -> Array:
+                _, trace = traced(deep, params)(sample.prompt)
+                predictions = -trace.residual[1:, -1, config.input_size]
+                return 0.5 * (predictions - sample.target) ** 2
+
+            return jax.vmap(errors)(samples).mean(axis=0)
+
+        def member(args: tuple[dict, Array], after_each: Callable = after_each) -> tuple[Array, Array]:
+            samples = sampler(config)(args[1], config.eval_tasks)
+            return after_each(args[0], samples), after_each(weights, samples)
+
+        losses = jax.jit(lambda p, k, member=member: jax.lax.map(member, (p, k)))(fitted.params, keys)
+        arrays |= {f"trained_{i}": np.asarray(losses[0]), f"gd_{i}": np.asarray(losses[1])}
+        arrays[f"exact_{i}"] = _exact(config, float(damping * eta))
+    return {"learning_rate": float(eta)}, arrays
+
+
+def _exact(config: Config, rate: float) -> np.ndarray:
+    """(K,) exact loss of damped gradient descent after each of K applications, from the contexts' eigenvalues."""
+    eigenvalues = oracle.context_eigenvalues(
+        jax.random.fold_in(jax.random.key(config.seed), 2**20),
+        config.oracle_contexts,
+        context_length=config.context_length,
+        input_size=config.input_size,
+        input_range=config.input_range,
+    )
+    factor = (1 - rate * eigenvalues / config.context_length) ** 2
+    scale = 0.5 * config.input_size * input_variance("uniform", config.input_range)
+    power, losses = np.ones_like(factor), []
+    for _ in range(config.applications):
+        power = power * factor
+        losses.append(scale * power.mean())
+    return np.array(losses)
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One panel a damping: loss after each application."""
+    a, config = record.arrays, record.config
+    figure, (row,) = axes_grid(len(config["dampings"]), 1)
+    x = np.arange(1, config["applications"] + 1)
+    for i, (axes, damping) in enumerate(zip(row, config["dampings"])):
+        band(axes, x, a[f"trained_{i}"], "trained")
+        band(axes, x, a[f"gd_{i}"], "gd")
+        axes.plot(x, a[f"exact_{i}"], color="black", linestyle=LEARNERS["theory"]["linestyle"], label="exact GD")
+        axes.set_ylim(0, 0.45)
+        axes.set_title(rf"damping $\lambda$ = {damping:g}")
+        axes.set_xlabel("applications of the layer")
+        axes.set_ylabel("loss")
+        axes.legend()
+    return {"roll_out": figure}
+
+
+def _rise(damping: float, learner: str) -> Callable[[Record], np.ndarray]:
+    """(M,) loss after the last application over the smallest on the way; a loss that overflowed counts as 10^6."""
+
+    def statistic(record: Record) -> np.ndarray:
+        if damping not in record.config["dampings"]:
+            return np.array([np.nan])
+        losses = record.arrays[f"{learner}_{list(record.config['dampings']).index(damping)}"]
+        rise = losses[:, -1] / losses.min(axis=1)
+        return np.where(np.isfinite(rise), np.minimum(rise, 1e6), 1e6)
+
+    return statistic
+
+
+def _turns_up(damping: float, learner: str) -> Callable[[Record], np.ndarray]:
+    """(M,) 1 where the loss ends above 1.1 times its smallest value on the way."""
+    return lambda record: np.where(
+        np.isnan(_rise(damping, learner)(record)), np.nan, (_rise(damping, learner)(record) > 1.1).astype(float)
+    )
+
+
+def _last(record: Record) -> np.ndarray:
+    if 0.75 not in record.config["dampings"]:
+        return np.array([np.nan])
+    return record.arrays[f"trained_{list(record.config['dampings']).index(0.75)}"][:, -1]
+
+
+_LAB = {"lab": "holds", "paper": "holds"}
+_FIGURE = "von Oswald et al. 2022, Fig. 1 right and 10"
+
+CLAIMS = (
+    *(
+        Claim(
+            f"von_oswald.roll_out.up_{damping:g}_{learner}", _FIGURE,
+            f"At damping {damping:g} the loss of the {'trained' if learner == 'trained' else 'GD'} layer turns up "
+            "within 50 applications (share of members that end 10 % above their minimum).",
+            _turns_up(damping, learner), expected=0.5, tolerance=0.0, relation=">=", interval="wilson",
+            reason="most members must do it", expected_verdict=_LAB,
+        )
+        for damping in (1.0, 0.875)
+        for learner in ("trained", "gd")
+    ),
+    Claim(
+        "von_oswald.roll_out.falls", _FIGURE,
+        "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
+        _rise(0.75, "trained"), expected=1.0, tolerance=0.02, relation="<=", interval="bootstrap",
+        reason="2 % of .05 is far below the figure's line width", expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.roll_out.level", _FIGURE, "At damping .75 it ends near .045.", _last, expected=0.045,
+        tolerance=0.005, reason="read off the figure, whose axis runs from 0 to .27", interval="bootstrap",
+        expected_verdict=_LAB,
+    ),
+)  # fmt: skip
+
+EXPERIMENT = Experiment("von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,274 @@
+"""What the binaries of this paper share: the setting, training and measuring, learners, panels."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.compare import compare, interpolate, mean_loss
+from icl_lab.constructions import gd_plus_plus_weights
+from icl_lab.experiment import Session
+from icl_lab.flags import FlagError, setting
+from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights, learner
+from icl_lab.prompts import Learner, Sampler, linear_regression
+from icl_lab.training import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The law of the tasks and how a member is measured; the defaults are those of the released code."""
+
+    seed: int = setting(0, "seed of every random draw", at_least=0)
+    members: int = setting(10, "independent trainings, each with its own start, data and evaluation tasks", at_least=1)
+    context_length: int = setting(10, "N, context pairs in a prompt", at_least=1)
+    input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
+    input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): the text says r = 2, its figures are r = 1", above=0)
+    eval_tasks: int = setting(10_000, "tasks that measure a member, the same at every measurement", at_least=1)
+    adam_b2: float = setting(0.98, "Adam's b2: .98 in the code, .999 in the text", at_least=0, at_most=1)
+    init_scale: float = setting(0.002, "weights start with variance init_scale / layers / fan_in", above=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting(Task):
+    """The training setting of one network."""
+
+    batch: int = setting(2048, "fresh tasks in a training step", at_least=1)
+    steps: int = setting(5000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(100, "steps between measurements", at_least=1)
+    learning_rate: float = setting(1e-3, "Adam's learning rate", above=0)
+    gradient_clip: float = setting(
+        1e-3, "clip of the gradient's norm: .001 in the code for K <= 2, 10 in the text", above=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks(Task):
+    """Several networks in one figure, one value per network in every tuple (section 0, facts 8 to 10)."""
+
+    networks: tuple[str, ...] = setting(("looped_2", "free_5"), "looped_K or free_K: K layers, shared or own weights")
+    heads: tuple[int, ...] = setting((1, 1), "heads of each network", at_least=1)
+    mlp_widths: tuple[int, ...] = setting((0, 0), "hidden width of the MLPs of each network, 0 for none", at_least=0)
+    batches: tuple[int, ...] = setting((2048, 2048), "batch of each network", at_least=1)
+    steps: tuple[int, ...] = setting((5000, 50_000), "training steps of each network", at_least=1)
+    measurements: tuple[int, ...] = setting((50, 50), "measurements during the training of each network", at_least=1)
+    learning_rates: tuple[float, ...] = setting((1e-3, 5e-4), "learning rate: 1e-3 for K <= 3, else 5e-4", above=0)
+    gradient_clips: tuple[float, ...] = setting((1e-3, 10.0), "gradient clip: .001 for K <= 2, else 10", above=0)
+    token_clips: tuple[float, ...] = setting(
+        (0.0, 10.0), "token clip: 10 for K > 3 (text: K > 2), 0 is off", at_least=0
+    )
+
+
+def check(config: Setting) -> None:
+    """Raises FlagError where fields do not fit together."""
+    if config.steps % config.measure_every:
+        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
+
+
+def check_networks(config: Networks) -> None:
+    """Raises FlagError where the networks' tuples do not fit together."""
+    for field in dataclasses.fields(Networks):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(value) != len(config.networks):
+            raise FlagError(
+                f"--{field.name} has {len(value)} values; allowed is one per network ({len(config.networks)})"
+            )
+    for name, steps, measurements in zip(config.networks, config.steps, config.measurements):
+        if not re.fullmatch(r"(looped|free)_[1-9]\d*", name):
+            raise FlagError(f"--networks: {name!r}: allowed is looped_K or free_K with K >= 1 layers")
+        if steps % measurements:
+            raise FlagError(f"--steps: {steps} for {name}: allowed is a multiple of its --measurements={measurements}")
+    if len(set(config.networks)) != len(config.networks):
+        raise FlagError(f"--networks={','.join(config.networks)}: allowed is each network once")
+
+
+def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
+    """Module and training setting of each network, by name."""
+    task = {field.name: getattr(config, field.name) for field in dataclasses.fields(Task)}
+    found = {}
+    for i, name in enumerate(config.networks):
+        kind, layers = name.split("_")
+        network = LinearSelfAttention(
+            layers=int(layers),
+            looped=kind == "looped",
+            heads=config.heads[i],
+            mlp_width=config.mlp_widths[i],
+            token_clip=config.token_clips[i],
+            init_scale=config.init_scale,
+        )
+        found[name] = (
+            network,
+            Setting(
+                **task,
+                batch=config.batches[i],
+                steps=config.steps[i],
+                measure_every=config.steps[i] // config.measurements[i],
+                learning_rate=config.learning_rates[i],
+                gradient_clip=config.gradient_clips[i],
+            ),
+        )
+    return found
+
+
+def sampler(config: Task, **changes) -> Sampler:
+    """The training law of the configuration, with changes (a shifted input range, corrupted labels ...)."""
+    law = {
+        "context_length": config.context_length,
+        "input_size": config.input_size,
+        "input_range": config.input_range,
+    }
+    return linear_regression(**(law | changes))
+
+
+def member_keys(config: Task, stage: int = 0, members: int | None = None) -> Array:
+    """(M,) typed keys, one a member; stages of one experiment have different keys."""
+    key = jax.random.fold_in(jax.random.key(config.seed), stage)
+    return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members or config.members))
+
+
+def optimizer(config: Setting) -> optax.GradientTransformation:
+    """Adam after a clip of the global norm (section 0, facts 7 to 9)."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate, b2=config.adam_b2)
+    )
+
+
+def train(
+    session: Session,
+    stage: str,
+    config: Setting,
+    network: LinearSelfAttention,
+    *,
+    keys: Array | None = None,
+    references: Mapping[str, Learner] | None = None,
+    interpolate_with: dict | None = None,
+    corrupted_labels: Array | None = None,
+    extra: Callable[[dict], dict[str, Array]] | None = None,
+    measured: bool = True,
+) -> Fit:
+    """Trains the members of one network and measures each against the references on its own evaluation tasks.
+
+    Args:
+      session: where it runs.
+      stage: name of the checkpoint and of the progress bar.
+      config: the setting.
+      network: the module.
+      keys: (M,) member keys; None means ``member_keys(config)``.
+      references: learners to compare with, by name.
+      interpolate_with: constructed weights with which the trained ones are interpolated, None for no interpolation.
+      corrupted_labels: (M,) corrupted context labels of each member, None for clean labels.
+      extra: ``params -> {name: array}``, measured beside.
+      measured: False measures the training loss only.
+
+    Returns:
+      A ``Fit`` whose metrics are ``loss``, ``interpolated_loss``, and for each reference ``<reference>_loss`` and
+      ``<reference>_<comparison>``.
+    """
+    keys = member_keys(config) if keys is None else keys
+    labels = jnp.zeros(keys.shape, jnp.int32) if corrupted_labels is None else corrupted_labels
+
+    def law(corrupted: Array) -> Sampler:
+        return sampler(config, corrupted_labels=0 if corrupted_labels is None else corrupted)
+
+    def init(key: Array, _: Array) -> dict:
+        return network.init(key, jnp.zeros((config.context_length + 1, config.input_size + 1)))
+
+    def loss(params: dict, key: Array, corrupted: Array) -> Array:
+        samples = law(corrupted)(key, config.batch)
+        return 0.5 * jnp.mean((batched_predictions(network, params, samples.prompt) - samples.target) ** 2)
+
+    def measure(params: dict, key: Array, corrupted: Array) -> dict[str, Array]:
+        samples = law(corrupted)(key, config.eval_tasks)
+        trained = learner(network, params)
+        found = {"loss": mean_loss(trained, samples)}
+        for name, reference in (references or {}).items():
+            found[f"{name}_loss"] = mean_loss(reference, samples)
+            found |= {f"{name}_{metric}": value for metric, value in compare(trained, reference, samples).items()}
+        if interpolate_with is not None:
+            middle = interpolate(params, interpolate_with, input_size=config.input_size)
+            found["interpolated_loss"] = mean_loss(learner(network, middle), samples)
+        return found | (extra(params) if extra is not None else {})
+
+    return session.fit(
+        stage,
+        init,
+        loss,
+        optimizer(config),
+        keys,
+        labels,
+        steps=config.steps,
+        measure_every=config.measure_every,
+        measure=measure if measured else None,
+        members_at_once=members_at_once(config.batch),
+    )
+
+
+def members_at_once(batch: int) -> int | None:
+    """All members together on an accelerator; on a CPU one at a time once a batch fills the caches."""
+    return 1 if jax.default_backend() == "cpu" and batch >= 1024 else None
+
+
+def paired_losses(
+    networks: Callable[[dict], Mapping[str, tuple[LinearSelfAttention, dict]]],
+    law: Callable[[Array], Sampler],
+    params: dict,
+    keys: Array,
+    tasks: int,
+    settings: ArrayLike = 0.0,
+    chunk: int = 10_000,
+) -> dict[str, np.ndarray]:
+    """Mean losses of several networks on the same fresh tasks, for each member at each setting of the law.
+
+    Args:
+      networks: ``params of a member -> {name: (network, weights)}``.
+      law: ``setting -> sampler``.
+      params: parameters with leading member axis.
+      keys: (M,) keys, apart from those of training; every setting sees the same draws.
+      tasks: tasks for each member; drawn in chunks.
+      settings: (S,) settings of the law, or a scalar.
+      chunk: tasks held in memory at once.
+
+    Returns:
+      (M, S) mean losses by name; (M,) for a scalar setting.
+    """
+    chunks = max(1, tasks // chunk)
+
+    def at(params: dict, key: Array, value: Array) -> dict[str, Array]:
+        def part(k: Array) -> dict[str, Array]:
+            samples = law(value)(k, min(chunk, tasks))
+            guesses = {name: batched_predictions(*pair, samples.prompt) for name, pair in networks(params).items()}
+            return {name: 0.5 * jnp.mean((guess - samples.target) ** 2) for name, guess in guesses.items()}
+
+        return jax.tree.map(jnp.mean, jax.lax.map(part, jax.random.split(key, chunks)))
+
+    @jax.jit
+    def evaluate(params: dict, keys: Array, values: Array) -> dict[str, Array]:
+        return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(*pk, value), values), (params, keys))
+
+    found = evaluate(params, keys, jnp.atleast_1d(jnp.asarray(settings, float)))
+    return {name: np.asarray(v if np.ndim(settings) else v[:, 0]) for name, v in found.items()}
+
+
+def constructed(network: LinearSelfAttention, config: Setting, learning_rates, gammas=0.0) -> tuple[dict, Learner]:
+    """Hand-built GD or GD++ weights for this network, and the learner that the network is with them."""
+    weights = gd_plus_plus_weights(
+        learning_rates, gammas, context_length=config.context_length, input_size=config.input_size
+    )
+    weights = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), weights)
+    return weights, learner(network, weights)
+
+
+def strengths(params: dict, input_size: int) -> dict[str, Array]:
+    """GD++ strengths read off one-head weights: ``gamma`` and ``eta_over_n``, (S,) each (Fig. 9 and 13).
+
+    With A scaled to mean input diagonal 1, B has -gamma on the inputs and -eta/N on the label.
+    """
+    a, b = (w[:, 0] for w in folded_weights(params))
+    diagonal = lambda m: jnp.diagonal(m[:, :input_size, :input_size], axis1=1, axis2=2).mean(axis=1)  # noqa: E731
+    scale = diagonal(a)
+    return {"gamma": -scale * diagonal(b), "eta_over_n": -scale * b[:, input_size, input_size]}

@@ -1,0 +1,245 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icl_lab.attention import fast_weight_matrix, linear_pattern, softmax_pattern
+from icl_lab.constructions import gd_plus_plus_weights, gradient_descent_weights
+from icl_lab.layouts import joint_layout
+from icl_lab.models import (
+    Intervention,
+    LinearSelfAttention,
+    Transformer,
+    batched_predictions,
+    folded_weights,
+    learner,
+    traced,
+)
+from icl_lab.prompts import Prompt, linear_regression
+from icl_lab.solvers import gd_plus_plus, gradient_descent
+
+KEY = jax.random.key(7)
+SIZES = {"n": st.integers(1, 9), "d": st.integers(1, 6), "o": st.integers(1, 3), "depth": st.integers(1, 4)}
+
+
+def samples_of(n, d, o=1, batch=4, key=KEY):
+    return linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)(key, batch)
+
+
+def close(a, b, scale=1e-10):
+    np.testing.assert_allclose(a, b, rtol=0, atol=scale * (1 + np.abs(np.asarray(b)).max()))
+
+
+@given(**SIZES)
+def test_constructed_network_is_gradient_descent(n, d, o, depth):
+    with jax.enable_x64(True):
+        samples = samples_of(n, d, o)
+        w0 = jax.random.normal(jax.random.fold_in(KEY, 1), (d, o))
+        rates = jnp.linspace(0.2, 1.0, depth)
+        weights = gradient_descent_weights(rates, context_length=n, input_size=d, output_size=o, w0=w0)
+        network = LinearSelfAttention(layers=depth)
+        built = jax.vmap(learner(network, weights, joint_layout(w0)))(samples.prompt)
+        close(built, jax.vmap(gradient_descent(rates, w0=w0))(samples.prompt))
+
+
+@given(**SIZES)
+def test_constructed_looped_network_is_gradient_descent_at_one_rate(n, d, o, depth):
+    with jax.enable_x64(True):
+        samples = samples_of(n, d, o)
+        weights = gradient_descent_weights(0.7, context_length=n, input_size=d, output_size=o)
+        built = jax.vmap(learner(LinearSelfAttention(layers=depth, looped=True), weights))(samples.prompt)
+        close(built, jax.vmap(gradient_descent(0.7, depth))(samples.prompt))
+
+
+@given(**SIZES)
+def test_constructed_network_is_gd_plus_plus(n, d, o, depth):
+    with jax.enable_x64(True):
+        samples = samples_of(n, d, o)
+        rates, gammas = jnp.linspace(0.2, 1.0, depth), jnp.linspace(0.1, 0.02, depth)
+        weights = gd_plus_plus_weights(rates, gammas, context_length=n, input_size=d, output_size=o)
+        built = jax.vmap(learner(LinearSelfAttention(layers=depth), weights))(samples.prompt)
+        close(built, jax.vmap(gd_plus_plus(rates, gammas))(samples.prompt))
+
+
+@pytest.mark.parametrize("options", [{"layers": 1, "looped": True}, {"layers": 3}, {"layers": 3, "looped": True}])
+def test_constructed_weights_are_the_pytree_of_init(options):
+    network = LinearSelfAttention(**options)
+    learned = network.init(KEY, jnp.zeros((6, 4)))
+    sets = 1 if network.looped else network.layers
+    built = gd_plus_plus_weights(jnp.ones(sets), 0.1, context_length=5, input_size=3)
+    assert jax.tree.map(jnp.shape, learned) == jax.tree.map(jnp.shape, built)
+    assert jax.tree.map(lambda leaf: leaf.dtype, learned) == jax.tree.map(lambda leaf: leaf.dtype, built)
+
+
+def test_initialisation_has_the_published_spread():
+    # VarianceScaling(0.002 / layers, fan_in): fan_in is E for q, k, v and H K for the projection.
+    network = LinearSelfAttention(layers=2, looped=True, heads=4, key_size=50, init_scale=0.002)
+    params = network.init(KEY, jnp.zeros((6, 40)))["params"]
+    for name, fan_in in (("w_q", 40), ("w_k", 40), ("w_v", 40), ("w_p", 200)):
+        assert params[name].std() == pytest.approx(np.sqrt(0.001 / fan_in), rel=0.03), name
+    assert not np.allclose(params["w_q"], params["w_k"])
+
+
+ALL = [
+    {"layers": 1, "looped": True},
+    {"layers": 2, "looped": True},
+    {"layers": 3},
+    {"layers": 3, "heads": 2},
+    {"layers": 4, "looped": True, "heads": 3},
+    {"layers": 3, "token_clip": 0.6},
+    {"layers": 1, "token_clip": 0.1},
+    {"layers": 2, "damping": 0.5},
+    {"layers": 3, "updated_channels": 1},
+    {"layers": 2, "mlp_width": 5},
+    {"layers": 2, "parametrisation": "merged", "heads": 2},
+    {"layers": 2, "key_size": 2},
+]
+
+
+def random_params(network, n, d, key=KEY):
+    shapes = jax.eval_shape(network.init, key, jnp.zeros((n + 1, d + 1)))
+    leaves, tree = jax.tree.flatten(shapes)
+    keys = jax.random.split(key, len(leaves))
+    return tree.unflatten([0.4 * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves)])
+
+
+@pytest.mark.parametrize("options", ALL, ids=str)
+@pytest.mark.parametrize(("n", "d", "batch"), [(5, 3, 7), (3, 4, 130)])
+def test_batched_predictions_equal_the_plain_form_in_value_and_gradient(options, n, d, batch):
+    with jax.enable_x64(True):
+        network = LinearSelfAttention(**options)
+        params, samples = random_params(network, n, d), samples_of(n, d, batch=batch)
+        weighting = jnp.linspace(-1, 1, batch)[:, None]
+
+        def plain(p, x_query):
+            prompts = samples.prompt.replace(x_query=x_query)
+            return jnp.sum(weighting * jax.vmap(learner(network, p))(prompts))
+
+        def fast(p, x_query):
+            return jnp.sum(weighting * batched_predictions(network, p, samples.prompt.replace(x_query=x_query)))
+
+        close(fast(params, samples.prompt.x_query), plain(params, samples.prompt.x_query))
+        found = jax.grad(fast, argnums=(0, 1))(params, samples.prompt.x_query)
+        jax.tree.map(close, found, jax.grad(plain, argnums=(0, 1))(params, samples.prompt.x_query))
+
+
+def test_batched_predictions_agree_with_the_plain_form_in_float32():
+    network = LinearSelfAttention(layers=5, token_clip=10.0)
+    params, samples = random_params(network, 10, 10), samples_of(10, 10, batch=256)
+    plain = jax.vmap(learner(network, params))(samples.prompt)
+    fast = batched_predictions(network, params, samples.prompt)
+    # 5 layers of 11-wide sums on values up to 10: a few hundred roundings of 6e-8 each
+    np.testing.assert_allclose(fast, plain, atol=2e-4)
+
+
+@pytest.mark.parametrize("attention", ["linear", "softmax"])
+@given(n=st.integers(2, 8), depth=st.integers(1, 3))
+def test_prediction_does_not_depend_on_the_order_of_the_context(attention, n, depth):
+    with jax.enable_x64(True):
+        network = Transformer(layers=depth, heads=2, attention=attention, mlp_width=3)
+        params, samples = random_params(network, n, 3), samples_of(n, 3)
+        prompt = jax.tree.map(lambda leaf: leaf[0], samples.prompt)
+        order = jax.random.permutation(KEY, n)
+        shuffled = prompt.replace(x=prompt.x[order], y=prompt.y[order])
+        close(learner(network, params)(shuffled), learner(network, params)(prompt))
+
+
+def test_query_is_not_among_the_keys():
+    # the context's tokens must not feel the query: their gradient with respect to it is exactly zero
+    network = Transformer(layers=2, attention="softmax")
+    params = random_params(network, 4, 3)
+    prompt = jax.tree.map(lambda leaf: leaf[0], samples_of(4, 3).prompt)
+
+    def context_after(x_query):
+        _, trace = traced(network, params)(prompt.replace(x_query=x_query))
+        return trace.residual[:, :-1]
+
+    assert not np.any(jax.jacobian(context_after)(prompt.x_query))
+    assert np.any(jax.jacobian(learner(network, params))(prompt).x_query)
+
+
+def test_a_learner_cannot_see_the_answer():
+    assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query"}
+    samples = samples_of(4, 3)
+    other = linear_regression(context_length=4, input_size=3, input_range=2.0)(KEY, 4)
+    network = LinearSelfAttention(layers=2)
+    run = jax.vmap(learner(network, random_params(network, 4, 3)))
+    assert np.array_equal(run(samples.prompt), run(other.replace(target=other.target + 1.0).prompt))
+
+
+@given(t=st.integers(1, 6), n=st.integers(1, 6))
+def test_linear_attention_reads_a_fast_weight_matrix(t, n):
+    with jax.enable_x64(True):
+        q, k, v = (jax.random.normal(jax.random.fold_in(KEY, i), (m, 4)) for i, m in enumerate((t, n, n)))
+        close(linear_pattern(q, k) @ v, q @ fast_weight_matrix(k, v))
+
+
+def test_softmax_pattern_is_scaled_and_normalised():
+    q, k = jnp.array([[2.0, 0.0, 0.0, 0.0]]), jnp.array([[1.0, 0, 0, 0], [0.0, 1, 0, 0]])
+    np.testing.assert_allclose(softmax_pattern(q, k), [[np.e / (1 + np.e), 1 / (1 + np.e)]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["linear", "softmax"])
+@pytest.mark.parametrize("name", ["attention", "head_output", "residual"])
+def test_replacing_a_part_by_itself_changes_nothing_and_by_another_does(attention, name):
+    network = Transformer(layers=2, heads=2, attention=attention)
+    params = random_params(network, 4, 3)
+    prompt = jax.tree.map(lambda leaf: leaf[0], samples_of(4, 3).prompt)
+    run = traced(network, params)
+    prediction, trace = run(prompt)
+    value = getattr(trace, name)
+    everywhere = {name: jnp.ones(value.shape, bool)}
+    same, again = run(prompt, Intervention({name: value}, everywhere))
+    assert np.array_equal(same, prediction)
+    assert jax.tree.all(jax.tree.map(np.array_equal, again, trace))
+    other, _ = run(prompt, Intervention({name: value + 0.5}, everywhere))
+    assert not np.allclose(other, prediction)
+    masked, _ = run(prompt, Intervention({name: value + 0.5}, {name: jnp.zeros(value.shape, bool)}))
+    assert np.array_equal(masked, prediction)
+
+
+def test_interventions_act_from_start_to_stop_inside_compiled_code():
+    network = LinearSelfAttention(layers=2)
+    params = random_params(network, 4, 3)
+    prompt = jax.tree.map(lambda leaf: leaf[0], samples_of(4, 3).prompt)
+    run = traced(network, params)
+    prediction, trace = run(prompt)
+    zero = jnp.zeros_like(trace.attention)
+    ablated = Intervention({"attention": zero}, {"attention": jnp.ones(zero.shape, bool)}, start=3, stop=5)
+    found = jax.jit(jax.vmap(lambda step: run(prompt, ablated, step)[0]))(jnp.arange(7))[:, 0]
+    np.testing.assert_allclose(found[jnp.array([0, 1, 2, 5, 6])], prediction[0], rtol=1e-5)
+    np.testing.assert_array_equal(found[3:5], 0.0)  # without attention the query's label channel stays 0
+
+
+def test_folded_weights_agree_between_parametrisations():
+    separate = LinearSelfAttention(layers=2, heads=2)
+    params = random_params(separate, 4, 3)
+    a, b = folded_weights(params)
+    merged = LinearSelfAttention(layers=2, heads=2, parametrisation="merged")
+    prompts = samples_of(4, 3).prompt
+    one = jax.vmap(learner(separate, params))(prompts)
+    other = jax.vmap(learner(merged, {"params": {"w_kq": a, "w_pv": b}}))(prompts)
+    np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 0}, "layers must be at least 1, got 0"),
+        ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"attention": "cosine"}, "attention must be one of"),
+        ({"parametrisation": "joint"}, "parametrisation must be"),
+        ({"token_clip": -1.0}, "token_clip"),
+        ({"updated_channels": 5}, "updated_channels"),
+    ],
+)
+def test_settings_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Transformer(**options).init(KEY, jnp.zeros((5, 4)))
+
+
+def test_a_prompt_without_context_is_refused():
+    with pytest.raises(ValueError, match="at least one context token"):
+        LinearSelfAttention().init(KEY, jnp.zeros((1, 4)))
