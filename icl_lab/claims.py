@@ -82,7 +82,7 @@ def judge(claim: Claim, record: Record) -> dict:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
     control = None
     if claim.control is not None:
-        control = _number(np.nanmean(np.asarray(claim.control(record), np.float64)))
+        control = _number(float(np.nanmean(np.asarray(claim.control(record), np.float64))))
     return {
         "id": claim.id,
         "paper": claim.paper,

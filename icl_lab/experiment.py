@@ -269,7 +269,7 @@ def parse_command_line(experiment: Experiment, words: list[str], values: absl_fl
         raise _HelpRequested
     if rest:
         raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-    preset = values["preset"].value
+    preset = str(values["preset"].value)
     config = flags.parse(experiment.presets[preset], values)
     experiment.check(config)
     given = values["outdir"].value

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -45,9 +46,11 @@ def estimate(row: Mapping) -> str:
 def claims_table(rows: Sequence[tuple[Mapping, float | None]]) -> Table:
     """Ledger rows, each with its experiment's seconds, as a table; ``!`` marks a verdict that was not expected."""
     surprising = any(is_surprise(row) for row, _ in rows)
-    table = Table(*COLUMNS, caption="! differs from the committed verdict" if surprising else None)
+    caption = "! differs from the committed verdict" if surprising else None
+    table = Table(*COLUMNS, caption=caption, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in table.columns:
-        column.overflow = "fold"
+        column.overflow, column.no_wrap = "fold", column.header in ("expected", "members", "verdict", "seconds")
+    table.columns[0].min_width = 24
     for row, seconds in rows:
         verdict = Text(row["verdict"] + (" !" if is_surprise(row) else ""), _COLOURS[row["verdict"]])
         words = (row["id"], row["paper"], expected(row), estimate(row), str(row["members"]))

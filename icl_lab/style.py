@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -19,7 +20,7 @@ LEARNERS: dict[str, dict] = {
     "theory": {"color": "#000000", "linestyle": (0, (1, 1)), "marker": "", "label": "theory"},
 }
 
-_RC = {
+_RC: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,

@@ -172,6 +172,8 @@ def _over_members(members_at_once: int | None) -> Callable:
     """vmap over the leading axis of all arguments, or a loop over groups of members inside the program."""
     if members_at_once is None:
         return jax.vmap
+    if members_at_once == 1:  # a vmap over one member costs a third of the speed
+        return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args)
     return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=members_at_once)
 
 

@@ -15,15 +15,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import Setting, check, member_keys, strengths, train, tuned
+from experiments.von_oswald.shared import Setting, check, eigenvalues, member_keys, solver_json, strengths, train, tuned
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.records import Record
-from icl_lab.solvers import oracle
 from icl_lab.style import panels as axes_grid
-from icl_lab.theory import linear_regression as theory
 
 PUBLISHED = {  # N: smallest and largest eigenvalue over 10 000 contexts, gamma read off one trained network
     10: (None, 4.6, 0.179),
@@ -62,32 +60,21 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     metrics: dict[str, Any] = {}
     for stage, length in enumerate(config.lengths):
         one = dataclasses.replace(config, context_length=length)
-        _, solver = tuned(one, 2, True, config.tuning_contexts)
+        _, solver = tuned(one, network, config.tuning_contexts)
         keys = member_keys(config, stage)
         fitted = train(session, f"length_{length}", one, network, keys=keys)
         read = jax.vmap(lambda p: strengths(p, config.input_size))(fitted.params)
-        eigenvalues = [_eigenvalues(one, key) for key in member_keys(config, 700 + stage)]
+        spectra = [eigenvalues(one, key, config.contexts) for key in member_keys(config, 700 + stage)]
         arrays |= {
             f"gamma_{length}": np.asarray(read["gamma"][:, 0]),
             f"eta_over_n_{length}": np.asarray(read["eta_over_n"][:, 0]),
-            f"smallest_{length}": np.array([e.min() for e in eigenvalues]),
-            f"largest_{length}": np.array([e.max() for e in eigenvalues]),
-            f"eigenvalues_{length}": eigenvalues[0].astype(np.float32),
+            f"smallest_{length}": np.array([s.min() for s in spectra]),
+            f"largest_{length}": np.array([s.max() for s in spectra]),
+            f"eigenvalues_{length}": spectra[0].astype(np.float32),
             f"loss_{length}": fitted.metrics["loss"][:, -1],
         }
-        metrics[f"gd++_{length}"] = solver.to_json()
+        metrics[f"gd++_{length}"] = solver_json(solver)
     return metrics, arrays
-
-
-def _eigenvalues(config: Config, key: jax.Array) -> np.ndarray:
-    """(contexts, D) eigenvalues of X^T X."""
-    return oracle.context_eigenvalues(
-        key,
-        config.contexts,
-        context_length=config.context_length,
-        input_size=config.input_size,
-        input_range=config.input_range,
-    )
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -96,9 +83,9 @@ def figures(record: Record) -> dict[str, Figure]:
     lengths = config["lengths"]
     figure, ((curve, numbers, gammas),) = axes_grid(3, 1, width=3.4)
     best = {n: record.metrics[f"gd++_{n}"]["gammas"][0] for n in lengths}
-    panels.eigenvalue_panel(curve, best, {n: float(a[f"largest_{n}"].mean()) for n in lengths}, theory.gd_plus_plus_map)
+    panels.eigenvalue_panel(curve, best, {n: float(a[f"largest_{n}"].mean()) for n in lengths})
     shown = lengths[min(1, len(lengths) - 1)]
-    panels.condition_panel(numbers, a[f"eigenvalues_{shown}"], config["gammas"], theory.condition_number)
+    panels.condition_panel(numbers, a[f"eigenvalues_{shown}"], config["gammas"])
     numbers.set_title(f"N = {shown}")
     trained = {"trained": np.stack([a[f"gamma_{n}"] for n in lengths])}
     panels.points_panel(

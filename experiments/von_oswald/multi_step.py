@@ -24,6 +24,7 @@ from experiments.von_oswald.shared import (
     member_keys,
     paired_losses,
     sampler,
+    solver_json,
     strengths,
     train,
     tuned,
@@ -79,7 +80,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     metrics: dict[str, Any] = {}
     for stage, (name, (network, one)) in enumerate(unpack(config).items()):
         plain = network.clone(heads=1, mlp_width=0)
-        gd_solver, gdpp_solver = tuned(config, network.layers, network.looped, config.tuning_contexts)
+        gd_solver, gdpp_solver = tuned(config, network, config.tuning_contexts)
         gd, gd_learner = constructed(plain, one, gd_solver.learning_rates)
         gdpp, gdpp_learner = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
         single = network == plain
@@ -103,8 +104,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         arrays |= {f"{name}_{metric}": values for metric, values in fitted.metrics.items()}
         arrays |= {f"{name}_final_{learner}": values for learner, values in finals.items()}
         metrics[name] = {
-            "gd": gd_solver.to_json(),
-            "gd++": gdpp_solver.to_json(),
+            "gd": solver_json(gd_solver),
+            "gd++": solver_json(gdpp_solver),
             "diverged": int((fitted.diverged_at >= 0).sum()),
             **{f"final_{learner}": float(values.mean()) for learner, values in finals.items()},
         }

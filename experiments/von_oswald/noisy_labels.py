@@ -8,6 +8,7 @@ gradient on the same law, and with the mean of trained and GD++ weights.
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -92,7 +93,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         law = sampler(config, corrupted_labels=count)
         finals.append(
             paired_losses(
-                learners, lambda _, law=law: law, by_count(fitted.params, i), member_keys(config, 900),
+                learners, partial(lambda law, _: law, law), by_count(fitted.params, i), member_keys(config, 900),
                 config.population_tasks,
             )
         )  # fmt: skip
@@ -107,7 +108,7 @@ def tune_by_gradient(session: Session, config: Config, network: LinearSelfAttent
     The two are tuned as factors on the values that are best for clean labels, so that one learning rate suits both; GD
     keeps gamma = 0. Counts and algorithms are members of one program.
     """
-    clean_gd, clean_gdpp = tuned(config, network.layers, True, config.tuning_contexts)
+    clean_gd, clean_gdpp = tuned(config, network, config.tuning_contexts)
     start = np.array(
         [[clean_gd.learning_rates[0], 0.0], [clean_gdpp.learning_rates[0], clean_gdpp.gammas[0]]], np.float32
     )

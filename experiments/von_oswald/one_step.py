@@ -10,7 +10,7 @@ distribution over members of the time at which the loss drops.
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -18,11 +18,21 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import Setting, check, constructed, member_keys, paired_losses, sampler, train
+from experiments.von_oswald.shared import (
+    Setting,
+    best_step,
+    check,
+    constructed,
+    law_sizes,
+    member_keys,
+    paired_losses,
+    sampler,
+    train,
+)
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights, interpolate
 from icl_lab.experiment import Experiment, Session, main
-from icl_lab.flags import setting
+from icl_lab.flags import from_json, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.records import Record
 from icl_lab.style import panels as axes_grid
@@ -67,7 +77,7 @@ PRESETS = {
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains, compares, sweeps; everything that figures and claims need."""
     network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
-    eta = theory.optimal_learning_rate(config.context_length, config.input_size, config.input_range)
+    eta, best = best_step(config)
     weights, gd = constructed(network, config, eta)
     fitted = train(session, "training", config, network, references={"gd": gd}, interpolate_with=weights)
     arrays = {"steps": fitted.steps, **fitted.metrics}
@@ -90,7 +100,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         arrays |= _finals(one, network, sweep.params, f"size_{size}")
     metrics = {
         "learning_rate": eta,
-        "closed_form": theory.optimal_loss(config.context_length, config.input_size, config.input_range),
+        "closed_form": best,
         "diverged": int((fitted.diverged_at >= 0).sum()),
         **{
             name: float(np.mean(arrays[name]))
@@ -105,8 +115,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def _networks(config: Config, network: LinearSelfAttention):
     """``params -> {name: (network, weights)}``: trained, best GD step, and the mean of their weights."""
-    eta = theory.optimal_learning_rate(config.context_length, config.input_size, config.input_range)
-    weights, _ = constructed(network, config, eta)
+    weights, _ = constructed(network, config, best_step(config)[0])
 
     def networks(params: dict) -> dict[str, tuple[LinearSelfAttention, dict]]:
         middle = interpolate(params, weights, input_size=config.input_size)
@@ -144,13 +153,13 @@ def figures(record: Record) -> dict[str, Figure]:
     loss.set_title(f"one layer, N = {config['context_length']}, D = {config['input_size']}")
     panels.alignment_panel(agreement, a["steps"], a, "gd")
     names = ("trained", "gd", "interpolated")
-    grid = np.linspace(min(config["sizes"]), max(config["sizes"]), 200)
+    grid = np.arange(min(config["sizes"]), max(config["sizes"]) + 1)
     panels.points_panel(
         sizes,
         config["sizes"],
         {n: np.stack([a[f"size_{d}_{n}"] for d in config["sizes"]]) for n in names},
         "N = D",
-        theory=(grid, theory.optimal_loss(grid, grid, config["input_range"])),
+        theory=(grid, np.array([best_loss(config, d) for d in grid])),
     )
     sizes.set_title("final loss")
     x = np.asarray(config["ranges"])
@@ -162,17 +171,27 @@ def figures(record: Record) -> dict[str, Figure]:
     onsets, ((curves, times),) = axes_grid(2, 1, width=3.6)
     for member in a["onset_loss"]:
         curves.plot(a["onset_steps"], member, color="#0072B2", alpha=0.25, linewidth=0.7)
-    predict_zero = theory.one_step_loss(0.0, config["context_length"], config["input_size"], config["input_range"])
-    curves.axhline(predict_zero, color="0.4", linestyle=":", label="predict zero")
+    curves.axhline(predict_zero_loss(config), color="0.4", linestyle=":", label="predict zero")
     curves.axhline(best, color="black", linestyle="--", label="best GD step")
     curves.set_xlabel("training step")
     curves.set_ylabel("loss")
     curves.set_title(f"{len(a['onset_loss'])} members")
     curves.legend()
-    times.hist(onset_times(record), bins=16, color="#0072B2")
+    found = onset_times(record)
+    times.hist(found[np.isfinite(found)], bins=16, color="#0072B2")
     times.set_xlabel("step at which half of the drop is done")
     times.set_ylabel("members")
     return {"one_step": figure, "onset": onsets}
+
+
+def best_loss(config: Mapping[str, Any], size: int) -> float:
+    """Closed form of the best GD step at N = D = size."""
+    return best_step(dataclasses.replace(from_json(Config, config), context_length=size, input_size=size))[1]
+
+
+def predict_zero_loss(config: Mapping[str, Any]) -> float:
+    """Loss of predicting zero."""
+    return float(theory.one_step_loss(0.0, **law_sizes(from_json(Config, config))))
 
 
 def onset_times(record: Record, share: float = 0.5) -> np.ndarray:
@@ -190,8 +209,7 @@ def plateau_share(record: Record) -> np.ndarray:
     Each curve is first scaled so that it starts at the exact loss of predicting zero, which takes the evaluation noise
     out of the level.
     """
-    config, steps = record.config, record.arrays["onset_steps"]
-    zero = theory.one_step_loss(0.0, config["context_length"], config["input_size"], config["input_range"])
+    steps, zero = record.arrays["onset_steps"], predict_zero_loss(record.config)
     curves = record.arrays["onset_loss"] * zero / record.arrays["onset_loss"][:, :1]
     before = steps < onset_times(record)[:, None]
     on = (curves >= 0.385) & (curves <= 0.405)
@@ -206,9 +224,7 @@ def _worst_over_sizes(numerator: str, denominator: str | None) -> Callable[[Reco
         for size in record.config["sizes"]:
             value = record.arrays[f"size_{size}_{numerator}"]
             base = (
-                theory.optimal_loss(size, size, record.config["input_range"])
-                if denominator is None
-                else record.arrays[f"size_{size}_{denominator}"]
+                best_loss(record.config, size) if denominator is None else record.arrays[f"size_{size}_{denominator}"]
             )
             worst.append(np.abs(value / base - 1))
         return np.max(worst, axis=0)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
@@ -20,9 +21,11 @@ from experiments.von_oswald.shared import (
     Networks,
     check_networks,
     constructed,
+    law_sizes,
     member_keys,
     paired_losses,
     sampler,
+    solver_json,
     train,
     tuned,
     unpack,
@@ -30,12 +33,13 @@ from experiments.von_oswald.shared import (
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
 from icl_lab.experiment import Experiment, Session, main
-from icl_lab.flags import setting
+from icl_lab.flags import from_json, setting
+from icl_lab.prompts import Sampler
 from icl_lab.records import Record
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import linear_regression as theory
 
-SHIFTS = {
+SHIFTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "inputs": ("larger inputs", "input_range", {}),
     "targets": ("larger targets", "task_scale", {}),
     "other_inputs": ("other inputs", "input_range", {"input_law": "mixture"}),
@@ -90,7 +94,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     metrics: dict[str, Any] = {}
     for stage, (name, (network, one)) in enumerate(unpack(config).items()):
         plain = network.clone(heads=1, mlp_width=0)
-        gd_solver, gdpp_solver = tuned(config, network.layers, network.looped, config.tuning_contexts)
+        gd_solver, gdpp_solver = tuned(config, network, config.tuning_contexts)
         gd, _ = constructed(plain, one, gd_solver.learning_rates)
         gdpp, _ = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
         fitted = train(session, name, one, network, keys=member_keys(config, stage))
@@ -105,22 +109,27 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             return found
 
         for column, (_, argument, law) in SHIFTS.items():
+
+            def shifted(scale: Array, argument: str = argument, law: dict[str, str] = law) -> Sampler:
+                return sampler(config, **{argument: scale}, **law)
+
             found = paired_losses(
                 learners,
-                lambda scale, argument=argument, law=law: sampler(config, **{argument: scale}, **law),
+                shifted,
                 fitted.params,
                 member_keys(config, 900 + stage),
                 config.shift_tasks,
                 np.asarray(config.input_scales if column == "inputs" else config.other_scales),
             )
             arrays |= {f"{name}_{column}_{learner}": values for learner, values in found.items()}
-        metrics[name] = {"gd": gd_solver.to_json(), "gd++": gdpp_solver.to_json()}
+        metrics[name] = {"gd": solver_json(gd_solver), "gd++": solver_json(gdpp_solver)}
     return metrics, arrays
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """One row a network, one column a shift."""
     a, config = record.arrays, record.config
+    task = from_json(Config, config)
     figure, axes = axes_grid(4, len(config["networks"]), width=2.8, height=2.4)
     for row, name in zip(axes, config["networks"]):
         for axis, (column, (title, _, _)) in zip(row, SHIFTS.items()):
@@ -132,7 +141,7 @@ def figures(record: Record) -> dict[str, Figure]:
             axis.set_title(f"{name.replace('_', ' ')}: {title}")
             if name == "looped_1" and column == "inputs":
                 fine = np.linspace(scales.min(), scales.max(), 100)
-                exact = theory.shifted_loss(fine, config["context_length"], config["input_size"], config["input_range"])
+                exact = theory.one_step_loss_out_of_distribution(fine / config["input_range"], **law_sizes(task))
                 panels.theory_line(axis, fine, exact)
     return {"out_of_distribution": figure}
 

@@ -1,12 +1,14 @@
 """Panels that several figures of this paper share."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
 
 from icl_lab.style import LEARNERS, band
+from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 METRICS = {
     "sensitivity_cosine": ("sensitivity cosine", "-"),
@@ -101,9 +103,9 @@ def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float
     axes.legend()
 
 
-def theory_line(axes: Axes, x: np.ndarray, y: np.ndarray) -> None:
+def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
     """A closed form as the black dotted line, named in the legend."""
-    axes.plot(x, y, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.plot(np.asarray(x), np.asarray(y), **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
     axes.legend()
 
 
@@ -118,29 +120,27 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
     axes.legend()
 
 
-def eigenvalue_panel(
-    axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float], gd_plus_plus_map: Callable
-) -> None:
+def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:
     """The GD++ map of eigenvalues at each N's gamma, up to the largest eigenvalue of its contexts."""
     dashes = ("-", "--", "-.", ":")
     shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
     for (n, gamma), shade, dash in zip(gammas.items(), shades, dashes * len(gammas)):
         x = np.linspace(0, largest[n], 200)
-        axes.plot(x, gd_plus_plus_map(x, gamma), color=shade, linestyle=dash, label=f"N = {n}")
-        axes.plot(1 / (3 * gamma), gd_plus_plus_map(1 / (3 * gamma), gamma), "o", color=shade)
+        axes.plot(x, gd_plus_plus_eigenvalues(x, gamma), color=shade, linestyle=dash, label=f"N = {n}")
+        axes.plot(*gd_plus_plus_peak(gamma), "o", color=shade)
     axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
     axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
     axes.set_title(r"dots: $1 / (3\gamma)$")
     axes.legend()
 
 
-def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float], condition_number: Callable) -> None:
+def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float]) -> None:
     """Distribution over contexts of the condition number after one GD++ transformation, for several gamma."""
     dashes = ("-", "--", "-.", ":", (0, (5, 1)))
     shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
     for gamma, shade, dash in zip(gammas, shades, dashes * len(gammas)):
-        numbers = np.log10(condition_number(eigenvalues.astype(float), gamma))
-        axes.hist(numbers, bins=np.linspace(0, 4, 81), histtype="step", color=shade, linestyle=dash,
+        numbers = np.log10(condition_number(gd_plus_plus_eigenvalues(eigenvalues, gamma)))
+        axes.hist(numbers, bins=np.linspace(0, 4, 81).tolist(), histtype="step", color=shade, linestyle=dash,
                   label=rf"$\gamma$ = {gamma:g}")  # fmt: skip
     axes.set_xlabel(r"$\log_{10}$ condition number")
     axes.set_ylabel("contexts")

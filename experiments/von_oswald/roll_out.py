@@ -17,17 +17,24 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.shared import Setting, check, constructed, member_keys, sampler, train
+from experiments.von_oswald.shared import (
+    Setting,
+    best_step,
+    check,
+    constructed,
+    eigenvalues,
+    member_keys,
+    sampler,
+    train,
+)
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
 from icl_lab.models import LinearSelfAttention, traced
 from icl_lab.prompts import Sample, input_variance
 from icl_lab.records import Record
-from icl_lab.solvers import oracle
 from icl_lab.style import LEARNERS, band
 from icl_lab.style import panels as axes_grid
-from icl_lab.theory import linear_regression as theory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +60,7 @@ PRESETS = {
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains one layer, then applies it and the GD layer ``applications`` times at each damping."""
     layer = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
-    eta = theory.optimal_learning_rate(config.context_length, config.input_size, config.input_range)
+    eta, _ = best_step(config)
     weights, gd = constructed(layer, config, eta)
     fitted = train(session, "training", config, layer, references={"gd": gd})
     arrays = {"steps": fitted.steps, "training_loss": fitted.metrics["loss"]}
@@ -75,20 +82,14 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
         losses = jax.jit(lambda p, k, member=member: jax.lax.map(member, (p, k)))(fitted.params, keys)
         arrays |= {f"trained_{i}": np.asarray(losses[0]), f"gd_{i}": np.asarray(losses[1])}
-        arrays[f"exact_{i}"] = _exact(config, float(damping * eta))
-    return {"learning_rate": float(eta)}, arrays
+        arrays[f"exact_{i}"] = _exact(config, damping * eta)
+    return {"learning_rate": eta}, arrays
 
 
 def _exact(config: Config, rate: float) -> np.ndarray:
     """(K,) exact loss of damped gradient descent after each of K applications, from the contexts' eigenvalues."""
-    eigenvalues = oracle.context_eigenvalues(
-        jax.random.fold_in(jax.random.key(config.seed), 2**20),
-        config.oracle_contexts,
-        context_length=config.context_length,
-        input_size=config.input_size,
-        input_range=config.input_range,
-    )
-    factor = (1 - rate * eigenvalues / config.context_length) ** 2
+    spectrum = eigenvalues(config, member_keys(config, 10_001, 1)[0], config.oracle_contexts)
+    factor = (1 - rate * spectrum / config.context_length) ** 2
     scale = 0.5 * config.input_size * input_variance("uniform", config.input_range)
     power, losses = np.ones_like(factor), []
     for _ in range(config.applications):

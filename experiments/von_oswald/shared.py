@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,10 @@ from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.experiment import Session
 from icl_lab.flags import FlagError, setting
 from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights, learner
-from icl_lab.prompts import Learner, Sampler, linear_regression
+from icl_lab.prompts import Learner, Sampler, input_variance, linear_regression
+from icl_lab.solvers import oracle
+from icl_lab.solvers.oracle import TunedSolver
+from icl_lab.theory import linear_regression as theory
 from icl_lab.training import Fit
 
 
@@ -176,7 +180,7 @@ def train(
         return sampler(config, corrupted_labels=0 if corrupted_labels is None else corrupted)
 
     def init(key: Array, _: Array) -> dict:
-        return network.init(key, jnp.zeros((config.context_length + 1, config.input_size + 1)))
+        return dict(network.init(key, jnp.zeros((config.context_length + 1, config.input_size + 1))))
 
     def loss(params: dict, key: Array, corrupted: Array) -> Array:
         samples = law(corrupted)(key, config.batch)
@@ -209,8 +213,8 @@ def train(
 
 
 def members_at_once(batch: int) -> int | None:
-    """All members together on an accelerator; on a CPU one at a time once a batch fills the caches."""
-    return 1 if jax.default_backend() == "cpu" and batch >= 1024 else None
+    """All members together on an accelerator; on a CPU as many as fill its caches, about 4096 tasks."""
+    return max(1, 4096 // batch) if jax.default_backend() == "cpu" else None
 
 
 def paired_losses(
@@ -248,7 +252,7 @@ def paired_losses(
 
     @jax.jit
     def evaluate(params: dict, keys: Array, values: Array) -> dict[str, Array]:
-        return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(*pk, value), values), (params, keys))
+        return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 
     found = evaluate(params, keys, jnp.atleast_1d(jnp.asarray(settings, float)))
     return {name: np.asarray(v if np.ndim(settings) else v[:, 0]) for name, v in found.items()}
@@ -272,3 +276,51 @@ def strengths(params: dict, input_size: int) -> dict[str, Array]:
     diagonal = lambda m: jnp.diagonal(m[:, :input_size, :input_size], axis1=1, axis2=2).mean(axis=1)  # noqa: E731
     scale = diagonal(a)
     return {"gamma": -scale * diagonal(b), "eta_over_n": -scale * b[:, input_size, input_size]}
+
+
+def best_step(config: Task) -> tuple[float, float]:
+    """Best learning rate of one GD step on this law, and its loss: closed forms."""
+    eta, loss = theory.one_step_optimum(**law_sizes(config))
+    return float(eta), float(loss)
+
+
+def law_sizes(config: Task) -> dict[str, Any]:
+    """The law as the closed forms take it."""
+    return {
+        "context_length": config.context_length,
+        "input_size": config.input_size,
+        "input_variance": input_variance("uniform", config.input_range),
+    }
+
+
+def eigenvalues(config: Task, key: Array, contexts: int) -> np.ndarray:
+    """(contexts, D) eigenvalues of X^T X of random contexts."""
+    n, d = config.context_length, config.input_size
+    return oracle.context_eigenvalues(key, contexts, context_length=n, input_size=d, input_range=config.input_range)
+
+
+def tuned(config: Task, network: LinearSelfAttention, contexts: int) -> tuple[TunedSolver, TunedSolver]:
+    """K-step GD and GD++ tuned on the exact loss, each with one value for each weight set of the network.
+
+    GD has one learning rate for all steps. GD++ has one (eta, gamma) for all steps of a looped network, one for each step
+    of a free one.
+    """
+    fitting, held_out = (eigenvalues(config, key, contexts) for key in member_keys(config, 10_000, 2))
+    given: dict[str, Any] = {
+        "held_out": held_out,
+        "context_length": config.context_length,
+        "input_variance": input_variance("uniform", config.input_range),
+    }
+    solvers = (
+        oracle.tune_gradient_descent(fitting, network.layers, **given),
+        oracle.tune_gd_plus_plus(fitting, network.layers, shared=network.looped, **given),
+    )
+    sets = 1 if network.looped else network.layers
+    return tuple(  # type: ignore[return-value]
+        dataclasses.replace(s, learning_rates=s.learning_rates[:sets], gammas=s.gammas[:sets]) for s in solvers
+    )
+
+
+def solver_json(solver: TunedSolver) -> dict[str, Any]:
+    """A tuned solver as plain JSON values."""
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in dataclasses.asdict(solver).items()}

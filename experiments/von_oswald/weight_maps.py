@@ -13,7 +13,16 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.shared import Networks, check_networks, constructed, member_keys, train, tuned, unpack
+from experiments.von_oswald.shared import (
+    Networks,
+    check_networks,
+    constructed,
+    member_keys,
+    solver_json,
+    train,
+    tuned,
+    unpack,
+)
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
@@ -51,7 +60,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
     for stage, (name, (network, one)) in enumerate(unpack(config).items()):
-        _, solver = tuned(config, network.layers, True, config.tuning_contexts)
+        _, solver = tuned(config, network, config.tuning_contexts)
         weights, learner = constructed(network, one, solver.learning_rates, solver.gammas)
         fitted = train(session, name, one, network, keys=member_keys(config, stage), references={"gd++": learner})
         for label, params in (("trained", fitted.params), ("built", weights)):
@@ -60,7 +69,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             scale = np.trace(a[:, : config.input_size, : config.input_size], axis1=1, axis2=2) / config.input_size
             arrays |= {f"{name}_{label}_a": a / scale[:, None, None], f"{name}_{label}_b": b * scale[:, None, None]}
         arrays |= {f"{name}_cosine": fitted.metrics["gd++_sensitivity_cosine"][:, -1]}
-        metrics[name] = solver.to_json()
+        metrics[name] = solver_json(solver)
     return metrics, arrays
 
 

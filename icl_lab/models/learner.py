@@ -1,6 +1,7 @@
 """Networks as learners: ``Prompt -> prediction``."""
 
 from collections.abc import Callable
+from typing import cast
 
 from flax import linen as nn
 from jax import Array
@@ -35,7 +36,7 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
     encode, decode = layout or joint_layout()
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, trace = network.apply(params, encode(prompt), intervention, step)  # type: ignore[misc]
+        tokens, trace = cast(tuple[Array, Trace], network.apply(params, encode(prompt), intervention, step))
         return decode(tokens, prompt), trace
 
     return run

@@ -1,13 +1,15 @@
 """Samplers of in-context regression tasks (von Oswald et al. 2022, section 2 and appendix A.2)."""
 
-import math
+import functools
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.unfused import unfused
 
 INPUT_LAWS = ("uniform", "normal", "exponential", "laplace", "mixture")
 TASK_LAWS = ("normal", "mixture")
@@ -78,57 +80,46 @@ def linear_regression(
     n, d, o = context_length, input_size, output_size
 
     def sampler(key: Array, batch: int) -> Sample:
-        w_key, x_key, noise_key, corrupt_key = jax.random.split(key, 4)
-        w = task_scale * (_mixture if task_law == "mixture" else _normal)(w_key, (batch, d, o))
-        points = input_range * _inputs(x_key, input_law, (batch, n + 1, d))  # the query is the last point
-        x, x_query = points[:, :n], points[:, n]
-        clean = jnp.einsum("bnd,bdo->bno", x, w)
-        y = clean
+        draw_key, law_key, noise_key, corrupt_key = jax.random.split(key, 4)
+        blocks, tasks = block_shape(batch)
+        uniforms = centred_uniforms(draw_key, (blocks, n + 1 + o, d, tasks))
+        points, w = uniforms[:, : n + 1], uniforms[:, n + 1 :]  # the query is the last point
+        x_law_key, w_law_key = jax.random.split(law_key)
+        w = jnp.asarray(task_scale, jnp.float32) * _of_law(task_law, w, w_law_key)
+        points = jnp.asarray(input_range, jnp.float32) * _of_law(input_law, points, x_law_key)
+        if input_law == "mixture":
+            points = points / jnp.sqrt(jnp.sum(points[:, :n] ** 2, axis=(1, 2), keepdims=True))
+        clean = _labels(points, w)
+        x, x_query, y, target, w = (
+            batch_first(part, batch).astype(float) for part in (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w)
+        )
         if not _is_zero(label_noise):
-            y = y + label_noise * _flat(jax.random.normal, noise_key, y.shape)
+            y = y + label_noise * jax.random.normal(noise_key, y.shape)
         if not _is_zero(corrupted_labels):
             which_key, label_key = jax.random.split(corrupt_key)
             rank = jnp.argsort(jnp.argsort(jax.random.uniform(which_key, (batch, n)), axis=1), axis=1)
-            y = jnp.where((rank < corrupted_labels)[:, :, None], _flat(jax.random.normal, label_key, y.shape), y)
-        target = jnp.einsum("bd,bdo->bo", x_query, w)
-        return Sample(prompt=Prompt(x=x, y=y, x_query=x_query), target=target, latent={"w": w})
+            y = jnp.where((rank < corrupted_labels)[:, :, None], jax.random.normal(label_key, y.shape), y)
+        return Sample(prompt=Prompt(x=x, y=y, x_query=x_query), target=target, latent={"w": w.swapaxes(1, 2)})
 
     return sampler
 
 
-def _flat(draw, key: Array, shape: tuple[int, ...]) -> Array:
-    """Draws one flat array and reshapes: on CPU less than half the time of drawing the odd shape directly."""
-    return draw(key, (math.prod(shape),)).reshape(shape)
+@unfused
+def _labels(points: Array, w: Array) -> Array:
+    """y = W^T x with the task as last axis: (blocks, P, D, tasks), (blocks, O, D, tasks) -> (blocks, P, O, tasks)."""
+    terms = [points[:, :, None, i] * w[:, None, :, i] for i in range(points.shape[2])]
+    return functools.reduce(jnp.add, terms)
+
+
+def _of_law(law: str, uniforms: Array, key: Array) -> Array:
+    """Entries of this law from centred uniforms; a mixture takes one of three laws for each task."""
+    if law != "mixture":
+        return QUANTILES[law](uniforms)
+    which = jax.random.randint(key, (uniforms.shape[0], 1, 1, uniforms.shape[3]), 0, 3)
+    exponential, normal, laplace = (QUANTILES[name](uniforms) for name in ("exponential", "normal", "laplace"))
+    return jnp.where(which == 0, exponential, jnp.where(which == 1, normal, laplace))
 
 
 def _is_zero(value: ArrayLike) -> bool:
     """True for a Python 0, so that what is switched off costs nothing; a traced value is kept."""
     return isinstance(value, int | float) and value == 0
-
-
-def _inputs(key: Array, law: str, shape: tuple[int, int, int]) -> Array:
-    """Inputs of unit range, (B, N + 1, D)."""
-    if law == "uniform":
-        return _flat(jax.random.uniform, key, shape) - 0.5
-    if law == "normal":
-        return _flat(jax.random.normal, key, shape)
-    if law == "exponential":
-        return _flat(jax.random.exponential, key, shape)
-    if law == "laplace":
-        return _flat(jax.random.laplace, key, shape)
-    points = _mixture(key, shape)
-    norm = jnp.sqrt(jnp.sum(points[:, :-1] ** 2, axis=(1, 2), keepdims=True))
-    return points / norm
-
-
-def _normal(key: Array, shape: tuple[int, ...]) -> Array:
-    return _flat(jax.random.normal, key, shape)
-
-
-def _mixture(key: Array, shape: tuple[int, int, int]) -> Array:
-    """Standard exponential, normal or Laplace entries, one law for each of the shape[0] tasks."""
-    law_key, *keys = jax.random.split(key, 4)
-    which = jax.random.randint(law_key, (shape[0],), 0, 3)[:, None, None]
-    draws = (jax.random.exponential, jax.random.normal, jax.random.laplace)
-    exponential, normal, laplace = (_flat(draw, k, shape) for draw, k in zip(draws, keys))
-    return jnp.where(which == 0, exponential, jnp.where(which == 1, normal, laplace))

@@ -1,0 +1,197 @@
+"""Exact losses and best parameters of GD and GD++ of any depth, from the eigenvalues of random contexts alone.
+
+The recursion is ``icl_lab.theory.residual_factor``. Deep solvers are polynomials of high degree of heavy-tailed
+eigenvalues: rare contexts carry their loss, and their best parameters move with the number of contexts tuned on.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+from jax import Array
+from numpy.typing import ArrayLike, NDArray
+
+from icl_lab.prompts.regression import linear_regression
+from icl_lab.theory.descent import descend
+from icl_lab.theory.gd_plus_plus import eigenvalue_density, residual_factor
+
+Floats = NDArray[np.float64]
+PUBLISHED_LEARNING_RATES = tuple(0.001 + 0.1 * k for k in range(250))
+
+
+@dataclass(frozen=True)
+class TunedSolver:
+    """Parameters of a K-step solver and what they achieve.
+
+    Attributes:
+      learning_rates: (K,) eta_k of the mean loss, as ``gradient_descent`` and ``gd_plus_plus`` take them.
+      gammas: (K,) gamma_k, on the *sum* over the context.
+      loss: mean loss over contexts.
+      standard_error: of that mean, over contexts.
+    """
+
+    learning_rates: Floats
+    gammas: Floats
+    loss: float
+    standard_error: float
+
+
+def context_eigenvalues(
+    key: Array,
+    batch: int,
+    *,
+    context_length: int,
+    input_size: int,
+    input_law: str = "uniform",
+    input_range: float = 1.0,
+) -> Floats:
+    """Ascending eigenvalues (B, D) of sum_i x_i x_i^T, in float64, of ``batch`` contexts of ``linear_regression``.
+
+    Figure 13 of von Oswald et al. 2022. Errors as ``linear_regression``.
+    """
+    sampler = linear_regression(
+        context_length=context_length, input_size=input_size, input_law=input_law, input_range=input_range
+    )
+    x = np.asarray(sampler(key, batch).prompt.x, np.float64)  # (B, N, D)
+    return np.maximum(np.linalg.eigvalsh(x.swapaxes(1, 2) @ x), 0)
+
+
+def oracle_loss(
+    eigenvalues: ArrayLike,
+    learning_rates: ArrayLike,
+    gammas: ArrayLike,
+    *,
+    context_length: int,
+    input_variance: ArrayLike,
+    task_scale: ArrayLike = 1.0,
+) -> Floats:
+    """Loss of K steps of GD++ (of GD, for gamma = 0) given the context, exact over task and query.
+
+    Args:
+      eigenvalues: (B, D) of sum_i x_i x_i^T.
+      learning_rates: (K,) eta_k.
+      gammas: (K,) gamma_k; the last one has no effect.
+      context_length: N.
+      input_variance: v, with E[x_q x_q^T] = v I: a centred law; may be (B,).
+      task_scale: s; may be (B,).
+
+    Returns:
+      (B,) losses, infinite where the iteration overflows.
+
+    Raises:
+      ValueError: if the shapes are not (B, D), (K,) and (K,).
+    """
+    spectrum, eta, gamma = (np.asarray(value, np.float64) for value in (eigenvalues, learning_rates, gammas))
+    if spectrum.ndim != 2 or eta.ndim != 1 or eta.shape != gamma.shape:
+        raise ValueError(f"need (B, D), (K,) and (K,), got {spectrum.shape}, {eta.shape} and {gamma.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        residual = residual_factor(spectrum, eta / context_length, gamma)
+        loss = np.square(task_scale) * input_variance / 2 * np.sum(residual**2, axis=1)
+    return np.where(np.isnan(loss), np.inf, loss)
+
+
+def scan_learning_rates(
+    eigenvalues: Floats,
+    steps: int,
+    *,
+    context_length: int,
+    input_variance: float,
+    learning_rates: ArrayLike = PUBLISHED_LEARNING_RATES,
+) -> TunedSolver:
+    """GD with the best shared learning rate of a grid, chosen *and* judged on the same contexts.
+
+    The published line search (released code of von Oswald et al. 2022): 250 values 0.001, 0.101, ..., 24.901. Other
+    arguments as ``tune_gradient_descent``.
+    """
+    judge = partial(_judged, eigenvalues, context_length=context_length, input_variance=input_variance)
+    solvers = [judge(np.full(steps, eta), np.zeros(steps)) for eta in np.asarray(learning_rates, np.float64)]
+    return min(solvers, key=lambda solver: solver.loss)
+
+
+def tune_gradient_descent(
+    eigenvalues: Floats, steps: int, *, held_out: Floats, context_length: int, input_variance: float
+) -> TunedSolver:
+    """GD with the best learning rate, one for all steps.
+
+    The loss is convex in eta and, by Jensen, not below its value at zero once eta/N >= 2 / (mean eigenvalue): a bounded
+    scalar search finds the minimum.
+
+    Args:
+      eigenvalues: (B, D), contexts to tune on.
+      steps: K.
+      held_out: (B', D), contexts on which the returned loss is taken.
+      context_length: N.
+      input_variance: v.
+    """
+    unit = eigenvalues.mean()
+    nodes, weights = eigenvalue_density(eigenvalues / unit)
+    objective = lambda rate: np.sum(weights * (1 - rate * nodes) ** (2 * steps))  # noqa: E731
+    rate = scipy.optimize.minimize_scalar(objective, bounds=(0, 2), method="bounded", options={"xatol": 1e-8}).x
+    eta = np.full(steps, rate / unit * context_length)
+    return _judged(held_out, eta, np.zeros(steps), context_length=context_length, input_variance=input_variance)
+
+
+def tune_gd_plus_plus(
+    eigenvalues: Floats,
+    steps: int,
+    *,
+    shared: bool,
+    held_out: Floats,
+    context_length: int,
+    input_variance: float,
+    starts: int = 16,
+    box: tuple[float, float] = (20 / 3, 1 / 3),
+    seed: int = 0,
+) -> TunedSolver:
+    """GD++ with the best eta and gamma, shared by all layers (a looped network) or free in each.
+
+    L-BFGS-B on the logarithm of the loss, in float64, from several starts: the released initialisation (the tuned eta
+    of GD, gamma = eta / N^2), then for free layers the shared optimum, then random factors around the one before. Deep
+    GD++ is a polynomial of high degree with many local minima, some of which serve only the contexts they were found
+    on: odd contexts choose among the minima that even contexts produce, and ``held_out`` judges. ``starts=1`` gives the
+    minimum that descent from the released initialisation reaches, which need not be the best (von Oswald et al. 2022,
+    section 3 and A.10, where Adam on fresh prompts does the tuning).
+
+    Args:
+      eigenvalues: (B, D), contexts to tune on.
+      steps: K.
+      shared: one (eta, gamma) for all layers, or one each (the last gamma, which has no effect, is then zero).
+      held_out: (B', D), contexts on which the returned loss is taken.
+      context_length: N.
+      input_variance: v.
+      starts: number of starts.
+      box: largest eta/N and gamma, in units of 1 / (mean eigenvalue); the smallest are zero. The default is eta/N <= 8
+        and gamma <= 0.4 where N = D = 10 and inputs are uniform of range 1.
+      seed: of the random starts.
+
+    Raises:
+      ValueError: for fewer than one start.
+    """
+    if starts < 1:
+        raise ValueError(f"starts must be at least 1, got {starts}")
+    setting: Any = {"context_length": context_length, "input_variance": input_variance}
+    fitting, choosing = eigenvalues[::2], eigenvalues[1::2]
+    unit = fitting.mean()
+    nodes, weights = eigenvalue_density(fitting / unit)
+    eta = tune_gradient_descent(fitting, steps, held_out=choosing, **setting).learning_rates
+    first = [np.stack([eta / context_length, eta / context_length**2]) * unit]  # (2, K): eta_k / N and gamma_k
+    if shared:
+        first = [first[0][:, :1]]
+    elif starts > 1:
+        tied = tune_gd_plus_plus(eigenvalues, steps, shared=True, held_out=choosing, starts=2, box=box, **setting)
+        first.append(np.stack([tied.learning_rates / context_length, tied.gammas]) * unit)
+    rng = np.random.default_rng(seed)
+    around = [first[-1] * np.exp(rng.normal(size=first[-1].shape)) for _ in range(starts - len(first))]
+    minima = [descend(start, box, steps, nodes, weights) / unit for start in first + around]
+    pairs = [(rates * context_length, gammas if shared else np.append(gammas[:-1], 0)) for rates, gammas in minima]
+    losses = [_judged(choosing, *pair, **setting).loss for pair in pairs]
+    return _judged(held_out, *pairs[int(np.argmin(losses))], **setting)
+
+
+def _judged(eigenvalues: Floats, learning_rates: Floats, gammas: Floats, **setting) -> TunedSolver:
+    """The solver with its mean loss on these contexts."""
+    losses = oracle_loss(eigenvalues, learning_rates, gammas, **setting)
+    with np.errstate(invalid="ignore"):
+        return TunedSolver(learning_rates, gammas, float(losses.mean()), float(losses.std(ddof=1) / len(losses) ** 0.5))

@@ -1,0 +1,34 @@
+"""Functions that XLA:CPU must not fuse into their users."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.experimental.xla_metadata import set_xla_metadata
+
+
+def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -> Any:
+    """Decorator: compile a function as one of its own, which XLA's CPU back end may not inline.
+
+    That back end counts multiply-adds as free to repeat: it fuses an unrolled product into every product that reads it,
+    once for each term, so that five layers of attention take thirty times as long. ``optimization_barrier`` does not
+    help, since it is removed before fusion; the attribute on the call does. It is a hint, without which results are the
+    same. On other back ends the function is called as it is.
+
+    Args:
+      function: array arguments are positional.
+      static: names of keyword arguments that are compile-time constants.
+    """
+    if function is None:
+        return functools.partial(unfused, static=static)
+    compiled = jax.jit(function, static_argnames=static)
+
+    @functools.wraps(function)
+    def call(*args: Any, **constants: Any) -> Any:
+        if jax.default_backend() != "cpu":
+            return function(*args, **constants)
+        with set_xla_metadata(inlineable="false"):
+            return compiled(*args, **constants)
+
+    return call
