@@ -54,7 +54,7 @@ clean: ## remove environments and caches (never runs/)
 # finished and is made anew; where it is only older than the lock, packages are brought up to date in place.
 $(STAMP): requirements.lock pyproject.toml $(if $(wildcard $(PY)),,force)
 	@$(call fresh_venv,$(VENV))
-	@echo "installing into $(VENV) (once; about a minute)"
+	@echo "installing the locked packages into $(VENV) (once; a minute or two)"
 	@$(PY) $(PIP_INSTALL) --require-hashes -r requirements.lock
 	@$(PY) $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
