@@ -1,0 +1,104 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icl_lab.prompts import Prompt, linear_regression
+from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
+
+SOLVERS = {
+    "gradient_descent": lambda: gradient_descent(0.5, 3),
+    "gd_plus_plus": lambda: gd_plus_plus(jnp.array([0.5, 0.3]), jnp.array([0.02, 0.01])),
+    "ridge": lambda: ridge(0.1),
+    "least_squares": least_squares,
+}
+
+
+def a_prompt(seed, n=7, d=4, o=2):
+    """One random prompt in float64."""
+    draw = np.random.default_rng(seed).normal
+    return Prompt(x=jnp.asarray(draw(size=(n, d))), y=jnp.asarray(draw(size=(n, o))), x_query=jnp.asarray(draw(size=d)))
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**30), n=st.integers(1, 8), d=st.integers(1, 5), o=st.integers(1, 3))
+def test_gradient_descent_follows_the_gradient_of_the_written_loss(seed, n, d, o):
+    with jax.enable_x64(True):
+        prompt = a_prompt(seed, n, d, o)
+        w0 = w = jnp.asarray(np.random.default_rng(seed + 1).normal(size=(d, o)))
+        rates = jnp.array([0.1, 0.3, 0.05])
+        slope = jax.grad(lambda w: jnp.sum((prompt.x @ w - prompt.y) ** 2) / (2 * n))
+        for rate in rates:
+            w = w - rate * slope(w)
+        np.testing.assert_allclose(gradient_descent(rates, w0=w0)(prompt), prompt.x_query @ w, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [3, 12])  # fewer and more context pairs than inputs
+def test_many_steps_of_gradient_descent_are_least_squares(x64, n):
+    """The context is made well conditioned (singular values 1 to 2), so that 150 steps are many."""
+    prompt = a_prompt(0, n)
+    left, singular, right = np.linalg.svd(prompt.x, full_matrices=False)
+    prompt = prompt.replace(x=jnp.asarray(left @ np.diag(np.linspace(2, 1, len(singular))) @ right))
+    expected = least_squares()(prompt)
+    np.testing.assert_allclose(gradient_descent(n / 4, 150)(prompt), expected, rtol=1e-10)
+    exact = n / np.linspace(2, 1, len(singular)) ** 2  # one step for each eigenvalue, which it removes
+    np.testing.assert_allclose(gradient_descent(exact)(prompt), expected, rtol=1e-10)
+    np.testing.assert_allclose(ridge(1e-7)(prompt), expected, rtol=1e-5)
+
+
+def test_gd_plus_plus_without_gamma_is_gradient_descent():
+    with jax.enable_x64(True):
+        prompt, rates = a_prompt(1), jnp.array([0.4, 0.2, 0.1])
+        np.testing.assert_allclose(gd_plus_plus(rates, 0.0)(prompt), gradient_descent(rates)(prompt), rtol=1e-12)
+
+
+def test_gd_plus_plus_is_gradient_descent_on_moved_inputs():
+    """Two steps written with matrices: the second step sees x (I - gamma M), the query as well."""
+    with jax.enable_x64(True):
+        prompt, (n, d) = a_prompt(2), (7, 4)
+        eta, gamma = jnp.array([0.4, 0.9]), 0.03
+        gram = prompt.x.T @ prompt.x
+        move = jnp.eye(d) - gamma * gram
+        w = eta[0] / n * prompt.x.T @ prompt.y
+        residual = prompt.y - prompt.x @ w
+        second = eta[1] / n * (prompt.x @ move).T @ residual
+        expected = prompt.x_query @ w + prompt.x_query @ move @ second
+        np.testing.assert_allclose(gd_plus_plus(eta, gamma)(prompt), expected, rtol=1e-10)
+
+
+def test_the_last_gamma_has_no_effect():
+    prompt = a_prompt(3)
+    one, other = (gd_plus_plus(jnp.array([0.4, 0.2]), jnp.array([0.02, last]))(prompt) for last in (0.0, 5.0))
+    np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_order_of_the_context_does_not_matter(name):
+    with jax.enable_x64(True):
+        prompt, order = a_prompt(4), np.random.default_rng(0).permutation(7)
+        shuffled = prompt.replace(x=prompt.x[order], y=prompt.y[order])
+        predict = SOLVERS[name]()
+        np.testing.assert_allclose(predict(shuffled), predict(prompt), rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_learners_map_over_a_batch_and_check_the_prompt(name):
+    prompts = linear_regression(context_length=5, input_size=3, output_size=2)(jax.random.key(0), 4).prompt
+    assert jax.vmap(SOLVERS[name]())(prompts).shape == (4, 2)
+    with pytest.raises(AssertionError):
+        SOLVERS[name]()(prompts)
+
+
+def test_bad_steps():
+    with pytest.raises(ValueError, match="scalar learning_rate needs steps >= 1"):
+        gradient_descent(0.1)
+    with pytest.raises(ValueError, match="one value per step"):
+        gradient_descent(jnp.array([0.1, 0.2]), 3)
+    with pytest.raises(ValueError, match="one value per step"):
+        gradient_descent(jnp.ones((2, 2)))
+    with pytest.raises(ValueError, match="gammas must be a scalar or have one value per step"):
+        gd_plus_plus(jnp.array([0.1, 0.2]), jnp.array([0.1, 0.2, 0.3]), steps=2)
+    with pytest.raises(ValueError, match="scalar learning_rates needs steps >= 1"):
+        gd_plus_plus(0.1, 0.1)
