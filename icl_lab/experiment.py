@@ -240,7 +240,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     from icl_lab.report import claims_table  # rich tables; imported here so that --help stays fast
 
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=160)
     console.print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
     console.print(
         f"{'ran' if outcome.ran else 'finished earlier'} in {outcome.seconds:.0f} s; everything is in {outdir}"

@@ -105,7 +105,8 @@ def _layers_fwd(a, b, tokens, clip):
 def _layers_bwd(clip, residual, d_prediction):
     a, b, (saved, tokens, r, s, u, label) = residual
     n, (layers, heads) = tokens.shape[1] - 1, a.shape[:2]
-    da, db = [None] * layers, [None] * layers
+    da: list = [None] * layers
+    db: list = [None] * layers
     d_label = -d_prediction * _slope(label, clip)
     query, context, t = tokens[:, n], tokens[:, :n], d_label[:, None]
     dr, du = [t * u[h] for h in range(heads)], [t * r[h] for h in range(heads)]

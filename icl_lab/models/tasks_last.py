@@ -1,8 +1,8 @@
 """Products of small matrices, one for each task, with the task as last axis.
 
 Matrices of 11 x 11 are too small for a library product each: vectors half empty, a call for every task. With arrays
-``(blocks, i, k, tasks)`` a product is a sum over k of elementwise products, unrolled in Python; XLA makes one vectorised
-loop of it, split over cores by block. On an accelerator the last axis is what is read together.
+``(blocks, i, k, tasks)`` a product is a sum over k of elementwise products, unrolled in Python; XLA makes one
+vectorised loop of it, split over cores by block. On an accelerator the last axis is what is read together.
 """
 
 import functools

@@ -58,9 +58,13 @@ def _uniform_pairs(words: Array, *, shape: tuple[int, ...]) -> Array:
 
 
 def _centred(bits: Array) -> Array:
-    """23 random bits as the middle of one of 2^23 cells of (-1/2, 1/2)."""
-    in_one_two = lax.bitcast_convert_type((bits >> jnp.uint32(9)) | jnp.uint32(0x3F800000), jnp.float32)
-    return in_one_two - np.float32(1.5 - 2.0**-24)
+    """22 random bits as the middle of one of 2^22 cells of (-1/2, 1/2).
+
+    The lowest bit of the mantissa is set, not drawn: that is the half cell which keeps -1/2, whose normal quantile is
+    infinite, away. (Adding it in floating point does not survive XLA's reassociation of constants.)
+    """
+    mantissa = (bits >> jnp.uint32(9)) | jnp.uint32(1)
+    return lax.bitcast_convert_type(mantissa | jnp.uint32(0x3F800000), jnp.float32) - np.float32(1.5)
 
 
 def threefry(words: Array, x0: Array, x1: Array) -> tuple[Array, Array]:

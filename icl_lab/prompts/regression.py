@@ -56,8 +56,8 @@ def linear_regression(
       output_size: O.
       input_law: one of ``INPUT_LAWS``.
       input_range: r.
-      task_law: ``normal``, or ``mixture``: the entries of W are exponential, normal or Laplace with probability 1/3 each
-        per task (the out-of-distribution targets of appendix A.2; the paper states no normalisation, none is applied).
+      task_law: ``normal``, or ``mixture``: the entries of W are exponential, normal or Laplace with probability 1/3
+        each per task (out-of-distribution targets of appendix A.2; the paper states no normalisation, none is made).
       task_scale: s, factor on the entries of W.
       label_noise: standard deviation of Gaussian noise added to the context labels (never to the target).
       corrupted_labels: how many of the N context labels (chosen without replacement) are replaced by N(0, 1) draws
@@ -90,9 +90,8 @@ def linear_regression(
         if input_law == "mixture":
             points = points / jnp.sqrt(jnp.sum(points[:, :n] ** 2, axis=(1, 2), keepdims=True))
         clean = _labels(points, w)
-        x, x_query, y, target, w = (
-            batch_first(part, batch).astype(float) for part in (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w)
-        )
+        parts = (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w)
+        x, x_query, y, target, w = (batch_first(part, batch).astype(float) for part in parts)
         if not _is_zero(label_noise):
             y = y + label_noise * jax.random.normal(noise_key, y.shape)
         if not _is_zero(corrupted_labels):
