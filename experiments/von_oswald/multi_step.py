@@ -54,7 +54,7 @@ class Config(Networks):
     token_clips: tuple[float, ...] = setting(
         (0.0, 10.0, 10.0, 10.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0
     )
-    tuning_contexts: int = setting(20_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
+    tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
 
 

@@ -67,7 +67,7 @@ class Config(Networks):
         tuple(np.round(np.arange(0.5, 5.01, 0.25), 2).tolist()), "alpha of the other three columns", above=0
     )
     shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
-    tuning_contexts: int = setting(20_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
+    tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
 
 
 PRESETS = {

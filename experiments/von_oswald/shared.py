@@ -302,8 +302,8 @@ def eigenvalues(config: Task, key: Array, contexts: int) -> np.ndarray:
 def tuned(config: Task, network: LinearSelfAttention, contexts: int) -> tuple[TunedSolver, TunedSolver]:
     """K-step GD and GD++ tuned on the exact loss, each with one value for each weight set of the network.
 
-    GD has one learning rate for all steps. GD++ has one (eta, gamma) for all steps of a looped network, one each of a free
-    one.
+    GD has one learning rate for all steps; GD++ has one (eta, gamma) for all steps of a looped network, one a step of a
+    free one.
     """
     fitting, held_out = (eigenvalues(config, key, contexts) for key in member_keys(config, 10_000, 2))
     given: dict[str, Any] = {

@@ -40,7 +40,7 @@ class Config(Networks):
     steps: tuple[int, ...] = setting((5000, 5000), "training steps of each network", at_least=1)
     learning_rates: tuple[float, ...] = setting((1e-3, 1e-3), "1e-3 for K <= 3, else 5e-4", above=0)
     token_clips: tuple[float, ...] = setting((0.0, 0.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0)
-    tuning_contexts: int = setting(20_000, "contexts on which GD++ is tuned, and as many held out", at_least=2)
+    tuning_contexts: int = setting(100_000, "contexts on which GD++ is tuned, and as many held out", at_least=2)
 
 
 PRESETS = {
