@@ -1,0 +1,108 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.compare import compare, mean_loss, task_losses
+from icl_lab.constructions import gd_plus_plus_weights
+from icl_lab.models import LinearSelfAttention, Transformer, learner
+from icl_lab.prompts import linear_regression
+from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
+
+N, D = 5, 3
+
+
+def draw(batch=6, outputs=2, seed=0):
+    sampler = linear_regression(context_length=N, input_size=D, output_size=outputs)
+    return sampler(jax.random.key(seed), batch)
+
+
+def softmax_learner(outputs, seed=1):
+    network = Transformer(layers=1, heads=2, init_scale=4.0)
+    return learner(network, jax.jit(network.init)(jax.random.key(seed), jnp.ones((N + 1, D + outputs))))
+
+
+def numbers(a, b, samples, step=1e-5):
+    """The three metrics with sensitivities from central differences."""
+    moves = step * np.concatenate([np.zeros((1, D)), np.eye(D), -np.eye(D)])
+
+    def values(learn):
+        moved = jax.vmap(lambda p: jax.vmap(lambda h: learn(p.replace(x_query=p.x_query + h)))(moves))
+        f = np.asarray(jax.jit(moved)(samples.prompt))  # (B, 1 + 2 D, O)
+        return f[:, 0], (f[:, 1 : 1 + D] - f[:, 1 + D :]) / (2 * step)
+
+    (f, s_f), (g, s_g) = values(a), values(b)
+    norm = lambda s: np.sqrt((s**2).sum((1, 2)))  # noqa: E731
+    cosine = (s_f * s_g).sum((1, 2)) / ((norm(s_f) + 1e-8) * (norm(s_g) + 1e-8))
+    return np.linalg.norm(f - g, axis=1).mean(), cosine.mean(), norm(s_f - s_g).mean()
+
+
+@pytest.mark.parametrize("outputs", [1, 4])
+def test_metrics_agree_with_finite_differences(x64, outputs):
+    a, b, samples = softmax_learner(outputs), gradient_descent(2.0, 3), draw(4, outputs)
+    metrics = jax.jit(lambda samples: compare(a, b, samples))(samples)
+    names = ("prediction_difference", "sensitivity_cosine", "sensitivity_difference")
+    np.testing.assert_allclose([metrics[name] for name in names], numbers(a, b, samples), rtol=1e-6)
+    assert set(metrics) == set(names)
+
+
+def test_linear_readouts_by_hand(x64):
+    samples = draw(1)
+    w_a, w_b = np.array([[1.0, 0], [0, 2], [0, 0]]), np.array([[0.0, 3], [0, 4], [0, 0]])
+    metrics = compare(lambda p: p.x_query @ w_a, lambda p: p.x_query @ w_b, samples)
+    np.testing.assert_allclose(metrics["sensitivity_cosine"], 8 / (np.sqrt(5) * 5), rtol=1e-7)
+    np.testing.assert_allclose(metrics["sensitivity_difference"], np.sqrt(1 + 9 + 4), rtol=1e-12)
+    difference = np.linalg.norm(samples.prompt.x_query[0] @ (w_a - w_b))
+    np.testing.assert_allclose(metrics["prediction_difference"], difference, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", [lambda: ridge(0.1), lambda: softmax_learner(2)])
+def test_a_learner_equals_itself(x64, make):
+    metrics = jax.jit(lambda samples: compare(make(), make(), samples))(draw())
+    assert metrics["prediction_difference"] == metrics["sensitivity_difference"] == 0
+    np.testing.assert_allclose(metrics["sensitivity_cosine"], 1, atol=1e-6)
+
+
+def test_a_silent_learner_has_cosine_zero_not_nan():
+    metrics = jax.jit(lambda samples: compare(lambda prompt: 0 * prompt.y[0], ridge(0.1), samples))(draw())
+    assert metrics["sensitivity_cosine"] == 0
+    assert jnp.isfinite(metrics["prediction_difference"])
+
+
+def test_constructed_network_is_gd_plus_plus_and_all_runs_inside_jit():
+    samples = draw()
+
+    @jax.jit
+    def measure(samples):
+        rates, gammas = jnp.array([2.0, 1.0]), jnp.array([0.2, 0.1])
+        params = gd_plus_plus_weights(rates, gammas, context_length=N, input_size=D, output_size=2)
+        network = learner(LinearSelfAttention(layers=2), params)
+        return compare(network, gd_plus_plus(rates, gammas), samples) | {"loss": mean_loss(network, samples)}
+
+    metrics = measure(samples)
+    assert all(value.shape == () and value.dtype == jnp.float32 for value in metrics.values())
+    assert metrics["prediction_difference"] < 1e-6
+    assert metrics["sensitivity_difference"] < 1e-5
+    np.testing.assert_allclose(metrics["sensitivity_cosine"], 1, atol=1e-5)
+
+
+def test_losses_by_hand(x64):
+    samples = draw()
+    np.testing.assert_allclose(task_losses(lambda p: p.y[0], samples).shape, (6,))
+    expected = 0.5 * np.sum(np.asarray(samples.target) ** 2, axis=1)
+    np.testing.assert_allclose(task_losses(lambda p: jnp.zeros(2), samples), expected)
+    np.testing.assert_allclose(mean_loss(lambda p: jnp.zeros(2), samples), expected.mean())
+    assert mean_loss(lambda p: p.x_query @ jnp.zeros((D, 2)), samples) > mean_loss(least_squares(), samples)
+
+
+def test_wrong_shapes_are_refused():
+    samples = draw()
+    one = jax.tree.map(lambda leaf: leaf[0], samples)
+    with pytest.raises(AssertionError):
+        compare(least_squares(), least_squares(), one)
+    with pytest.raises(AssertionError):
+        mean_loss(least_squares(), one)
+    with pytest.raises(AssertionError):
+        compare(lambda prompt: prompt.y, least_squares(), samples)
+    with pytest.raises(AssertionError):
+        task_losses(lambda prompt: prompt.y[0, :1], samples)
