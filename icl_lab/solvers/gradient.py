@@ -47,10 +47,10 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
     Raises:
       ValueError: if the number of steps does not fit.
     """
-    lengths = [jnp.shape(value)[0] for value in (learning_rates, gammas) if jnp.ndim(value) == 1]
+    given = [jnp.asarray(value, float) for value in (learning_rates, gammas)]
+    lengths = [value.shape[0] for value in given if value.ndim == 1]
     steps = steps if steps is not None or not lengths else max(lengths)
-    eta = _per_step("learning_rates", learning_rates, steps)
-    gamma = _per_step("gammas", gammas, steps)
+    eta, gamma = (_per_step(name, value, steps) for name, value in zip(("learning_rates", "gammas"), given))
 
     def predict(prompt: Prompt) -> Array:
         n, _, o = check_prompt(prompt)
