@@ -61,16 +61,22 @@ def judge(claim: Claim, record: Record) -> dict:
     """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
 
     *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
-    then ``note`` says how many members would resolve it at this estimate and spread.
+    then ``note`` says how many members would resolve it at this estimate and spread. A preset without a committed
+    verdict, or a record that does not hold what the statistic needs (a part that was not run), leaves it *not judged*.
     """
-    values = np.atleast_1d(np.asarray(claim.statistic(record), np.float64))
+    missing = ""
+    try:
+        values = np.atleast_1d(np.asarray(claim.statistic(record), np.float64))
+    except KeyError as error:
+        values, missing = np.array([]), f"this record holds no {error.args[0]}"
     values = values[~np.isnan(values)]
     low, high = claim.region()
     estimate, interval = (math.nan, (math.nan, math.nan))
     if values.size:
         estimate, interval = _INTERVALS[claim.interval](values)
-    note = ""
-    if claim.expected_verdict.get(record.preset) is None:
+    note = missing
+    expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
+    if expected_verdict is None:
         verdict = NOT_JUDGED
     elif values.size < claim.minimum_members:
         verdict, note = NOT_RESOLVED, f"needs at least {claim.minimum_members} members with a value"
@@ -81,7 +87,7 @@ def judge(claim: Claim, record: Record) -> dict:
     else:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
     control = None
-    if claim.control is not None:
+    if claim.control is not None and not missing:
         control = _number(float(np.nanmean(np.asarray(claim.control(record), np.float64))))
     return {
         "id": claim.id,
@@ -98,7 +104,7 @@ def judge(claim: Claim, record: Record) -> dict:
         "interval_kind": claim.interval,
         "control": control,
         "verdict": verdict,
-        "expected_verdict": claim.expected_verdict.get(record.preset),
+        "expected_verdict": expected_verdict,
         "note": note,
     }
 

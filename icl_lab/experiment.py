@@ -97,13 +97,16 @@ class Experiment:
     check: Callable[[Any], None] = lambda config: None
 
     def label(self, preset: str, config: Any) -> str:
-        """The preset's name, with what differs from it; more members or another seed do not make it another preset."""
+        """The preset's name, with what differs from it.
+
+        Another seed, more members, or a choice of parts (a field ``only``) do not make it another preset.
+        """
         base = self.presets[preset]
         differing = {
             f.name: getattr(config, f.name)
             for f in dataclasses.fields(config)
             if getattr(config, f.name) != getattr(base, f.name)
-            and f.name != "seed"
+            and f.name not in ("seed", "only")
             and not (f.name == "members" and config.members >= base.members)
         }
         return f"{preset} with {', '.join(f'{k}={v}' for k, v in differing.items())}" if differing else preset

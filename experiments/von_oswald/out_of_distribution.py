@@ -20,6 +20,7 @@ from experiments.von_oswald import panels
 from experiments.von_oswald.shared import (
     Networks,
     check_networks,
+    chosen,
     constructed,
     law_sizes,
     member_keys,
@@ -92,7 +93,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains every network, then evaluates all learners on the same tasks at every shift."""
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
-    for stage, (name, (network, one)) in enumerate(unpack(config).items()):
+    for name, (network, one) in unpack(config).items():
+        stage = config.networks.index(name)
         plain = network.clone(heads=1, mlp_width=0)
         gd_solver, gdpp_solver = tuned(config, network, config.tuning_contexts)
         gd, _ = constructed(plain, one, gd_solver.learning_rates)
@@ -130,8 +132,9 @@ def figures(record: Record) -> dict[str, Figure]:
     """One row a network, one column a shift."""
     a, config = record.arrays, record.config
     task = from_json(Config, config)
-    figure, axes = axes_grid(4, len(config["networks"]), width=2.8, height=2.4)
-    for row, name in zip(axes, config["networks"]):
+    names = chosen(task)
+    figure, axes = axes_grid(4, len(names), width=2.8, height=2.4)
+    for row, name in zip(axes, names):
         for axis, (column, (title, _, _)) in zip(row, SHIFTS.items()):
             prefix = f"{name}_{column}_"
             curves = {key[len(prefix) :]: value for key, value in a.items() if key.startswith(prefix)}
@@ -150,8 +153,6 @@ def _worst(name: str, columns: tuple[str, ...], learner: str, reference: str) ->
     """(M,) largest |log ratio| of two learners' losses over the shifts of these columns."""
 
     def statistic(record: Record) -> np.ndarray:
-        if name not in record.config["networks"]:
-            return np.array([np.nan])
         found = [
             np.abs(np.log(record.arrays[f"{name}_{c}_{learner}"] / record.arrays[f"{name}_{c}_{reference}"])).max(
                 axis=1

@@ -56,6 +56,7 @@ class Networks(Task):
     """Several networks in one figure, one value per network in every tuple (section 0, facts 8 to 10)."""
 
     networks: tuple[str, ...] = setting(("looped_2", "free_5"), "looped_K or free_K: K layers, shared or own weights")
+    only: str = setting("all", "the one network to run, or all")
     heads: tuple[int, ...] = setting((1, 1), "heads of each network", at_least=1)
     mlp_widths: tuple[int, ...] = setting((0, 0), "hidden width of the MLPs of each network, 0 for none", at_least=0)
     batches: tuple[int, ...] = setting((2048, 2048), "batch of each network", at_least=1)
@@ -87,12 +88,19 @@ def check_networks(config: Networks) -> None:
             raise FlagError(f"--networks: {name!r}: allowed is looped_K or free_K with K >= 1 layers")
         if steps % measurements:
             raise FlagError(f"--steps: {steps} for {name}: allowed is a multiple of its --measurements={measurements}")
+    if config.only not in ("all", *config.networks):
+        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(config.networks)}")
     if len(set(config.networks)) != len(config.networks):
         raise FlagError(f"--networks={','.join(config.networks)}: allowed is each network once")
 
 
+def chosen(config: Networks) -> tuple[str, ...]:
+    """The networks to run."""
+    return config.networks if config.only == "all" else (config.only,)
+
+
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
-    """Module and training setting of each network, by name."""
+    """Module and training setting of each network to run, by name."""
     task = {field.name: getattr(config, field.name) for field in dataclasses.fields(Task)}
     found = {}
     for i, name in enumerate(config.networks):
@@ -116,7 +124,7 @@ def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
                 gradient_clip=config.gradient_clips[i],
             ),
         )
-    return found
+    return {name: found[name] for name in chosen(config)}
 
 
 def sampler(config: Task, **changes) -> Sampler:

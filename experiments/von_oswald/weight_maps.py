@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from experiments.von_oswald.shared import (
     Networks,
     check_networks,
+    chosen,
     constructed,
     member_keys,
     solver_json,
@@ -25,7 +26,7 @@ from experiments.von_oswald.shared import (
 )
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
-from icl_lab.flags import setting
+from icl_lab.flags import from_json, setting
 from icl_lab.models import folded_weights
 from icl_lab.records import Record
 from icl_lab.style import heat_map
@@ -59,7 +60,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains every network and fixes the gauge of its maps."""
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
-    for stage, (name, (network, one)) in enumerate(unpack(config).items()):
+    for name, (network, one) in unpack(config).items():
+        stage = config.networks.index(name)
         _, solver = tuned(config, network, config.tuning_contexts)
         weights, learner = constructed(network, one, solver.learning_rates, solver.gammas)
         fitted = train(session, name, one, network, keys=member_keys(config, stage), references={"gd++": learner})
@@ -75,7 +77,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def figures(record: Record) -> dict[str, Figure]:
     """One row a network: A and B of the first member and of the construction, each pair on one colour scale."""
-    a, names = record.arrays, record.config["networks"]
+    a, names = record.arrays, chosen(from_json(Config, record.config))
     figure, axes = axes_grid(4, len(names), width=2.3, height=2.1)
     for row, name in zip(axes, names):
         for j, matrix in enumerate("ab"):
