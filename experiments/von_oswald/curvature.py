@@ -135,7 +135,8 @@ def _claims() -> tuple[Claim, ...]:
                 Claim(
                     f"von_oswald.curvature.{which}_{length}", _FIGURE,
                     f"The {which} eigenvalue of X^T X over 10 000 contexts of length {length}.",
-                    _array(f"{which}_{length}"), expected=value, tolerance=(0.25 if which == "smallest" else 0.1) * value,
+                    _array(f"{which}_{length}"), expected=value,
+                    tolerance=(0.25 if which == "smallest" else 0.1) * value,
                     reason="the published value is one draw of an extreme, which scatters by about a tenth (largest) "
                     "to a quarter (smallest)",
                     expected_verdict=_LAB,
