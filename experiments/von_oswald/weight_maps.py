@@ -2,7 +2,8 @@
 
 A = W_q W_k^T compares tokens and B = W_v W_p writes the answer. For one layer A is a multiple of the identity on the
 inputs and B only its label entry, minus eta/N: gradient descent. For three looped layers B also has -gamma on the
-inputs: GD++. The scale gauge (cA, B/c) is fixed by giving A mean input diagonal 1.
+inputs: GD++. The scale gauge (cA, B/c) is fixed by giving A mean input diagonal 1, and entries that cannot reach the
+read-out are not shown.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -25,9 +27,9 @@ from experiments.von_oswald.shared import (
     unpack,
 )
 from icl_lab.claims import Claim
+from icl_lab.compare import align_weights
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import from_json, setting
-from icl_lab.models import folded_weights
 from icl_lab.records import Record
 from icl_lab.style import heat_map
 from icl_lab.style import panels as axes_grid
@@ -57,20 +59,25 @@ PRESETS = {
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains every network and fixes the gauge of its maps."""
+    """Trains every network and aligns its weights with the construction's."""
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
     for name, (network, one) in unpack(config).items():
         stage = config.networks.index(name)
-        _, solver = tuned(config, network, config.tuning_contexts)
+        gd, gdpp = tuned(config, network, config.tuning_contexts)
+        solver = gd if network.layers == 1 else gdpp  # gamma of the last application has no effect
         weights, learner = constructed(network, one, solver.learning_rates, solver.gammas)
-        fitted = train(session, name, one, network, keys=member_keys(config, stage), references={"gd++": learner})
-        for label, params in (("trained", fitted.params), ("built", weights)):
-            a, b = (np.asarray(w, np.float64) for w in folded_weights(params))
-            a, b = a.reshape(-1, *a.shape[-2:]), b.reshape(-1, *b.shape[-2:])
-            scale = np.trace(a[:, : config.input_size, : config.input_size], axis1=1, axis2=2) / config.input_size
-            arrays |= {f"{name}_{label}_a": a / scale[:, None, None], f"{name}_{label}_b": b * scale[:, None, None]}
-        arrays |= {f"{name}_cosine": fitted.metrics["gd++_sensitivity_cosine"][:, -1]}
+        fitted = train(session, name, one, network, keys=member_keys(config, stage), references={"built": learner})
+        aligned = jax.vmap(
+            lambda p, n=network, w=weights: align_weights(
+                p, w, layers=n.layers, looped=True, input_size=config.input_size
+            )
+        )(fitted.params)
+        arrays |= {f"{name}_distance": np.asarray(aligned["distance"][:, 0])}
+        for label, part in (("trained", "canonical_a"), ("built", "canonical_b")):
+            for matrix, values in zip("ab", aligned[part]):
+                arrays[f"{name}_{label}_{matrix}"] = np.asarray(values[:, 0, 0])
+        arrays |= {f"{name}_cosine": fitted.metrics["built_sensitivity_cosine"][:, -1]}
         metrics[name] = solver_json(solver)
     return metrics, arrays
 
