@@ -155,7 +155,7 @@ def execute(
         if record is None:
             if overwrite:
                 shutil.rmtree(outdir / "checkpoints", ignore_errors=True)
-            fingerprint = records.digest([experiment.name, plain, records.versions(), jax.default_backend()])
+            fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress)
             metrics, arrays = experiment.run(config, session)
             origin = records.provenance(time.monotonic() - started)

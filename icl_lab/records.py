@@ -162,6 +162,14 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
+def code_version() -> str:
+    """Digest of package versions and of every source file of the laboratory: what a checkpoint must agree with."""
+    home = Path(__file__).resolve().parents[1]
+    files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
+    sources = {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return digest([versions(), sources])
+
+
 def _git(*words: str) -> str:
     home = Path(__file__).resolve().parent
     try:

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from experiments.von_oswald import panels
 from experiments.von_oswald.shared import (
     Setting,
+    batched_loss,
     check,
     constructed,
     member_keys,
@@ -34,7 +35,7 @@ from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
-from icl_lab.models import LinearSelfAttention, batched_predictions
+from icl_lab.models import LinearSelfAttention
 from icl_lab.records import Record
 from icl_lab.style import panels as axes_grid
 
@@ -121,8 +122,7 @@ def tune_by_gradient(session: Session, config: Config, network: LinearSelfAttent
     def loss(factors: Array, key: Array, setting: dict) -> Array:
         eta, gamma = factors * setting["start"]
         samples = sampler(config, corrupted_labels=setting["corrupted"])(key, config.tuning_batch)
-        weights, _ = constructed(network, config, eta, gamma)
-        return 0.5 * jnp.mean((batched_predictions(network, weights, samples.prompt) - samples.target) ** 2)
+        return batched_loss(network, constructed(network, config, eta, gamma)[0], samples)
 
     schedule = optax.cosine_decay_schedule(1e-2, config.tuning_steps)
     fitted = session.fit(

@@ -17,7 +17,7 @@ from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.experiment import Session
 from icl_lab.flags import FlagError, setting
 from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights, learner
-from icl_lab.prompts import Learner, Sampler, input_variance, linear_regression
+from icl_lab.prompts import Learner, Sample, Sampler, input_variance, linear_regression
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver
 from icl_lab.theory import linear_regression as theory
@@ -191,19 +191,18 @@ def train(
         return dict(network.init(key, jnp.zeros((config.context_length + 1, config.input_size + 1))))
 
     def loss(params: dict, key: Array, corrupted: Array) -> Array:
-        samples = law(corrupted)(key, config.batch)
-        return 0.5 * jnp.mean((batched_predictions(network, params, samples.prompt) - samples.target) ** 2)
+        return batched_loss(network, params, law(corrupted)(key, config.batch))
 
     def measure(params: dict, key: Array, corrupted: Array) -> dict[str, Array]:
         samples = law(corrupted)(key, config.eval_tasks)
         trained = learner(network, params)
-        found = {"loss": mean_loss(trained, samples)}
+        found = {"loss": batched_loss(network, params, samples)}
         for name, reference in (references or {}).items():
             found[f"{name}_loss"] = mean_loss(reference, samples)
             found |= {f"{name}_{metric}": value for metric, value in compare(trained, reference, samples).items()}
         if interpolate_with is not None:
             middle = interpolate(params, interpolate_with, input_size=config.input_size)
-            found["interpolated_loss"] = mean_loss(learner(network, middle), samples)
+            found["interpolated_loss"] = batched_loss(network, middle, samples)
         return found | (extra(params) if extra is not None else {})
 
     return session.fit(
@@ -218,6 +217,11 @@ def train(
         measure=measure if measured else None,
         members_at_once=members_at_once(config.batch),
     )
+
+
+def batched_loss(network: LinearSelfAttention, params: dict, samples: Sample) -> Array:
+    """Half the mean squared error over a batch of tasks."""
+    return 0.5 * jnp.mean((batched_predictions(network, params, samples.prompt) - samples.target) ** 2)
 
 
 def members_at_once(batch: int) -> int | None:
@@ -253,8 +257,7 @@ def paired_losses(
     def at(params: dict, key: Array, value: Array) -> dict[str, Array]:
         def part(k: Array) -> dict[str, Array]:
             samples = law(value)(k, min(chunk, tasks))
-            guesses = {name: batched_predictions(*pair, samples.prompt) for name, pair in networks(params).items()}
-            return {name: 0.5 * jnp.mean((guess - samples.target) ** 2) for name, guess in guesses.items()}
+            return {name: batched_loss(*pair, samples) for name, pair in networks(params).items()}
 
         return jax.tree.map(jnp.mean, jax.lax.map(part, jax.random.split(key, chunks)))
 
