@@ -225,8 +225,8 @@ def batched_loss(network: LinearSelfAttention, params: dict, samples: Sample) ->
 
 
 def members_at_once(batch: int) -> int | None:
-    """All members together on an accelerator; on a CPU as many as fill its caches, about 4096 tasks."""
-    return max(1, 4096 // batch) if jax.default_backend() == "cpu" else None
+    """All members together on an accelerator; on a CPU as many as make about 2048 tasks."""
+    return max(1, 2048 // batch) if jax.default_backend() == "cpu" else None
 
 
 def paired_losses(
