@@ -1,5 +1,6 @@
 """Checkpoints of unfinished runs: orbax trees with a manifest, written beside and renamed, verified before use."""
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,16 +15,19 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from icl_lab.records import set_aside, write_atomically
+
 MANIFEST = "manifest.json"
+CURRENT, NEXT, OLD = "current", "next", "old"
 
 
 class Checkpoint:
     """One stage's place on disk; implements ``icl_lab.training.Resume``.
 
-    ``folder/current`` is the newest good checkpoint. A new one is written to ``folder/next`` and renamed, the old one
-    removed last, so that a kill at any moment leaves at least one. A checkpoint whose manifest does not match its files
-    (truncated, flipped bits) or whose fingerprint differs (another configuration, another JAX) is renamed to
-    ``set-aside-<n>``, named in the log, and never used.
+    ``folder/current`` is the newest good checkpoint. A new one is written to ``next``, then current is renamed to old,
+    next to current, and old removed: a kill at any moment leaves a good one, and so does another in the save after.
+    A checkpoint whose manifest does not match its files (truncated, flipped bits) or whose fingerprint differs (another
+    configuration, another JAX) is renamed to ``<name>.set-aside-<n>``, named in the log, and never used.
     """
 
     def __init__(self, folder: Path, fingerprint: str, every_seconds: float):
@@ -33,10 +37,10 @@ class Checkpoint:
 
     def load(self, like: Any) -> Any | None:
         """The newest good checkpoint as host arrays, those named in ``like`` with its structure; None if none."""
-        for name in ("current", "next"):
+        for name in (CURRENT, NEXT, OLD):
             path = self.folder / name
-            if not path.exists() or (name == "next" and not (path / MANIFEST).exists()):
-                continue  # a "next" without a manifest is what a kill in the middle of a save leaves
+            if not path.exists() or (name != CURRENT and not (path / MANIFEST).exists()):
+                continue  # what a kill in the middle of writing "next" or of removing "old" leaves
             problem = _problem(path, self.fingerprint)
             if problem is None:
                 try:
@@ -52,14 +56,13 @@ class Checkpoint:
         """Saves ``tree()`` if the stage is finished or ``every_seconds`` have passed since the last save."""
         if not finished and time.monotonic() - self._saved_at < self.every_seconds:
             return
-        current, following = self.folder / "current", self.folder / "next"
+        current, following, old = (self.folder / name for name in (CURRENT, NEXT, OLD))
         shutil.rmtree(following, ignore_errors=True)
         following.mkdir(parents=True)
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree())))
         manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
-        (following / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        old = self.folder / "old"
+        write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
         shutil.rmtree(old, ignore_errors=True)
         if current.exists():
             os.replace(current, old)
@@ -68,13 +71,14 @@ class Checkpoint:
         self._saved_at = time.monotonic()
 
 
-def set_aside(path: Path) -> Path:
-    """Renames a file or folder that must not be used to ``<name>.set-aside-<n>`` and returns the new path."""
-    n = 1
-    while (target := path.with_name(f"{path.name}.set-aside-{n}")).exists():
-        n += 1
-    os.replace(path, target)
-    return target
+def remove(folder: Path) -> None:
+    """Removes the checkpoints of all stages of a finished run; what was set aside stays."""
+    for stage in folder.glob("*"):
+        for name in (CURRENT, NEXT, OLD):
+            shutil.rmtree(stage / name, ignore_errors=True)
+    for emptied in (*folder.glob("*"), folder):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()
 
 
 def _problem(path: Path, fingerprint: str) -> str | None:

@@ -66,14 +66,14 @@ def judge(claim: Claim, record: Record) -> dict:
     """
     missing = ""
     try:
-        values = np.atleast_1d(np.asarray(claim.statistic(record), np.float64))
+        values = _present(claim.statistic(record))
     except KeyError as error:
         values, missing = np.array([]), f"this record holds no {error.args[0]}"
-    values = values[~np.isnan(values)]
     low, high = claim.region()
     estimate, interval = (math.nan, (math.nan, math.nan))
     if values.size:
-        estimate, interval = _INTERVALS[claim.interval](values)
+        with np.errstate(invalid="ignore"):  # an infinite value leaves no interval, and the claim not resolved
+            estimate, interval = _INTERVALS[claim.interval](values)
     note = missing
     expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
     if expected_verdict is None:
@@ -88,7 +88,8 @@ def judge(claim: Claim, record: Record) -> dict:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
     control = None
     if claim.control is not None and not missing:
-        control = _number(float(np.nanmean(np.asarray(claim.control(record), np.float64))))
+        controls = _present(claim.control(record))
+        control = _number(float(controls.mean())) if controls.size else None
     return {
         "id": claim.id,
         "paper": claim.paper,
@@ -144,10 +145,16 @@ def _members_needed(members: int, estimate: float, interval: tuple[float, float]
     margin = min(abs(estimate - low), abs(high - estimate))
     half = max(estimate - interval[0], interval[1] - estimate)
     if not math.isfinite(half):
-        return "needs at least 2 members"
+        return "needs at least 2 members" if members < 2 else "no interval: the value of a member is infinite"
     if margin == 0:
         return "the estimate lies on the edge: no number of members resolves it"
     return f"about {math.ceil(members * (half / margin) ** 2)} members would resolve it at this estimate"
+
+
+def _present(values: np.ndarray) -> np.ndarray:
+    """The values of the members that have one."""
+    values = np.atleast_1d(np.asarray(values, np.float64))
+    return values[~np.isnan(values)]
 
 
 def _number(value: float) -> float | None:

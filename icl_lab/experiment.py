@@ -2,8 +2,8 @@
 
 import dataclasses
 import logging
+import math
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from icl_lab import flags, records, style
+from icl_lab import checkpoints, flags, records, style
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.claims import Claim, judge
 from icl_lab.records import Record, RecordError
@@ -154,7 +154,7 @@ def execute(
         ran = record is None
         if record is None:
             if overwrite:
-                shutil.rmtree(outdir / "checkpoints", ignore_errors=True)
+                checkpoints.remove(outdir / "checkpoints")
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress)
             metrics, arrays = experiment.run(config, session)
@@ -162,7 +162,7 @@ def execute(
             record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin)
         ledger = [judge(claim, record) for claim in experiment.claims]
         records.save(record, outdir, ledger)
-        shutil.rmtree(outdir / "checkpoints", ignore_errors=True)
+        checkpoints.remove(outdir / "checkpoints")
         drawn = draw(experiment, record, outdir)
     return Outcome(record, ledger, drawn, ran, time.monotonic() - started)
 
@@ -180,19 +180,18 @@ def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
 
 def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
     """The finished run in the folder, None where there is none (what cannot be used is named and set aside)."""
-    if not records.exists(outdir):
-        return None
     try:
         record = records.load(outdir)
     except RecordError as error:
         moved = records.set_record_aside(outdir)
-        log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
+        if moved:
+            log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
         return None
     if record.experiment != experiment.name:
         raise RecordError(f"{outdir} holds a run of {record.experiment}; choose another --outdir")
     if dict(record.config) != config:
-        differing = [k for k in config if record.config.get(k) != config[k]]
-        changes = ", ".join(f"{k}: {record.config.get(k)} there, {config[k]} here" for k in differing)
+        differing = [k for k in {**config, **record.config} if record.config.get(k) != config.get(k)]
+        changes = ", ".join(f"{k}: {record.config.get(k)} there, {config.get(k)} here" for k in differing)
         raise RecordError(f"{outdir} holds a run of another configuration ({changes}); choose another --outdir")
     return record
 
@@ -226,7 +225,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     except _HelpRequested:
         print(help_text(experiment))
         return 0
-    except (absl_flags.Error, flags.FlagError) as error:
+    except (absl_flags.Error, flags.FlagError, OSError) as error:
         print(f"error: {error}\nTry --help.", file=sys.stderr)
         return 2
     use_compilation_cache()
@@ -275,10 +274,13 @@ def parse_command_line(experiment: Experiment, words: list[str], values: absl_fl
     preset = str(values["preset"].value)
     config = flags.parse(experiment.presets[preset], values)
     experiment.check(config)
+    seconds = values.checkpoint_seconds
+    if not math.isfinite(seconds):
+        raise flags.FlagError(f"--checkpoint_seconds={seconds}: allowed is number >= 0")
     given = values["outdir"].value
     outdir = Path(given) if given else default_outdir(experiment, preset, config)
     _check_writable(outdir)
-    return preset, config, outdir, values["overwrite"].value, values["checkpoint_seconds"].value
+    return preset, config, outdir, values["overwrite"].value, seconds
 
 
 def help_text(experiment: Experiment) -> str:

@@ -36,17 +36,12 @@ def setting(
 def define(config_class: type, values: flags.FlagValues) -> None:
     """Defines one flag for each field; a flag that is not given leaves the preset's value."""
     for field in dataclasses.fields(config_class):
-        name, about = field.name, f"{field.metadata['about']} (allowed: {allowed(field)})"
+        about = f"{field.metadata['about']} (allowed: {allowed(field)})"
         if _element(field) is not None:
-            flags.DEFINE_list(name, None, about, flag_values=values)
-        else:
-            kinds: dict[str, Callable] = {
-                "bool": flags.DEFINE_boolean,
-                "int": flags.DEFINE_integer,
-                "float": flags.DEFINE_float,
-                "str": flags.DEFINE_string,
-            }
-            kinds[_kind(field).__name__](name, None, about, flag_values=values)
+            define_one: Callable = flags.DEFINE_list
+        else:  # numbers are read by ``parse``, whose message says what is allowed
+            define_one = flags.DEFINE_boolean if _kind(field) is bool else flags.DEFINE_string
+        define_one(field.name, None, about, flag_values=values)
 
 
 def parse(preset: C, values: flags.FlagValues) -> C:
@@ -60,8 +55,10 @@ def parse(preset: C, values: flags.FlagValues) -> C:
         value = values[field.name].value
         if value is None:
             continue
-        element = _element(field)
-        given[field.name] = tuple(_convert(field.name, element, v) for v in value) if element else value
+        if (element := _element(field)) is not None:
+            given[field.name] = tuple(_convert(field, element, text) for text in value)
+        else:
+            given[field.name] = value if isinstance(value, bool) else _convert(field, _kind(field), value)
     config = dataclasses.replace(preset, **given)  # type: ignore[type-var]
     validate(config)
     return config
@@ -128,11 +125,11 @@ def _element(field: dataclasses.Field) -> type | None:
     return typing.get_args(field.type)[0] if typing.get_origin(field.type) is tuple else None
 
 
-def _convert(name: str, kind: type, text: str) -> Any:
+def _convert(field: dataclasses.Field, kind: type, text: str) -> Any:
     try:
         return kind(text)
     except ValueError as error:
-        raise FlagError(f"--{name}: {text!r} is not a {'whole number' if kind is int else 'number'}") from error
+        raise FlagError(f"--{field.name}={text}: allowed is {allowed(field)}") from error
 
 
 def _check(field: dataclasses.Field, kind: type, value: Any) -> None:

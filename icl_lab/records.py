@@ -18,9 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from icl_lab.checkpoints import set_aside
-
-SCHEMA = 1
+SCHEMA = 2
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex", "orbax-checkpoint")
 
 
@@ -73,12 +71,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
         "metrics": dict(record.metrics),
         "claims": claims,
     }
-    write_atomically(folder / "record.json", _json(content))
-
-
-def exists(folder: Path) -> bool:
-    """Whether a finished run lies in ``folder``."""
-    return (folder / "record.json").exists()
+    write_atomically(folder / "record.json", _json(content | {"digest": digest(json.loads(_json(content)))}))
 
 
 def load(folder: Path) -> Record:
@@ -90,11 +83,14 @@ def load(folder: Path) -> Record:
     content, config, provenance = (
         _read_json(folder / name) for name in ("record.json", "config.json", "provenance.json")
     )
-    wanted = {"schema", "experiment", "preset", "config", "arrays", "metrics", "claims"}
-    if not isinstance(content, dict) or set(content) != wanted or content["schema"] != SCHEMA:
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{folder / 'record.json'} is not a record of schema {SCHEMA}")
+    if content.pop("digest", None) != digest(content):
+        raise RecordError(f"{folder / 'record.json'} differs from its own digest (truncated or corrupt)")
     if digest(config) != content["config"]:
         raise RecordError(f"{folder / 'config.json'} does not belong to its record.json")
+    if not isinstance(provenance, dict):
+        raise RecordError(f"{folder / 'provenance.json'} is not a provenance")
     path = folder / "arrays.npz"
     try:
         raw = path.read_bytes()
@@ -105,6 +101,15 @@ def load(folder: Path) -> Record:
     with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, provenance)
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file or folder that must not be used to ``<name>.set-aside-<n>`` and returns the new path."""
+    n = 1
+    while (target := path.with_name(f"{path.name}.set-aside-{n}")).exists():
+        n += 1
+    os.replace(path, target)
+    return target
 
 
 def set_record_aside(folder: Path) -> list[Path]:

@@ -53,9 +53,9 @@ def panels(columns: int, rows: int = 1, width: float = 3.2, height: float = 2.6)
 
 
 def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, **line) -> None:
-    """Median over members with the band from the 10th to the 90th percentile. ``members`` is (M, X)."""
+    """Median over members with the band from the 10th to the 90th percentile; of the finite values in (M, X)."""
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
-    members = np.asarray(members, float)
+    members = np.where(np.isfinite(members), members, np.nan)
     keep = np.isfinite(members).any(0)
     low, middle, high = np.nanquantile(members[:, keep], [0.1, 0.5, 0.9], axis=0)
     (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)

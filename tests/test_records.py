@@ -1,0 +1,195 @@
+import dataclasses
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as st_numpy
+
+from icl_lab import records
+from icl_lab.records import Record, RecordError
+
+FILES = ("record.json", "arrays.npz", "config.json", "provenance.json")
+RECORD = Record(
+    "paper.figure",
+    "lab",
+    {"seed": 0, "rates": [0.5, 1e-3]},
+    {"loss": 0.25, "none": float("nan")},
+    {"b": np.arange(6.0).reshape(2, 3), "a": np.array([np.nan, np.inf])},
+    {"seconds": 1.5},
+)
+CLAIMS = [{"id": "paper.figure.claim", "verdict": "holds"}]
+
+names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1).filter(lambda name: name != "file")
+numbers = st.floats() | st.integers() | st.booleans() | st.text() | st.none()
+arrays = st_numpy.arrays(
+    st.sampled_from([np.float32, np.float64, np.int32, np.bool_, np.uint32, np.complex64]),
+    st_numpy.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    records.save(RECORD, tmp_path, CLAIMS)
+    return tmp_path
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@given(
+    config=st.dictionaries(names, numbers | st.lists(st.floats())),
+    metrics=st.dictionaries(
+        names, st.recursive(numbers, lambda inner: st.lists(inner) | st.dictionaries(names, inner))
+    ),
+    stored=st.dictionaries(names, arrays),
+)
+def test_what_is_saved_is_loaded(config, metrics, stored):
+    record = Record("a.b", "quick", config, metrics, stored, {"seconds": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        records.save(record, Path(folder), [])
+        loaded = records.load(Path(folder))
+    for field in dataclasses.fields(Record):
+        if field.name != "arrays":  # as text, in which NaN equals NaN
+            assert records.digest(getattr(loaded, field.name)) == records.digest(getattr(record, field.name))
+    assert set(loaded.arrays) == set(stored)
+    for name, array in stored.items():
+        assert loaded.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(loaded.arrays[name], array)
+
+
+def test_the_same_record_is_the_same_bytes(saved, tmp_path):
+    again = tmp_path / "again"
+    shuffled = dataclasses.replace(RECORD, arrays=dict(reversed(RECORD.arrays.items())), provenance={"seconds": 9})
+    records.save(shuffled, again, CLAIMS)
+    first, second = content(saved), content(again)
+    assert first.pop("provenance.json") != second.pop("provenance.json")
+    assert first == second
+    with zipfile.ZipFile(io.BytesIO(first["arrays.npz"])) as archive:
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}  # no time of day in it
+
+
+def truncated(content):
+    return content[: len(content) // 2]
+
+
+def flipped(content):
+    """A digit becomes another one: the file can still be read."""
+    at = max(i for i, byte in enumerate(content) if chr(byte).isdigit())
+    return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+
+
+DAMAGES = {
+    "empty": lambda content: b"",
+    "truncated": truncated,
+    "flipped bit": flipped,
+    "another file": lambda content: b"[1]",
+    "not text": lambda content: b"\xff\xfe",
+    "pickle": lambda content: pickle.dumps(Trap()),
+}
+
+
+class Trap:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was loaded",)
+
+
+# no digest covers the provenance, in which there is no number of the run
+@pytest.mark.parametrize(
+    ("name", "damage"), sorted({(n, d) for n in FILES for d in DAMAGES} - {("provenance.json", "flipped bit")})
+)
+def test_a_damaged_file_is_named_and_set_aside(saved, name, damage):
+    (saved / name).write_bytes(DAMAGES[damage]((saved / name).read_bytes()))
+    with pytest.raises(RecordError, match=name):
+        records.load(saved)
+    before = content(saved)
+    moved = records.set_record_aside(saved)
+    assert content(saved) == {f"{file}.set-aside-1": before[file] for file in FILES}
+    records.save(RECORD, saved, CLAIMS)
+    assert records.set_record_aside(saved) == [path.with_suffix(".set-aside-2") for path in moved]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_named(saved, name):
+    (saved / name).unlink()
+    with pytest.raises(RecordError, match=name):
+        records.load(saved)
+
+
+def test_files_of_two_runs_do_not_make_a_record(saved, tmp_path):
+    records.save(dataclasses.replace(RECORD, config={"seed": 1}, arrays={}), tmp_path / "other", CLAIMS)
+    for name in ("config.json", "arrays.npz"):
+        kept = (saved / name).read_bytes()
+        (saved / name).write_bytes((tmp_path / "other" / name).read_bytes())
+        with pytest.raises(RecordError, match=name):
+            records.load(saved)
+        (saved / name).write_bytes(kept)
+    assert records.load(saved).config == RECORD.config
+
+
+def test_another_schema_is_foreign(saved, monkeypatch):
+    monkeypatch.setattr(records, "SCHEMA", records.SCHEMA + 1)
+    with pytest.raises(RecordError, match=r"record\.json is not a record of schema"):
+        records.load(saved)
+
+
+def test_objects_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="Object arrays"):
+        records.save(dataclasses.replace(RECORD, arrays={"a": np.array([Trap()])}), tmp_path, [])
+    assert not content(tmp_path)
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
+    path = tmp_path / "file"
+    records.write_atomically(path, b"old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(records.os, failing, fail)
+    with pytest.raises(OSError, match="disk full"):
+        records.write_atomically(path, b"new")
+    monkeypatch.undo()
+    assert content(tmp_path) == {"file": b"old"}
+    records.write_atomically(path, b"new")
+    assert content(tmp_path) == {"file": b"new"}
+
+
+def test_a_folder_is_one_process_s_until_it_ends_however_it_ends(tmp_path):
+    hold = f"import pathlib, icl_lab.records as r\nwith r.locked(pathlib.Path({str(tmp_path)!r})): print(); input()"
+    command = [sys.executable, "-u", "-c", hold]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        with pytest.raises(RecordError, match=r"another run is at work in .*--outdir"), records.locked(tmp_path):
+            pass
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait()
+        with records.locked(tmp_path), pytest.raises(RecordError, match="another run"), records.locked(tmp_path):
+            pass
+    with records.locked(tmp_path):
+        pass
+
+
+def test_provenance_tells_versions_and_code():
+    found = records.provenance(1.234)
+    assert found["seconds"] == 1.2
+    assert set(found["versions"]) == set(records.PACKAGES)
+    assert records.code_version() == records.code_version()
+
+
+def test_set_aside_never_overwrites(tmp_path):
+    for n in (1, 2, 3):
+        (tmp_path / "a").write_text(str(n))
+        assert records.set_aside(tmp_path / "a") == tmp_path / f"a.set-aside-{n}"
+    assert [(tmp_path / f"a.set-aside-{n}").read_text() for n in (1, 2, 3)] == ["1", "2", "3"]
