@@ -140,7 +140,7 @@ def _check(field: dataclasses.Field, kind: type, value: Any) -> None:
         right = value in m["choices"]
     if right and kind in (int, float):
         right = (
-            math.isfinite(value)
+            (isinstance(value, int) or math.isfinite(value))
             and (m["at_least"] is None or value >= m["at_least"])
             and (m["above"] is None or value > m["above"])
             and (m["at_most"] is None or value <= m["at_most"])

@@ -1,0 +1,188 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.reproduce import discover
+from icl_lab.claims import (
+    FAILS,
+    HOLDS,
+    NOT_JUDGED,
+    NOT_RESOLVED,
+    Claim,
+    bootstrap_interval,
+    judge,
+    t_interval,
+    wilson_interval,
+)
+from icl_lab.experiment import PRESETS
+from icl_lab.records import Record
+
+COMMITTED = [(name, claim) for name, experiment in discover().items() for claim in experiment.claims]
+
+
+def claim(**changes):
+    given = {
+        "id": "paper.figure.claim",
+        "paper": "Paper, Fig. 1",
+        "statement": "A sentence.",
+        "statistic": lambda record: record.arrays["values"],
+        "expected": 1.0,
+        "tolerance": 0.1,
+        "reason": "a test",
+        "expected_verdict": {"lab": HOLDS},
+    }
+    return Claim(**(given | changes))
+
+
+def record(values, preset="lab"):
+    return Record("paper.figure", preset, {}, {}, {"values": np.asarray(values)})
+
+
+def verdict(values, preset="lab", **changes):
+    return judge(claim(**changes), record(values, preset))["verdict"]
+
+
+def test_t_interval_by_hand():
+    mean, (low, high) = t_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+    half = 2.776445 * math.sqrt(2.5 / 5)  # t table, 4 degrees of freedom
+    assert mean == 3
+    np.testing.assert_allclose([low, high], [3 - half, 3 + half], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ones", "members", "low", "high"),
+    [(0, 10, 0.0, 0.2775), (8, 10, 0.4902, 0.9433), (10, 10, 0.7225, 1.0), (50, 100, 0.4038, 0.5962)],  # Wilson's table
+)
+def test_wilson_interval_by_table(ones, members, low, high):
+    fraction, interval = wilson_interval(np.repeat([1.0, 0.0], [ones, members - ones]))
+    assert fraction == ones / members
+    np.testing.assert_allclose(interval, (low, high), atol=5e-5)
+
+
+def test_wilson_needs_a_yes_or_no():
+    with pytest.raises(ValueError, match="0 or 1"):
+        wilson_interval(np.array([0.0, 0.5]))
+
+
+def test_bootstrap_repeats_itself_and_covers_the_median():
+    values = np.random.default_rng(1).exponential(size=40)
+    median, (low, high) = bootstrap_interval(values)
+    assert bootstrap_interval(values) == (median, (low, high))
+    assert values.min() < low < median < high < values.max()
+    assert low < np.log(2) < high
+    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(40), rel=0.5)  # the density at the median is 1/2
+
+
+def test_one_member_decides_nothing():
+    for interval in (t_interval, bootstrap_interval):
+        assert interval(np.array([2.0])) == (2.0, (-math.inf, math.inf))
+
+
+@pytest.mark.parametrize(
+    ("relation", "values", "expected"),
+    [
+        ("==", [1.1, 1.1], HOLDS),  # the interval is a point on the edge of the region
+        ("==", [0.9, 0.9], HOLDS),
+        ("==", [1.1001, 1.1001], FAILS),
+        ("==", [0.8999, 0.8999], FAILS),
+        ("==", [1.05, 1.15], NOT_RESOLVED),
+        ("==", [0.0, 2.0], NOT_RESOLVED),  # wider than the region
+        ("<=", [1.1, 1.1], HOLDS),
+        ("<=", [-1e9, -1e9], HOLDS),
+        ("<=", [1.1001, 1.1001], FAILS),
+        ("<=", [1.0, 1.2], NOT_RESOLVED),
+        (">=", [0.9, 0.9], HOLDS),
+        (">=", [1e9, 1e9], HOLDS),
+        (">=", [0.8999, 0.8999], FAILS),
+        (">=", [0.8, 1.0], NOT_RESOLVED),
+    ],
+)
+def test_verdicts_at_the_edges_of_the_region(relation, values, expected):
+    assert verdict(values, relation=relation) == expected
+
+
+@given(st.lists(st.floats(-3, 3), min_size=2, max_size=20), st.sampled_from(["==", "<=", ">="]), st.floats(0, 2))
+def test_the_verdict_is_where_the_interval_lies(values, relation, tolerance):
+    row = judge(claim(relation=relation, tolerance=tolerance), record(values))
+    low, high = claim(relation=relation, tolerance=tolerance).region()
+    a, b = row["interval"]
+    assert a <= row["estimate"] <= b
+    assert (row["verdict"] == HOLDS) == (low <= a and b <= high)
+    assert (row["verdict"] == FAILS) == (b < low or a > high)
+    assert bool(row["note"]) == (row["verdict"] == NOT_RESOLVED)
+
+
+def test_only_presets_with_a_committed_verdict_are_judged():
+    assert verdict([1.0, 1.0], preset="quick") == NOT_JUDGED
+    assert verdict([1.0, 1.0], preset="lab with steps=3") == NOT_JUDGED
+    row = judge(claim(), record([3.0, 3.0]))
+    assert (row["verdict"], row["expected_verdict"]) == (FAILS, HOLDS)
+
+
+def test_the_note_says_how_many_members_would_do():
+    row = judge(claim(), record(values := [0.8, 1.1, 1.0, 1.2, 0.9, 1.3]))
+    estimate, (low, high) = t_interval(np.array(values))
+    needed = math.ceil(6 * ((high - low) / 2 / (1.1 - estimate)) ** 2)
+    assert row["note"] == f"about {needed} members would resolve it at this estimate"
+    assert "no number of members" in judge(claim(tolerance=0.0), record([0.9, 1.0, 1.1]))["note"]
+
+
+def test_members_without_a_value_are_dropped():
+    row = judge(claim(), record([np.nan, 1.0, np.nan, 1.0]))
+    assert (row["members"], row["estimate"], row["verdict"]) == (2, 1.0, HOLDS)
+    for values in ([np.nan, np.nan], [np.nan, 1.0]):
+        row = judge(claim(), record(values))
+        assert (row["verdict"], row["note"]) == (NOT_RESOLVED, "needs at least 2 members with a value")
+
+
+@pytest.mark.parametrize("interval", ["t", "bootstrap"])
+def test_an_infinite_value_resolves_nothing(interval):
+    row = judge(claim(interval=interval), record([1.0, np.inf]))
+    assert row["verdict"] == NOT_RESOLVED
+    assert "infinite" in row["note"]
+    assert row["interval"] == [None, None] or interval == "bootstrap"
+
+
+def test_fewer_members_than_the_minimum_resolve_nothing():
+    assert verdict([1.0] * 49, minimum_members=50) == NOT_RESOLVED
+    assert verdict([1.0] * 50, minimum_members=50) == HOLDS
+
+
+def test_a_record_without_the_part_is_not_judged():
+    row = judge(claim(statistic=lambda record: record.arrays["other"]), record([1.0, 1.0]))
+    assert row["verdict"] == NOT_JUDGED
+    assert row["expected_verdict"] is None
+    assert "other" in row["note"]
+
+
+@pytest.mark.parametrize(("control", "shown"), [([1.0, np.nan, 3.0], 2.0), ([np.nan], None), ([np.inf], None)])
+def test_the_control_is_shown_beside(control, shown):
+    assert judge(claim(control=lambda record: np.array(control)), record([1.0, 1.0]))["control"] == shown
+
+
+@pytest.mark.parametrize("wrong", [{"relation": "<"}, {"interval": "normal"}, {"tolerance": -0.1}])
+def test_a_claim_that_means_nothing_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"paper\.figure\.claim"):
+        claim(**wrong)
+
+
+def test_committed_claims_have_names_of_their_own():
+    ids = [claim.id for _, claim in COMMITTED]
+    assert len(set(ids)) == len(ids)
+    assert all(claim.id.startswith(f"{name}.") for name, claim in COMMITTED)
+
+
+@pytest.mark.parametrize("claim", [claim for _, claim in COMMITTED], ids=lambda claim: claim.id)
+def test_committed_claims_say_what_is_expected(claim):
+    assert set(claim.expected_verdict) <= set(PRESETS) - {"smoke"}
+    assert set(claim.expected_verdict.values()) <= {HOLDS, FAILS, NOT_RESOLVED}
+    assert all(
+        getattr(claim, field.name) not in ("", None) for field in dataclasses.fields(claim) if field.name != "control"
+    )
+    assert math.isfinite(claim.expected)
+    assert math.isfinite(claim.tolerance)
+    assert claim.minimum_members >= 2

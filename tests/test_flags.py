@@ -1,0 +1,181 @@
+import dataclasses
+import json
+import math
+
+import pytest
+from absl import flags as absl_flags
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.reproduce import discover
+from icl_lab import experiment, flags
+from icl_lab.experiment import PRESETS
+from icl_lab.flags import FlagError, setting
+
+BINARIES = discover()
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = setting(0, "seed", at_least=0)
+    members: int = setting(3, "members", at_least=1)
+    rate: float = setting(0.5, "rate", above=0, at_most=2)
+    shift: float = setting(0.0, "any number")
+    law: str = setting("uniform", "law", choices=("uniform", "normal"))
+    looped: bool = setting(True, "looped")
+    sizes: tuple[int, ...] = setting((2, 3), "sizes", at_least=2)
+    scales: tuple[float, ...] = setting((0.5,), "scales", above=0)
+    networks: tuple[str, ...] = setting(("a", "b"), "networks", choices=("a", "b", "c"))
+
+
+configs = st.builds(
+    Config,
+    seed=st.integers(min_value=0),
+    members=st.integers(min_value=1),
+    rate=st.floats(0, 2, exclude_min=True),
+    shift=st.floats(allow_nan=False, allow_infinity=False),
+    law=st.sampled_from(["uniform", "normal"]),
+    looped=st.booleans(),
+    sizes=st.lists(st.integers(min_value=2), min_size=1).map(tuple),
+    scales=st.lists(st.floats(0, exclude_min=True, allow_infinity=False), min_size=1).map(tuple),
+    networks=st.lists(st.sampled_from("abc"), min_size=1).map(tuple),
+)
+
+
+def parse(preset, words):
+    values = absl_flags.FlagValues()
+    flags.define(type(preset), values)
+    values(["binary", *words])
+    return flags.parse(preset, values)
+
+
+@given(configs)
+def test_flags_round_trip(config):
+    assert parse(Config(), flags.to_flags(config)) == config
+    assert flags.from_json(Config, json.loads(json.dumps(flags.to_json(config)))) == config
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("binary", BINARIES)
+def test_every_preset_round_trips(binary, preset):
+    presets = BINARIES[binary].presets
+    config, other = presets[preset], presets["smoke" if preset != "smoke" else "paper"]
+    flags.validate(config)
+    BINARIES[binary].check(config)
+    parsed = parse(other, flags.to_flags(config))
+    assert parsed == config
+    assert json.dumps(flags.to_json(parsed)) == json.dumps(flags.to_json(config))  # 1 and 1.0 name different folders
+    assert flags.from_json(type(config), flags.to_json(config)) == config
+
+
+@pytest.mark.parametrize("binary", BINARIES)
+def test_every_flag_says_what_it_is_and_what_is_allowed(binary):
+    config = BINARIES[binary].presets["paper"]
+    assert set(BINARIES[binary].presets) == set(PRESETS)
+    for field in dataclasses.fields(config):
+        assert field.metadata["about"]
+        assert flags.allowed(field)
+        assert field.default == getattr(config, field.name)  # defaults are the paper's setting
+
+
+def test_only_given_flags_change_the_preset():
+    preset = Config(members=9, sizes=(4,))
+    assert parse(preset, []) == preset
+    assert parse(preset, ["--rate=1", "--nolooped"]) == dataclasses.replace(preset, rate=1.0, looped=False)
+
+
+BAD = {
+    "--members=0": "--members=0: allowed is whole number >= 1",
+    "--members=-3": "--members=-3: allowed is whole number >= 1",
+    "--members=2.5": "--members=2.5: allowed is whole number >= 1",
+    "--members=many": "--members=many: allowed is whole number >= 1",
+    "--members=": "--members=: allowed is whole number >= 1",
+    "--rate=0": "--rate=0.0: allowed is number > 0 <= 2",
+    "--rate=2.1": "--rate=2.1: allowed is number > 0 <= 2",
+    "--rate=nan": "--rate=nan: allowed is number",
+    "--rate=x": "--rate=x: allowed is number",
+    "--shift=inf": "--shift=inf: allowed is number",
+    "--shift=-nan": "--shift=nan: allowed is number",
+    "--law=cauchy": "--law=cauchy: allowed is one of uniform, normal",
+    "--sizes=2,1": "--sizes=1: allowed is comma-separated, each: whole number >= 2",
+    "--sizes=2,x": "--sizes=x: allowed is comma-separated, each: whole number >= 2",
+    "--sizes=": "at least one value; allowed: comma-separated, each: whole number >= 2",
+    "--scales=1,inf": "--scales=inf: allowed is comma-separated, each: number > 0",
+    "--networks=a,d": "--networks=d: allowed is comma-separated, each: one of a, b, c",
+}
+
+
+@pytest.mark.parametrize("word", BAD)
+def test_a_bad_value_is_named_with_what_is_allowed(word):
+    with pytest.raises(FlagError) as refusal:
+        parse(Config(), [word])
+    assert BAD[word] in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", [True, 1.5, "3", None, (3,)])
+def test_a_configuration_with_another_type_is_refused(value):
+    with pytest.raises(FlagError, match="--members="):
+        flags.validate(Config(members=value))
+
+
+@pytest.mark.parametrize("value", [(), [2], 2, (2, True)])
+def test_a_configuration_with_a_wrong_tuple_is_refused(value):
+    with pytest.raises(FlagError, match="--sizes="):
+        flags.validate(Config(sizes=value))
+
+
+def test_a_whole_number_is_a_number():
+    flags.validate(Config(rate=1, scales=(1, 2), seed=10**400))
+
+
+BAD_COMMANDS = [
+    ("von_oswald.one_step", ["--members=0"], ["--members=0", ">= 1"]),
+    ("von_oswald.one_step", ["--batch=-5"], ["--batch=-5", ">= 1"]),
+    ("von_oswald.one_step", ["--seed=-1"], ["--seed=-1", ">= 0"]),
+    ("von_oswald.one_step", ["--learning_rate=nan"], ["--learning_rate=nan", "> 0"]),
+    ("von_oswald.one_step", ["--learning_rate=inf"], ["--learning_rate=inf", "> 0"]),
+    ("von_oswald.one_step", ["--steps=30", "--measure_every=20"], ["--steps=30", "multiple of --measure_every=20"]),
+    ("von_oswald.one_step", ["--preset=huge"], ["--preset=huge", "smoke|quick|lab|paper"]),
+    ("von_oswald.one_step", ["--memebrs=3"], ["memebrs", "Did you mean", "members"]),
+    ("von_oswald.one_step", ["--checkpoint_seconds=-1"], ["--checkpoint_seconds=-1"]),
+    ("von_oswald.one_step", ["--checkpoint_seconds=nan"], ["--checkpoint_seconds=nan", ">= 0"]),
+    ("von_oswald.one_step", ["--overwrite=maybe"], ["--overwrite=maybe"]),
+    ("von_oswald.one_step", ["smoke"], ["unexpected argument 'smoke'", "--name=value"]),
+    ("von_oswald.multi_step", ["--heads=1,2,3,4,5,6,7"], ["--heads", "7", "one per network"]),
+    ("von_oswald.multi_step", ["--preset=smoke", "--networks=free_0,looped_2"], ["free_0", "looped_K or free_K"]),
+    ("von_oswald.multi_step", ["--preset=smoke", "--steps=20,21"], ["--steps: 21", "multiple"]),
+]
+
+
+@pytest.mark.parametrize(("binary", "words", "named"), BAD_COMMANDS)
+def test_a_bad_command_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys, binary, words, named):
+    monkeypatch.chdir(tmp_path)
+    assert experiment.main(BINARIES[binary], ["binary", f"--outdir={tmp_path / 'run'}", *words]) == 2
+    message = capsys.readouterr().err
+    assert all(part in message for part in (*named, "--help")), message
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("outdir", ["file", "file/below", "file/far/below", "x" * 300])
+def test_an_outdir_that_cannot_be_is_refused(tmp_path, monkeypatch, capsys, outdir):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("kept")
+    assert experiment.main(BINARIES["von_oswald.one_step"], ["binary", "--preset=smoke", f"--outdir={outdir}"]) == 2
+    assert outdir in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+words = st.sampled_from([field.name for field in dataclasses.fields(Config)]).flatmap(
+    lambda name: st.one_of(st.text("0123456789-.,einfa", max_size=6), st.just("true")).map(lambda v: f"--{name}={v}")
+)
+
+
+@given(st.lists(words, max_size=3))
+def test_any_words_give_a_valid_configuration_or_a_refusal(given_words):
+    try:
+        config = parse(Config(), given_words)
+    except (FlagError, absl_flags.Error):
+        return
+    flags.validate(config)
+    assert all(math.isfinite(v) for v in (config.rate, config.shift, *config.scales))
