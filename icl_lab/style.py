@@ -57,7 +57,7 @@ def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = N
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
     members = np.where(np.isfinite(members), members, np.nan)
     keep = np.isfinite(members).any(0)
-    low, middle, high = np.nanquantile(members[:, keep], [0.1, 0.5, 0.9], axis=0)
+    low, middle, high = np.nanquantile(members[:, keep], [0.1, 0.5, 0.9], axis=0).reshape(3, keep.sum())
     (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)
     axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
 

@@ -1,0 +1,293 @@
+import contextlib
+import dataclasses
+import json
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from icl_lab import experiment as lab
+from icl_lab import flags, records
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment, default_outdir, execute
+from icl_lab.records import RecordError
+from icl_lab.style import panels
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed of every draw", at_least=0)
+    members: int = flags.setting(2, "independent trainings", at_least=1)
+    steps: int = flags.setting(6, "training steps", at_least=1)
+    rates: tuple[float, ...] = flags.setting((0.5,), "learning rates", above=0)
+
+
+@dataclasses.dataclass
+class Toy:
+    """A binary of two trainings; it can be told to raise at a step, and counts what it does."""
+
+    raises_at: tuple[str, int] | None = None
+    error: BaseException = dataclasses.field(default_factory=KeyboardInterrupt)
+    expected: float = 1.0
+    runs: int = 0
+    drawn: int = 0
+    reported: list = dataclasses.field(default_factory=list)
+
+    def run(self, config, session):
+        self.runs += 1
+        found = {}
+        keys = jax.random.split(jax.random.key(config.seed), config.members)
+        bar = session.bar
+
+        @contextlib.contextmanager
+        def watched(label, total):
+            with bar(label, total):
+                yield lambda done, total: self.seen(label, done)
+
+        session.bar = watched
+        for i, rate in enumerate(config.rates):
+            fitted = session.fit(
+                f"stage_{i}", begin, square, optax.sgd(rate), keys, steps=config.steps, measure_every=2
+            )
+            found |= {f"params_{i}": np.asarray(fitted.params), f"loss_{i}": fitted.metrics["train_loss"]}
+        return {"rates": list(config.rates)}, found
+
+    def seen(self, stage, done):
+        self.reported.append((stage, done))
+        if (stage, done) == self.raises_at:
+            raise self.error
+
+    def figures(self, record):
+        self.drawn += 1
+        figure, axes = panels(1)
+        axes[0, 0].plot(record.arrays["params_0"])
+        return {"parameters": figure}
+
+    def experiment(self):
+        claim = Claim(
+            "toy.train.small", "Toy", "Parameters get small.", lambda record: np.abs(record.arrays["params_0"]),
+            expected=self.expected, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
+        )  # fmt: skip
+        presets = {"smoke": Config(), "quick": Config(), "lab": Config(members=3), "paper": Config(steps=60)}
+        return Experiment("toy.train", "About toys and their training.", presets, self.run, self.figures, (claim,))
+
+    def __call__(self, outdir, preset="smoke", checkpoint_seconds=1000.0, overwrite=False, **changes):
+        config = dataclasses.replace(self.experiment().presets[preset], **changes)
+        return execute(
+            self.experiment(), preset, config, outdir, checkpoint_seconds=checkpoint_seconds, overwrite=overwrite
+        )
+
+    def main(self, *words):
+        return lab.main(self.experiment(), ["toy", *words])
+
+
+def begin(key, _):
+    return jax.random.key_data(key)[0] / jnp.float32(2**32)
+
+
+def square(params, key, _):
+    return params**2
+
+
+@pytest.fixture
+def log(caplog):
+    logger = logging.getLogger("icl_lab")
+    logger.addHandler(caplog.handler)  # a command line may have stopped the propagation
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+def content(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def numbers(folder):
+    return {name: (folder / name).read_bytes() for name in ("record.json", "arrays.npz", "config.json")}
+
+
+FILES = {"record.json", "arrays.npz", "config.json", "provenance.json", "parameters.png", "parameters.pdf"}
+
+
+def test_a_run_leaves_its_files_and_nothing_else(tmp_path):
+    outcome = Toy()(tmp_path)
+    assert set(content(tmp_path)) == FILES
+    assert {path.name for path in outcome.figures} == {"parameters.png", "parameters.pdf"}
+    assert outcome.ran
+    assert records.load(tmp_path).metrics == {"rates": [0.5]}
+
+
+def test_a_finished_run_is_not_repeated_but_judged_and_drawn_again(tmp_path):
+    toy = Toy()
+    assert toy(tmp_path, "lab").ledger[0]["verdict"] == "holds"
+    before = content(tmp_path)
+    for path in tmp_path.glob("parameters.*"):
+        path.unlink()
+    assert not toy(tmp_path, "lab").ran
+    assert (toy.runs, toy.drawn) == (1, 2)
+    assert content(tmp_path) == before
+    toy.expected = -1.0
+    assert toy(tmp_path, "lab").ledger[0]["verdict"] == "fails"
+    assert toy.runs == 1
+    assert json.loads((tmp_path / "record.json").read_text())["claims"][0]["verdict"] == "fails"
+
+
+def test_a_folder_of_another_configuration_is_refused(tmp_path):
+    toy = Toy()
+    toy(tmp_path)
+    before = content(tmp_path)
+    with pytest.raises(RecordError, match=r"another configuration \(steps: 6 there, 8 here\); choose another --outdir"):
+        toy(tmp_path, steps=8)
+    other = dataclasses.replace(toy.experiment(), name="toy.other")
+    with pytest.raises(RecordError, match=r"holds a run of toy\.train; choose another --outdir"):
+        execute(other, "smoke", Config(), tmp_path)
+    assert content(tmp_path) == before
+    assert toy.runs == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"), [("record.json", "missing"), ("record.json", "truncated"), ("arrays.npz", "truncated")]
+)
+def test_a_corrupt_record_is_named_set_aside_and_run_again(tmp_path, log, name, damage):
+    toy = Toy()
+    toy(tmp_path)
+    before, broken = numbers(tmp_path), (tmp_path / name).read_bytes()[:-9]
+    (tmp_path / name).unlink()
+    if damage == "truncated":
+        (tmp_path / name).write_bytes(broken)
+    assert toy(tmp_path).ran
+    assert numbers(tmp_path) == before
+    assert name in log.text
+    assert "set aside as" in log.text
+    aside = {path.name: path.read_bytes() for path in tmp_path.glob("*.set-aside-1")}
+    assert len(aside) == (4 if damage == "truncated" else 3)
+    assert damage == "missing" or aside[f"{name}.set-aside-1"] == broken
+
+
+def test_a_file_of_someone_else_is_not_overwritten(tmp_path, log):
+    (tmp_path / "config.json").write_text("{}")
+    Toy()(tmp_path)
+    assert (tmp_path / "config.json.set-aside-1").read_text() == "{}"
+    assert "config.json.set-aside-1" in log.text
+
+
+def test_overwrite_runs_again(tmp_path):
+    toy = Toy()
+    toy(tmp_path)
+    assert toy(tmp_path, overwrite=True, steps=4).ran
+    assert records.load(tmp_path).config["steps"] == 4
+
+
+TWO = {"rates": (0.5, 0.25), "checkpoint_seconds": 0.0}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    Toy()(folder, **TWO)
+    return numbers(folder)
+
+
+@pytest.mark.parametrize("at", [("stage_0", 0), ("stage_0", 4), ("stage_0", 6), ("stage_1", 2)])
+def test_an_interrupted_run_resumes_where_it_was(tmp_path, whole, at):
+    toy = Toy(raises_at=at)
+    with pytest.raises(KeyboardInterrupt):
+        toy(tmp_path, **TWO)
+    assert not (tmp_path / "record.json").exists()
+    again = Toy()
+    assert again(tmp_path, **TWO).ran
+    stages = [(stage, done) for stage in ("stage_0", "stage_1") for done in (0, 2, 4, 6)]
+    finished = [("stage_0", 6)] if at[0] == "stage_1" else []
+    assert again.reported == finished + stages[stages.index(at) :]
+    assert numbers(tmp_path) == whole
+    assert set(content(tmp_path)) == FILES
+
+
+def test_checkpoints_of_another_configuration_are_not_used_and_kept(tmp_path, log, whole):
+    with pytest.raises(KeyboardInterrupt):
+        Toy(raises_at=("stage_0", 4))(tmp_path, **TWO, seed=1)
+    other = Toy()
+    other(tmp_path, **TWO)
+    assert other.reported[0] == ("stage_0", 0)
+    assert "another configuration" in log.text
+    assert (tmp_path / "checkpoints" / "stage_0" / "current.set-aside-1").is_dir()
+    assert numbers(tmp_path) == whole
+
+
+def test_a_folder_at_work_is_refused(tmp_path, capsys):
+    with records.locked(tmp_path):
+        assert Toy().main(f"--outdir={tmp_path}") == 2
+    assert "another run is at work" in capsys.readouterr().err
+
+
+def test_diverged_members_are_reported(tmp_path, log):
+    Toy()(tmp_path, rates=(1e30,), steps=4, members=9)
+    assert "stage_0: 9 of 9 members diverged and were stopped (member 0 at step 1, 1 at step 1" in log.text
+    assert "7 at step 1, ...)" in log.text
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "label"),
+    [
+        ("lab", {}, "lab"),
+        ("lab", {"seed": 5}, "lab"),
+        ("lab", {"members": 4}, "lab"),
+        ("lab", {"members": 2}, "lab with members=2"),
+        ("lab", {"steps": 4, "members": 9}, "lab with steps=4"),
+        ("smoke", {"rates": (0.5, 0.1)}, "smoke with rates=(0.5, 0.1)"),
+    ],
+)
+def test_what_differs_from_the_preset_is_in_the_label(preset, changes, label):
+    toy = Toy().experiment()
+    assert toy.label(preset, dataclasses.replace(toy.presets[preset], **changes)) == label
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"), [({"members": 4}, "holds"), ({"members": 2}, "not judged"), ({"steps": 4}, "not judged")]
+)
+def test_only_the_preset_or_more_members_are_judged(tmp_path, changes, verdict):
+    (row,) = Toy()(tmp_path, "lab", **changes).ledger
+    assert (row["verdict"], row["preset"]) == (verdict, records.load(tmp_path).preset)
+
+
+def test_a_configuration_that_is_not_allowed_writes_nothing(tmp_path):
+    with pytest.raises(flags.FlagError, match="--members=0"):
+        Toy()(tmp_path / "run", members=0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_configuration_has_its_folder(tmp_path):
+    toy = Toy().experiment()
+    configs = [Config(), Config(seed=1), Config(rates=(0.5, 0.1))]
+    assert len({default_outdir(toy, "quick", config) for config in configs}) == 3
+    assert default_outdir(toy, "quick", Config(), tmp_path).parent == tmp_path / "toy" / "train"
+
+
+def test_the_command_line_runs_and_tells_where(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Toy().main("--preset=smoke", f"--outdir={tmp_path / 'run'}", "--seed=4") == 0
+    assert str(tmp_path / "run") in capsys.readouterr().out.replace("\n", "")
+    assert records.load(tmp_path / "run").config["seed"] == 4
+
+
+def test_an_interrupt_at_the_command_line_is_130_and_resumable(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    toy = Toy(raises_at=("stage_0", 2))
+    assert toy.main("--checkpoint_seconds=0", f"--outdir={tmp_path / 'run'}") == 130
+    assert "the same command resumes" in capsys.readouterr().err
+    toy.raises_at, toy.reported = None, []
+    assert toy.main("--checkpoint_seconds=0", f"--outdir={tmp_path / 'run'}") == 0
+    assert toy.reported == [("stage_0", 2), ("stage_0", 4), ("stage_0", 6)]
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_tells_the_science_the_presets_and_the_flags(capsys, word):
+    assert Toy().main(word) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("About toys and their training.")
+    for part in ("--preset: smoke, quick, lab, paper", "--outdir", "--overwrite", "--checkpoint_seconds"):
+        assert part in text
+    assert "smoke 2; quick 2; lab 3; paper 2. Allowed: whole number >= 1" in text
+    assert "0.5 in every preset. Allowed: comma-separated, each: number > 0" in text

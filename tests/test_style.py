@@ -1,0 +1,81 @@
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from icl_lab import style
+from icl_lab.style import LEARNERS, band, heat_map, panels, save, styled
+
+X = np.arange(4.0)
+
+
+def figure(members):
+    with styled():
+        drawn, axes = panels(2)
+        band(axes[0, 0], X, members, "trained")
+        image = heat_map(axes[0, 1], members[:, :3], 1.0, "a map")
+        drawn.colorbar(image)
+        axes[0, 0].legend()
+    return drawn
+
+
+def written(folder, members):
+    with styled():
+        return {path.suffix: path.read_bytes() for path in save(figure(members), folder / "figure", "a caption")}
+
+
+def test_the_same_figure_is_the_same_bytes(tmp_path, monkeypatch):
+    members = np.random.default_rng(0).normal(size=(5, 4))
+    first = written(tmp_path, members)
+    monkeypatch.setattr("time.time", lambda: 2e9)  # what a PDF would otherwise say of its creation
+    assert written(tmp_path, members) == first
+    assert set(first) == {".png", ".pdf"}
+    assert b"CreationDate" not in first[".pdf"]
+    other = written(tmp_path, members + 1)
+    assert all(other[suffix] != first[suffix] for suffix in first)
+
+
+def drawn(members):
+    _, axes = panels(1)
+    band(axes[0, 0], X, members, "gd")
+    (line,), (area,) = axes[0, 0].lines, axes[0, 0].collections
+    return line.get_xdata(), line.get_ydata(), area
+
+
+def test_a_band_is_median_and_deciles():
+    members = np.arange(11.0)[:, None] + np.zeros((1, 4))
+    x, y, area = drawn(members)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, [5.0] * 4)
+    np.testing.assert_allclose(
+        [area.get_datalim(area.axes.transData).y0, area.get_datalim(area.axes.transData).y1], [1, 9]
+    )
+
+
+@pytest.mark.parametrize("gap", [np.nan, np.inf])
+def test_a_band_leaves_out_what_is_not_finite(gap):
+    members = np.ones((3, 4))
+    members[:, 1] = gap  # no member has a value
+    members[1, 2] = gap  # one has none
+    x, y, _ = drawn(members)
+    np.testing.assert_array_equal(x, [0, 2, 3])
+    np.testing.assert_array_equal(y, [1, 1, 1])
+    x, _, _ = drawn(np.full((3, 4), gap))
+    assert x.size == 0
+
+
+def test_the_style_stays_inside_its_block():
+    before = dict(mpl.rcParams)
+    with styled():
+        assert mpl.rcParams["axes.grid"]
+    assert dict(mpl.rcParams) == before
+
+
+def test_learners_differ_without_colour():
+    assert len({str(learner["linestyle"]) for learner in LEARNERS.values()}) == len(LEARNERS)
+    assert len({learner["marker"] for learner in LEARNERS.values()}) == len(LEARNERS)
+
+
+def test_a_map_has_a_symmetric_scale():
+    _, axes = panels(1)
+    assert heat_map(axes[0, 0], np.eye(3), 0.5, "a map").get_clim() == (-0.5, 0.5)
+    assert style.panels(3, 2)[1].shape == (2, 3)
