@@ -70,23 +70,14 @@ def points_panel(
     label: str,
     theory: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> None:
-    """Final losses (X, M) by learner: mean over members with the range as a bar, theory as a line."""
-    width = 0.25 * min(np.diff(x)) if len(x) > 1 else 0.1
+    """Final values (X, M) by learner: every member as a small marker, their median as a large one, theory as a line."""
+    width = 0.2 * min(np.diff(x)) if len(x) > 1 else 0.1
     for i, (learner, values) in enumerate(members.items()):
         style, values = LEARNERS[learner], np.asarray(values, float)
-        middle = np.nanmean(values, axis=1)
-        spread = np.abs(np.nanquantile(values, [0.1, 0.9], axis=1) - middle)
         at = np.asarray(x, float) + width * (i - (len(members) - 1) / 2)
-        axes.errorbar(
-            at,
-            middle,
-            spread,
-            linestyle="",
-            marker=style["marker"],
-            color=style["color"],
-            label=style["label"],
-            capsize=2,
-        )
+        look = {"linestyle": "", "marker": style["marker"], "color": style["color"]}
+        axes.plot(np.repeat(at[:, None], values.shape[1], axis=1), values, markersize=2, alpha=0.4, **look)
+        axes.plot(at, np.nanmedian(values, axis=1), markersize=5, label=style["label"], **look)
     if theory is not None:
         axes.plot(*theory, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
     axes.set_xlabel(label)
