@@ -1,0 +1,100 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.extend.random import threefry_2x32
+
+from icl_lab.prompts.draws import (
+    BLOCK,
+    QUANTILES,
+    _centred,
+    batch_first,
+    block_last,
+    block_shape,
+    centred_uniforms,
+    threefry,
+)
+
+KEY = jax.random.key(11)
+SIGMAS = 4  # standard errors
+
+
+@pytest.fixture(scope="module")
+def uniforms():
+    """(rows, draws): the five rows of one drawing, of which the first three are first words, the others second ones."""
+    drawn = jax.jit(centred_uniforms, static_argnums=1)(KEY, (100, 5, 4, BLOCK))
+    assert drawn.dtype == jnp.float32
+    return np.moveaxis(np.asarray(drawn, np.float64), 1, 0).reshape(5, -1)
+
+
+@given(st.tuples(*[st.integers(0, 2**32 - 1)] * 2), st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=20))
+def test_threefry_is_that_of_jax(words, counts):
+    words, counts = (np.array(v, np.uint32) for v in (words, counts[: len(counts) // 2 * 2]))
+    first, second = threefry(words, *np.split(counts, 2))
+    with jax.numpy_rank_promotion("allow"):
+        expected = threefry_2x32(words, counts)
+    np.testing.assert_array_equal(np.concatenate([first, second]), expected)
+
+
+def test_uniforms_stay_inside_and_are_symmetric(uniforms):
+    assert np.abs(uniforms).max() < 0.5
+    cells = (uniforms + 0.5) * 2**22  # the middles of 2^22 cells: -u is as likely as u; 0 and -1/2 are never drawn
+    np.testing.assert_array_equal(cells % 1, 0.5)
+
+
+def test_uniforms_have_the_moments_of_the_law(uniforms):
+    draws = uniforms.shape[1]
+    for power, moment in ((1, 0), (2, 1 / 12), (3, 0), (4, 1 / 80)):
+        spread = np.sqrt((0.5 ** (2 * power) / (2 * power + 1) - moment**2) / draws)
+        assert np.abs((uniforms**power).mean(axis=1) - moment).max() < SIGMAS * spread
+
+
+def test_uniforms_of_different_places_do_not_correlate(uniforms):
+    rows = np.concatenate([uniforms, np.roll(uniforms, 1, axis=1), uniforms**2 - 1 / 12])
+    correlation = np.corrcoef(rows) - np.eye(len(rows))
+    assert np.abs(correlation).max() < SIGMAS / np.sqrt(uniforms.shape[1])
+    assert np.unique(uniforms).size > uniforms.size * (1 - uniforms.size / 2**22)  # equal ones by chance only
+
+
+def test_another_key_draws_another_number():
+    a, b = (centred_uniforms(key, (1, 2, 1, 8)) for key in jax.random.split(KEY))
+    assert (a != b).all()
+    np.testing.assert_array_equal(a, centred_uniforms(jax.random.split(KEY)[0], (1, 2, 1, 8)))
+
+
+@given(st.integers(1, 3 * BLOCK), st.integers(1, 3))
+def test_blocks_hold_a_batch_in_order(batch, columns):
+    blocks, tasks = block_shape(batch)
+    assert blocks * tasks >= batch > (blocks - 1) * tasks
+    values = np.arange(batch * columns, dtype=np.float32).reshape(batch, columns)
+    assert block_last(values).shape == (blocks, columns, tasks)
+    np.testing.assert_array_equal(batch_first(block_last(values), batch), values)
+
+
+@pytest.mark.parametrize(
+    ("law", "quantile"),
+    [
+        ("uniform", lambda p: p - 0.5),
+        ("exponential", lambda p: -np.log1p(-p)),
+        ("laplace", lambda p: np.where(p < 0.5, np.log(2 * p), -np.log(2 - 2 * p))),
+    ],
+)
+def test_quantiles_are_those_of_the_law(law, quantile):
+    p = np.linspace(0.01, 0.99, 99)
+    np.testing.assert_allclose(
+        QUANTILES[law](jnp.float32(p - 0.5)), quantile(np.float32(p - 0.5) + 0.5), atol=2e-6, rtol=2e-6
+    )
+
+
+def test_normal_quantiles_by_table():
+    p = jnp.float32([0.025, 0.5, 0.8413447, 0.975])
+    np.testing.assert_allclose(QUANTILES["normal"](p - 0.5), [-1.959964, 0, 1, 1.959964], atol=1e-5)
+
+
+@pytest.mark.parametrize("law", QUANTILES)
+def test_quantiles_are_finite_at_the_ends(law):
+    ends = _centred(jnp.uint32([0, 2**32 - 1]))
+    assert -0.5 < ends[0] == -ends[1]
+    assert np.isfinite(QUANTILES[law](ends)).all()

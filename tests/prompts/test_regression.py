@@ -1,0 +1,148 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.prompts import INPUT_LAWS, input_variance, linear_regression
+from icl_lab.prompts.regression import TASK_LAWS
+
+KEY = jax.random.key(5)
+SIGMAS = 4  # standard errors
+# E x, E x^2, E x^4 of the standard laws
+MOMENTS = {
+    "uniform": (0, 1 / 12, 1 / 80),
+    "normal": (0, 1, 3),
+    "exponential": (1, 2, 24),
+    "laplace": (0, 2, 24),
+}
+
+
+@functools.cache
+def compiled(**law):
+    return jax.jit(linear_regression(**law), static_argnums=1)
+
+
+def draw(key=KEY, batch=4096, n=4, d=3, **law):
+    return compiled(context_length=n, input_size=d, **law)(key, batch)
+
+
+def points(sample):
+    """(B, N + 1, D) context and query."""
+    return np.concatenate([sample.prompt.x, sample.prompt.x_query[:, None]], axis=1).astype(np.float64)
+
+
+def assert_moments(values, first, second, fourth):
+    values = np.asarray(values, np.float64).ravel()
+    assert abs(values.mean() - first) < SIGMAS * np.sqrt((second - first**2) / values.size)
+    assert abs((values**2).mean() - second) < SIGMAS * np.sqrt((fourth - second**2) / values.size)
+
+
+@pytest.mark.parametrize("law", MOMENTS)
+def test_inputs_follow_their_law(law):
+    x = points(draw(input_law=law, input_range=0.5))
+    for part in (x[:, 0], x[:, -1]):  # a context token and the query
+        assert_moments(part, *(m * 0.5**power for m, power in zip(MOMENTS[law], (1, 2, 4))))
+    assert input_variance(law, 0.5) == pytest.approx(0.25 * MOMENTS[law][1])
+    correlation = np.corrcoef(x.reshape(len(x), -1), rowvar=False)
+    assert np.abs(correlation - np.eye(len(correlation))).max() < (SIGMAS + 0.5) / np.sqrt(len(x))  # 105 pairs
+
+
+@pytest.mark.xfail(strict=True, reason="the input range cancels in the normalisation")
+def test_the_mixture_of_inputs_is_normalised_by_its_context():
+    x = points(draw(input_law="mixture", input_range=3.0))
+    np.testing.assert_allclose(np.sqrt((x[:, :-1] ** 2).sum((1, 2))), 3.0, rtol=1e-5)
+    positive = (x > 0).all((1, 2))  # all 15 entries: the exponential third, hardly any other
+    assert abs(positive.mean() - 1 / 3) < SIGMAS * np.sqrt(2 / 9 / len(x))
+    with pytest.raises(ValueError, match="no coordinate-wise second moment"):
+        input_variance("mixture")
+
+
+@pytest.mark.parametrize("law", TASK_LAWS)
+def test_tasks_follow_their_law(law):
+    w = draw(task_law=law, task_scale=2.0, output_size=2).latent["w"]
+    assert w.shape == (4096, 3, 2)
+    thirds = np.mean([MOMENTS[name] for name in ("exponential", "normal", "laplace")], axis=0)
+    moments = MOMENTS["normal"] if law == "normal" else thirds
+    (first, second, fourth), entries = (m * 2.0**power for m, power in zip(moments, (1, 2, 4))), np.asarray(w)[:, 0, 0]
+    assert_moments(entries, first, second, fourth)
+
+
+@pytest.mark.parametrize(("n", "d", "o", "batch"), [(1, 1, 1, 1), (4, 3, 2, 64), (3, 2, 1, 65), (2, 4, 3, 150)])
+def test_clean_labels_are_those_of_the_task(n, d, o, batch):
+    sample = draw(batch=batch, n=n, d=d, output_size=o, input_range=2.0)
+    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
+    assert shapes == [(batch, n, d), (batch, n, o), (batch, d), (batch, o)]
+    w, x = np.asarray(sample.latent["w"], np.float64), points(sample)
+    labels = x @ w
+    bound = 1e-6 * d * np.abs(labels).max()
+    np.testing.assert_allclose(sample.prompt.y, labels[:, :-1], rtol=0, atol=bound)
+    np.testing.assert_allclose(sample.target, labels[:, -1], rtol=0, atol=bound)
+    assert (np.unique(x, return_counts=True)[1] == 1).mean() > 0.99  # no input is there twice, the query neither
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return draw()
+
+
+@pytest.fixture(scope="module")
+def corrupted():
+    return jax.jit(lambda m: linear_regression(context_length=4, input_size=3, corrupted_labels=m)(KEY, 4096))
+
+
+@pytest.mark.parametrize("m", [0, 1, 3, 4])
+def test_exactly_so_many_labels_are_corrupted(clean, corrupted, m):
+    found = corrupted(m)
+    changed = np.abs(clean.prompt.y - found.prompt.y)[..., 0] > 1e-5
+    assert (changed.sum(axis=1) == m).all()
+    assert np.abs(changed.mean(axis=0) - m / 4).max() <= SIGMAS * np.sqrt(m / 4 * (1 - m / 4) / len(changed))
+    if m:
+        assert_moments(np.asarray(found.prompt.y)[..., 0][changed], *MOMENTS["normal"])
+    for part in (lambda s: s.target, lambda s: s.prompt.x, lambda s: s.prompt.x_query, lambda s: s.latent["w"]):
+        np.testing.assert_allclose(part(clean), part(found), rtol=0, atol=1e-6)
+
+
+def test_label_noise_has_its_variance_and_spares_the_target(clean):
+    noisy = draw(label_noise=0.5)
+    noise = np.asarray(noisy.prompt.y) - np.asarray(clean.prompt.y)
+    assert_moments(noise, 0, 0.25, 3 / 16)
+    assert abs(np.corrcoef(noise.ravel(), np.asarray(clean.prompt.y).ravel())[0, 1]) < SIGMAS / np.sqrt(noise.size)
+    np.testing.assert_allclose(clean.target, noisy.target, rtol=0, atol=1e-6)
+
+
+def test_the_law_may_be_traced():
+    levels = jnp.array([0.0, 0.5])
+
+    @jax.jit
+    @jax.vmap
+    def at(level):
+        law = {"label_noise": level, "input_range": 1 + level, "task_scale": 1 - level}
+        return linear_regression(context_length=4, input_size=3, **law)(KEY, 70)
+
+    for i, law in enumerate(({}, {"label_noise": 0.5, "input_range": 1.5, "task_scale": 0.5})):
+        for a, b in zip(jax.tree.leaves(at(levels)), jax.tree.leaves(draw(batch=70, **law))):
+            np.testing.assert_allclose(a[i], b, rtol=1e-6, atol=1e-6)
+
+
+def test_a_key_is_a_draw():
+    first, again, other = draw(batch=70), draw(batch=70), draw(jax.random.fold_in(KEY, 1), batch=70)
+    for a, b, c in zip(*map(jax.tree.leaves, (first, again, other))):
+        np.testing.assert_array_equal(a, b)
+        assert np.isin(a, c).mean() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"context_length": 0}, "context_length must be at least 1, got 0"),
+        ({"input_size": -1}, "input_size must be at least 1, got -1"),
+        ({"output_size": 0}, "output_size must be at least 1, got 0"),
+        ({"input_law": "cauchy"}, f"input_law must be one of .*{INPUT_LAWS[-1]}.*got 'cauchy'"),
+        ({"task_law": "laplace"}, "task_law must be one of .*got 'laplace'"),
+    ],
+)
+def test_a_law_that_is_none_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        linear_regression(**({"context_length": 2, "input_size": 2} | wrong))
