@@ -15,7 +15,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import Setting, check, eigenvalues, member_keys, solver_json, strengths, train, tuned
+from experiments.von_oswald.shared import (
+    Setting,
+    check,
+    eigenvalues,
+    exactly_tuned,
+    member_keys,
+    solver_json,
+    strengths,
+    train,
+)
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
@@ -37,7 +46,7 @@ class Config(Setting):
 
     lengths: tuple[int, ...] = setting((10, 25, 50, 100), "context lengths N", at_least=1)
     contexts: int = setting(10_000, "contexts whose extreme eigenvalues are taken, anew for each member", at_least=2)
-    tuning_contexts: int = setting(100_000, "contexts on which GD++ is tuned, and as many held out", at_least=2)
+    tuning_contexts: int = setting(100_000, "contexts on which GD++ is exactly_tuned, and as many held out", at_least=2)
     gammas: tuple[float, ...] = setting((0.0, 0.05, 0.099, 0.12), "gamma of the condition-number panel", at_least=0)
 
 
@@ -60,7 +69,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     metrics: dict[str, Any] = {}
     for stage, length in enumerate(config.lengths):
         one = dataclasses.replace(config, context_length=length)
-        _, solver = tuned(one, network, config.tuning_contexts)
+        _, solver = exactly_tuned(one, network, config.tuning_contexts)
         keys = member_keys(config, stage)
         fitted = train(session, f"length_{length}", one, network, keys=keys)
         read = jax.vmap(lambda p: strengths(p, config.input_size))(fitted.params)

@@ -56,7 +56,6 @@ class Config(Networks):
     token_clips: tuple[float, ...] = setting(
         (0.0, 10.0, 10.0, 10.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0
     )
-    tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
 
 
@@ -64,17 +63,18 @@ PRESETS = {
     "smoke": Config(
         networks=("looped_2", "free_3"), heads=(1, 2), mlp_widths=(0, 8), batches=(16, 16), steps=(20, 20),
         measurements=(2, 2), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
-        members=2, context_length=4, input_size=3, eval_tasks=16, tuning_contexts=200, population_tasks=64,
+        members=2, context_length=4, input_size=3, eval_tasks=16, tuning_contexts=200,
+        tuning_steps=4, tuning_batch=16, population_tasks=64,
     ),
     "quick": Config(
         networks=("looped_2", "free_5"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 64), steps=(4000, 4000),
         measurements=(40, 40), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
-        members=2, eval_tasks=500, tuning_contexts=4000, population_tasks=20_000,
+        members=2, eval_tasks=500, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256, population_tasks=20_000,
     ),
     "lab": Config(
         networks=("looped_2", "free_5", "looped_10"), heads=(1, 1, 1), mlp_widths=(0, 0, 0), batches=(2048, 256, 256),
         steps=(5000, 50_000, 17_500), measurements=(50, 50, 50), learning_rates=(1e-3, 5e-4, 5e-4),
-        gradient_clips=(1e-3, 10.0, 10.0), token_clips=(0.0, 10.0, 10.0), eval_tasks=2000,
+        gradient_clips=(1e-3, 10.0, 10.0), token_clips=(0.0, 10.0, 10.0), eval_tasks=2000, tuning_steps=5000,
     ),
     "paper": Config(),
 }  # fmt: skip
@@ -87,7 +87,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     for name, (network, one) in unpack(config).items():
         stage = config.networks.index(name)
         plain = network.clone(heads=1, mlp_width=0)
-        gd_solver, gdpp_solver = tuned(config, network, config.tuning_contexts)
+        gd_solver, gdpp_solver = tuned(session, name, config, plain)
         gd, gd_learner = constructed(plain, one, gd_solver.learning_rates)
         gdpp, gdpp_learner = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
         single = network == plain

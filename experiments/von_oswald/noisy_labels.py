@@ -14,22 +14,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
 from experiments.von_oswald.shared import (
     Setting,
-    batched_loss,
     check,
     constructed,
+    exactly_tuned,
     member_keys,
-    members_at_once,
     paired_losses,
     sampler,
     train,
-    tuned,
+    tune_on_tasks,
 )
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
@@ -76,8 +73,14 @@ def check_labels(config: Config) -> None:
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Tunes the solvers and trains the network at every m, then compares on the same tasks."""
     network = LinearSelfAttention(layers=config.layers, looped=True, init_scale=config.init_scale)
-    solvers = tune_by_gradient(session, config, network)
     counts = jnp.asarray(config.corrupted)
+    clean = exactly_tuned(config, network, config.tuning_contexts)
+    starts = np.repeat([np.stack([s.learning_rates, s.gammas]) for s in clean], len(counts), axis=0)
+    solvers, _, _ = tune_on_tasks(
+        session, "tuning", config, network, starts, lambda m: sampler(config, corrupted_labels=m), jnp.tile(counts, 2),
+        steps=config.tuning_steps, batch=config.tuning_batch,
+    )  # fmt: skip
+    solvers = solvers.reshape(2, len(counts), 2, 1)
     grid = jnp.repeat(counts, config.members)
     fitted = train(session, "training", config, network, keys=member_keys(config, 0, grid.size), corrupted_labels=grid)
     by_count = lambda tree, i: jax.tree.map(lambda leaf: leaf[i * config.members : (i + 1) * config.members], tree)  # noqa: E731
@@ -101,41 +104,6 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     arrays = {"steps": fitted.steps, "loss": fitted.metrics["loss"].reshape(len(counts), config.members, -1)}
     arrays |= {name: np.stack([final[name] for final in finals]) for name in finals[0]}
     return {"gd": solvers[0].tolist(), "gd++": solvers[1].tolist()}, arrays
-
-
-def tune_by_gradient(session: Session, config: Config, network: LinearSelfAttention) -> np.ndarray:
-    """(2, C, 2): (eta, gamma) of GD and GD++ at each count of corrupted labels, tuned by Adam on the sampled loss.
-
-    The two are tuned as factors on the values that are best for clean labels, so that one learning rate suits both; GD
-    keeps gamma = 0. Counts and algorithms are members of one program.
-    """
-    clean_gd, clean_gdpp = tuned(config, network, config.tuning_contexts)
-    start = np.array(
-        [[clean_gd.learning_rates[0], 0.0], [clean_gdpp.learning_rates[0], clean_gdpp.gammas[0]]], np.float32
-    )
-    counts = len(config.corrupted)
-    settings = {
-        "start": jnp.repeat(jnp.asarray(start), counts, axis=0),
-        "corrupted": jnp.tile(jnp.asarray(config.corrupted), 2),
-    }
-
-    def loss(factors: Array, key: Array, setting: dict) -> Array:
-        eta, gamma = factors * setting["start"]
-        samples = sampler(config, corrupted_labels=setting["corrupted"])(key, config.tuning_batch)
-        return batched_loss(network, constructed(network, config, eta, gamma)[0], samples)
-
-    schedule = optax.cosine_decay_schedule(1e-2, config.tuning_steps)
-    fitted = session.fit(
-        "tuning",
-        lambda key, setting: jnp.ones(2),
-        loss,
-        optax.adam(schedule),
-        member_keys(config, 50, 2 * counts),
-        settings,
-        steps=config.tuning_steps,
-        members_at_once=members_at_once(config.tuning_batch),
-    )
-    return (np.asarray(fitted.params) * np.asarray(settings["start"])).reshape(2, counts, 2)
 
 
 def figures(record: Record) -> dict[str, Figure]:

@@ -68,7 +68,6 @@ class Config(Networks):
         tuple(np.round(np.arange(0.5, 5.01, 0.25), 2).tolist()), "alpha of the other three columns", above=0
     )
     shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
-    tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
 
 
 PRESETS = {
@@ -76,15 +75,15 @@ PRESETS = {
         networks=("looped_1", "free_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(16, 16), steps=(20, 20),
         measurements=(2, 2), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
         members=2, context_length=4, input_size=3, eval_tasks=16, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0),
-        shift_tasks=32, tuning_contexts=200,
+        shift_tasks=32, tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
     "quick": Config(
         networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 256), steps=(2000, 4000),
         measurements=(10, 10), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 1e-3), token_clips=(0.0, 0.0),
         members=2, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
-        shift_tasks=1000, tuning_contexts=4000,
+        shift_tasks=1000, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,
     ),
-    "lab": Config(batches=(2048, 2048, 256), steps=(5000, 5000, 30_000), eval_tasks=2000),
+    "lab": Config(batches=(2048, 2048, 256), steps=(5000, 5000, 30_000), eval_tasks=2000, tuning_steps=5000),
     "paper": Config(),
 }  # fmt: skip
 
@@ -96,7 +95,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     for name, (network, one) in unpack(config).items():
         stage = config.networks.index(name)
         plain = network.clone(heads=1, mlp_width=0)
-        gd_solver, gdpp_solver = tuned(config, network, config.tuning_contexts)
+        gd_solver, gdpp_solver = tuned(session, name, config, plain)
         gd, _ = constructed(plain, one, gd_solver.learning_rates)
         gdpp, _ = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
         fitted = train(session, name, one, network, keys=member_keys(config, stage))

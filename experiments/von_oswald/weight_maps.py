@@ -43,16 +43,15 @@ class Config(Networks):
     steps: tuple[int, ...] = setting((5000, 5000), "training steps of each network", at_least=1)
     learning_rates: tuple[float, ...] = setting((1e-3, 1e-3), "1e-3 for K <= 3, else 5e-4", above=0)
     token_clips: tuple[float, ...] = setting((0.0, 0.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0)
-    tuning_contexts: int = setting(100_000, "contexts on which GD++ is tuned, and as many held out", at_least=2)
 
 
 PRESETS = {
     "smoke": Config(
         members=2, context_length=4, input_size=3, batches=(16, 16), steps=(20, 20), measurements=(2, 2), eval_tasks=16,
-        tuning_contexts=200,
+        tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
     "quick": Config(members=4, batches=(256, 256), steps=(2000, 2000), measurements=(20, 20), eval_tasks=500,
-                    tuning_contexts=4000),
+                    tuning_contexts=4000, tuning_steps=1000, tuning_batch=256),
     "lab": Config(batches=(2048, 1024), eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
@@ -64,7 +63,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     metrics: dict[str, Any] = {}
     for name, (network, one) in unpack(config).items():
         stage = config.networks.index(name)
-        gd, gdpp = tuned(config, network, config.tuning_contexts)
+        gd, gdpp = tuned(session, name, config, network)
         solver = gd if network.layers == 1 else gdpp  # gamma of the last application has no effect
         weights, learner = constructed(network, one, solver.learning_rates, solver.gammas)
         fitted = train(session, name, one, network, keys=member_keys(config, stage), references={"built": learner})

@@ -86,9 +86,10 @@ def linear_regression(
         points, w = uniforms[:, : n + 1], uniforms[:, n + 1 :]  # the query is the last point
         x_law_key, w_law_key = jax.random.split(law_key)
         w = jnp.asarray(task_scale, jnp.float32) * _of_law(task_law, w, w_law_key)
-        points = jnp.asarray(input_range, jnp.float32) * _of_law(input_law, points, x_law_key)
+        points = _of_law(input_law, points, x_law_key)
         if input_law == "mixture":
             points = points / jnp.sqrt(jnp.sum(points[:, :n] ** 2, axis=(1, 2), keepdims=True))
+        points = jnp.asarray(input_range, jnp.float32) * points
         clean = _labels(points, w)
         parts = (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w)
         x, x_query, y, target, w = (batch_first(part, batch).astype(float) for part in parts)
