@@ -84,8 +84,8 @@ def truncated(content):
 
 
 def flipped(content):
-    """A digit becomes another one: the file can still be read."""
-    at = max(i for i, byte in enumerate(content) if chr(byte).isdigit())
+    """A digit of a number becomes another one: the file can still be read."""
+    at = content.rindex(b"5")
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 

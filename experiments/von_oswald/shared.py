@@ -319,10 +319,10 @@ def tuned(
     """K-step GD and GD++ tuned for this network, each with one value for each of its weight sets.
 
     GD has one learning rate for all steps; GD++ has one (eta, gamma) for all steps of a looped network, one a step of a
-    free one. Without a token clip both are the optimum of the exact loss given the contexts' eigenvalues. With one, that
-    loss does not hold (the best free GD++ steps pass through tokens far beyond 10), and GD++ is tuned by Adam through the
-    clipped network: from the released start (the tuned eta of GD, gamma = eta / N^2) and from the optimum without clip
-    that descent from there reaches; the better of the two on held-out tasks is taken.
+    free one. Without a token clip both are the optimum of the exact loss given the contexts' eigenvalues. With one,
+    that loss does not hold (the best free GD++ steps pass through tokens far beyond 10), and GD++ is tuned by Adam
+    through the clipped network: from the released start (the tuned eta of GD, gamma = eta / N^2) and from the optimum
+    without clip that descent from there reaches; the better of the two on held-out tasks is taken.
     """
     gd, gdpp = exactly_tuned(config, network, config.tuning_contexts, starts=1 if network.token_clip else 16)
     if not network.token_clip:
