@@ -102,6 +102,7 @@ def figures(record: Record) -> dict[str, Figure]:
     )
     gammas.set_ylabel(r"$\gamma$")
     gammas.set_yscale("log")
+    gammas.set_ylim(bottom=0.5 * min(best.values()))  # members still on the first plateau lie far below
     return {"curvature": figure}
 
 
@@ -114,7 +115,14 @@ def _array(name: str) -> Callable[[Record], np.ndarray]:
 
 
 _LAB = {"lab": "holds", "paper": "holds"}
+_NOT_RESOLVED = {  # at lab two of ten members still wait on the plateau of one step; two extremes and gamma_10 lie close
+    "gamma_10", "gamma_25", "gamma_exact_25", "smallest_25", "largest_25", "gamma_50", "gamma_exact_50"
+}  # fmt: skip
 _FIGURE = "von Oswald et al. 2022, Fig. 13"
+
+
+def _verdicts(name: str) -> dict[str, str]:
+    return _LAB | ({"lab": "not resolved"} if name in _NOT_RESOLVED else {})
 
 
 def _claims() -> tuple[Claim, ...]:
@@ -126,7 +134,7 @@ def _claims() -> tuple[Claim, ...]:
                 f"Two looped layers trained at N = {length} read off the gamma published for it.",
                 _array(f"gamma_{length}"), expected=gamma, tolerance=0.05 * gamma,
                 reason="the published value is read off one network; the loss is flat in gamma to about 5 %",
-                expected_verdict=_LAB,
+                expected_verdict=_verdicts(f"gamma_{length}"),
             )
         )  # fmt: skip
         found.append(
@@ -134,7 +142,8 @@ def _claims() -> tuple[Claim, ...]:
                 f"von_oswald.curvature.gamma_exact_{length}", f"{_FIGURE} (optimum: this lab)",
                 f"At N = {length} that gamma is the one that minimises the exact two-step GD++ loss (ratio).",
                 _gamma_ratio(length), expected=1.0, tolerance=0.05,
-                reason="the loss is flat in gamma: 5 % changes it by less than .2 %", expected_verdict=_LAB,
+                reason="the loss is flat in gamma: 5 % changes it by less than .2 %",
+                expected_verdict=_verdicts(f"gamma_exact_{length}"),
             )
         )  # fmt: skip
         for which, value in (("smallest", smallest), ("largest", largest)):
@@ -148,7 +157,7 @@ def _claims() -> tuple[Claim, ...]:
                     tolerance=(0.25 if which == "smallest" else 0.1) * value,
                     reason="the published value is one draw of an extreme, which scatters by about a tenth (largest) "
                     "to a quarter (smallest)",
-                    expected_verdict=_LAB,
+                    expected_verdict=_verdicts(f"{which}_{length}"),
                 )
             )  # fmt: skip
     return tuple(found)
