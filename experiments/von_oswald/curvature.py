@@ -115,7 +115,7 @@ def _array(name: str) -> Callable[[Record], np.ndarray]:
 
 
 _LAB = {"lab": "holds", "paper": "holds"}
-_NOT_RESOLVED = {  # at lab two of ten members still wait on the plateau of one step; two extremes and gamma_10 lie close
+_NOT_RESOLVED = {  # at lab: one member at N = 25, two at 50 still wait on the first plateau; the others lie on an edge
     "gamma_10", "gamma_25", "gamma_exact_25", "smallest_25", "largest_25", "gamma_50", "gamma_exact_50"
 }  # fmt: skip
 _FIGURE = "von Oswald et al. 2022, Fig. 13"

@@ -1,0 +1,128 @@
+"""Times the laboratory: training steps, ensembles, tuning, a whole experiment. Compilation is timed apart.
+
+    python -m experiments.benchmark
+
+The baseline is plain JAX: the same network, batch and optimiser, one task vmapped, a Python loop that calls a jitted
+per-task sampler and then a jitted step. What is compared takes turns in rounds; milliseconds are medians over rounds
+and ratios are medians of the ratio within a round. GFLOP/s count the operations that a step must make
+(``experiments.benchmarks.floor.operations``), for the plain form too. One run says how fast one machine was on one
+day: the record names it, with its load.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from absl import flags as absl_flags
+from rich.console import Console
+from rich.table import Table
+
+from experiments.benchmarks.timing import PARTS, Config, Row
+from experiments.benchmarks.training import ensemble, members, steps
+from experiments.benchmarks.tuning import tuning
+from experiments.benchmarks.whole import whole
+from icl_lab import flags, records
+
+RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
+    "steps": steps,
+    "ensemble": ensemble,
+    "tuning": tuning,
+    "members": members,
+    "whole": whole,
+}
+
+
+def chosen(config: Config, given: bool) -> list[str]:
+    """The parts to run: those named, or the default, which on an accelerator has ``members`` too."""
+    names = set(config.only) | ({"whole"} if config.whole else set())
+    if not given and jax.default_backend() != "cpu":
+        names.add("members")
+    return [name for name in PARTS if name in names]
+
+
+def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Row]], None]) -> dict[str, Any]:
+    """Runs the parts; the record of tables of rows, configuration, machine and load."""
+    started, load, tables = time.perf_counter(), [os.getloadavg()], {}
+    for part in parts:
+        for title, rows in RUN[part](config).items():
+            tables[title] = [row.flat() for row in rows]
+            show(title, rows)
+    origin = records.provenance(time.perf_counter() - started)
+    load.append(os.getloadavg())
+    machine = {"backend": jax.default_backend(), "load_before": load[0], "load_after": load[1]}
+    return {"config": flags.to_json(config), "tables": tables, "machine": machine, "provenance": origin}
+
+
+def as_table(title: str, rows: list[Row]) -> Table:
+    """A rich table with a column for everything that some row has."""
+    table = Table(title=title, title_justify="left")
+    flat = [row.flat() for row in rows]
+    columns = list(dict.fromkeys(key for row in flat for key, value in row.items() if value is not None))
+    for column in columns:
+        table.add_column(column, justify="left" if column == "name" else "right", overflow="fold")
+    for row in flat:
+        table.add_row(*(_shown(row.get(column)) for column in columns))
+    return table
+
+
+def _shown(value: Any) -> str:
+    if not isinstance(value, float):
+        return "" if value is None else str(value)
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status (0 done, 2 refused, 130 interrupted)."""
+    values = absl_flags.FlagValues()
+    flags.define(Config, values)
+    absl_flags.DEFINE_string("save", None, "file for the record, as JSON", flag_values=values)
+    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
+    try:
+        rest = values(list(sys.argv if argv is None else argv))[1:]
+        if values["help"].value:
+            print(help_text())
+            return 0
+        if rest:
+            raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+        config = flags.parse(Config(), values)
+        path = None if values["save"].value is None else Path(values["save"].value)
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise flags.FlagError(f"--save={path}: allowed is a file in a folder that exists and can be written")
+    except (absl_flags.Error, flags.FlagError) as error:
+        print(f"error: {error}\nTry --help.", file=sys.stderr)
+        return 2
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    try:
+        record = benchmark(
+            config,
+            chosen(config, bool(values["only"].present)),
+            lambda title, rows: console.print(as_table(title, rows)),
+        )
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    loads = " to ".join(f"{record['machine'][f'load_{when}'][0]:.1f}" for when in ("before", "after"))
+    origin = record["provenance"]
+    console.print(f"{origin['seconds']} s on {origin['device']}, {origin['cpus']} CPUs, load average {loads}")
+    if path is not None:
+        records.write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
+    return 0
+
+
+def help_text() -> str:
+    """What ``--help`` prints."""
+    lines = [(__doc__ or "").strip(), "", "  --save: file for the record, as JSON"]
+    for field in dataclasses.fields(Config):
+        shown = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
+        lines.append(f"  --{field.name}: {field.metadata['about']} (default: {shown}; allowed: {flags.allowed(field)})")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""What is timed: the training programs of von Oswald et al. as the binaries run them, and a plain baseline."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from experiments.benchmarks.timing import Config
+from experiments.von_oswald import shared
+from icl_lab.experiment import Session
+from icl_lab.models import LinearSelfAttention, batched_predictions, learner
+from icl_lab.prompts import Prompt, Sample
+from icl_lab.training import fit
+
+Network = tuple[LinearSelfAttention, shared.Setting]
+
+
+class Program(NamedTuple):
+    """The arguments with which ``shared.train`` calls ``fit``."""
+
+    init: Callable[[Array, Any], dict]
+    loss: Callable[[dict, Array, Any], Array]
+    optimizer: optax.GradientTransformation
+    keys: Array
+    settings: Array
+    options: dict[str, Any]
+
+
+class _Arguments:
+    """A session that hands back what it was asked to train."""
+
+    def fit(
+        self, stage: str, init: Any, loss: Any, optimizer: Any, keys: Array, settings: Array, **options: Any
+    ) -> Program:
+        return Program(init, loss, optimizer, keys, settings, options)
+
+
+def program(network: LinearSelfAttention, setting: shared.Setting, members: int = 1) -> Program:
+    """Training of some members of a network, without measurements on the way."""
+    session = cast(Session, _Arguments())
+    keys = shared.member_keys(setting, members=members)
+    return cast(Program, shared.train(session, "", setting, network, keys=keys, measured=False))
+
+
+def networks(config: Config) -> dict[str, Network]:
+    """The networks by name, with the published settings, and the batch of the benchmark."""
+    published = shared.Networks(
+        networks=("looped_1", "looped_2", "free_5"),
+        heads=(1, 1, 1),
+        mlp_widths=(0, 0, 0),
+        batches=(config.batch,) * 3,
+        steps=(5000, 5000, 50_000),
+        measurements=(50, 50, 50),
+        learning_rates=(1e-3, 1e-3, 5e-4),
+        gradient_clips=(1e-3, 1e-3, 10.0),
+        token_clips=(0.0, 0.0, 10.0),
+    )
+    found = shared.unpack(published)
+    return {name: found[name] for name in config.networks}
+
+
+def by_fit(
+    network: LinearSelfAttention, setting: shared.Setting, chunk: int, members: int = 1, **options: Any
+) -> Callable[[Callable[[int, int], None]], Any]:
+    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``shared.train`` chooses."""
+    p = program(network, setting, members)
+    endless = {"steps": 10**6 * chunk, "measure_every": chunk}
+    arguments = (p.init, p.loss, p.optimizer, p.keys, p.settings)
+    return lambda progress: fit(*arguments, **(p.options | endless | options), progress=progress)
+
+
+def by_loop(network: LinearSelfAttention, setting: shared.Setting, steps: int) -> Callable[[], Any]:
+    """Our training step, sampler and all, jitted and called from a Python loop."""
+    p = program(network, setting)
+
+    @jax.jit
+    def step(params: dict, state: Any, key: Array, t: Array) -> tuple[dict, Any, Array]:
+        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), p.settings[0])
+        updates, state = p.optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    return _loop(p, step, steps)
+
+
+def by_plain_loop(network: LinearSelfAttention, setting: shared.Setting, steps: int) -> Callable[[], Any]:
+    """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
+    p, draw = program(network, setting), plain_sampler(setting)
+
+    @jax.jit
+    def update(params: dict, state: Any, samples: Sample) -> tuple[dict, Any, Array]:
+        loss, gradient = jax.value_and_grad(lambda q: plain_loss(network, q, samples))(params)
+        updates, state = p.optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    def step(params: dict, state: Any, key: Array, t: int) -> tuple[dict, Any, Array]:
+        return update(params, state, draw(key, t))
+
+    return _loop(p, step, steps)
+
+
+def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
+    start = jax.jit(p.init)(p.keys[0], p.settings[0])
+    begin = (start, p.optimizer.init(start))
+
+    def run() -> Any:
+        params, state = begin
+        for t in range(steps):
+            params, state, loss = step(params, state, p.keys[0], t)
+        return params, loss
+
+    return run
+
+
+def plain_sampler(setting: shared.Setting) -> Callable[[Array, int], Sample]:
+    """``(key, step) -> Sample``: jitted, a key of its own for every task, ``vmap`` over tasks."""
+    n, d, r = setting.context_length, setting.input_size, setting.input_range
+
+    def task(key: Array) -> Sample:
+        w_key, x_key, query_key = jax.random.split(key, 3)
+        w = jax.random.normal(w_key, (d, 1))
+        x = jax.random.uniform(x_key, (n, d), minval=-r / 2, maxval=r / 2)
+        query = jax.random.uniform(query_key, (d,), minval=-r / 2, maxval=r / 2)
+        return Sample(Prompt(x, x @ w, query), query @ w, {"w": w})
+
+    @jax.jit
+    def draw(key: Array, t: Array) -> Sample:
+        return jax.vmap(task)(jax.random.split(jax.random.fold_in(key, t), setting.batch))
+
+    return draw
+
+
+def plain_loss(network: LinearSelfAttention, params: dict, samples: Sample) -> Array:
+    """Mean loss by ``vmap`` of the network, as it is written in the paper."""
+    return _mean_loss(jax.vmap(learner(network, params))(samples.prompt), samples)
+
+
+def _mean_loss(predictions: Array, samples: Sample) -> Array:
+    return 0.5 * jnp.mean((predictions - samples.target) ** 2)
+
+
+def disagreement(network: LinearSelfAttention, setting: shared.Setting) -> dict[str, float]:
+    """Largest relative difference of our loss and gradient from the plain form's, on the same data.
+
+    At the start of training and at weights 0.15 times standard normal, where every layer acts and tokens are clipped
+    where they can be. Gradients are compared as whole weight matrices, in Frobenius norm.
+    """
+    samples = jax.jit(shared.sampler(setting), static_argnums=1)(jax.random.key(1), setting.batch)
+    start = program(network, setting).init(jax.random.key(0), None)
+    leaves, tree = jax.tree.flatten(start)
+    keys = jax.random.split(jax.random.key(2), len(leaves))
+    large = jax.tree.unflatten(tree, [0.15 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)])
+
+    def fast(params: dict) -> Array:
+        return _mean_loss(batched_predictions(network, params, samples.prompt), samples)
+
+    plain = functools.partial(plain_loss, network, samples=samples)
+    losses, gradients = [], []
+    for params in (start, large):
+        (a, da), (b, db) = (jax.jit(jax.value_and_grad(f))(params) for f in (plain, fast))
+        losses.append(float(abs(a - b) / abs(a)))
+        relative = jax.tree.map(lambda u, v: jnp.linalg.norm(u - v) / jnp.maximum(jnp.linalg.norm(u), 1e-30), da, db)
+        gradients.append(max(float(v) for v in jax.tree.leaves(relative)))
+    return {"loss difference": max(losses), "gradient difference": max(gradients)}
