@@ -129,7 +129,7 @@ def fit(
     def observe(params: Tree, key: Array, setting: Tree) -> Metrics:
         return {} if measure is None else measure(params, key, setting)
 
-    over = _over_members(members_at_once)
+    over = _over_members(members, members_at_once)
     advance_all, observe_all = jax.jit(over(advance)), jax.jit(over(observe))
     state = jax.jit(jax.vmap(begin))(init_keys, settings)
 
@@ -168,13 +168,15 @@ def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_
     return keys.shape[0]
 
 
-def _over_members(members_at_once: int | None) -> Callable:
+def _over_members(members: int, members_at_once: int | None) -> Callable:
     """vmap over the leading axis of all arguments, or a loop over groups of members inside the program."""
     if members_at_once is None:
         return jax.vmap
-    if members_at_once == 1:  # a vmap over one member costs a third of the speed
+    groups = -(-members // members_at_once)
+    size = -(-members // groups)  # even groups
+    if size == 1:  # a vmap over one member costs a third of the speed
         return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args)
-    return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=members_at_once)
+    return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=size)
 
 
 def _host(metrics: Metrics) -> dict[str, np.ndarray]:

@@ -218,7 +218,7 @@ def train(
         steps=config.steps,
         measure_every=config.measure_every,
         measure=measure if measured else None,
-        members_at_once=members_at_once(config.batch),
+        members_at_once=members_at_once(config.batch, network.layers),
     )
 
 
@@ -227,9 +227,13 @@ def batched_loss(network: LinearSelfAttention, params: dict, samples: Sample) ->
     return 0.5 * jnp.mean((batched_predictions(network, params, samples.prompt) - samples.target) ** 2)
 
 
-def members_at_once(batch: int) -> int | None:
-    """All members together on an accelerator; on a CPU as many as make about 2048 tasks."""
-    return max(1, 2048 // batch) if jax.default_backend() == "cpu" else None
+def members_at_once(batch: int, layers: int) -> int | None:
+    """All members together on an accelerator; on a CPU as many as fill its caches.
+
+    That is about 4096 tasks for one or two layers, 1024 for more, whose gradient keeps every layer's matrices.
+    """
+    tasks = 4096 if layers <= 2 else 1024
+    return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
 
 
 def paired_losses(
@@ -410,7 +414,7 @@ def tune_on_tasks(
         given,
         steps=steps,
         measure=held_out,
-        members_at_once=members_at_once(batch),
+        members_at_once=members_at_once(batch, network.layers),
     )
     values = np.exp(np.asarray(fitted.params, np.float64)) * starts
     return values, fitted.metrics["loss"][:, -1], fitted.metrics["error"][:, -1]
