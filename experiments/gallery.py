@@ -65,10 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:
-    """Whether a record's label and configuration are those of the experiment's present preset, or with more members."""
+    """Whether a record's label and configuration are those of the present preset; more members, or a part, are welcome."""
     wanted = flags.to_json(experiment.presets[preset])
     enough = config.get("members", 0) >= wanted["members"]
-    return label == preset and enough and {**config, "members": wanted["members"]} == wanted
+    free = {name: wanted[name] for name in ("members", "only") if name in wanted}
+    return label == preset and enough and {**config, **free} == wanted
 
 
 def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
