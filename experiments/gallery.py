@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:
-    """Whether a record's label and configuration are those of the present preset; more members, or a part, are welcome."""
+    """Whether a record is of the present preset; more members are welcome, and so is one network of several."""
     wanted = flags.to_json(experiment.presets[preset])
     enough = config.get("members", 0) >= wanted["members"]
     free = {name: wanted[name] for name in ("members", "only") if name in wanted}
