@@ -122,6 +122,7 @@ def _worst(learner: str, reference: str) -> Callable[[Record], np.ndarray]:
 
 
 _LAB = {"lab": "holds", "paper": "holds"}
+_WAITING = {"lab": "not resolved", "paper": "holds"}  # at lab a member at one m still waits on the first plateau
 _PAPER = "von Oswald et al. 2022, released code (no figure)"
 
 CLAIMS = (
@@ -130,7 +131,7 @@ CLAIMS = (
         "At every number of corrupted labels two looped layers are no worse than tuned GD++ (largest ratio of losses).",
         _worst("trained", "gd++"), expected=1.0, tolerance=0.02, relation="<=",
         reason="2 % is a line's width on the notebook's axis (.2 to .5)", control=_worst("trained", "gd"),
-        expected_verdict=_LAB,
+        expected_verdict=_WAITING,
     ),
     Claim(
         "von_oswald.noisy_labels.beats_gd", _PAPER,
@@ -142,7 +143,7 @@ CLAIMS = (
         "von_oswald.noisy_labels.interpolated", _PAPER,
         "The mean of trained and GD++ weights is no worse than GD++ either (largest ratio over m).",
         _worst("interpolated", "gd++"), expected=1.0, tolerance=0.02, relation="<=",
-        reason="as for the trained network", expected_verdict=_LAB,
+        reason="as for the trained network", expected_verdict=_WAITING,
     ),
 )  # fmt: skip
 
