@@ -112,6 +112,7 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, ((finals, curves),) = axes_grid(2, 1, width=3.6)
     names = ("trained", "gd", "gd++", "interpolated")
     panels.points_panel(finals, config["corrupted"], {name: a[name] for name in names}, "corrupted labels of a context")
+    finals.set_ylim(0, 1.3 * max(float(np.median(a[name], axis=1).max()) for name in names))
     panels.family_panel(curves, a["steps"], a["loss"], [f"m = {m}" for m in config["corrupted"]])
     return {"noisy_labels": figure}
 

@@ -108,7 +108,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
         band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.legend()
+    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0, handlelength=1.5)
 
 
 def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:

@@ -49,7 +49,6 @@ def test_inputs_follow_their_law(law):
     assert np.abs(correlation - np.eye(len(correlation))).max() < (SIGMAS + 0.5) / np.sqrt(len(x))  # 105 pairs
 
 
-@pytest.mark.xfail(strict=True, reason="the input range cancels in the normalisation")
 def test_the_mixture_of_inputs_is_normalised_by_its_context():
     x = points(draw(input_law="mixture", input_range=3.0))
     np.testing.assert_allclose(np.sqrt((x[:, :-1] ** 2).sum((1, 2))), 3.0, rtol=1e-5)
