@@ -184,7 +184,7 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.legend()
     for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
         times = onset_times(record, batch)
-        bins = np.geomspace(100, config["onset_steps"], 25).tolist()
+        bins = np.geomspace(min(100, 0.1 * config["onset_steps"]), config["onset_steps"], 25).tolist()
         times = times[np.isfinite(times)]
         row[-1].hist(times, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=f"batch {batch}")
     row[-1].set_xscale("log")

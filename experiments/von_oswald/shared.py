@@ -28,7 +28,7 @@ from icl_lab.training import Fit
 class Task:
     """The law of the tasks and how a member is measured; the defaults are those of the released code."""
 
-    seed: int = setting(0, "seed of every random draw", at_least=0)
+    seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**32 - 1)
     members: int = setting(10, "independent trainings, each with its own start, data and evaluation tasks", at_least=1)
     context_length: int = setting(10, "N, context pairs in a prompt", at_least=1)
     input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
