@@ -1,0 +1,151 @@
+import dataclasses
+import json
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments import benchmark
+from experiments.benchmarks import floor, programs, timing, training, tuning, whole
+from experiments.von_oswald import one_step
+
+TINY = timing.Config(
+    rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
+    members=(2,), networks=("looped_1",),
+)  # fmt: skip
+
+
+def _sound(rows, baselines=1):
+    flat = [row.flat() for row in rows]
+    assert all(row["milliseconds"] > 0 and np.isfinite(row["milliseconds"]) for row in flat)
+    assert sum(row["ratio"] == 1 for row in flat) >= baselines
+    return flat
+
+
+def test_steps_give_rows():
+    tables = training.steps(TINY)
+    rows = _sound(tables["training step"])
+    assert [row["name"].split(", ")[1] for row in rows] == [training.PLAIN, training.LOOP, training.FIT]
+    assert len(tables["rates that make the floor"]) == 6
+
+
+@pytest.mark.parametrize("name", ["looped_1", "looped_2", "free_5"])
+def test_plain_and_fast_losses_agree(name):
+    network, setting = programs.networks(timing.Config(batch=8, networks=(name,)))[name]
+    found = programs.disagreement(network, setting)
+    assert found["loss difference"] < 1e-5
+    assert found["gradient difference"] < 1e-3
+
+
+def test_ensemble_and_members_give_rows(monkeypatch):
+    for loop in ("by_loop", "by_plain_loop"):  # compiled in test_steps_give_rows
+        monkeypatch.setattr(training, loop, lambda *_: lambda: time.sleep(1e-3))
+    for rows in (training.ensemble_rows(TINY, 1, 4, (1,)), *training.members(TINY).values()):
+        _sound(rows)
+
+
+def test_tuning_gives_rows():
+    rows = _sound(tuning.tuning(dataclasses.replace(TINY, networks=("looped_1", "looped_2")))["tuning"])
+    assert [row["name"].split(": ")[1].split(" ")[0] for row in rows] == ["scan", "GD", "GD++"]
+    assert all(0 < row["loss"] < 10 / 24 for row in rows)
+
+
+def test_whole_experiment_adds_up(monkeypatch):
+    def run(config, session):
+        assert (config.sizes, config.sweep_members) == ((2,), 1)
+        for stage in ("training", "onset_8", "size_2"):
+            keys = jax.random.split(jax.random.key(0), 1)
+            session.fit(stage, lambda k, s: jnp.zeros(()), lambda p, k, s: p**2, optax.sgd(0.1), keys, steps=1)
+        return {}, {}
+
+    monkeypatch.setattr(one_step, "run", run)
+    monkeypatch.setattr(whole, "draw", lambda *_: [])
+    rows = whole.whole(TINY)["one_step, paper preset without the sweep"]
+    published, everything = rows[3], rows[-1]
+    assert (published.name, everything.name) == ("published panels", "all")
+    assert sum(row.milliseconds for row in rows[:3]) == pytest.approx(published.milliseconds)
+    assert sum(row.milliseconds for row in rows[3:-1]) == pytest.approx(everything.milliseconds)
+
+
+def test_plain_sampler_draws_linear_tasks():
+    setting = programs.networks(TINY)["looped_1"][1]
+    samples = programs.plain_sampler(setting)(jax.random.key(0), 1)
+    prompt, w = samples.prompt, samples.latent["w"]
+    np.testing.assert_allclose(prompt.x @ w, prompt.y, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.einsum("bd,bdo->bo", prompt.x_query, w), samples.target, rtol=1e-5, atol=1e-6)
+    assert np.abs(prompt.x).max() <= 0.5
+
+
+def test_operations_of_the_smallest_case_by_hand():
+    # N = D = 1, E = 2: labels 4, last layer 8 N E + 4 E^2 = 32; two layers by vectors: 4 + 6 + 25 * 8
+    assert floor.operations(1, True, 0.0, 1, 1) == 36
+    assert floor.operations(2, True, 0.0, 1, 1) == 210
+    # first layer: Gram 6, five cubes of 16, tokens 16 twice; last 32; its tokens 8 + 8
+    assert floor.operations(2, True, 10.0, 1, 1) == 4 + 6 + 80 + 32 + 32 + 16
+
+
+def test_ratio_is_taken_within_rounds():
+    slow, fast = timing.Timing(0, np.array([2.0, 20.0, 4.0])), timing.Timing(0, np.array([1.0, 10.0, 1.0]))
+    assert timing.ratio(slow, fast) == 2
+
+
+def test_an_error_inside_fit_reaches_the_caller():
+    def train(progress):
+        progress(0, 10)
+        raise RuntimeError("no luck")
+
+    with timing.chunks_of_fit({"a": train}) as fits, pytest.raises(RuntimeError, match="no luck"):
+        fits["a"]()
+
+
+def test_record_is_saved(tmp_path, monkeypatch, capsys):
+    rows = [timing.Row("a", 1.5, 2.0, {"extra": 3.0}), timing.Row("b", 1.0)]
+    monkeypatch.setitem(benchmark.RUN, "steps", lambda config: {f"table of {config.rounds}": rows})
+    path = tmp_path / "record.json"
+    assert benchmark.main(["benchmark", "--only=steps", "--rounds=3", f"--save={path}"]) == 0
+    record = json.loads(path.read_text())
+    assert record["tables"] == {
+        "table of 3": [
+            {"name": "a", "milliseconds": 1.5, "ratio": 2.0, "extra": 3.0},
+            {"name": "b", "milliseconds": 1.0, "ratio": None},
+        ]
+    }
+    assert {"backend", "load_before", "load_after"} <= set(record["machine"])
+    assert {"versions", "device", "cpus", "commit"} <= set(record["provenance"])
+    assert "table of 3" in capsys.readouterr().out
+
+
+def test_parts_in_order_and_by_backend(monkeypatch):
+    assert benchmark.chosen(timing.Config(whole=True), False) == ["steps", "ensemble", "tuning", "whole"]
+    assert benchmark.chosen(timing.Config(only=("tuning", "steps")), True) == ["steps", "tuning"]
+    monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")
+    assert "members" in benchmark.chosen(timing.Config(), False)
+    assert benchmark.chosen(timing.Config(only=("steps",)), True) == ["steps"]
+
+
+@pytest.mark.parametrize(
+    ("word", "named"),
+    [
+        ("--only=stepz", "only"),
+        ("--rounds=0", "rounds"),
+        ("--rounds=many", "rounds"),
+        ("--batch=-1", "batch"),
+        ("--members=0", "members"),
+        ("--members=1,x", "members"),
+        ("--save=/no/such/folder/record.json", "save"),
+        ("--nonsense=1", "nonsense"),
+        ("word", "word"),
+    ],
+)
+def test_wrong_flags_are_refused_by_name(word, named, capsys):
+    assert benchmark.main(["benchmark", word]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_help_names_every_flag(capsys):
+    assert benchmark.main(["benchmark", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(f"--{name}" in out for name in ("only", "rounds", "members", "whole", "save"))
