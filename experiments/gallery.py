@@ -68,7 +68,7 @@ def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str
     """Whether a record is of the present preset; more members are welcome, and so is one network of several."""
     wanted = flags.to_json(experiment.presets[preset])
     enough = config.get("members", 0) >= wanted["members"]
-    free = {name: wanted[name] for name in ("members", "only") if name in wanted}
+    free: dict[str, Any] = {name: wanted[name] for name in ("members", "only") if name in wanted}
     return label == preset and enough and {**config, **free} == wanted
 
 

@@ -92,7 +92,8 @@ def fit(
       measure: ``(params, key, setting) -> {name: array}``.
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
       members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On
-        a CPU large batches run fastest one member at a time (caches), small ones together. None means all.
+        a CPU large batches run fastest one member at a time (caches), small ones together; measurements, whose batches
+        are large, go one member at a time. None means all, in both.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
 
@@ -129,8 +130,8 @@ def fit(
     def observe(params: Tree, key: Array, setting: Tree) -> Metrics:
         return {} if measure is None else measure(params, key, setting)
 
-    over = _over_members(members, members_at_once)
-    advance_all, observe_all = jax.jit(over(advance)), jax.jit(over(observe))
+    advance_all = jax.jit(_over_members(members, members_at_once)(advance))
+    observe_all = jax.jit(_over_members(members, None if members_at_once is None else 1)(observe))
     state = jax.jit(jax.vmap(begin))(init_keys, settings)
 
     saved = resume.load({"state": state}) if resume is not None else None

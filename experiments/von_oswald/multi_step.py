@@ -88,8 +88,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         stage = config.networks.index(name)
         plain = network.clone(heads=1, mlp_width=0)
         gd_solver, gdpp_solver = tuned(session, name, config, plain)
-        gd, gd_learner = constructed(plain, one, gd_solver.learning_rates)
-        gdpp, gdpp_learner = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
+        gd = constructed(one, gd_solver.learning_rates)
+        gdpp = constructed(one, gdpp_solver.learning_rates, gdpp_solver.gammas)
         single = network == plain
         fitted = train(
             session,
@@ -97,7 +97,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             one,
             network,
             keys=member_keys(config, stage),
-            references={"gd": gd_learner, "gd++": gdpp_learner},
+            references={"gd": (plain, gd), "gd++": (plain, gdpp)},
             interpolate_with=gdpp if single and network.looped else None,
             extra=(lambda p: strengths(p, config.input_size)) if single else None,
         )

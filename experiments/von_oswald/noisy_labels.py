@@ -86,7 +86,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     by_count = lambda tree, i: jax.tree.map(lambda leaf: leaf[i * config.members : (i + 1) * config.members], tree)  # noqa: E731
     finals = []
     for i, count in enumerate(config.corrupted):
-        gd, gdpp = (constructed(network, config, eta, gamma)[0] for eta, gamma in solvers[:, i])
+        gd, gdpp = (constructed(config, eta, gamma) for eta, gamma in solvers[:, i])
 
         def learners(params: dict, gd: dict = gd, gdpp: dict = gdpp):
             middle = interpolate(params, gdpp, input_size=config.input_size)

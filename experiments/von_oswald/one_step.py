@@ -79,8 +79,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains, compares, sweeps; everything that figures and claims need."""
     network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
     eta, best = best_step(config)
-    weights, gd = constructed(network, config, eta)
-    fitted = train(session, "training", config, network, references={"gd": gd}, interpolate_with=weights)
+    weights = constructed(config, eta)
+    references = {"gd": (network, weights)}
+    fitted = train(session, "training", config, network, references=references, interpolate_with=weights)
     arrays = {"steps": fitted.steps, **fitted.metrics}
     arrays |= _finals(config, network, fitted.params, "final")
     aligned = jax.vmap(
@@ -117,7 +118,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def _networks(config: Config, network: LinearSelfAttention):
     """``params -> {name: (network, weights)}``: trained, best GD step, and the mean of their weights."""
-    weights, _ = constructed(network, config, best_step(config)[0])
+    weights = constructed(config, best_step(config)[0])
 
     def networks(params: dict) -> dict[str, tuple[LinearSelfAttention, dict]]:
         middle = interpolate(params, weights, input_size=config.input_size)

@@ -96,8 +96,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         stage = config.networks.index(name)
         plain = network.clone(heads=1, mlp_width=0)
         gd_solver, gdpp_solver = tuned(session, name, config, plain)
-        gd, _ = constructed(plain, one, gd_solver.learning_rates)
-        gdpp, _ = constructed(plain, one, gdpp_solver.learning_rates, gdpp_solver.gammas)
+        gd = constructed(one, gd_solver.learning_rates)
+        gdpp = constructed(one, gdpp_solver.learning_rates, gdpp_solver.gammas)
         fitted = train(session, name, one, network, keys=member_keys(config, stage))
 
         def learners(params, network=network, plain=plain, gd=gd, gdpp=gdpp):

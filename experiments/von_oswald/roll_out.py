@@ -61,8 +61,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains one layer, then applies it and the GD layer ``applications`` times at each damping."""
     layer = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
     eta, _ = best_step(config)
-    weights, gd = constructed(layer, config, eta)
-    fitted = train(session, "training", config, layer, references={"gd": gd})
+    weights = constructed(config, eta)
+    fitted = train(session, "training", config, layer, references={"gd": (layer, weights)})
     arrays = {"steps": fitted.steps, "training_loss": fitted.metrics["loss"]}
     keys = member_keys(config, 900)
     for i, damping in enumerate(config.dampings):

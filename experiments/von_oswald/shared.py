@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,12 +13,12 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.compare import compare, interpolate, mean_loss
+from icl_lab.compare import compare_batches, interpolate
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.experiment import Session
 from icl_lab.flags import FlagError, setting
-from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights, learner
-from icl_lab.prompts import Learner, Sample, Sampler, input_variance, linear_regression
+from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights
+from icl_lab.prompts import Sample, Sampler, input_variance, linear_regression
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver
 from icl_lab.theory import linear_regression as theory
@@ -160,7 +161,7 @@ def train(
     network: LinearSelfAttention,
     *,
     keys: Array | None = None,
-    references: Mapping[str, Learner] | None = None,
+    references: Mapping[str, tuple[LinearSelfAttention, dict]] | None = None,
     interpolate_with: dict | None = None,
     corrupted_labels: Array | None = None,
     extra: Callable[[dict], dict[str, Array]] | None = None,
@@ -174,7 +175,7 @@ def train(
       config: the setting.
       network: the module.
       keys: (M,) member keys; None means ``member_keys(config)``.
-      references: learners to compare with, by name.
+      references: networks and weights to compare with, by name.
       interpolate_with: constructed weights with which the trained ones are interpolated, None for no interpolation.
       corrupted_labels: (M,) corrupted context labels of each member, None for clean labels.
       extra: ``params -> {name: array}``, measured beside.
@@ -198,11 +199,12 @@ def train(
 
     def measure(params: dict, key: Array, corrupted: Array) -> dict[str, Array]:
         samples = law(corrupted)(key, config.eval_tasks)
-        trained = learner(network, params)
+        trained = partial(batched_predictions, network, params)
         found = {"loss": batched_loss(network, params, samples)}
         for name, reference in (references or {}).items():
-            found[f"{name}_loss"] = mean_loss(reference, samples)
-            found |= {f"{name}_{metric}": value for metric, value in compare(trained, reference, samples).items()}
+            found[f"{name}_loss"] = batched_loss(*reference, samples)
+            compared = compare_batches(trained, partial(batched_predictions, *reference), samples)
+            found |= {f"{name}_{metric}": value for metric, value in compared.items()}
         if interpolate_with is not None:
             middle = interpolate(params, interpolate_with, input_size=config.input_size)
             found["interpolated_loss"] = batched_loss(network, middle, samples)
@@ -230,9 +232,9 @@ def batched_loss(network: LinearSelfAttention, params: dict, samples: Sample) ->
 def members_at_once(batch: int, layers: int) -> int | None:
     """All members together on an accelerator; on a CPU as many as fill its caches.
 
-    That is about 4096 tasks for one or two layers, 1024 for more, whose gradient keeps every layer's matrices.
+    That is about 8192 tasks for one or two layers, 1024 for more, whose gradient keeps every layer's matrices.
     """
-    tasks = 4096 if layers <= 2 else 1024
+    tasks = 8192 if layers <= 2 else 1024
     return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
 
 
@@ -276,13 +278,12 @@ def paired_losses(
     return {name: np.asarray(v if np.ndim(settings) else v[:, 0]) for name, v in found.items()}
 
 
-def constructed(network: LinearSelfAttention, config: Task, learning_rates, gammas=0.0) -> tuple[dict, Learner]:
-    """Hand-built GD or GD++ weights for this network, and the learner that the network is with them."""
+def constructed(config: Task, learning_rates, gammas=0.0) -> dict:
+    """Hand-built GD or GD++ weights in float32, for any network of one head without MLP."""
     weights = gd_plus_plus_weights(
         learning_rates, gammas, context_length=config.context_length, input_size=config.input_size
     )
-    weights = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), weights)
-    return weights, learner(network, weights)
+    return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), weights)
 
 
 def strengths(params: dict, input_size: int) -> dict[str, Array]:
@@ -398,7 +399,7 @@ def tune_on_tasks(
     def losses(logs: Array, key: Array, setting: dict, tasks: int) -> Array:
         eta, gamma = jnp.exp(logs) * setting["start"]
         samples = law(setting["law"])(key, tasks)
-        weights, _ = constructed(network, config, eta, gamma)
+        weights = constructed(config, eta, gamma)
         return 0.5 * (batched_predictions(network, weights, samples.prompt) - samples.target)[:, 0] ** 2
 
     def held_out(logs: Array, key: Array, setting: dict) -> dict[str, Array]:

@@ -65,8 +65,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         stage = config.networks.index(name)
         gd, gdpp = tuned(session, name, config, network)
         solver = gd if network.layers == 1 else gdpp  # gamma of the last application has no effect
-        weights, learner = constructed(network, one, solver.learning_rates, solver.gammas)
-        fitted = train(session, name, one, network, keys=member_keys(config, stage), references={"built": learner})
+        weights = constructed(one, solver.learning_rates, solver.gammas)
+        built = {"built": (network, weights)}
+        fitted = train(session, name, one, network, keys=member_keys(config, stage), references=built)
         aligned = jax.vmap(
             lambda p, n=network, w=weights: align_weights(
                 p, w, layers=n.layers, looped=True, input_size=config.input_size

@@ -1,11 +1,15 @@
 """Learners compared by what they predict, and by how the prediction moves with the query."""
 
+from collections.abc import Callable
+
 import chex
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.prompts.prompt import Learner, Prompt, Sample, check_prompt
+from icl_lab.prompts.prompt import Learner, Prompt, Sample
+
+BatchLearner = Callable[[Prompt], Array]
 
 
 def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
@@ -26,18 +30,31 @@ def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
     Raises:
       AssertionError: if the samples are not batched, or a learner does not predict (O,).
     """
+    return compare_batches(jax.vmap(a), jax.vmap(b), samples)
+
+
+def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[str, Array]:
+    """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.models.batched_predictions``).
+
+    Args:
+      a: first learner, B prompts -> (B, O); what it predicts for one task must not depend on the others.
+      b: second learner.
+      samples: B tasks.
+
+    Returns:
+      As ``compare``.
+
+    Raises:
+      AssertionError: as ``compare``.
+    """
     chex.assert_rank(samples.prompt.x, 3)
-
-    def one(prompt: Prompt) -> dict[str, Array]:
-        f, s_f = _value_and_sensitivity(a, prompt)
-        g, s_g = _value_and_sensitivity(b, prompt)
-        return {
-            "prediction_difference": _norm(f - g),
-            "sensitivity_cosine": jnp.sum(s_f * s_g) / ((_norm(s_f) + 1e-8) * (_norm(s_g) + 1e-8)),
-            "sensitivity_difference": _norm(s_f - s_g),
-        }
-
-    return jax.tree.map(jnp.mean, jax.vmap(one)(samples.prompt))
+    (f, s_f), (g, s_g) = (_values_and_sensitivities(learner, samples) for learner in (a, b))
+    cosine = jnp.sum(s_f * s_g, axis=(1, 2)) / ((_norm(s_f, (1, 2)) + 1e-8) * (_norm(s_g, (1, 2)) + 1e-8))
+    return {
+        "prediction_difference": _norm(f - g, 1).mean(),
+        "sensitivity_cosine": cosine.mean(),
+        "sensitivity_difference": _norm(s_f - s_g, (1, 2)).mean(),
+    }
 
 
 def task_losses(learner: Learner, samples: Sample) -> Array:
@@ -61,19 +78,15 @@ def mean_loss(learner: Learner, samples: Sample) -> Array:
     return jnp.mean(task_losses(learner, samples))
 
 
-def _value_and_sensitivity(learner: Learner, prompt: Prompt) -> tuple[Array, Array]:
-    """Prediction (O,) and its Jacobian (O, D) with respect to the query, in one pass through the learner."""
-    _, d, o = check_prompt(prompt)
-
-    def predict(x_query: Array) -> tuple[Array, Array]:
-        prediction = learner(prompt.replace(x_query=x_query))  # type: ignore[attr-defined]
-        chex.assert_shape(prediction, (o,))
-        return prediction, prediction
-
-    jacobian = jax.jacrev if o < d else jax.jacfwd  # whichever needs fewer products
-    sensitivity, prediction = jacobian(predict, has_aux=True)(prompt.x_query)
-    return prediction, sensitivity
+def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[Array, Array]:
+    """Predictions (B, O) and their Jacobians (B, O, D) with respect to each task's own query, in one forward pass."""
+    prompt = samples.prompt
+    predictions, pull = jax.vjp(lambda query: learner(Prompt(prompt.x, prompt.y, query)), prompt.x_query)
+    chex.assert_equal_shape([predictions, samples.target])
+    units = jnp.eye(predictions.shape[1], dtype=predictions.dtype)[:, None, :]
+    (rows,) = jax.vmap(pull)(jnp.broadcast_to(units, (units.shape[0], *predictions.shape)))  # (O, B, D)
+    return predictions, rows.swapaxes(0, 1)
 
 
-def _norm(values: Array) -> Array:
-    return jnp.sqrt(jnp.sum(values**2))
+def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:
+    return jnp.sqrt(jnp.sum(values**2, axis=axis))
