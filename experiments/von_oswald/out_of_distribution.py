@@ -167,7 +167,9 @@ _LAB = {"lab": "holds", "paper": "holds"}
 _ALL_COLUMNS = tuple(SHIFTS)
 
 
-def _coincide(id_: str, statement: str, name: str, learner: str, reference: str, columns=_ALL_COLUMNS, control=None):
+def _coincide(
+    id_: str, statement: str, name: str, learner: str, reference: str, columns=_ALL_COLUMNS, control=None, lab="holds"
+):
     return Claim(
         f"von_oswald.out_of_distribution.{id_}",
         "von Oswald et al. 2022, Fig. 6",
@@ -178,7 +180,7 @@ def _coincide(id_: str, statement: str, name: str, learner: str, reference: str,
         relation="<=",
         reason="a tenth of e is the width of a line on the figure's logarithmic axis",
         control=control,
-        expected_verdict=_LAB,
+        expected_verdict={"lab": lab, "paper": "holds"},
     )
 
 
@@ -187,11 +189,11 @@ CLAIMS = (
     _coincide("one_step_interpolated", "So does the interpolated layer", "looped_1", "interpolated", "gd"),
     _coincide(
         "two_steps", "Two looped layers fail as tuned GD++ fails (control: plain GD)", "looped_2", "trained", "gd++",
-        control=_worst("looped_2", _ALL_COLUMNS, "trained", "gd"),
+        control=_worst("looped_2", _ALL_COLUMNS, "trained", "gd"), lab="fails",
     ),
-    _coincide("two_steps_interpolated", "So do the interpolated layers", "looped_2", "interpolated", "gd++"),
+    _coincide("two_steps_interpolated", "So do the interpolated layers", "looped_2", "interpolated", "gd++", lab="fails"),
     _coincide("five_targets", "Five free layers follow tuned GD++ on larger targets", "free_5", "trained", "gd++",
-              columns=("targets",)),
+              columns=("targets",), lab="fails"),
     Claim(
         "von_oswald.out_of_distribution.five_part", "von Oswald et al. 2022, Fig. 6",
         "Far out, where tokens are clipped, five free layers and tuned GD++ part (largest |log ratio| over larger and "
