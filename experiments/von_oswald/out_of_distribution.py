@@ -191,7 +191,8 @@ CLAIMS = (
         "two_steps", "Two looped layers fail as tuned GD++ fails (control: plain GD)", "looped_2", "trained", "gd++",
         control=_worst("looped_2", _ALL_COLUMNS, "trained", "gd"), lab="fails",
     ),
-    _coincide("two_steps_interpolated", "So do the interpolated layers", "looped_2", "interpolated", "gd++", lab="fails"),
+    _coincide("two_steps_interpolated", "So do the interpolated layers", "looped_2", "interpolated", "gd++",
+              lab="fails"),
     _coincide("five_targets", "Five free layers follow tuned GD++ on larger targets", "free_5", "trained", "gd++",
               columns=("targets",), lab="fails"),
     Claim(
