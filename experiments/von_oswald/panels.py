@@ -46,7 +46,7 @@ def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarr
     twin.set_ylim(bottom=0)
     axes.set_title(f"trained LSA against {LEARNERS[reference]['label']}")
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
-    axes.legend(handles=handles, loc="center right")
+    axes.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 0.88))
 
 
 def shift_panel(
