@@ -27,14 +27,14 @@ benchmark: $(STAMP) ## time the training steps
 	@$(PY) -m experiments.benchmark
 
 test: $(STAMP) ## run the tests, warnings are errors
-	@$(PY) -m pytest -n $(WORKERS)
+	@$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 test-latest: ## run the tests with the newest releases instead of the lock: make test-latest PYTHON=python3.12
 	@$(call fresh_venv,$(LATEST))
 	@$(LATEST)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager -e '.[test]'
 	@touch $(LATEST)/.installed
 	@$(LATEST)/bin/python -c 'import platform, jax, flax; print("Python", platform.python_version(), "JAX", jax.__version__, "Flax", flax.__version__)'
-	@$(LATEST)/bin/python -m pytest -n $(WORKERS)
+	@$(LATEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(STAMP) ## ruff (rules and format) and mypy
 	@$(PY) -m ruff check .
