@@ -23,7 +23,7 @@ from PIL import Image
 from experiments.reproduce import discover, help_text
 from icl_lab import experiment as lab
 from icl_lab import flags, records, report
-from icl_lab.claims import judge
+from icl_lab.claims import NOT_JUDGED, judge
 from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
 
@@ -137,11 +137,13 @@ def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
 
 
 def with_table(text: str, rows: Sequence[Mapping]) -> str:
-    """The text with the table of claims between its markers; the text as it is where it has none."""
+    """The text with the table of judged claims between its markers; the text as it is where it has none."""
     if BEGIN not in text or END not in text:
         return text
     lines = ["| claim | expected | estimate [95 %] | members | preset | verdict |", "|---|---|---|---|---|---|"]
     for row in rows:
+        if row["verdict"] == NOT_JUDGED:
+            continue
         claim = f"`{row['id']}`: {row['statement']}"
         words = (claim, report.expected(row), report.estimate(row), row["members"], row["preset"], row["verdict"])
         lines.append("| " + " | ".join(str(word).replace("|", "\\|") for word in words) + " |")

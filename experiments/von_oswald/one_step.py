@@ -260,13 +260,13 @@ def _worst_over_sizes(numerator: str, denominator: str | None) -> Callable[[Reco
 
 
 def _past_plateau(record: Record) -> np.ndarray:
-    """(M,) as the trained excess over sizes, without trainings that still wait (less than half of the drop done)."""
+    """(M,) as the trained excess over sizes, without trainings that still wait (less than 9/10 of the drop done)."""
     worst = []
     for size in record.config["sizes"]:
         trained, gd = record.arrays[f"size_{size}_trained"], record.arrays[f"size_{size}_gd"]
         one = dict(record.config) | {"context_length": size, "input_size": size}
-        halfway = (predict_zero_loss(one) + best_loss(record.config, size)) / 2
-        worst.append(np.where(trained < halfway, np.abs(trained / gd - 1), -np.inf))
+        nearly = 0.1 * predict_zero_loss(one) + 0.9 * best_loss(record.config, size)
+        worst.append(np.where(trained < nearly, np.abs(trained / gd - 1), -np.inf))
     largest = np.max(worst, axis=0)
     return np.where(np.isfinite(largest), largest, np.nan)
 
