@@ -10,17 +10,17 @@ import optax
 from jax import Array
 
 from experiments.benchmarks.timing import Config
-from experiments.von_oswald import shared
+from experiments.von_oswald import settings, training
 from icl_lab.experiment import Session
 from icl_lab.models import LinearSelfAttention, batched_predictions, learner
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training import fit
 
-Network = tuple[LinearSelfAttention, shared.Setting]
+Network = tuple[LinearSelfAttention, settings.Setting]
 
 
 class Program(NamedTuple):
-    """The arguments with which ``shared.train`` calls ``fit``."""
+    """The arguments with which ``training.train`` calls ``fit``."""
 
     init: Callable[[Array, Any], dict]
     loss: Callable[[dict, Array, Any], Array]
@@ -39,16 +39,16 @@ class _Arguments:
         return Program(init, loss, optimizer, keys, settings, options)
 
 
-def program(network: LinearSelfAttention, setting: shared.Setting, members: int = 1) -> Program:
+def program(network: LinearSelfAttention, setting: settings.Setting, members: int = 1) -> Program:
     """Training of some members of a network, without measurements on the way."""
     session = cast(Session, _Arguments())
-    keys = shared.member_keys(setting, members=members)
-    return cast(Program, shared.train(session, "", setting, network, keys=keys, measured=False))
+    keys = settings.member_keys(setting, members=members)
+    return cast(Program, training.train(session, "", setting, network, keys=keys, measured=False))
 
 
 def networks(config: Config) -> dict[str, Network]:
     """The networks by name, with the published settings, and the batch of the benchmark."""
-    published = shared.Networks(
+    published = settings.Networks(
         networks=("looped_1", "looped_2", "free_5"),
         heads=(1, 1, 1),
         mlp_widths=(0, 0, 0),
@@ -59,21 +59,21 @@ def networks(config: Config) -> dict[str, Network]:
         gradient_clips=(1e-3, 1e-3, 10.0),
         token_clips=(0.0, 0.0, 10.0),
     )
-    found = shared.unpack(published)
+    found = settings.unpack(published)
     return {name: found[name] for name in config.networks}
 
 
 def by_fit(
-    network: LinearSelfAttention, setting: shared.Setting, chunk: int, members: int = 1, **options: Any
+    network: LinearSelfAttention, setting: settings.Setting, chunk: int, members: int = 1, **options: Any
 ) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``shared.train`` chooses."""
+    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``training.train`` chooses."""
     p = program(network, setting, members)
     endless = {"steps": 10**6 * chunk, "measure_every": chunk}
     arguments = (p.init, p.loss, p.optimizer, p.keys, p.settings)
     return lambda progress: fit(*arguments, **(p.options | endless | options), progress=progress)
 
 
-def by_loop(network: LinearSelfAttention, setting: shared.Setting, steps: int) -> Callable[[], Any]:
+def by_loop(network: LinearSelfAttention, setting: settings.Setting, steps: int) -> Callable[[], Any]:
     """Our training step, sampler and all, jitted and called from a Python loop."""
     p = program(network, setting)
 
@@ -86,7 +86,7 @@ def by_loop(network: LinearSelfAttention, setting: shared.Setting, steps: int) -
     return _loop(p, step, steps)
 
 
-def by_plain_loop(network: LinearSelfAttention, setting: shared.Setting, steps: int) -> Callable[[], Any]:
+def by_plain_loop(network: LinearSelfAttention, setting: settings.Setting, steps: int) -> Callable[[], Any]:
     """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
     p, draw = program(network, setting), plain_sampler(setting)
 
@@ -115,7 +115,7 @@ def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
     return run
 
 
-def plain_sampler(setting: shared.Setting) -> Callable[[Array, int], Sample]:
+def plain_sampler(setting: settings.Setting) -> Callable[[Array, int], Sample]:
     """``(key, step) -> Sample``: jitted, a key of its own for every task, ``vmap`` over tasks."""
     n, d, r = setting.context_length, setting.input_size, setting.input_range
 
@@ -142,13 +142,13 @@ def _mean_loss(predictions: Array, samples: Sample) -> Array:
     return 0.5 * jnp.mean((predictions - samples.target) ** 2)
 
 
-def disagreement(network: LinearSelfAttention, setting: shared.Setting) -> dict[str, float]:
+def disagreement(network: LinearSelfAttention, setting: settings.Setting) -> dict[str, float]:
     """Largest relative difference of our loss and gradient from the plain form's, on the same data.
 
     At the start of training and at weights 0.15 times standard normal, where every layer acts and tokens are clipped
     where they can be. Gradients are compared as whole weight matrices, in Frobenius norm.
     """
-    samples = jax.jit(shared.sampler(setting), static_argnums=1)(jax.random.key(1), setting.batch)
+    samples = jax.jit(settings.sampler(setting), static_argnums=1)(jax.random.key(1), setting.batch)
     start = program(network, setting).init(jax.random.key(0), None)
     leaves, tree = jax.tree.flatten(start)
     keys = jax.random.split(jax.random.key(2), len(leaves))

@@ -5,7 +5,7 @@ import dataclasses
 from experiments.benchmarks import floor
 from experiments.benchmarks.programs import by_fit, by_loop, by_plain_loop, disagreement, networks, program
 from experiments.benchmarks.timing import Config, Row, Timing, chunks_of_fit, ratio, row, take_turns
-from experiments.von_oswald.shared import Setting
+from experiments.von_oswald.settings import Setting
 
 PLAIN, LOOP, FIT = "plain loop", "our step in a Python loop", "fit"
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from experiments.benchmarks.programs import Network, networks, plain_loss
 from experiments.benchmarks.timing import Config, Row, Timing, row
-from experiments.von_oswald import shared
+from experiments.von_oswald.settings import member_keys, sampler
+from experiments.von_oswald.tuning import eigenvalues
 from icl_lab.constructions import gradient_descent_weights
 from icl_lab.prompts import input_variance
 from icl_lab.solvers import oracle
@@ -43,7 +44,7 @@ def tuning(config: Config) -> dict[str, list[Row]]:
 def _scan(config: Config, pair: Network) -> tuple[Timing, dict[str, float | str]]:
     """The published line search: the constructed network's loss at each learning rate, jitted, on the same tasks."""
     network, setting = pair
-    samples = jax.jit(shared.sampler(setting), static_argnums=1)(jax.random.key(5), config.tasks)
+    samples = jax.jit(sampler(setting), static_argnums=1)(jax.random.key(5), config.tasks)
     sets = 1 if network.looped else network.layers
     sizes: dict[str, Any] = {"context_length": setting.context_length, "input_size": setting.input_size}
 
@@ -62,9 +63,9 @@ def _scan(config: Config, pair: Network) -> tuple[Timing, dict[str, float | str]
 
 
 def _oracle(solver: str, pair: Network, contexts: int) -> TunedSolver:
-    """One solver tuned as ``shared.tuned`` does it, drawing the contexts included."""
+    """One solver tuned as ``tuned`` does it, drawing the contexts included."""
     network, setting = pair
-    fitting, held_out = (shared.eigenvalues(setting, key, contexts) for key in shared.member_keys(setting, 10_000, 2))
+    fitting, held_out = (eigenvalues(setting, key, contexts) for key in member_keys(setting, 10_000, 2))
     given: dict[str, Any] = {
         "held_out": held_out,
         "context_length": setting.context_length,

@@ -15,16 +15,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import (
-    Setting,
-    check,
-    eigenvalues,
-    exactly_tuned,
-    member_keys,
-    solver_json,
-    strengths,
-    train,
-)
+from experiments.von_oswald.settings import Setting, check, member_keys
+from experiments.von_oswald.training import strengths, train
+from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting

@@ -18,20 +18,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import (
-    Networks,
-    check_networks,
-    chosen,
-    constructed,
-    member_keys,
-    paired_losses,
-    sampler,
-    solver_json,
-    strengths,
-    train,
-    tuned,
-    unpack,
-)
+from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, sampler, unpack
+from experiments.von_oswald.training import constructed, paired_losses, strengths, train
+from experiments.von_oswald.tuning import solver_json, tuned
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import from_json, setting
@@ -67,9 +56,9 @@ PRESETS = {
         tuning_steps=4, tuning_batch=16, population_tasks=64,
     ),
     "quick": Config(
-        networks=("looped_2", "free_5"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 64), steps=(4000, 4000),
-        measurements=(40, 40), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
-        members=2, eval_tasks=500, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256, population_tasks=20_000,
+        networks=("looped_2", "free_5"), heads=(1, 1), mlp_widths=(0, 0), batches=(512, 128), steps=(5000, 10_000),
+        measurements=(25, 25), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
+        members=4, eval_tasks=500, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256, population_tasks=20_000,
     ),
     "lab": Config(
         networks=("looped_2", "free_5", "looped_10"), heads=(1, 1, 1), mlp_widths=(0, 0, 0), batches=(2048, 256, 256),

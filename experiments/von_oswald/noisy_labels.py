@@ -17,17 +17,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import (
-    Setting,
-    check,
-    constructed,
-    exactly_tuned,
-    member_keys,
-    paired_losses,
-    sampler,
-    train,
-    tune_on_tasks,
-)
+from experiments.von_oswald.settings import Setting, check, member_keys, sampler
+from experiments.von_oswald.training import constructed, paired_losses, train
+from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
 from icl_lab.experiment import Experiment, Session, main

@@ -18,17 +18,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import (
-    Setting,
-    best_step,
-    check,
-    constructed,
-    law_sizes,
-    member_keys,
-    paired_losses,
-    sampler,
-    train,
-)
+from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
+from experiments.von_oswald.training import constructed, paired_losses, train
+from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights, interpolate
 from icl_lab.experiment import Experiment, Session, main

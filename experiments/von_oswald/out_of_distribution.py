@@ -17,20 +17,9 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.shared import (
-    Networks,
-    check_networks,
-    chosen,
-    constructed,
-    law_sizes,
-    member_keys,
-    paired_losses,
-    sampler,
-    solver_json,
-    train,
-    tuned,
-    unpack,
-)
+from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, member_keys, sampler, unpack
+from experiments.von_oswald.training import constructed, paired_losses, train
+from experiments.von_oswald.tuning import solver_json, tuned
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
 from icl_lab.experiment import Experiment, Session, main
@@ -78,7 +67,7 @@ PRESETS = {
         shift_tasks=32, tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
     "quick": Config(
-        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 256), steps=(2000, 4000),
+        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 512), steps=(2000, 5000),
         measurements=(10, 10), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 1e-3), token_clips=(0.0, 0.0),
         members=2, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
         shift_tasks=1000, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,

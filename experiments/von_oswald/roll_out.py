@@ -17,16 +17,9 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.shared import (
-    Setting,
-    best_step,
-    check,
-    constructed,
-    eigenvalues,
-    member_keys,
-    sampler,
-    train,
-)
+from experiments.von_oswald.settings import Setting, check, member_keys, sampler
+from experiments.von_oswald.training import constructed, train
+from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting

@@ -15,17 +15,9 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.shared import (
-    Networks,
-    check_networks,
-    chosen,
-    constructed,
-    member_keys,
-    solver_json,
-    train,
-    tuned,
-    unpack,
-)
+from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, unpack
+from experiments.von_oswald.training import constructed, train
+from experiments.von_oswald.tuning import solver_json, tuned
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights
 from icl_lab.experiment import Experiment, Session, main
@@ -50,7 +42,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batches=(16, 16), steps=(20, 20), measurements=(2, 2), eval_tasks=16,
         tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
-    "quick": Config(members=4, batches=(256, 256), steps=(2000, 2000), measurements=(20, 20), eval_tasks=500,
+    "quick": Config(members=4, batches=(256, 512), steps=(2000, 5000), measurements=(20, 20), eval_tasks=500,
                     tuning_contexts=4000, tuning_steps=1000, tuning_batch=256),
     "lab": Config(batches=(2048, 1024), eval_tasks=2000),
     "paper": Config(),

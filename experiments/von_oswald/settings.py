@@ -1,0 +1,144 @@
+"""What the binaries of this paper are set by: the law of the tasks, the training of one or several networks."""
+
+import dataclasses
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from icl_lab.flags import FlagError, setting
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import Sampler, input_variance, linear_regression
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """The law of the tasks and how a member is measured; the defaults are those of the released code."""
+
+    seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**32 - 1)
+    members: int = setting(10, "independent trainings, each with its own start, data and evaluation tasks", at_least=1)
+    context_length: int = setting(10, "N, context pairs in a prompt", at_least=1)
+    input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
+    input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): the text says r = 2, its figures are r = 1", above=0)
+    eval_tasks: int = setting(10_000, "tasks that measure a member, the same at every measurement", at_least=1)
+    adam_b2: float = setting(0.98, "Adam's b2: .98 in the code, .999 in the text", at_least=0, at_most=0.9999)
+    init_scale: float = setting(0.002, "weights start with variance init_scale / layers / fan_in", above=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting(Task):
+    """The training setting of one network."""
+
+    batch: int = setting(2048, "fresh tasks in a training step", at_least=1)
+    steps: int = setting(5000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(100, "steps between measurements", at_least=1)
+    learning_rate: float = setting(1e-3, "Adam's learning rate", above=0)
+    gradient_clip: float = setting(
+        1e-3, "clip of the gradient's norm: .001 in the code for K <= 2, 10 in the text", above=0
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Networks(Task):
+    """Several networks in one figure, one value per network in every tuple (section 0, facts 8 to 10)."""
+
+    networks: tuple[str, ...] = setting(("looped_2", "free_5"), "looped_K or free_K: K layers, shared or own weights")
+    only: str = setting("all", "the one network to run, or all")
+    heads: tuple[int, ...] = setting((1, 1), "heads of each network", at_least=1)
+    mlp_widths: tuple[int, ...] = setting((0, 0), "hidden width of the MLPs of each network, 0 for none", at_least=0)
+    batches: tuple[int, ...] = setting((2048, 2048), "batch of each network", at_least=1)
+    steps: tuple[int, ...] = setting((5000, 50_000), "training steps of each network", at_least=1)
+    measurements: tuple[int, ...] = setting((50, 50), "measurements during the training of each network", at_least=1)
+    learning_rates: tuple[float, ...] = setting((1e-3, 5e-4), "learning rate: 1e-3 for K <= 3, else 5e-4", above=0)
+    gradient_clips: tuple[float, ...] = setting((1e-3, 10.0), "gradient clip: .001 for K <= 2, else 10", above=0)
+    token_clips: tuple[float, ...] = setting(
+        (0.0, 10.0), "token clip: 10 for K > 3 (text: K > 2), 0 is off", at_least=0
+    )
+    tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
+    tuning_steps: int = setting(30_000, "Adam steps that tune GD++ where tokens are clipped", at_least=1)
+    tuning_batch: int = setting(512, "tasks of such a step", at_least=1)
+
+
+def check(config: Setting) -> None:
+    """Raises FlagError where fields do not fit together."""
+    if config.steps % config.measure_every:
+        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
+
+
+def check_networks(config: Networks) -> None:
+    """Raises FlagError where the networks' tuples do not fit together."""
+    for field in dataclasses.fields(Networks):
+        value = getattr(config, field.name)
+        if isinstance(value, tuple) and len(value) != len(config.networks):
+            raise FlagError(
+                f"--{field.name} has {len(value)} values; allowed is one per network ({len(config.networks)})"
+            )
+    for name, steps, measurements in zip(config.networks, config.steps, config.measurements):
+        if not re.fullmatch(r"(looped|free)_[1-9]\d*", name):
+            raise FlagError(f"--networks: {name!r}: allowed is looped_K or free_K with K >= 1 layers")
+        if steps % measurements:
+            raise FlagError(f"--steps: {steps} for {name}: allowed is a multiple of its --measurements={measurements}")
+    if config.only not in ("all", *config.networks):
+        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(config.networks)}")
+    if len(set(config.networks)) != len(config.networks):
+        raise FlagError(f"--networks={','.join(config.networks)}: allowed is each network once")
+
+
+def chosen(config: Networks) -> tuple[str, ...]:
+    """The networks to run."""
+    return config.networks if config.only == "all" else (config.only,)
+
+
+def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
+    """Module and training setting of each network to run, by name."""
+    task = {field.name: getattr(config, field.name) for field in dataclasses.fields(Task)}
+    found = {}
+    for i, name in enumerate(config.networks):
+        kind, layers = name.split("_")
+        network = LinearSelfAttention(
+            layers=int(layers),
+            looped=kind == "looped",
+            heads=config.heads[i],
+            mlp_width=config.mlp_widths[i],
+            token_clip=config.token_clips[i],
+            init_scale=config.init_scale,
+        )
+        found[name] = (
+            network,
+            Setting(
+                **task,
+                batch=config.batches[i],
+                steps=config.steps[i],
+                measure_every=config.steps[i] // config.measurements[i],
+                learning_rate=config.learning_rates[i],
+                gradient_clip=config.gradient_clips[i],
+            ),
+        )
+    return {name: found[name] for name in chosen(config)}
+
+
+def sampler(config: Task, **changes) -> Sampler:
+    """The training law of the configuration, with changes (a shifted input range, corrupted labels ...)."""
+    law = {
+        "context_length": config.context_length,
+        "input_size": config.input_size,
+        "input_range": config.input_range,
+    }
+    return linear_regression(**(law | changes))
+
+
+def law_sizes(config: Task) -> dict[str, Any]:
+    """The law as the closed forms take it."""
+    return {
+        "context_length": config.context_length,
+        "input_size": config.input_size,
+        "input_variance": input_variance("uniform", config.input_range),
+    }
+
+
+def member_keys(config: Task, stage: int = 0, members: int | None = None) -> Array:
+    """(M,) typed keys, one a member; stages of one experiment have different keys."""
+    key = jax.random.fold_in(jax.random.key(config.seed), stage)
+    return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members or config.members))

@@ -1,0 +1,139 @@
+"""The solvers that a network is compared with, at their best: closed form, exact oracle, or Adam on sampled tasks."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments.von_oswald.settings import Networks, Task, law_sizes, member_keys, sampler
+from experiments.von_oswald.training import constructed, members_at_once
+from icl_lab.experiment import Session
+from icl_lab.models import LinearSelfAttention, batched_predictions
+from icl_lab.prompts import Sampler, input_variance
+from icl_lab.solvers import oracle
+from icl_lab.solvers.oracle import TunedSolver
+from icl_lab.theory import linear_regression as theory
+
+
+def best_step(config: Task) -> tuple[float, float]:
+    """Best learning rate of one GD step on this law, and its loss: closed forms."""
+    eta, loss = theory.one_step_optimum(**law_sizes(config))
+    return float(eta), float(loss)
+
+
+def eigenvalues(config: Task, key: Array, contexts: int) -> np.ndarray:
+    """(contexts, D) eigenvalues of X^T X of random contexts."""
+    n, d = config.context_length, config.input_size
+    return oracle.context_eigenvalues(key, contexts, context_length=n, input_size=d, input_range=config.input_range)
+
+
+def tuned(
+    session: Session, stage: str, config: Networks, network: LinearSelfAttention
+) -> tuple[TunedSolver, TunedSolver]:
+    """K-step GD and GD++ tuned for this network, each with one value for each of its weight sets.
+
+    GD has one learning rate for all steps; GD++ has one (eta, gamma) for all steps of a looped network, one a step of a
+    free one. Without a token clip both are the optimum of the exact loss given the contexts' eigenvalues. With one,
+    that loss does not hold (the best free GD++ steps pass through tokens far beyond 10), and GD++ is tuned by Adam
+    through the clipped network: from the released start (the tuned eta of GD, gamma = eta / N^2) and from the optimum
+    without clip that descent from there reaches; the better of the two on held-out tasks is taken.
+    """
+    gd, gdpp = exactly_tuned(config, network, config.tuning_contexts, starts=1 if network.token_clip else 16)
+    if not network.token_clip:
+        return gd, gdpp
+    released = np.stack([gd.learning_rates, gd.learning_rates / config.context_length**2])
+    starts = np.stack([released, np.stack([gdpp.learning_rates, gdpp.gammas])])
+    values, losses, errors = tune_on_tasks(
+        session, f"{stage}_tuning", config, network, starts, lambda _: sampler(config), jnp.zeros(2),
+        steps=config.tuning_steps, batch=config.tuning_batch,
+    )  # fmt: skip
+    best = int(np.nanargmin(losses))
+    eta, gamma = values[best]
+    return gd, TunedSolver(eta, gamma, float(losses[best]), float(errors[best]))
+
+
+def exactly_tuned(
+    config: Task, network: LinearSelfAttention, contexts: int, starts: int = 16
+) -> tuple[TunedSolver, TunedSolver]:
+    """GD and GD++ tuned on the exact loss without token clip, one value for each weight set of the network."""
+    fitting, held_out = (eigenvalues(config, key, contexts) for key in member_keys(config, 10_000, 2))
+    given: dict[str, Any] = {
+        "held_out": held_out,
+        "context_length": config.context_length,
+        "input_variance": input_variance("uniform", config.input_range),
+    }
+    solvers = (
+        oracle.tune_gradient_descent(fitting, network.layers, **given),
+        oracle.tune_gd_plus_plus(fitting, network.layers, shared=network.looped, starts=starts, **given),
+    )
+    sets = 1 if network.looped else network.layers
+    return tuple(  # type: ignore[return-value]
+        dataclasses.replace(s, learning_rates=s.learning_rates[:sets], gammas=s.gammas[:sets]) for s in solvers
+    )
+
+
+def tune_on_tasks(
+    session: Session,
+    stage: str,
+    config: Task,
+    network: LinearSelfAttention,
+    starts: np.ndarray,
+    law: Callable[[Any], Sampler],
+    settings: Array,
+    *,
+    steps: int,
+    batch: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(eta, gamma) tuned by Adam on the sampled loss of the constructed network, all starts in one program.
+
+    What is trained are logarithms of factors on the start, so that one learning rate suits both and a gamma of zero
+    stays zero: GD.
+
+    Args:
+      session: where it runs.
+      stage: its name.
+      config: the law's sizes.
+      network: the module whose constructed weights are tuned.
+      starts: (M, 2, S) starting values.
+      law: ``setting -> sampler``.
+      settings: (M,) settings of the law.
+      steps: Adam's steps (learning rate .01, cosine decay).
+      batch: tasks of a step.
+
+    Returns:
+      (M, 2, S) tuned values, and (M,) held-out losses with their standard errors.
+    """
+    given = {"start": jnp.asarray(starts, jnp.float32), "law": settings}
+
+    def losses(logs: Array, key: Array, setting: dict, tasks: int) -> Array:
+        eta, gamma = jnp.exp(logs) * setting["start"]
+        samples = law(setting["law"])(key, tasks)
+        weights = constructed(config, eta, gamma)
+        return 0.5 * (batched_predictions(network, weights, samples.prompt) - samples.target)[:, 0] ** 2
+
+    def held_out(logs: Array, key: Array, setting: dict) -> dict[str, Array]:
+        found = losses(logs, key, setting, config.eval_tasks)
+        return {"loss": found.mean(), "error": found.std() / found.size**0.5}
+
+    fitted = session.fit(
+        stage,
+        lambda key, setting: jnp.zeros(starts.shape[1:]),
+        lambda logs, key, setting: losses(logs, key, setting, batch).mean(),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(1e-2, steps))),
+        member_keys(config, 50, len(starts)),
+        given,
+        steps=steps,
+        measure=held_out,
+        members_at_once=members_at_once(batch, network.layers),
+    )
+    values = np.exp(np.asarray(fitted.params, np.float64)) * starts
+    return values, fitted.metrics["loss"][:, -1], fitted.metrics["error"][:, -1]
+
+
+def solver_json(solver: TunedSolver) -> dict[str, Any]:
+    """A tuned solver as plain JSON values."""
+    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in dataclasses.asdict(solver).items()}
