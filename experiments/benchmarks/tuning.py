@@ -63,7 +63,7 @@ def _scan(config: Config, pair: Network) -> tuple[Timing, dict[str, float | str]
 
 
 def _oracle(solver: str, pair: Network, contexts: int) -> TunedSolver:
-    """One solver tuned as ``tuned`` does it, drawing the contexts included."""
+    """One solver tuned as the binaries do it without a token clip, drawing the contexts included."""
     network, setting = pair
     fitting, held_out = (eigenvalues(setting, key, contexts) for key in member_keys(setting, 10_000, 2))
     given: dict[str, Any] = {

@@ -18,9 +18,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, sampler, unpack
-from experiments.von_oswald.training import constructed, paired_losses, strengths, train
-from experiments.von_oswald.tuning import solver_json, tuned
+from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, sampler
+from experiments.von_oswald.training import paired_losses, strengths, train
+from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import from_json, setting
@@ -73,12 +73,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Tunes the solvers, trains every network, compares."""
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
-    for name, (network, one) in unpack(config).items():
-        stage = config.networks.index(name)
-        plain = network.clone(heads=1, mlp_width=0)
-        gd_solver, gdpp_solver = tuned(session, name, config, plain)
-        gd = constructed(one, gd_solver.learning_rates)
-        gdpp = constructed(one, gdpp_solver.learning_rates, gdpp_solver.gammas)
+    for name, stage, network, plain, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
         single = network == plain
         fitted = train(
             session,

@@ -17,9 +17,9 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, member_keys, sampler, unpack
-from experiments.von_oswald.training import constructed, paired_losses, train
-from experiments.von_oswald.tuning import solver_json, tuned
+from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, member_keys, sampler
+from experiments.von_oswald.training import paired_losses, train
+from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
 from icl_lab.experiment import Experiment, Session, main
@@ -81,12 +81,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains every network, then evaluates all learners on the same tasks at every shift."""
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
-    for name, (network, one) in unpack(config).items():
-        stage = config.networks.index(name)
-        plain = network.clone(heads=1, mlp_width=0)
-        gd_solver, gdpp_solver = tuned(session, name, config, plain)
-        gd = constructed(one, gd_solver.learning_rates)
-        gdpp = constructed(one, gdpp_solver.learning_rates, gdpp_solver.gammas)
+    for name, stage, network, plain, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
         fitted = train(session, name, one, network, keys=member_keys(config, stage))
 
         def learners(params, network=network, plain=plain, gd=gd, gdpp=gdpp):

@@ -4,7 +4,7 @@ A layer trained for one step is applied 50 times to its own output, only the lab
 lambda; beside it the constructed gradient-descent layer, and the exact loss of damped gradient descent,
 (D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. Contexts with
 lambda eta l/N > 2 grow: without damping the mean loss turns up after a few applications; at lambda = .75 so few do that
-an evaluation on 10,000 tasks may see none, and yet they carry the exact mean up after some thirty applications.
+an evaluation on 10,000 tasks may see none, and yet they carry the exact mean up after some twenty applications.
 """
 
 import dataclasses

@@ -1,15 +1,15 @@
 """The solvers that a network is compared with, at their best: closed form, exact oracle, or Adam on sampled tasks."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
 
-from experiments.von_oswald.settings import Networks, Task, law_sizes, member_keys, sampler
+from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, member_keys, sampler, unpack
 from experiments.von_oswald.training import constructed, members_at_once
 from icl_lab.experiment import Session
 from icl_lab.models import LinearSelfAttention, batched_predictions
@@ -29,6 +29,41 @@ def eigenvalues(config: Task, key: Array, contexts: int) -> np.ndarray:
     """(contexts, D) eigenvalues of X^T X of random contexts."""
     n, d = config.context_length, config.input_size
     return oracle.context_eigenvalues(key, contexts, context_length=n, input_size=d, input_range=config.input_range)
+
+
+class Compared(NamedTuple):
+    """One network of a figure and what it is compared with.
+
+    Attributes:
+      name: of the network.
+      stage: its place in the figure, which decides its keys.
+      network: the module.
+      plain: the module of the constructions: one head, no MLP.
+      setting: its training.
+      gd_solver: best GD.
+      gdpp_solver: best GD++.
+      gd: constructed weights of best GD, for ``plain``.
+      gdpp: constructed weights of best GD++, for ``plain``.
+    """
+
+    name: str
+    stage: int
+    network: LinearSelfAttention
+    plain: LinearSelfAttention
+    setting: Setting
+    gd_solver: TunedSolver
+    gdpp_solver: TunedSolver
+    gd: dict
+    gdpp: dict
+
+
+def compared(session: Session, config: Networks) -> Iterator[Compared]:
+    """Each network to run, with its solvers tuned and their weights constructed."""
+    for name, (network, one) in unpack(config).items():
+        plain = network.clone(heads=1, mlp_width=0)
+        gd, gdpp = tuned(session, name, config, plain)
+        weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
+        yield Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, *weights)
 
 
 def tuned(

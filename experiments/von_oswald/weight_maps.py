@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, unpack
-from experiments.von_oswald.training import constructed, train
-from experiments.von_oswald.tuning import solver_json, tuned
+from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys
+from experiments.von_oswald.training import train
+from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights
 from icl_lab.experiment import Experiment, Session, main
@@ -53,11 +53,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains every network and aligns its weights with the construction's."""
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
-    for name, (network, one) in unpack(config).items():
-        stage = config.networks.index(name)
-        gd, gdpp = tuned(session, name, config, network)
-        solver = gd if network.layers == 1 else gdpp  # gamma of the last application has no effect
-        weights = constructed(one, solver.learning_rates, solver.gammas)
+    for name, stage, network, _, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
+        # the gamma of the last application has no effect: one layer is compared with GD
+        solver, weights = (gd_solver, gd) if network.layers == 1 else (gdpp_solver, gdpp)
         built = {"built": (network, weights)}
         fitted = train(session, name, one, network, keys=member_keys(config, stage), references=built)
         aligned = jax.vmap(
