@@ -14,7 +14,7 @@ class Layout(NamedTuple):
 
     Attributes:
       encode: ``Prompt -> (T, E)`` tokens; the query is the last token.
-      decode: ``((T, E) tokens of the last layer, Prompt) -> (O,)`` prediction.
+      decode: ``((T, E) tokens of the last layer, Prompt) -> (O,)`` prediction; it reads the last token only.
     """
 
     encode: Callable[[Prompt], Array]
@@ -39,6 +39,6 @@ def joint_layout(w0: Array | None = None) -> Layout:
         return jnp.concatenate([context, query[None]], axis=0)
 
     def decode(tokens: Array, prompt: Prompt) -> Array:
-        return -tokens[-1, prompt.x_query.shape[0] :]
+        return -tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
 
     return Layout(encode, decode)

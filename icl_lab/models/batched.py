@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from icl_lab.layouts import Layout
 from icl_lab.models.learner import learner
 from icl_lab.models.tasks_last import (
     by_shared,
@@ -26,17 +27,18 @@ from icl_lab.prompts.prompt import Prompt
 from icl_lab.unfused import unfused
 
 
-def batched_predictions(network: Transformer, params: dict, prompts: Prompt) -> Array:
-    """``vmap(learner(network, params))`` for joint tokens: prompts with a leading batch axis -> (B, O).
+def batched_predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout | None = None) -> Array:
+    """``vmap(learner(network, params, layout))``: prompts with a leading batch axis -> (B, O).
 
-    For linear attention with one output and nothing else in the block, this folds the weight products first
+    For linear attention on joint tokens, with one output and nothing else in the block, this folds the weight products first
     (A = W_q W_k^T, B = W_v W_p), keeps the task as last axis, carries the E x E Gram matrix of the context instead of
     attention patterns, reads only the query's label channel in the last layer, and has its gradient written out: the
     same numbers to rounding, several times faster on a CPU. Other networks take the plain form.
     """
-    plain = network.mlp_width or network.updated_channels or network.damping != 1.0 or network.attention != "linear"
-    if plain or prompts.y.shape[-1] != 1:
-        return jax.vmap(learner(network, params))(prompts)
+    more = network.embedding or network.embedding_mlp or network.mlp_width or network.layer_norm
+    plain = more or network.updated_channels or network.damping != 1.0 or set(network.attentions()) != {"linear"}
+    if plain or layout is not None or prompts.y.shape[-1] != 1:
+        return jax.vmap(learner(network, params, layout))(prompts)
     x, y, query = (block_last(part) for part in (prompts.x, prompts.y, prompts.x_query))
     query = jnp.concatenate([query, jnp.zeros_like(query[:, :1])], axis=1)
     tokens = jnp.concatenate([jnp.concatenate([x, y], axis=2), query[:, None]], axis=1)  # (blocks, N + 1, E, tasks)

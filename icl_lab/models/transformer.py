@@ -1,4 +1,4 @@
-"""The transformer stack of von Oswald et al. 2022: attention over context tokens only, residual, optional MLP."""
+"""The transformer stack of von Oswald et al. 2022: attention over context tokens, residual, MLP, LayerNorm."""
 
 from typing import Any
 
@@ -6,32 +6,40 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
-from jax.nn.initializers import Initializer, variance_scaling, zeros
+from jax.nn.initializers import Initializer, ones, variance_scaling, zeros
 from jax.typing import ArrayLike
 
 from icl_lab.attention import PATTERNS
 from icl_lab.models.inspection import Intervention, Trace, intervened
 
 Params = dict[str, Any]
+NORM = {"scale": ones, "offset": zeros}
+LAYER_NORM_EPSILON = 1e-5
 
 
 class Transformer(nn.Module):
     """Stack of attention blocks e <- e + damping * sum_h pattern_h(e) (e_ctx W_v W_p), then an optional MLP block.
 
-    Row-vector convention: q = e W_q, k = e W_k, v = e W_v, update = (pattern v) W_p. Keys and values come from the N
-    context tokens only, queries from all N + 1 tokens (the last token is the query). No biases in the attention.
-    von Oswald et al. 2022, section 2 and appendix A.12; initialisation as in the released code: truncated normal with
-    variance init_scale / layers / fan_in.
+    Row-vector convention: q = e W_q, k = e W_k, v = e W_v, update = (pattern v) W_p. The last token is the query: keys
+    and values come from the other (context) tokens, queries from all. No biases in the attention. Before the stack
+    tokens may be embedded, e <- e W, and pass an MLP block of their own (section 4.1). von Oswald et al. 2022,
+    section 2 and appendix A.12; initialisation as in the released code: truncated normal with variance
+    init_scale / layers / fan_in.
 
     Attributes:
       layers: L, number of blocks applied.
       looped: one set of weights applied L times (the paper's "recurrent"), or one set for each layer.
       heads: H.
       key_size: K, key and value size of a head; None means the token width E.
-      attention: ``linear`` or ``softmax``.
+      attention: ``linear`` or ``softmax``, for all layers or one a layer (L,).
       parametrisation: ``separate`` (w_q, w_k, w_v (S, H, E, K), w_p (S, H, K, E)) or ``merged`` (w_kq = W_q W_k^T and
         w_pv = W_v W_p, both (S, H, E, E)); S is the number of weight sets, 1 when looped.
-      mlp_width: hidden width of the MLP, 0 for none.
+      embedding: width E of the linear embedding of the tokens, 0 for none.
+      embedding_mlp: hidden width of the MLP block on embedded tokens, before the first layer; 0 for none.
+      mlp_width: hidden width of the MLP of every block, after its attention; 0 for none.
+      layer_norm: LayerNorm (scale, offset, eps 1e-5) of what attention reads, queries, keys and values; the residual
+        stream is not normalised. A looped stack has one, applied at every pass; a stack with own weights has one before
+        every layer but the first (the released code; Fig. 14).
       token_clip: tokens are clipped to [-token_clip, token_clip] after every residual add; 0 means off.
       damping: factor on the attention update (lambda of appendix A.6).
       updated_channels: only this many last channels receive the attention update; 0 means all.
@@ -42,9 +50,12 @@ class Transformer(nn.Module):
     looped: bool = False
     heads: int = 1
     key_size: int | None = None
-    attention: str = "softmax"
+    attention: str | tuple[str, ...] = "softmax"
     parametrisation: str = "separate"
+    embedding: int = 0
+    embedding_mlp: int = 0
     mlp_width: int = 0
+    layer_norm: bool = False
     token_clip: float = 0.0
     damping: float = 1.0
     updated_channels: int = 0
@@ -57,25 +68,25 @@ class Transformer(nn.Module):
         """Applies the stack to one prompt.
 
         Args:
-          tokens: (N + 1, E), the query last.
+          tokens: (T, E), the query last; (T, any) with an embedding.
           intervention: what to replace on the way, or None.
           step: the training step, which decides whether the intervention acts.
 
         Returns:
-          (N + 1, E) tokens of the last layer, and the trace.
+          (T, E) tokens of the last layer, and the trace, whose residual stream starts behind the embedding.
 
         Raises:
           ValueError: for settings outside their range, or fewer than two tokens.
         """
         self._check(tokens)
-        params = self._parameters(tokens.shape[-1])
+        tokens = self._embed(tokens)
+        params, norms = self._parameters(tokens.shape[-1]), self._norms(tokens.shape[-1])
         attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]
-        for layer in range(self.layers):
+        for layer, kind in enumerate(self.attentions()):
             weights = {name: stack[0 if self.looped else layer] for name, stack in params.items()}
             tokens = residual[-1]
-            context = tokens[:-1]
-            queries, keys, values, projection = self._project(weights, tokens, context)
-            patterns = jnp.stack([PATTERNS[self.attention](q, k) for q, k in zip(queries, keys)])
+            queries, keys, values, projection = self._project(weights, layer_norm(tokens, norms[layer]))
+            patterns = jnp.stack([PATTERNS[kind](q, k) for q, k in zip(queries, keys)])
             patterns = intervened(patterns, "attention", layer, intervention, step)
             heads = jnp.stack([pattern @ v @ p for pattern, v, p in zip(patterns, values, projection)])
             heads = intervened(heads, "head_output", layer, intervention, step)
@@ -84,16 +95,39 @@ class Transformer(nn.Module):
                 update = update.at[:, : -self.updated_channels].set(0)
             tokens = self._clip(tokens + update)
             if self.mlp_width:
-                hidden = jax.nn.gelu(tokens @ weights["mlp_in"] + weights["mlp_in_bias"][None])
-                tokens = self._clip(tokens + hidden @ weights["mlp_out"] + weights["mlp_out_bias"][None])
+                tokens = self._clip(tokens + mlp(tokens, weights))
             attention.append(patterns)
             head_output.append(heads)
             residual.append(intervened(tokens, "residual", layer + 1, intervention, step))
         trace = Trace(jnp.stack(attention), jnp.stack(head_output), jnp.stack(residual))
         return residual[-1], trace
 
-    def _project(self, weights: Params, tokens: Array, context: Array) -> tuple[list[Array], ...]:
+    def attentions(self) -> tuple[str, ...]:
+        """(L,) the attention of every layer."""
+        return (self.attention,) * self.layers if isinstance(self.attention, str) else tuple(self.attention)
+
+    def _embed(self, tokens: Array) -> Array:
+        """Tokens behind the embedding and its MLP."""
+        if self.embedding:
+            dense = _initialiser(self.init_scale / self.layers, in_axis=-2, batch_axis=())
+            tokens = tokens @ self.param("embedding", dense, (tokens.shape[-1], self.embedding))
+        if self.embedding_mlp:
+            weights = self._mlp_parameters("embedding_mlp", (), tokens.shape[-1], self.embedding_mlp)
+            tokens = self._clip(tokens + mlp(tokens, weights, "embedding_mlp"))
+        return tokens
+
+    def _norms(self, width: int) -> list[tuple[Array, Array] | None]:
+        """Scale and offset of the LayerNorm before each layer, None where there is none."""
+        if not self.layer_norm:
+            return [None] * self.layers
+        sets = 1 if self.looped else self.layers - 1
+        scale, offset = (self.param(f"norm_{name}", start, (sets, width)) for name, start in NORM.items())
+        norms: list[tuple[Array, Array] | None] = [(scale[i], offset[i]) for i in range(sets)]
+        return norms * self.layers if self.looped else [None, *norms]
+
+    def _project(self, weights: Params, tokens: Array) -> tuple[list[Array], ...]:
         """Queries, keys, values and output projection of every head of one layer."""
+        context = tokens[:-1]
         if self.parametrisation == "merged":
             queries = [tokens @ w for w in weights["w_kq"]]
             return queries, [context] * self.heads, [context] * self.heads, list(weights["w_pv"])
@@ -114,32 +148,63 @@ class Transformer(nn.Module):
         else:
             merged = _initialiser(scale, in_axis=-2, batch_axis=(0, 1))
             params = {name: self.param(name, merged, (sets, h, e, e)) for name in ("w_kq", "w_pv")}
-        if self.mlp_width:
-            dense = _initialiser(scale, in_axis=-2, batch_axis=(0,))
-            params["mlp_in"] = self.param("mlp_in", dense, (sets, e, self.mlp_width))
-            params["mlp_out"] = self.param("mlp_out", dense, (sets, self.mlp_width, e))
-            params["mlp_in_bias"] = self.param("mlp_in_bias", zeros, (sets, self.mlp_width))
-            params["mlp_out_bias"] = self.param("mlp_out_bias", zeros, (sets, e))
-        return params
+        return params | (self._mlp_parameters("mlp", (sets,), e, self.mlp_width) if self.mlp_width else {})
+
+    def _mlp_parameters(self, name: str, sets: tuple[int, ...], width: int, hidden: int) -> Params:
+        """Weights and biases of an MLP block, stacked over ``sets``."""
+        dense = _initialiser(self.init_scale / self.layers, in_axis=-2, batch_axis=tuple(range(len(sets))))
+        return {
+            f"{name}_in": self.param(f"{name}_in", dense, (*sets, width, hidden)),
+            f"{name}_out": self.param(f"{name}_out", dense, (*sets, hidden, width)),
+            f"{name}_in_bias": self.param(f"{name}_in_bias", zeros, (*sets, hidden)),
+            f"{name}_out_bias": self.param(f"{name}_out_bias", zeros, (*sets, width)),
+        }
 
     def _check(self, tokens: Array) -> None:
         if tokens.ndim != 2 or tokens.shape[0] < 2:
-            raise ValueError(f"tokens must be (N + 1, E) with at least one context token, got shape {tokens.shape}")
+            raise ValueError(f"tokens must be (T, E) with at least one context token, got shape {tokens.shape}")
         for name in ("layers", "heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.attention not in PATTERNS:
-            raise ValueError(f"attention must be one of {sorted(PATTERNS)}, got {self.attention!r}")
+        kinds = self.attentions()
+        if not set(kinds) <= set(PATTERNS) or len(kinds) != self.layers:
+            raise ValueError(
+                f"attention must be one of {sorted(PATTERNS)}, or one for each of {self.layers} layers, "
+                f"got {self.attention!r}"
+            )
+        if self.looped and len(set(kinds)) > 1:
+            raise ValueError(f"a looped stack has one attention, got {self.attention!r}")
+        if self.layer_norm and self.layers == 1 and not self.looped:
+            raise ValueError("layer_norm acts before every layer but the first: one layer must be looped to have one")
         if self.parametrisation not in ("separate", "merged"):
             raise ValueError(f"parametrisation must be 'separate' or 'merged', got {self.parametrisation!r}")
-        if self.token_clip < 0 or self.mlp_width < 0 or not 0 <= self.updated_channels <= tokens.shape[-1]:
-            raise ValueError("token_clip, mlp_width and updated_channels must not be negative (nor exceed the width)")
+        sizes = (self.token_clip, self.mlp_width, self.embedding, self.embedding_mlp, self.updated_channels)
+        if min(sizes) < 0 or self.updated_channels > (self.embedding or tokens.shape[-1]):
+            raise ValueError(
+                "token_clip, mlp_width, embedding, embedding_mlp and updated_channels must not be negative, "
+                "nor updated_channels exceed the width"
+            )
 
 
 class LinearSelfAttention(Transformer):
     """The same stack with linear self-attention (LSA): von Oswald et al. 2022, eq. 2."""
 
-    attention: str = "linear"
+    attention: str | tuple[str, ...] = "linear"
+
+
+def mlp(tokens: Array, weights: Params, name: str = "mlp") -> Array:
+    """What an MLP block adds to tokens (T, E): GELU (tanh) between two affine maps."""
+    hidden = jax.nn.gelu(tokens @ weights[f"{name}_in"] + weights[f"{name}_in_bias"][None])
+    return hidden @ weights[f"{name}_out"] + weights[f"{name}_out_bias"][None]
+
+
+def layer_norm(tokens: Array, norm: tuple[Array, Array] | None) -> Array:
+    """Tokens (T, E) of mean 0 and variance 1 over their channels, scaled and shifted; as they are for None."""
+    if norm is None:
+        return tokens
+    centred = tokens - tokens.mean(-1, keepdims=True)
+    unit = centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + LAYER_NORM_EPSILON)
+    return unit * norm[0][None] + norm[1][None]
 
 
 def _initialiser(scale: float, in_axis: int | tuple[int, ...], batch_axis: tuple[int, ...]) -> Initializer:
