@@ -26,7 +26,7 @@ class Program(NamedTuple):
     loss: Callable[[dict, Array, Any], Array]
     optimizer: optax.GradientTransformation
     keys: Array
-    settings: Array
+    settings: Any
     options: dict[str, Any]
 
 
@@ -34,7 +34,7 @@ class _Arguments:
     """A session that hands back what it was asked to train."""
 
     def fit(
-        self, stage: str, init: Any, loss: Any, optimizer: Any, keys: Array, settings: Array, **options: Any
+        self, stage: str, init: Any, loss: Any, optimizer: Any, keys: Array, settings: Any, **options: Any
     ) -> Program:
         return Program(init, loss, optimizer, keys, settings, options)
 
@@ -43,7 +43,9 @@ def program(network: LinearSelfAttention, setting: settings.Setting, members: in
     """Training of some members of a network, without measurements on the way."""
     session = cast(Session, _Arguments())
     keys = settings.member_keys(setting, members=members)
-    return cast(Program, training.train(session, "", setting, network, keys=keys, measured=False))
+    return cast(
+        Program, training.train(session, "", setting, training.model(network, setting), keys=keys, measured=False)
+    )
 
 
 def networks(config: Config) -> dict[str, Network]:
@@ -79,7 +81,7 @@ def by_loop(network: LinearSelfAttention, setting: settings.Setting, steps: int)
 
     @jax.jit
     def step(params: dict, state: Any, key: Array, t: Array) -> tuple[dict, Any, Array]:
-        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), p.settings[0])
+        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), None)
         updates, state = p.optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
@@ -103,7 +105,7 @@ def by_plain_loop(network: LinearSelfAttention, setting: settings.Setting, steps
 
 
 def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
-    start = jax.jit(p.init)(p.keys[0], p.settings[0])
+    start = jax.jit(p.init)(p.keys[0], None)
     begin = (start, p.optimizer.init(start))
 
     def run() -> Any:

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
 from experiments.von_oswald.settings import Setting, check, member_keys
-from experiments.von_oswald.training import strengths, train
+from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
@@ -64,7 +64,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         one = dataclasses.replace(config, context_length=length)
         _, solver = exactly_tuned(one, network, config.tuning_contexts)
         keys = member_keys(config, stage)
-        fitted = train(session, f"length_{length}", one, network, keys=keys)
+        fitted = train(session, f"length_{length}", one, model(network, one), keys=keys)
         read = jax.vmap(lambda p: strengths(p, config.input_size))(fitted.params)
         spectra = [eigenvalues(one, key, config.contexts) for key in member_keys(config, 700 + stage)]
         arrays |= {

@@ -19,9 +19,10 @@ from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
 from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, sampler
-from experiments.von_oswald.training import paired_losses, strengths, train
+from experiments.von_oswald.training import model, paired_losses, strengths, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
+from icl_lab.compare import interpolate
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import from_json, setting
 from icl_lab.records import Record
@@ -74,20 +75,25 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
     for name, stage, network, plain, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
-        single = network == plain
+        single, trained, built = network == plain, model(network, one), model(plain, one)
+        references = {"gd": built.learner(gd), "gd++": built.learner(gdpp)}
+
+        def interpolated(params, built=built, gdpp=gdpp):
+            return {"interpolated": built.learner(interpolate(params, gdpp, input_size=config.input_size))}
+
         fitted = train(
             session,
             name,
             one,
-            network,
+            trained,
             keys=member_keys(config, stage),
-            references={"gd": (plain, gd), "gd++": (plain, gdpp)},
-            interpolate_with=gdpp if single and network.looped else None,
+            references=references,
+            variants=interpolated if single and network.looped else None,
             extra=(lambda p: strengths(p, config.input_size)) if single else None,
         )
 
-        def learners(params, network=network, plain=plain, gd=gd, gdpp=gdpp):
-            return {"trained": (network, params), "gd": (plain, gd), "gd++": (plain, gdpp)}
+        def learners(params, trained=trained, references=references):
+            return {"trained": trained.learner(params), **references}
 
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)

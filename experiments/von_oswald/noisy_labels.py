@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
 from experiments.von_oswald.settings import Setting, check, member_keys, sampler
-from experiments.von_oswald.training import constructed, paired_losses, train
+from experiments.von_oswald.training import constructed, model, paired_losses, train
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
@@ -74,7 +74,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     )  # fmt: skip
     solvers = solvers.reshape(2, len(counts), 2, 1)
     grid = jnp.repeat(counts, config.members)
-    fitted = train(session, "training", config, network, keys=member_keys(config, 0, grid.size), corrupted_labels=grid)
+    trained = model(network, config)
+    law = lambda m: sampler(config, corrupted_labels=m)  # noqa: E731
+    keys = member_keys(config, 0, grid.size)
+    fitted = train(session, "training", config, trained, keys=keys, law=law, settings=grid)
     by_count = lambda tree, i: jax.tree.map(lambda leaf: leaf[i * config.members : (i + 1) * config.members], tree)  # noqa: E731
     finals = []
     for i, count in enumerate(config.corrupted):
@@ -82,17 +85,11 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
         def learners(params: dict, gd: dict = gd, gdpp: dict = gdpp):
             middle = interpolate(params, gdpp, input_size=config.input_size)
-            return {"trained": (network, params), "gd": (network, gd), "gd++": (network, gdpp)} | {
-                "interpolated": (network, middle)
-            }
+            weights = {"trained": params, "gd": gd, "gd++": gdpp, "interpolated": middle}
+            return {name: trained.learner(one) for name, one in weights.items()}
 
-        law = sampler(config, corrupted_labels=count)
-        finals.append(
-            paired_losses(
-                learners, partial(lambda law, _: law, law), by_count(fitted.params, i), member_keys(config, 900),
-                config.population_tasks,
-            )
-        )  # fmt: skip
+        here, params, tasks = partial(lambda m, _: law(m), count), by_count(fitted.params, i), config.population_tasks
+        finals.append(paired_losses(learners, here, params, member_keys(config, 900), tasks))
     arrays = {"steps": fitted.steps, "loss": fitted.metrics["loss"].reshape(len(counts), config.members, -1)}
     arrays |= {name: np.stack([final[name] for final in finals]) for name in finals[0]}
     return {"gd": solvers[0].tolist(), "gd++": solvers[1].tolist()}, arrays

@@ -19,13 +19,14 @@ from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
 from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
-from experiments.von_oswald.training import constructed, paired_losses, train
+from experiments.von_oswald.training import constructed, model, paired_losses, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights, interpolate
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import from_json, setting
 from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import BatchLearner
 from icl_lab.records import Record
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import linear_regression as theory
@@ -71,9 +72,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains, compares, sweeps; everything that figures and claims need."""
     network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
     eta, best = best_step(config)
-    weights = constructed(config, eta)
-    references = {"gd": (network, weights)}
-    fitted = train(session, "training", config, network, references=references, interpolate_with=weights)
+    trained, weights = model(network, config), constructed(config, eta)
+    middle = lambda p: {"interpolated": trained.learner(interpolate(p, weights, input_size=config.input_size))}  # noqa: E731
+    references = {"gd": trained.learner(weights)}
+    fitted = train(session, "training", config, trained, references=references, variants=middle)
     arrays = {"steps": fitted.steps, **fitted.metrics}
     arrays |= _finals(config, network, fitted.params, "final")
     aligned = jax.vmap(
@@ -85,13 +87,13 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     for stage, batch in enumerate(config.onset_batches):
         onset = dataclasses.replace(config, steps=config.onset_steps, measure_every=config.onset_every, batch=batch)
         keys = member_keys(config, 10 + stage, config.onset_members)
-        ensemble = train(session, f"onset_{batch}", onset, network, keys=keys)
+        ensemble = train(session, f"onset_{batch}", onset, trained, keys=keys)
         arrays |= {"onset_steps": ensemble.steps, f"onset_loss_{batch}": ensemble.metrics["loss"]}
 
     for size in config.sizes:
         one = dataclasses.replace(config, context_length=size, input_size=size, batch=config.sweep_batch)
         keys = member_keys(config, 100 + size, config.sweep_members)
-        sweep = train(session, f"size_{size}", one, network, keys=keys, measured=False)
+        sweep = train(session, f"size_{size}", one, model(network, one), keys=keys, measured=False)
         arrays |= _finals(one, network, sweep.params, f"size_{size}")
     metrics = {
         "learning_rate": eta,
@@ -108,28 +110,24 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     return metrics, arrays
 
 
-def _networks(config: Config, network: LinearSelfAttention):
-    """``params -> {name: (network, weights)}``: trained, best GD step, and the mean of their weights."""
-    weights = constructed(config, best_step(config)[0])
-
-    def networks(params: dict) -> dict[str, tuple[LinearSelfAttention, dict]]:
-        middle = interpolate(params, weights, input_size=config.input_size)
-        return {"trained": (network, params), "gd": (network, weights), "interpolated": (network, middle)}
-
-    return networks
+def _learners(config: Config, network: LinearSelfAttention) -> Callable[[dict], dict[str, BatchLearner]]:
+    """``params -> learners``: trained, best GD step, and the mean of their weights."""
+    learner, weights = model(network, config).learner, constructed(config, best_step(config)[0])
+    middle = lambda params: interpolate(params, weights, input_size=config.input_size)  # noqa: E731
+    return lambda params: {"trained": learner(params), "gd": learner(weights), "interpolated": learner(middle(params))}
 
 
 def _finals(config: Config, network: LinearSelfAttention, params: dict, label: str) -> dict[str, np.ndarray]:
     """(M,) final losses on the same tasks."""
     keys = member_keys(config, 900 + config.input_size, jax.tree.leaves(params)[0].shape[0])
-    found = paired_losses(_networks(config, network), lambda _: sampler(config), params, keys, config.population_tasks)
+    found = paired_losses(_learners(config, network), lambda _: sampler(config), params, keys, config.population_tasks)
     return {f"{label}_{name}": values for name, values in found.items()}
 
 
 def _shift(config: Config, network: LinearSelfAttention, params: dict) -> dict[str, np.ndarray]:
     """(M, A) losses over input ranges alpha, on the same draws at every alpha."""
     found = paired_losses(
-        _networks(config, network),
+        _learners(config, network),
         lambda alpha: sampler(config, input_range=alpha),
         params,
         member_keys(config, 800),

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
 from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, member_keys, sampler
-from experiments.von_oswald.training import paired_losses, train
+from experiments.von_oswald.training import model, paired_losses, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
@@ -82,15 +82,16 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     arrays: dict[str, np.ndarray] = {}
     metrics: dict[str, Any] = {}
     for name, stage, network, plain, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
-        fitted = train(session, name, one, network, keys=member_keys(config, stage))
+        trained, built = model(network, one), model(plain, one)
+        fitted = train(session, name, one, trained, keys=member_keys(config, stage))
 
-        def learners(params, network=network, plain=plain, gd=gd, gdpp=gdpp):
-            found = {"trained": (network, params), "gd": (plain, gd)}
+        def learners(params, network=network, plain=plain, trained=trained, built=built, gd=gd, gdpp=gdpp):
+            found = {"trained": trained.learner(params), "gd": built.learner(gd)}
             if network.layers > 1:
-                found["gd++"] = plain, gdpp
+                found["gd++"] = built.learner(gdpp)
             if network.looped and network == plain:
-                built = gdpp if network.layers > 1 else gd
-                found["interpolated"] = network, interpolate(params, built, input_size=config.input_size)
+                weights = gdpp if network.layers > 1 else gd
+                found["interpolated"] = built.learner(interpolate(params, weights, input_size=config.input_size))
             return found
 
         for column, (_, argument, law) in SHIFTS.items():

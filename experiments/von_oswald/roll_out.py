@@ -18,7 +18,7 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald.settings import Setting, check, member_keys, sampler
-from experiments.von_oswald.training import constructed, train
+from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
@@ -54,8 +54,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains one layer, then applies it and the GD layer ``applications`` times at each damping."""
     layer = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
     eta, _ = best_step(config)
-    weights = constructed(config, eta)
-    fitted = train(session, "training", config, layer, references={"gd": (layer, weights)})
+    trained, weights = model(layer, config), constructed(config, eta)
+    fitted = train(session, "training", config, trained, references={"gd": trained.learner(weights)})
     arrays = {"steps": fitted.steps, "training_loss": fitted.metrics["loss"]}
     keys = member_keys(config, 900)
     for i, damping in enumerate(config.dampings):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,46 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.von_oswald.settings import Setting, Task, member_keys, sampler
-from icl_lab.compare import compare_batches, interpolate
+from icl_lab.compare import compare_batches
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.experiment import Session
-from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights
-from icl_lab.prompts import Sample, Sampler
+from icl_lab.layouts import Layout, joint_layout
+from icl_lab.models import Transformer, batched_predictions, folded_weights
+from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.training import Fit
+
+
+class Model(NamedTuple):
+    """What is trained: parameters, and the learner that they are.
+
+    Attributes:
+      init: ``key -> params``.
+      predict: ``(params, B prompts) -> (B, O)``.
+      layers: how deep it is, which decides how many members are vectorised together.
+    """
+
+    init: Callable[[Array], dict]
+    predict: Callable[[dict, Prompt], Array]
+    layers: int = 1
+
+    def learner(self, params: dict) -> BatchLearner:
+        """The learner that these parameters are, for a whole batch of prompts."""
+        return partial(self.predict, params)
+
+
+def model(network: Transformer, config: Task, layout: Layout | None = None) -> Model:
+    """A network on prompts of this configuration's sizes, in a layout (None: joint tokens)."""
+    empty = Prompt(
+        jnp.zeros((config.context_length, config.input_size)),
+        jnp.zeros((config.context_length, 1)),
+        jnp.zeros((config.input_size,)),
+    )
+    init = lambda key: dict(network.init(key, (layout or joint_layout()).encode(empty)))  # noqa: E731
+    return Model(init, partial(_predict, network, layout), network.layers)
+
+
+def _predict(network: Transformer, layout: Layout | None, params: dict, prompts: Prompt) -> Array:
+    return batched_predictions(network, params, prompts, layout)
 
 
 def optimizer(config: Setting) -> optax.GradientTransformation:
@@ -26,79 +61,85 @@ def optimizer(config: Setting) -> optax.GradientTransformation:
     )
 
 
+def squared_error(predictions: Array, samples: Sample) -> Array:
+    """(B,) half the squared error of every task, the loss of the released code."""
+    return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
+
+
+Objective = Callable[[Array, Sample], Array]
+"""``(predictions (B, O), samples) -> (B,)`` losses."""
+
+
 def train(
     session: Session,
     stage: str,
     config: Setting,
-    network: LinearSelfAttention,
+    trained: Model,
     *,
     keys: Array | None = None,
-    references: Mapping[str, tuple[LinearSelfAttention, dict]] | None = None,
-    interpolate_with: dict | None = None,
-    corrupted_labels: Array | None = None,
+    law: Callable[[Any], Sampler] | None = None,
+    training_law: Callable[[Any], Sampler] | None = None,
+    settings: Any = None,
+    objective: Objective = squared_error,
+    references: Mapping[str, BatchLearner] | None = None,
+    variants: Callable[[dict], Mapping[str, BatchLearner]] | None = None,
     extra: Callable[[dict], dict[str, Array]] | None = None,
     measured: bool = True,
 ) -> Fit:
-    """Trains the members of one network and measures each against the references on its own evaluation tasks.
+    """Trains the members of one model and measures each against the references on its own evaluation tasks.
 
     Args:
       session: where it runs.
       stage: name of the checkpoint and of the progress bar.
       config: the setting.
-      network: the module.
+      trained: what is trained.
       keys: (M,) member keys; None means ``member_keys(config)``.
-      references: networks and weights to compare with, by name.
-      interpolate_with: constructed weights with which the trained ones are interpolated, None for no interpolation.
-      corrupted_labels: (M,) corrupted context labels of each member, None for clean labels.
+      law: ``setting -> sampler`` of the tasks; None means the configuration's.
+      training_law: the same for the tasks of training, where they are drawn otherwise (a fixed set).
+      settings: pytree whose leading axis is the member; a grid is just more members.
+      objective: the loss of every task.
+      references: learners to compare with, by name.
+      variants: ``params -> learners`` made from the parameters, whose losses are measured too.
       extra: ``params -> {name: array}``, measured beside.
       measured: False measures the training loss only.
 
     Returns:
-      A ``Fit`` whose metrics are ``loss``, ``interpolated_loss``, and for each reference ``<reference>_loss`` and
+      A ``Fit`` whose metrics are ``loss``, ``<variant>_loss``, and for each reference ``<reference>_loss`` and
       ``<reference>_<comparison>``.
     """
     keys = member_keys(config) if keys is None else keys
-    labels = jnp.zeros(keys.shape, jnp.int32) if corrupted_labels is None else corrupted_labels
+    law = law or (lambda _: sampler(config))
+    training = training_law or law
 
-    def law(corrupted: Array) -> Sampler:
-        return sampler(config, corrupted_labels=0 if corrupted_labels is None else corrupted)
+    def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
+        return objective(learner(samples.prompt), samples).mean()
 
-    def init(key: Array, _: Array) -> dict:
-        return dict(network.init(key, jnp.zeros((config.context_length + 1, config.input_size + 1))))
+    def loss(params: dict, key: Array, setting: Any) -> Array:
+        return mean_loss(trained.learner(params), training(setting)(key, config.batch))
 
-    def loss(params: dict, key: Array, corrupted: Array) -> Array:
-        return batched_loss(network, params, law(corrupted)(key, config.batch))
-
-    def measure(params: dict, key: Array, corrupted: Array) -> dict[str, Array]:
-        samples = law(corrupted)(key, config.eval_tasks)
-        trained = partial(batched_predictions, network, params)
-        found = {"loss": batched_loss(network, params, samples)}
+    def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
+        samples = law(setting)(key, config.eval_tasks)
+        found = {"loss": mean_loss(trained.learner(params), samples)}
         for name, reference in (references or {}).items():
-            found[f"{name}_loss"] = batched_loss(*reference, samples)
-            compared = compare_batches(trained, partial(batched_predictions, *reference), samples)
+            found[f"{name}_loss"] = mean_loss(reference, samples)
+            compared = compare_batches(trained.learner(params), reference, samples)
             found |= {f"{name}_{metric}": value for metric, value in compared.items()}
-        if interpolate_with is not None:
-            middle = interpolate(params, interpolate_with, input_size=config.input_size)
-            found["interpolated_loss"] = batched_loss(network, middle, samples)
+        for name, variant in (variants(params) if variants else {}).items():
+            found[f"{name}_loss"] = mean_loss(variant, samples)
         return found | (extra(params) if extra is not None else {})
 
     return session.fit(
         stage,
-        init,
+        lambda key, _: trained.init(key),
         loss,
         optimizer(config),
         keys,
-        labels,
+        settings,
         steps=config.steps,
         measure_every=config.measure_every,
         measure=measure if measured else None,
-        members_at_once=members_at_once(config.batch, network.layers),
+        members_at_once=members_at_once(config.batch, trained.layers),
     )
-
-
-def batched_loss(network: LinearSelfAttention, params: dict, samples: Sample) -> Array:
-    """Half the mean squared error over a batch of tasks."""
-    return 0.5 * jnp.mean((batched_predictions(network, params, samples.prompt) - samples.target) ** 2)
 
 
 def members_at_once(batch: int, layers: int) -> int | None:
@@ -111,24 +152,26 @@ def members_at_once(batch: int, layers: int) -> int | None:
 
 
 def paired_losses(
-    networks: Callable[[dict], Mapping[str, tuple[LinearSelfAttention, dict]]],
+    learners: Callable[[dict], Mapping[str, BatchLearner]],
     law: Callable[[Array], Sampler],
     params: dict,
     keys: Array,
     tasks: int,
     settings: ArrayLike = 0.0,
     chunk: int = 10_000,
+    objective: Objective = squared_error,
 ) -> dict[str, np.ndarray]:
-    """Mean losses of several networks on the same fresh tasks, for each member at each setting of the law.
+    """Mean losses of several learners on the same fresh tasks, for each member at each setting of the law.
 
     Args:
-      networks: ``params of a member -> {name: (network, weights)}``.
+      learners: ``params of a member -> {name: learner}``.
       law: ``setting -> sampler``.
       params: parameters with leading member axis.
       keys: (M,) keys, apart from those of training; every setting sees the same draws.
       tasks: tasks for each member; drawn in chunks.
       settings: (S,) settings of the law, or a scalar.
       chunk: tasks held in memory at once.
+      objective: the loss of every task.
 
     Returns:
       (M, S) mean losses by name; (M,) for a scalar setting.
@@ -138,7 +181,9 @@ def paired_losses(
     def at(params: dict, key: Array, value: Array) -> dict[str, Array]:
         def part(k: Array) -> dict[str, Array]:
             samples = law(value)(k, min(chunk, tasks))
-            return {name: batched_loss(*pair, samples) for name, pair in networks(params).items()}
+            return {
+                name: objective(learner(samples.prompt), samples).mean() for name, learner in learners(params).items()
+            }
 
         return jax.tree.map(jnp.mean, jax.lax.map(part, jax.random.split(key, chunks)))
 

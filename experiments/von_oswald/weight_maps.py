@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys
-from experiments.von_oswald.training import train
+from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights
@@ -56,8 +56,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     for name, stage, network, _, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
         # the gamma of the last application has no effect: one layer is compared with GD
         solver, weights = (gd_solver, gd) if network.layers == 1 else (gdpp_solver, gdpp)
-        built = {"built": (network, weights)}
-        fitted = train(session, name, one, network, keys=member_keys(config, stage), references=built)
+        trained = model(network, one)
+        built = {"built": trained.learner(weights)}
+        fitted = train(session, name, one, trained, keys=member_keys(config, stage), references=built)
         aligned = jax.vmap(
             lambda p, n=network, w=weights: align_weights(
                 p, w, layers=n.layers, looped=True, input_size=config.input_size

@@ -1,15 +1,11 @@
 """Learners compared by what they predict, and by how the prediction moves with the query."""
 
-from collections.abc import Callable
-
 import chex
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.prompts.prompt import Learner, Prompt, Sample
-
-BatchLearner = Callable[[Prompt], Array]
+from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample
 
 
 def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:

@@ -40,6 +40,9 @@ class Sample:
 Learner = Callable[[Prompt], Array]
 """In-context learner: one prompt in, prediction (O,) out. Unbatched; the caller vmaps."""
 
+BatchLearner = Callable[[Prompt], Array]
+"""The same for a whole batch: B prompts in, predictions (B, O) out; what it predicts for one depends on no other."""
+
 Sampler = Callable[[Array, int], Sample]
 """``sampler(key, batch)`` draws ``batch`` independent tasks: every leaf has a leading batch axis."""
 
@@ -56,3 +59,11 @@ def check_prompt(prompt: Prompt) -> tuple[int, int, int]:
     chex.assert_shape(prompt.y, (n, o))
     chex.assert_shape(prompt.x_query, (d,))
     return n, d, o
+
+
+def same_tasks(sampler: Sampler, key: Array) -> Sampler:
+    """A sampler whose draws are the same tasks every time, whatever the key: a fixed set of ``batch`` tasks.
+
+    von Oswald et al. 2022, A.11 and A.12 (``cycle_data`` of the released code).
+    """
+    return lambda _, batch: sampler(key, batch)
