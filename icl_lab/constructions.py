@@ -1,5 +1,7 @@
 """Weights written by hand, in the same pytree as ``network.init`` (von Oswald et al. 2022, Prop. 1 and section 3)."""
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -82,3 +84,46 @@ def gd_plus_plus_weights(
             "w_p": projection[:, None],
         }
     }
+
+
+def functional_gradient_descent_weights(
+    features: Mapping[str, Array], learning_rates: ArrayLike, *, context_length: int, output_size: int = 1
+) -> dict:
+    """LSA weights behind an embedding with MLP whose layer k is one step of functional gradient descent.
+
+    Tokens (x, y) become (m(x), y) and the layers are those of ``gradient_descent_weights`` on F features, so that the
+    prediction is that of ``functional_gradient_descent(feature_kernel(embedding_features(features)), learning_rates)``.
+    Embedding and MLP are block-diagonal: features never see the label, and the label passes both unchanged (von Oswald
+    et al. 2022, section 4.1 and A.8).
+
+    Args:
+      features: weights of m as ``icl_lab.models.kernels.embedding_features`` takes them: ``embedding`` (D, F) alone, or
+        with ``embedding_mlp_in`` (F, H), ``embedding_mlp_out`` (H, F), ``embedding_mlp_in_bias`` (H,) and
+        ``embedding_mlp_out_bias`` (F,).
+      learning_rates: eta, a scalar, (1,) or (L,).
+      context_length: N.
+      output_size: O.
+
+    Returns:
+      The pytree of ``LinearSelfAttention(embedding=F + O, embedding_mlp=H or 0)``.
+
+    Raises:
+      ValueError: if the MLP's weights are incomplete, or shapes do not fit together.
+    """
+    width = features["embedding"].shape[1]
+    hidden = features["embedding_mlp_in"].shape[-1] if "embedding_mlp_in" in features else 0
+    mlp = {"in": (width, hidden), "out": (hidden, width), "in_bias": (hidden,), "out_bias": (width,)}
+    shapes: dict[str, tuple[int, ...]] = {"embedding": (features["embedding"].shape[0], width)}
+    shapes |= {f"embedding_mlp_{part}": shape for part, shape in mlp.items()} if len(features) > 1 else {}
+    if {name: value.shape for name, value in features.items()} != shapes:
+        raise ValueError(f"features must have shapes {shapes}, got { {k: v.shape for k, v in features.items()} }")
+    layers = gradient_descent_weights(
+        learning_rates, context_length=context_length, input_size=width, output_size=output_size
+    )
+    o = output_size
+    label = {"embedding": ((0, o), (0, o)), "in": ((0, o), (0, 0)), "out": ((0, 0), (0, o)), "out_bias": ((0, o),)}
+    built = {
+        name: jnp.pad(value, label.get(name.removeprefix("embedding_mlp_"), 0)) for name, value in features.items()
+    }
+    built["embedding"] = built["embedding"].at[-o:, -o:].set(jnp.eye(o))
+    return {"params": layers["params"] | built}

@@ -1,6 +1,19 @@
 """Learners that are algorithms: each constructor returns a function ``Prompt -> (O,) prediction``."""
 
 from icl_lab.solvers.gradient import gd_plus_plus, gradient_descent
+from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing
 from icl_lab.solvers.least_squares import least_squares, ridge
+from icl_lab.solvers.logistic import logistic_gradient_descent, logistic_laplace, logistic_map
 
-__all__ = ["gd_plus_plus", "gradient_descent", "least_squares", "ridge"]
+__all__ = [
+    "feature_kernel",
+    "functional_gradient_descent",
+    "gd_plus_plus",
+    "gradient_descent",
+    "kernel_smoothing",
+    "least_squares",
+    "logistic_gradient_descent",
+    "logistic_laplace",
+    "logistic_map",
+    "ridge",
+]

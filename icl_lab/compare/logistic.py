@@ -1,0 +1,28 @@
+"""The logarithmic loss of predictions that are logits."""
+
+import chex
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+
+def logistic_losses(logits: Array, probability: ArrayLike) -> Array:
+    """Cross-entropy of predicted logits with the probability of the label +1, summed over outputs, in nats.
+
+    p log(1 + exp(-f)) + (1 - p) log(1 + exp(f)): the expectation over the label where its probability p is known, the
+    logistic loss log(1 + exp(-y f)) of a drawn label y where p = (1 + y) / 2.
+
+    Args:
+      logits: (..., O).
+      probability: p, (..., O).
+
+    Returns:
+      (...,).
+
+    Raises:
+      AssertionError: if the shapes differ.
+    """
+    probability = jnp.asarray(probability)
+    chex.assert_equal_shape([logits, probability])
+    return (jax.nn.softplus(logits) - probability * logits).sum(-1)

@@ -1,0 +1,110 @@
+"""Logistic regression as in-context learners: labels -1 and +1, the prediction is the logit w.x_q."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.solvers.gradient import _per_step
+
+
+def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:
+    """GD from W = 0 on the mean logistic loss (1/N) sum_i log(1 + exp(-y_i W^T x_i)), summed over outputs.
+
+    W <- W + (eta_k/N) sum_i x_i (y_i s(-y_i W^T x_i))^T with s the sigmoid. From zero s is 1/2, so that the first step
+    is the one of ``gradient_descent`` at half the learning rate; later steps are not linear in the labels (this lab).
+
+    Args:
+      learning_rate: eta, a scalar (then ``steps`` counts) or one per step (K,).
+      steps: K; may be left out when ``learning_rate`` is (K,).
+
+    Raises:
+      ValueError: if the number of steps does not fit the learning rates.
+    """
+    rates = _per_step("learning_rate", learning_rate, steps)
+
+    def predict(prompt: Prompt) -> Array:
+        n, d, o = check_prompt(prompt)
+        w = jnp.zeros((d, o), prompt.y.dtype)
+        for k in range(rates.shape[0]):
+            w = w + rates[k] / n * prompt.x.T @ (prompt.y * jax.nn.sigmoid(-prompt.y * (prompt.x @ w)))
+        return prompt.x_query @ w
+
+    return predict
+
+
+def logistic_map(prior_scale: ArrayLike, steps: int = 8) -> Learner:
+    """The logit at the most probable w: maximum likelihood with the prior w ~ N(0, s^2 I), by Newton's method.
+
+    Args:
+      prior_scale: s > 0; the minimised sum is sum_i log(1 + exp(-y_i w.x_i)) + |w|^2 / (2 s^2).
+      steps: Newton steps, damped so that every one descends.
+
+    Raises:
+      ValueError: for fewer than one step.
+    """
+    _check_steps(steps)
+
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+        return jax.vmap(lambda y: prompt.x_query @ _newton(prompt.x, y, prior_scale, steps)[0], 1)(prompt.y)
+
+    return predict
+
+
+def logistic_laplace(prior_scale: ArrayLike, steps: int = 8) -> Learner:
+    """The logit of the posterior predictive probability, the posterior taken as Gaussian around the most probable w.
+
+    With v = x_q^T H^-1 x_q and H the Hessian at ``logistic_map``, its logit is divided by sqrt(1 + pi v / 8) (MacKay
+    1992, "The evidence framework applied to classification networks"). Nearly the Bayes predictor of
+    ``icl_lab.prompts.logistic_regression``, whose logarithmic loss the most probable w alone misses by overconfidence.
+
+    Args:
+      prior_scale: s > 0, standard deviation of the prior.
+      steps: damped Newton steps.
+
+    Raises:
+      ValueError: for fewer than one step.
+    """
+    _check_steps(steps)
+
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+
+        def one(y: Array) -> Array:
+            w, hessian = _newton(prompt.x, y, prior_scale, steps)
+            variance = prompt.x_query @ jnp.linalg.solve(hessian, prompt.x_query)
+            return prompt.x_query @ w / jnp.sqrt(1 + jnp.pi * variance / 8)
+
+        return jax.vmap(one, 1)(prompt.y)
+
+    return predict
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+
+
+def _newton(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> tuple[Array, Array]:
+    """(D,) most probable w for inputs (N, D) and one output's labels (N,), and the Hessian (D, D) there.
+
+    Along a direction v the third derivative of the loss is at most c = max_i |x_i.v| times the second, which bounds the
+    loss by a function whose minimum is at log(1 + c)/c of the Newton step: every step descends, the last ones are whole
+    (the generalised self-concordance of Bach 2010, "Self-concordant analysis for logistic regression").
+    """
+    precision = 1 / jnp.square(jnp.asarray(prior_scale, x.dtype))
+
+    def curvature(w: Array) -> tuple[Array, Array]:
+        miss = jax.nn.sigmoid(-y * (x @ w))  # probability given to the other label
+        return miss, (x.T * (miss * (1 - miss))[None]) @ x + precision * jnp.eye(x.shape[1], dtype=x.dtype)
+
+    def descend(_: Array, w: Array) -> Array:
+        miss, hessian = curvature(w)
+        step = jnp.linalg.solve(hessian, x.T @ (y * miss) - precision * w)
+        c = jnp.abs(x @ step).max() + jnp.finfo(x.dtype).tiny
+        return w + jnp.log1p(c) / c * step
+
+    w = jax.lax.fori_loop(0, steps, descend, jnp.zeros(x.shape[1], x.dtype))
+    return w, curvature(w)[1]

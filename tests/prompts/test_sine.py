@@ -1,0 +1,79 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.prompts import sine_regression
+
+KEY = jax.random.key(3)
+SIGMAS = 4  # standard errors
+
+
+def assert_uniform(values, low, high):
+    values = (np.asarray(values, np.float64).ravel() - low) / (high - low)
+    assert 0 < values.min() < 0.01
+    assert 0.99 < values.max() < 1
+    for power, variance in ((1, 1 / 12), (2, 4 / 45)):  # E u^k = 1 / (k + 1)
+        assert abs((values**power).mean() - 1 / (power + 1)) < SIGMAS * np.sqrt(variance / values.size)
+
+
+def correlation(a, b):
+    return np.corrcoef(np.ravel(a), np.ravel(b))[0, 1]
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["independent", "dependent"])
+def law(request):
+    sampler = sine_regression(context_length=3, input_range=2.0, amplitude=(1, 3), dependent=request.param)
+    return request.param, jax.jit(sampler, static_argnums=1)(KEY, 4096)
+
+
+def test_every_draw_has_its_law(law):
+    dependent, sample = law
+    a, p = sample.latent["amplitude"], sample.latent["phase"]
+    x = np.concatenate([sample.prompt.x[..., 0], sample.prompt.x_query], axis=1)  # (B, N + 1)
+    for values, ends in ((x[:, 0], (-1, 1)), (x[:, -1], (-1, 1)), (a, (1, 3)), (p, (0, np.pi))):
+        assert_uniform(values, *ends)
+    columns = np.column_stack([x, a])
+    off = np.corrcoef(columns, rowvar=False) - np.eye(columns.shape[1])
+    assert np.abs(off).max() < SIGMAS / np.sqrt(len(x))
+    if dependent:
+        np.testing.assert_allclose((a - 1) / 2, p / np.pi, atol=1e-6)
+    else:
+        assert abs(correlation(a, p)) < SIGMAS / np.sqrt(len(x))
+
+
+def test_labels_are_the_sine_of_the_task(law):
+    _, sample = law
+    a, p = (np.asarray(sample.latent[name], np.float64)[:, None] for name in ("amplitude", "phase"))
+    np.testing.assert_allclose(sample.prompt.y[..., 0], a * np.sin(sample.prompt.x[..., 0] + p), atol=2e-6)
+    np.testing.assert_allclose(sample.target, a * np.sin(sample.prompt.x_query + p), atol=2e-6)
+
+
+@pytest.mark.parametrize(("n", "batch"), [(1, 1), (4, 64), (3, 65), (2, 150)])
+def test_shapes(n, batch):
+    sample = sine_regression(context_length=n, dependent=n == 3)(KEY, batch)
+    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
+    assert shapes == [(batch, n, 1), (batch, n, 1), (batch, 1), (batch, 1)]
+    assert {name: value.shape for name, value in sample.latent.items()} == {"amplitude": (batch,), "phase": (batch,)}
+    assert np.unique(sample.prompt.x).size == batch * n
+
+
+def test_the_law_may_be_traced():
+    draw = lambda high: sine_regression(context_length=2, input_range=high, amplitude=(0.1, high))(KEY, 70)  # noqa: E731
+    for a, b in zip(jax.tree.leaves(jax.jit(draw)(jnp.float32(5.0))), jax.tree.leaves(draw(5.0))):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"context_length": 0}, "context_length must be at least 1, got 0"),
+        ({"input_range": 0.0}, "input_range must be positive, got 0.0"),
+        ({"input_range": float("nan")}, "input_range must be positive, got nan"),
+        ({"amplitude": (0.5, 0.1)}, r"amplitude must be \(lowest, highest\), got \(0.5, 0.1\)"),
+        ({"phase": (1.0,)}, r"phase must be \(lowest, highest\), got \(1.0,\)"),
+    ],
+)
+def test_a_law_that_is_none_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        sine_regression(**({"context_length": 2} | wrong))
