@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
+from icl_lab.positions import POSITIONS
 from icl_lab.prompts.prompt import Prompt, check_prompt
 
 
@@ -40,5 +41,45 @@ def joint_layout(w0: Array | None = None) -> Layout:
 
     def decode(tokens: Array, prompt: Prompt) -> Array:
         return -tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
+
+    return Layout(encode, decode)
+
+
+def separate_layout(position_size: int, positions: str = "sinusoidal", readout: str = "position") -> Layout:
+    """Separate tokens x_1, (0, .., 0, y_1), x_2, .., (0, .., 0, y_N), x_q, each followed by its positional encoding.
+
+    ``E = D + position_size``, ``T = 2N + 1``: x_j is token 2j - 2, y_j token 2j - 1, counted from 0. The label shares
+    the last content channel, D - 1, with the last coordinate of the inputs. von Oswald et al. 2022, section 5 and
+    Proposition 3; the released code has ten sinusoidal channels and reads the last of them.
+
+    Args:
+      position_size: channels of the positional encoding.
+      positions: ``sinusoidal`` or ``one_hot``.
+      readout: the prediction is minus the last channel (``position``, the released code) or minus the channel of the
+        labels, D - 1 (``label``), of the query token.
+
+    Raises:
+      ValueError: for an unknown choice or an odd size of sinusoidal positions; when a prompt is encoded, for more than
+        one output or fewer one-hot positions than tokens.
+    """
+    if positions not in POSITIONS:
+        raise ValueError(f"positions must be one of {sorted(POSITIONS)}, got {positions!r}")
+    if readout not in ("position", "label"):
+        raise ValueError(f"readout must be 'position' or 'label', got {readout!r}")
+    POSITIONS[positions](1, position_size)  # refuses a size that no prompt could have
+
+    def encode(prompt: Prompt) -> Array:
+        n, d, o = check_prompt(prompt)
+        if o != 1:
+            raise ValueError(f"separate tokens hold one output, got {o}")
+        labels = jnp.concatenate([jnp.zeros((n, d - 1), prompt.y.dtype), prompt.y], axis=1)  # (N, D)
+        context = jnp.stack([prompt.x, labels], axis=1).reshape(2 * n, d)
+        content = jnp.concatenate([context, prompt.x_query[None]], axis=0)
+        encoding = jnp.asarray(POSITIONS[positions](2 * n + 1, position_size), content.dtype)
+        return jnp.concatenate([content, encoding], axis=1)
+
+    def decode(tokens: Array, prompt: Prompt) -> Array:
+        channel = tokens.shape[1] if readout == "position" else prompt.x.shape[1]
+        return -tokens[-1, channel - 1 : channel]
 
     return Layout(encode, decode)

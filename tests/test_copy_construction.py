@@ -1,0 +1,74 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icl_lab.constructions import copy_then_gradient_descent_weights
+from icl_lab.layouts import separate_layout
+from icl_lab.models import Transformer, learner, traced
+from icl_lab.prompts import linear_regression
+from icl_lab.solvers import gradient_descent
+
+
+def built(n, d, *, eta=1.0, attention="softmax", spare=0):
+    """The network, its hand-built weights and the layout."""
+    size = 2 * n + 2 + spare
+    weights = copy_then_gradient_descent_weights(
+        eta, context_length=n, input_size=d, position_size=size, attention=attention
+    )
+    network = Transformer(layers=2, attention=(attention, "linear"))
+    return network, weights, separate_layout(size, "one_hot")
+
+
+@settings(max_examples=10)
+@given(
+    n=st.integers(1, 6),
+    d=st.integers(1, 5),
+    eta=st.floats(0.1, 30.0),
+    attention=st.sampled_from(["softmax", "linear"]),
+    spare=st.integers(0, 3),
+    seed=st.integers(0, 2**30),
+)
+def test_copying_and_then_one_layer_is_one_step_of_gradient_descent(n, d, eta, attention, spare, seed):
+    with jax.enable_x64(True):
+        network, weights, layout = built(n, d, eta=eta, attention=attention, spare=spare)
+        prompts = linear_regression(context_length=n, input_size=d)(jax.random.key(seed), 5).prompt
+        found = jax.vmap(learner(network, weights, layout))(prompts)
+        np.testing.assert_allclose(found, jax.vmap(gradient_descent(eta, 1))(prompts), rtol=1e-12, atol=1e-12)
+
+
+def test_the_first_layer_moves_y_to_x_and_leaves_the_content_alone():
+    with jax.enable_x64(True):
+        network, weights, layout = built(3, 2)
+        prompt = jax.tree.map(lambda leaf: leaf[0], linear_regression(context_length=3, input_size=2)(KEY, 1).prompt)
+        before, behind, _ = traced(network, weights, layout)(prompt)[1].residual
+        slot = 2 + 6  # D content channels, then the positions of the 2N context tokens
+        assert np.array_equal(behind[0:6:2, slot], prompt.y[:, 0])
+        assert np.array_equal(jnp.delete(behind, slot, axis=1), jnp.delete(before, slot, axis=1))
+
+
+KEY = jax.random.key(0)
+
+
+def test_the_hand_built_network_is_the_pytree_of_init():
+    network, weights, layout = built(4, 3)
+    prompt = jax.tree.map(lambda leaf: leaf[0], linear_regression(context_length=4, input_size=3)(KEY, 1).prompt)
+    learned = network.init(KEY, layout.encode(prompt))
+    assert jax.tree.map(jnp.shape, learned) == jax.tree.map(jnp.shape, weights)
+    assert jax.tree.map(lambda leaf: leaf.dtype, learned) == jax.tree.map(lambda leaf: leaf.dtype, weights)
+
+
+def test_without_its_first_layer_it_is_not_gradient_descent():
+    network, weights, layout = built(4, 3)
+    prompts = linear_regression(context_length=4, input_size=3)(KEY, 5).prompt
+    blind = {"params": weights["params"] | {"w_v": weights["params"]["w_v"].at[0].set(0)}}
+    assert np.all(jax.vmap(learner(network, blind, layout))(prompts) == 0)
+
+
+def test_constructions_without_room_to_copy_are_refused():
+    with pytest.raises(ValueError, match=r"2N \+ 2 = 10, got 9"):
+        copy_then_gradient_descent_weights(1.0, context_length=4, input_size=3, position_size=9)
+    with pytest.raises(ValueError, match="attention must be"):
+        copy_then_gradient_descent_weights(1.0, context_length=1, input_size=3, position_size=9, attention="cosine")
