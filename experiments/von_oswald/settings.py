@@ -28,16 +28,22 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True)
-class Setting(Task):
-    """The training setting of one network."""
+class Schedule(Task):
+    """How a network is trained, whatever it is trained on."""
 
-    batch: int = setting(2048, "fresh tasks in a training step", at_least=1)
     steps: int = setting(5000, "training steps, a multiple of measure_every", at_least=1)
     measure_every: int = setting(100, "steps between measurements", at_least=1)
     learning_rate: float = setting(1e-3, "Adam's learning rate", above=0)
     gradient_clip: float = setting(
         1e-3, "clip of the gradient's norm: .001 in the code for K <= 2, 10 in the text", above=0
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting(Schedule):
+    """The training setting of one network."""
+
+    batch: int = setting(2048, "fresh tasks in a training step", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Networks(Task):
     tuning_batch: int = setting(512, "tasks of such a step", at_least=1)
 
 
-def check(config: Setting) -> None:
+def check(config: Schedule) -> None:
     """Raises FlagError where fields do not fit together."""
     if config.steps % config.measure_every:
         raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
@@ -127,6 +133,12 @@ def sampler(config: Task, **changes) -> Sampler:
         "input_range": config.input_range,
     }
     return linear_regression(**(law | changes))
+
+
+def with_batch(config: Schedule, batch: int, **changes) -> Setting:
+    """The training setting of a schedule at a batch, with changes."""
+    shared = {field.name: getattr(config, field.name) for field in dataclasses.fields(Schedule)}
+    return Setting(**(shared | changes), batch=batch)
 
 
 def law_sizes(config: Task) -> dict[str, Any]:

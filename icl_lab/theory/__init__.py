@@ -1,5 +1,6 @@
 """Closed forms in float64, and minima of them."""
 
+from icl_lab.theory.finite_sets import overfitting_coefficient
 from icl_lab.theory.gd_plus_plus import (
     condition_number,
     eigenvalue_density,
@@ -9,6 +10,7 @@ from icl_lab.theory.gd_plus_plus import (
     residual_factor,
 )
 from icl_lab.theory.linear_regression import (
+    centred_step_optimum,
     input_kurtosis,
     one_step_loss,
     one_step_loss_out_of_distribution,
@@ -16,6 +18,7 @@ from icl_lab.theory.linear_regression import (
 )
 
 __all__ = [
+    "centred_step_optimum",
     "condition_number",
     "eigenvalue_density",
     "gd_plus_plus_condition_number",
@@ -25,5 +28,6 @@ __all__ = [
     "one_step_loss",
     "one_step_loss_out_of_distribution",
     "one_step_optimum",
+    "overfitting_coefficient",
     "residual_factor",
 ]

@@ -85,6 +85,43 @@ def one_step_optimum(
     return c / variance, scale**2 * input_size * variance / 2 * (1 - c)
 
 
+def centred_step_optimum(
+    *,
+    context_length: int,
+    input_size: int,
+    input_variance: ArrayLike,
+    kurtosis: float = 1.8,
+    task_scale: ArrayLike = 1.0,
+) -> tuple[Floats, Floats]:
+    """Best learning rate and loss of one GD step on centred inputs x_i - mean x: what two small softmax heads compute.
+
+    With S = sum_i (x_i - mean x)(x_i - mean x)^T the prediction is eta/N x_q^T S w, and for i.i.d. coordinates
+    E[S] = (N - 1) v I, E[S^2] = (N - 1) v^2 (N + D + (k - 3)(N - 1)/N) I, so that
+
+        L* = (s^2 D v / 2) [1 - (N - 1) / (N + D + (k - 3)(N - 1)/N)]   (this lab).
+
+    Softmax attention with small logits z_i has the pattern (1 + z_i - mean z) / N; the labels' constant part cancels
+    between two heads of opposite value weight (von Oswald et al. 2022, A.9).
+
+    Args:
+      context_length: N, at least 2.
+      input_size: D.
+      input_variance: v.
+      kurtosis: k (uniform 1.8).
+      task_scale: s.
+
+    Returns:
+      eta* and L*, float64.
+
+    Raises:
+      ValueError: for N below 2, D below 1 or a variance that is not positive.
+    """
+    _check(context_length - 1, input_size, input_variance)
+    n, d, v = context_length, input_size, np.asarray(input_variance, np.float64)
+    spread = n + d + (kurtosis - 3) * (n - 1) / n
+    return n / (v * spread), np.asarray(task_scale) ** 2 * d * v / 2 * (1 - (n - 1) / spread)
+
+
 def one_step_loss_out_of_distribution(
     input_scale: ArrayLike,
     *,

@@ -1,0 +1,122 @@
+"""When the loss drops: one head, two heads, and a block with an MLP on a fixed set of tasks (von Oswald et al. 2022,
+A.11, Fig. 15).
+
+One linear head may wait on a plateau, the loss of the best rank-one A, for a time that depends on the seed; two heads
+drop sooner and nearly together. A block of attention and MLP trained on 8192 fixed tasks first learns them by heart:
+the loss on fresh tasks shoots up, and comes down later (grokking). What is claimed is the distribution over members of
+the step at which half of the way from predicting zero to the best GD step is done.
+
+Panels: loss of every member, with one head, with two, and of the block with MLP (on its set: dashed); the distribution
+of the times.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.von_oswald.onsets import at_exact_start, half_drop_times
+from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler, with_batch
+from experiments.von_oswald.training import model, train
+from experiments.von_oswald.tuning import best_step
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import from_json, setting
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import same_tasks
+from icl_lab.records import Record
+from icl_lab.style import panels as axes_grid
+from icl_lab.theory import linear_regression as theory
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Setting):
+    """Fig. 15 as the released code runs it, with more members."""
+
+    members: int = setting(64, "independent trainings with each number of heads", at_least=1)
+    heads: tuple[int, ...] = setting((1, 2), "heads of the networks without MLP", at_least=1)
+    measure_every: int = setting(20, "steps between measurements", at_least=1)
+    set_members: int = setting(10, "members of the block with MLP", at_least=1)
+    set_tasks: int = setting(8192, "tasks in its fixed set", at_least=1)
+    set_steps: int = setting(10_000, "its training steps, a multiple of measure_every", at_least=1)
+    mlp_width: int = setting(44, "hidden width of its MLP: four times the token width", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(members=3, context_length=4, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16,
+                    set_members=2, set_tasks=16, set_steps=20, mlp_width=8),
+    "quick": Config(members=16, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=1000),
+    "lab": Config(batch=256, eval_tasks=2000),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains every ensemble and keeps its losses."""
+    arrays: dict[str, np.ndarray] = {}
+    for stage, heads in enumerate(config.heads):
+        network = LinearSelfAttention(layers=1, looped=True, heads=heads, init_scale=config.init_scale)
+        fitted = train(session, f"heads_{heads}", config, model(network, config), keys=member_keys(config, stage))
+        arrays |= {"steps": fitted.steps, f"heads_{heads}_loss": fitted.metrics["loss"]}
+    block = LinearSelfAttention(layers=1, looped=True, mlp_width=config.mlp_width, init_scale=config.init_scale)
+    fitted = train(
+        session,
+        "set",
+        with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps),
+        model(block, config),
+        keys=member_keys(config, 50, config.set_members),
+        law=lambda _: sampler(config),
+        training_law=lambda key: same_tasks(sampler(config), key),
+        settings=member_keys(config, 350, config.set_members),
+    )
+    arrays |= {"set_steps": fitted.steps, "set_loss": fitted.metrics["loss"]}
+    arrays["set_train_loss"] = fitted.metrics["train_loss"]
+    eta, best = best_step(config)
+    zero = float(theory.one_step_loss(0.0, **law_sizes(config)))
+    return {"learning_rate": eta, "closed_form": best, "predict_zero": zero}, arrays
+
+
+def times(record: Record, heads: int) -> np.ndarray:
+    """(M,) steps at which half of the drop is done; infinite if never."""
+    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
+    curves = at_exact_start(record.arrays[f"heads_{heads}_loss"], zero)
+    return half_drop_times(curves, record.arrays["steps"], zero, best)
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Loss of every member by ensemble, and the distribution of the times."""
+    a, config = record.arrays, from_json(Config, record.config)
+    figure, (row,) = axes_grid(len(config.heads) + 2, 1, width=3.0)
+    looks = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
+    bins = np.geomspace(max(config.measure_every, 0.02 * config.steps), config.steps, 25).tolist()
+    for axes, heads, (color, hatch) in zip(row, config.heads, looks):
+        axes.plot(a["steps"], a[f"heads_{heads}_loss"].T, color=color, alpha=0.3, linewidth=0.7)
+        axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
+        found = times(record, heads)
+        label = f"{heads} head{'s' * (heads > 1)}"
+        row[-1].hist(found[np.isfinite(found)], bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
+    axes = row[len(config.heads)]
+    axes.plot(a["set_steps"], a["set_loss"].T, color="#D55E00", alpha=0.5, linewidth=0.8)
+    axes.plot(a["set_steps"], a["set_train_loss"].T, color="0.4", linestyle="--", alpha=0.5, linewidth=0.8)
+    axes.set_title(f"block with MLP, {config.set_tasks} tasks (dashed: on the set)")
+    for axes in row[:-1]:
+        axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
+        axes.set_xlabel("training step")
+        axes.set_ylabel("loss")
+        axes.set_ylim(0.15, 0.75)
+        axes.legend()
+    row[-1].set_xscale("log")
+    row[-1].set_xlabel("step at which half of the drop is done")
+    row[-1].set_ylabel("members")
+    row[-1].legend()
+    return {"phase_transitions": figure}
+
+
+CLAIMS: tuple[Claim, ...] = ()
+
+EXPERIMENT = Experiment("von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

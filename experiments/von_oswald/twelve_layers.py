@@ -1,0 +1,75 @@
+"""Twelve layers with MLPs and four heads (von Oswald et al. 2022, Fig. 8).
+
+Linear attention, no LayerNorm, weights of its own in every layer, tokens clipped at 10. Compared, as the networks of
+Figs. 3 and 7 are, with twelve steps of gradient descent at the best shared learning rate and of GD++ with one (eta,
+gamma) a step, tuned through the token clip.
+
+Panels: loss over training; agreement with GD and with GD++.
+"""
+
+import dataclasses
+import sys
+
+from experiments.von_oswald.multi_step import figures, final, ratio, run
+from experiments.von_oswald.settings import Networks, check_networks
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment, main
+from icl_lab.flags import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Networks):
+    """Fig. 8 as the released code runs it."""
+
+    networks: tuple[str, ...] = setting(("free_12",), "free_K: K layers with weights of their own")
+    heads: tuple[int, ...] = setting((4,), "heads of each network", at_least=1)
+    mlp_widths: tuple[int, ...] = setting((44,), "hidden width of each network's MLPs: four times E", at_least=0)
+    batches: tuple[int, ...] = setting((2048,), "batch of each network", at_least=1)
+    steps: tuple[int, ...] = setting((50_000,), "training steps of each network", at_least=1)
+    measurements: tuple[int, ...] = setting((50,), "measurements during the training of each network", at_least=1)
+    learning_rates: tuple[float, ...] = setting((5e-4,), "learning rate of each network", above=0)
+    gradient_clips: tuple[float, ...] = setting((10.0,), "gradient clip of each network", above=0)
+    token_clips: tuple[float, ...] = setting((10.0,), "token clip of each network", at_least=0)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(
+        networks=("free_2",), heads=(2,), mlp_widths=(8,), batches=(8,), steps=(20,), measurements=(2,), members=2,
+        context_length=4, input_size=3, eval_tasks=16, tuning_contexts=200, tuning_steps=4, tuning_batch=16,
+        population_tasks=64,
+    ),
+    "quick": Config(
+        batches=(64,), steps=(400,), measurements=(10,), members=2, eval_tasks=256, tuning_contexts=2000,
+        tuning_steps=200, tuning_batch=128, population_tasks=5000,
+    ),
+    "lab": Config(batches=(256,), steps=(5000,), eval_tasks=1000, tuning_steps=5000, population_tasks=100_000),
+    "paper": Config(),
+}  # fmt: skip
+
+CLAIMS = (
+    Claim(
+        "von_oswald.twelve_layers.loss", "von Oswald et al. 2022, Fig. 8",
+        "Twelve layers with four heads and MLPs are no worse than tuned twelve-step GD++ (ratio of losses).",
+        ratio("free_12", "gd++"), expected=1.0, tolerance=0.1, relation="<=", reason="the figure's curves coincide",
+        control=ratio("free_12", "gd"), expected_verdict={"lab": "fails", "paper": "holds"},
+    ),
+    Claim(
+        "von_oswald.twelve_layers.beats_gd", "von Oswald et al. 2022, Fig. 8",
+        "They beat twelve steps of GD at the best shared learning rate (ratio of losses).",
+        ratio("free_12", "gd"), expected=1.0, tolerance=0.0, relation="<=", reason="an ordering",
+        expected_verdict={"lab": "holds", "paper": "holds"},
+    ),
+    Claim(
+        "von_oswald.twelve_layers.cosine", "von Oswald et al. 2022, Fig. 8",
+        "Their sensitivities agree with tuned twelve-step GD++: cosine at least .95 (control: with GD).",
+        final("free_12", "gd++_sensitivity_cosine"), expected=0.95, tolerance=0.0, relation=">=",
+        reason="the figure's cosine lies near 1", control=final("free_12", "gd_sensitivity_cosine"),
+        expected_verdict={"lab": "holds", "paper": "holds"},
+    ),
+)  # fmt: skip
+
+EXPERIMENT = Experiment("von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
