@@ -1,9 +1,9 @@
 """One layer trained on a fixed set of tasks (von Oswald et al. 2022, A.12, Fig. 16).
 
 Every step sees the same B tasks, all of them; evaluation draws fresh ones. Near the best GD step the layer fits B tasks
-as least squares fits B points: its loss is L* - c/B on them and L* + c/B on fresh tasks, with c = tr(H^+ V) / 2 from the
-Hessian of the population loss and the covariance of one task's gradient (this lab; c = 29 by default, an excess of 1.7 %
-at B = 8192). The layer has 120 free parameters, so a set of 128 tasks is learned by heart.
+as least squares fits B points: its loss is L* - c/B on them and L* + c/B on fresh ones, with c = tr(H^+ V) / 2 from the
+Hessian of the population loss and the covariance of one task's gradient (this lab; c = 29 by default, an excess of
+1.7 % at B = 8192). The layer has 120 free parameters, so a set of 128 tasks is learned by heart.
 
 Panels: loss on the set and on fresh tasks over training, for each number of tasks; sensitivity cosine with the best GD
 step; final loss against L* + c/B.

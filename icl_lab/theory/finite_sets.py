@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 def overfitting_coefficient(
     losses: Callable[[Any, Any], Array], params: Any, samples: Any, *, rank_tolerance: float = 1e-6
 ) -> float:
-    """c = tr(H^+ V) / 2: the minimiser of the mean loss over B tasks has population loss L* + c/B, and L* - c/B on them.
+    """c = tr(H^+ V) / 2: the minimiser of the loss over B tasks has the loss L* - c/B on them, L* + c/B on all others.
 
     H is the Hessian of the population loss at its minimum and V the covariance of one task's gradient there; symmetries
     of the parameters are null directions of both and drop out with the pseudo-inverse. For least squares with P

@@ -31,25 +31,22 @@ def copy_everything_weights(rate, label_rate, n, d):
     }
 
 
-@settings(max_examples=8)
-@given(
-    law=st.sampled_from(["uniform", "normal"]),
-    sizes=st.sampled_from([(1, 3), (6, 2), (4, 5), (10, 10)]),  # N, D: few, because each compiles
-    steps=st.tuples(st.floats(0.1, 0.8), st.floats(0.1, 0.8)),  # eta v
-    r=st.floats(0.5, 2.0),
-    scale=st.floats(0.5, 2.0),
-    seed=st.integers(0, 2**30),
-)
-def test_the_loss_is_what_a_network_has_that_copies_everything(law, sizes, steps, r, scale, seed):
-    n, d = sizes
+@pytest.mark.parametrize(("n", "d"), [(1, 3), (2, 4), (10, 10)])
+@pytest.mark.parametrize(("law", "r", "scale"), [("uniform", 1.0, 1.0), ("normal", 1.5, 0.5)])
+def test_the_loss_is_what_a_network_has_that_copies_everything(n, d, law, r, scale):
     variance = input_variance(law, r)
-    rates = [step / variance for step in steps]
-    samples = linear_regression(
-        context_length=n, input_size=d, input_law=law, input_range=r, task_scale=scale
-    )(jax.random.key(seed), 20_000)  # fmt: skip
+    rates = [0.4 / variance, 0.7 / variance]
     network, layout = Transformer(layers=2, attention="linear"), separate_layout(2 * n + 2, "one_hot")
-    predictions = batched_predictions(network, copy_everything_weights(*rates, n, d), samples.prompt, layout)
-    losses = np.asarray(0.5 * (predictions - samples.target)[:, 0] ** 2, np.float64)
+
+    @jax.jit
+    def errors(key):
+        samples = linear_regression(context_length=n, input_size=d, input_law=law, input_range=r, task_scale=scale)(
+            key, 40_000
+        )
+        predictions = batched_predictions(network, copy_everything_weights(*rates, n, d), samples.prompt, layout)
+        return (predictions - samples.target)[:, 0]
+
+    losses = 0.5 * np.asarray(errors(jax.random.key(n)), np.float64) ** 2
     setting = {"context_length": n, "input_size": d, "input_variance": variance, "kurtosis": input_kurtosis(law)}
     exact = copy_everything_loss(*rates, **setting, task_scale=scale)
     assert abs(losses.mean() - exact) < 4 * losses.std() / losses.size**0.5

@@ -9,6 +9,7 @@ from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.solvers import gradient_descent
 from icl_lab.solvers.oracle import context_eigenvalues
 from icl_lab.theory import (
+    centred_step_optimum,
     condition_number,
     eigenvalue_density,
     gd_plus_plus_condition_number,
@@ -140,3 +141,27 @@ def test_density_keeps_the_mean_of_smooth_functions():
     nodes, weights = eigenvalue_density(spectra)
     np.testing.assert_allclose([weights.sum(), weights @ nodes], [1, spectra.mean()], rtol=1e-12)
     np.testing.assert_allclose(weights @ (1 - 0.6 * nodes) ** 10, np.mean((1 - 0.6 * spectra) ** 10), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "d", "law"), [(10, 10, "uniform"), (3, 5, "normal"), (2, 2, "laplace")])
+def test_centred_step_is_the_best_step_on_centred_inputs(n, d, law):
+    size = {"context_length": n, "input_size": d}
+    variance = input_variance(law, 1.3)
+    eta, loss = centred_step_optimum(**size, input_variance=variance, kurtosis=input_kurtosis(law))
+    samples = linear_regression(**size, input_law=law, input_range=1.3)(jax.random.key(n), 200_000)
+    x, y, target = samples.prompt.x, samples.prompt.y[..., 0], samples.target[:, 0]
+    step = jnp.einsum("bd,bnd,bn->b", samples.prompt.x_query, x - x.mean(axis=1, keepdims=True), y) / n
+
+    def losses(rate):
+        return 0.5 * (rate * step - target) ** 2
+
+    here = losses(eta)
+    assert abs(float(here.mean()) - loss) < 4 * float(here.std()) / here.size**0.5
+    for factor in (0.8, 1.25):  # paired: a worse rate is worse on the same tasks
+        more = losses(factor * eta) - here
+        assert float(more.mean()) > 4 * float(more.std()) / more.size**0.5
+
+
+def test_centred_step_needs_two_pairs():
+    with pytest.raises(ValueError, match="context_length"):
+        centred_step_optimum(context_length=1, input_size=3, input_variance=1.0)

@@ -1,0 +1,351 @@
+"""Separate tokens: a first layer copies labels to inputs, the second takes one GD step (von Oswald et al. 2022, Fig. 5).
+
+Tokens x_1, (0, .., 0, y_1), x_2, .., x_q with positions beside them; two layers, softmax attention and then linear. To
+descend a gradient the second layer needs x_j and y_j in one token: the first must copy. After a long plateau the loss
+drops, close to one step of gradient descent. With a linear first layer it does not.
+
+By hand (Proposition 3) copying and one linear layer *are* the gradient step, given positions that tell x- from y-tokens.
+Sinusoidal ones do not: a head that finds the next token of x_j finds that of y_j as well, x_{j+1}, whose last coordinate
+becomes the label of y_j. The best step behind such a head has a closed form, .2128 for N = D = 10 against .2062 for GD
+(this lab, ``icl_lab/theory/copy_everything.py``).
+
+Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD and
+with the step behind a head that copies everything; where the first layer looks, trained and by hand. Members whose loss
+does not drop in time are shown and counted, not averaged in.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.von_oswald import panels
+from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
+from experiments.von_oswald.training import model, paired_losses, train
+from experiments.von_oswald.tuning import best_step, eigenvalues
+from icl_lab.claims import Claim
+from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
+from icl_lab.constructions import copy_then_gradient_descent_weights
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.layouts import Layout, separate_layout
+from icl_lab.models import Intervention, Transformer, batched_predictions, traced
+from icl_lab.prompts import BatchLearner, Prompt, input_variance
+from icl_lab.records import Record
+from icl_lab.solvers import gradient_descent, oracle
+from icl_lab.style import LEARNERS, band
+from icl_lab.style import panels as axes_grid
+from icl_lab.theory import one_step_loss
+from icl_lab.theory.copy_everything import copy_everything_optimum
+
+FIRST_LAYERS = ("softmax", "linear")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Setting):
+    """Fig. 5; its curves run to about 50,000 steps, the released notebook to 10,000."""
+
+    steps: int = setting(50_000, "training steps, a multiple of measure_every: 10,000 in the notebook", at_least=1)
+    measure_every: int = setting(500, "steps between measurements", at_least=1)
+    gradient_clip: float = setting(10.0, "clip of the gradient's norm", above=0)
+    init_scale: float = setting(0.02, "weights start with variance init_scale / layers / fan_in", above=0)
+    key_size: int = setting(20, "width of queries, keys and values", at_least=1)
+    positions: str = setting("sinusoidal", "positional encoding", choices=("sinusoidal", "one_hot"))
+    position_size: int = setting(10, "its channels: even, for one_hot at least 2N + 1", at_least=1)
+    readout: str = setting(
+        "position", "the prediction is minus the last position channel, or the label's", choices=("position", "label")
+    )
+    control_members: int = setting(10, "trainings with a linear first layer", at_least=1)
+    copy_tasks: int = setting(1000, "tasks that measure what the first layer copies", at_least=1)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
+    oracle_contexts: int = setting(100_000, "contexts on which two GD steps are tuned, and as many held out", at_least=2)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=2, control_members=2, context_length=3, input_size=2, batch=16, steps=20, measure_every=10,
+        eval_tasks=16, position_size=4, key_size=4, copy_tasks=8, population_tasks=32, oracle_contexts=100,
+    ),
+    "quick": Config(
+        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=6000, measure_every=250,
+        eval_tasks=1000, copy_tasks=200, population_tasks=20_000, oracle_contexts=20_000, learning_rate=2e-3,
+    ),
+    "lab": Config(
+        control_members=5, batch=256, steps=20_000, measure_every=250, eval_tasks=2000, copy_tasks=500,
+    ),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check_positions(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check(config)
+    n, size = config.context_length, config.position_size
+    if n < 2:
+        raise FlagError(f"--context_length={n}: allowed is at least 2, or no token is left but a token and the next")
+    if config.positions == "sinusoidal" and size % 2:
+        raise FlagError(f"--position_size={size}: allowed is an even number with --positions=sinusoidal")
+    if config.positions == "one_hot" and size < 2 * n + 1:
+        raise FlagError(f"--position_size={size}: allowed is at least {2 * n + 1}, 2N + 1, with --positions=one_hot")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains both kinds of stack, and measures what the first layer copies."""
+    layout = separate_layout(config.position_size, config.positions, config.readout)
+    eta, best = best_step(config)
+    references = {"gd": jax.vmap(gradient_descent(eta, 1)), "copying": jax.vmap(_copy_everything(config))}
+    prompts = sampler(config)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
+    arrays: dict[str, np.ndarray] = {}
+    for stage, first in enumerate(FIRST_LAYERS):
+        network = Transformer(
+            layers=2, attention=(first, "linear"), key_size=config.key_size, init_scale=config.init_scale
+        )
+        trained = model(network, config, layout)
+        fitted = train(
+            session,
+            first,
+            config,
+            trained,
+            keys=member_keys(config, stage, config.control_members if stage else config.members),
+            references={} if stage else references,
+            variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
+            extra=partial(_copying, network, layout, prompts),
+        )
+        arrays |= {"steps": fitted.steps} | {f"{first}_{name}": values for name, values in fitted.metrics.items()}
+
+        def learners(params: dict, network: Transformer = network, layout: Layout = layout) -> dict[str, BatchLearner]:
+            looks = mean_attention(network, params, prompts, layout)
+            return references | {
+                "trained": partial(batched_predictions, network, params, layout=layout),
+                "positional": partial(_with_attention, network, params, layout, looks),
+            }
+
+        keys = member_keys(config, 900 + stage, jax.tree.leaves(fitted.params)[0].shape[0])
+        finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)
+        arrays |= {f"{first}_final_{name}": values for name, values in finals.items()}
+        maps = jax.jit(lambda p, network=network: jax.lax.map(lambda q: mean_attention(network, q, prompts, layout), p))
+        arrays[f"{first}_attention"] = np.asarray(maps(fitted.params))[:, 0]
+    arrays |= _by_hand(config, eta)
+    metrics = {
+        "learning_rate": eta,
+        "closed_form": best,
+        "copy_everything": float(copy_everything_optimum(**law_sizes(config))[2]),
+        "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
+        "two_steps": _two_steps(config),
+    }
+    return metrics, arrays
+
+
+def _copying(network: Transformer, layout: Layout, prompts: Prompt, params: dict) -> dict[str, Array]:
+    """Sensitivities and shares of attention of the first layer; ``other`` mended and as released."""
+    found = copying_sensitivities(network, params, prompts, layout)
+    released = copying_sensitivities(network, params, prompts, layout, released=True)
+    shares = copy_shares(network, params, prompts, layout)
+    return found | {"other_released": released["other"]} | {f"share_{k}": v[0] for k, v in shares.items()}
+
+
+def _with_attention(network: Transformer, params: dict, layout: Layout, looks: Array, prompts: Prompt) -> Array:
+    """Predictions with the first layer's attention patterns (H, T, 2N) put in, whatever the tokens: by position alone."""
+    patterns = jnp.stack([looks, jnp.zeros_like(looks)])
+    first = jnp.array([True, False])[:, None, None, None]
+    put_in = Intervention(replace={"attention": patterns}, mask={"attention": first})
+    run = traced(network, params, layout)
+    return jax.vmap(lambda prompt: run(prompt, put_in)[0])(prompts)
+
+
+def _copy_everything(config: Config) -> Callable[[Prompt], Array]:
+    """The best step behind a head that copies the next token for every token, as a learner."""
+    rate, label_rate, _ = copy_everything_optimum(**law_sizes(config))
+    rates = jnp.full(config.input_size, rate).at[-1].set(label_rate) / config.context_length
+
+    def predict(prompt: Prompt) -> Array:
+        weights = (prompt.x.T @ prompt.y)[:, 0]
+        weights = weights.at[-1].add(prompt.y[:-1, 0] @ prompt.x[1:, -1])
+        return (rates * weights @ prompt.x_query)[None]
+
+    return predict
+
+
+def _by_hand(config: Config, eta: float) -> dict[str, np.ndarray]:
+    """Attention (2N + 1, 2N) of the hand-built first layer, and (M,) the largest relative difference from the GD step."""
+    n, size = config.context_length, 2 * config.context_length + 2
+    weights = copy_then_gradient_descent_weights(
+        eta, context_length=n, input_size=config.input_size, position_size=size
+    )
+    network, layout = Transformer(layers=2, attention=FIRST_LAYERS), separate_layout(size, "one_hot")
+
+    def difference(key: Array) -> Array:
+        prompts = sampler(config)(key, config.copy_tasks).prompt
+        gd = jax.vmap(gradient_descent(eta, 1))(prompts)
+        return jnp.abs(batched_predictions(network, weights, prompts, layout) - gd).max() / jnp.sqrt((gd**2).mean())
+
+    keys = member_keys(config, 950)
+    prompts = sampler(config)(keys[0], 2).prompt
+    return {
+        "hand_built_difference": np.asarray(jax.jit(lambda k: jax.lax.map(difference, k))(keys)),
+        "hand_built_attention": np.asarray(mean_attention(network, weights, prompts, layout)[0]),
+    }
+
+
+def _two_steps(config: Config) -> float:
+    """Exact loss of two GD steps with the best shared learning rate."""
+    fitting, held_out = (eigenvalues(config, key, config.oracle_contexts) for key in member_keys(config, 10_000, 2))
+    variance = input_variance("uniform", config.input_range)
+    given = {"held_out": held_out, "context_length": config.context_length, "input_variance": variance}
+    return oracle.tune_gradient_descent(fitting, 2, **given).loss
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Fig. 5, and the first layer's attention beside the hand-built one."""
+    figure, ((loss, copying), (agreement, share)) = axes_grid(2, 2, width=3.6)
+    _loss_panel(loss, record)
+    x, lines = _around_drop(record, ("own", "next", "other", "other_released", "share_labels", "share_inputs"))
+    own = lines["own"] - record.config["input_size"] ** 0.5
+    for label, values, colour, dash in (
+        ("next token", lines["next"], "#0072B2", "-"),
+        (r"own token, less $\sqrt{D}$", own, "#D55E00", "--"),
+        ("other tokens", lines["other"], "#555555", "-."),
+        ("other, as released", lines["other_released"], "#555555", ":"),
+    ):
+        band(copying, x, values, label=label, color=colour, linestyle=dash)
+    copying.set_ylabel("sensitivity of the first layer")
+    for label, name, colour, dash in (
+        (r"of $x_j$ to $y_j$", "labels", "#0072B2", "-"), (r"of $y_j$ to $x_{j+1}$", "inputs", "#E69F00", "--"),
+    ):  # fmt: skip
+        band(share, x, lines[f"share_{name}"], label=label, color=colour, linestyle=dash)
+    share.axhline(1 / (2 * record.config["context_length"]), color="0.3", linestyle=":", label="chance")
+    share.set_ylim(0, 1)
+    share.set_ylabel("share of attention")
+    x, lines = _around_drop(record, ("gd_sensitivity_cosine", "copying_sensitivity_cosine"))
+    for name, label, colour, dash in (
+        ("gd", "GD", "#D55E00", "--"), ("copying", "copy everything, then GD", "#009E73", "-"),
+    ):  # fmt: skip
+        band(agreement, x, lines[f"{name}_sensitivity_cosine"], label=label, color=colour, linestyle=dash)
+    agreement.set_ylabel("sensitivity cosine")
+    agreement.set_ylim(top=1.02)
+    for axes in (copying, share, agreement):
+        axes.set_xlabel("training step, from the drop of the loss")
+        axes.legend()
+
+    best = int(np.argmin(record.arrays["softmax_final_trained"]))
+    maps, (row,) = axes_grid(2, 1, width=3.4, height=3.2)
+    for axes, name, title in zip(
+        row, ("softmax_attention", "hand_built_attention"), ("trained (best member, mean over tasks)", "by hand")
+    ):
+        values = record.arrays[name]
+        image = axes.imshow(values[best] if values.ndim == 3 else values, cmap="Blues", vmin=0, vmax=1)
+        _token_names(axes, record.config["context_length"])
+        axes.set_title(title)
+    maps.colorbar(image, ax=list(row), shrink=0.8, label="attention of the first layer")
+    return {"separate_tokens": figure, "attention": maps}
+
+
+def _loss_panel(axes: Axes, record: Record) -> None:
+    """Every training as a line of its own: they drop at different times."""
+    a, metrics = record.arrays, record.metrics
+    for first, colour in zip(FIRST_LAYERS, ("#0072B2", "#CC79A7")):
+        for i, member in enumerate(a[f"{first}_loss"]):
+            label = f"{first} first layer" if i == 0 else None
+            axes.plot(a["steps"], member, color=colour, alpha=0.6, linewidth=0.8, label=label)
+    for name, label, colour, dash in (
+        ("closed_form", "one GD step", "#D55E00", "--"),
+        ("copy_everything", "copy everything, then GD", LEARNERS["theory"]["color"], LEARNERS["theory"]["linestyle"]),
+        ("two_steps", "two GD steps", "#D55E00", "-."),
+    ):
+        axes.axhline(metrics[name], label=label, color=colour, linestyle=dash)
+    axes.set_ylim(0.9 * metrics["two_steps"], 1.3 * metrics["predict_zero"])
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def _token_names(axes: Axes, n: int) -> None:
+    names = [f"${letter}_{{{j}}}$" for j in range(1, n + 1) for letter in "xy"]
+    axes.set_xticks(range(2 * n), names, fontsize=5)
+    axes.set_yticks(range(2 * n + 1), [*names, "$x_q$"], fontsize=5)
+    axes.set_xlabel("key")
+    axes.set_ylabel("query")
+    axes.grid(False)
+
+
+def progress(record: Record, first: str = "softmax") -> np.ndarray:
+    """(M, R) how much of the way from predicting zero to the best GD step the loss has gone, on the same tasks."""
+    a = record.arrays
+    zero = a[f"{first}_zero_loss"]
+    way = 1 - record.metrics["closed_form"] / record.metrics["predict_zero"]
+    return (1 - a[f"{first}_loss"] / zero) / way
+
+
+def drop_index(record: Record) -> np.ndarray:
+    """(M,) index of the first measurement with half of the way done; -1 for members that did not get there."""
+    half = progress(record) >= 0.5
+    return np.where(half.any(axis=1), half.argmax(axis=1), -1)
+
+
+def dropped(record: Record, first: str = "softmax") -> np.ndarray:
+    """(M,) 1 for members whose final loss has gone half of the way to the best GD step."""
+    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
+    return (record.arrays[f"{first}_final_trained"] <= (zero + best) / 2).astype(float)
+
+
+def _around_drop(record: Record, names: tuple[str, ...]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Curves of the members that dropped, (M', X), over steps counted from the drop; of all from 0 where none did."""
+    steps, index = record.arrays["steps"], drop_index(record)
+    members = np.flatnonzero(index >= 0)
+    if not members.size:
+        return steps, {name: record.arrays[f"softmax_{name}"] for name in names}
+    before, behind = index[members].max(), len(steps) - index[members].min()
+    shifted = {}
+    for name in names:
+        rows = np.full((members.size, before + behind), np.nan)
+        for row, member in zip(rows, members):
+            start = before - index[member]
+            row[start : start + len(steps)] = record.arrays[f"softmax_{name}"][member]
+        shifted[name] = rows
+    return (np.arange(before + behind) - before) * (steps[1] - steps[0]), shifted
+
+
+def _of_dropped(statistic: Callable[[Record], np.ndarray]) -> Callable[[Record], np.ndarray]:
+    """The statistic, NaN for members whose loss has not gone 9/10 of the way to the best GD step at the last step."""
+
+    def of_dropped(record: Record) -> np.ndarray:
+        nearly = 0.1 * record.metrics["predict_zero"] + 0.9 * record.metrics["closed_form"]
+        return np.where(record.arrays["softmax_final_trained"] <= nearly, statistic(record), np.nan)
+
+    return of_dropped
+
+
+def _final_ratio(a: str, b: str) -> Callable[[Record], np.ndarray]:
+    return _of_dropped(lambda record: record.arrays[f"softmax_final_{a}"] / record.arrays[f"softmax_final_{b}"])
+
+
+def _two_step_ratio(record: Record) -> np.ndarray:
+    """(M,) final loss over that of two GD steps; both relative to one step, on the same tasks."""
+    a, metrics = record.arrays, record.metrics
+    return a["softmax_final_trained"] / a["softmax_final_gd"] * metrics["closed_form"] / metrics["two_steps"]
+
+
+def copying_onset(record: Record) -> np.ndarray:
+    """(M,) step at which ``next`` has half of its largest value, over the step at which the loss has half dropped."""
+    following, steps, index = record.arrays["softmax_next"], record.arrays["steps"], drop_index(record)
+    half = (following >= following.max(axis=1, keepdims=True) / 2).argmax(axis=1)
+    return np.where(index > 0, steps[half] / np.maximum(steps[index], 1), np.nan)
+
+
+def next_at_drop(record: Record) -> np.ndarray:
+    """(M,) ``next`` over the larger of ``other`` and what ``own`` exceeds sqrt(D) by, when the loss has half dropped."""
+    a, index = record.arrays, drop_index(record)
+    own, following, other = (a[f"softmax_{name}"][np.arange(len(index)), index] for name in ("own", "next", "other"))
+    return np.where(index > 0, following / np.maximum(own - record.config["input_size"] ** 0.5, other), np.nan)
+
+
+def _last(name: str) -> Callable[[Record], np.ndarray]:
+    return lambda record: record.arrays[name][:, -1]
