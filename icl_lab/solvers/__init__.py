@@ -3,7 +3,7 @@
 from icl_lab.solvers.gradient import gd_plus_plus, gradient_descent
 from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing
 from icl_lab.solvers.least_squares import least_squares, ridge
-from icl_lab.solvers.logistic import logistic_gradient_descent, logistic_laplace, logistic_map
+from icl_lab.solvers.logistic import logistic_bayes, logistic_gradient_descent, logistic_map
 
 __all__ = [
     "feature_kernel",
@@ -12,8 +12,8 @@ __all__ = [
     "gradient_descent",
     "kernel_smoothing",
     "least_squares",
+    "logistic_bayes",
     "logistic_gradient_descent",
-    "logistic_laplace",
     "logistic_map",
     "ridge",
 ]

@@ -44,51 +44,49 @@ def logistic_map(prior_scale: ArrayLike, steps: int = 8) -> Learner:
     Raises:
       ValueError: for fewer than one step.
     """
-    _check_steps(steps)
-
-    def predict(prompt: Prompt) -> Array:
-        check_prompt(prompt)
-        return jax.vmap(lambda y: prompt.x_query @ _newton(prompt.x, y, prior_scale, steps)[0], 1)(prompt.y)
-
-    return predict
-
-
-def logistic_laplace(prior_scale: ArrayLike, steps: int = 8) -> Learner:
-    """The logit of the posterior predictive probability, the posterior taken as Gaussian around the most probable w.
-
-    With v = x_q^T H^-1 x_q and H the Hessian at ``logistic_map``, its logit is divided by sqrt(1 + pi v / 8) (MacKay
-    1992, "The evidence framework applied to classification networks"). Nearly the Bayes predictor of
-    ``icl_lab.prompts.logistic_regression``, whose logarithmic loss the most probable w alone misses by overconfidence.
-
-    Args:
-      prior_scale: s > 0, standard deviation of the prior.
-      steps: damped Newton steps.
-
-    Raises:
-      ValueError: for fewer than one step.
-    """
-    _check_steps(steps)
-
-    def predict(prompt: Prompt) -> Array:
-        check_prompt(prompt)
-
-        def one(y: Array) -> Array:
-            w, hessian = _newton(prompt.x, y, prior_scale, steps)
-            variance = prompt.x_query @ jnp.linalg.solve(hessian, prompt.x_query)
-            return prompt.x_query @ w / jnp.sqrt(1 + jnp.pi * variance / 8)
-
-        return jax.vmap(one, 1)(prompt.y)
-
-    return predict
-
-
-def _check_steps(steps: int) -> None:
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
 
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+        return jax.vmap(lambda y: prompt.x_query @ _most_probable(prompt.x, y, prior_scale, steps), 1)(prompt.y)
 
-def _newton(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> tuple[Array, Array]:
-    """(D,) most probable w for inputs (N, D) and one output's labels (N,), and the Hessian (D, D) there.
+    return predict
+
+
+def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> Learner:
+    """The logit of the posterior predictive probability under the prior w ~ N(0, s^2 I), by Monte Carlo.
+
+    p(y = 1 | x_q) = sum_j a_j s(w_j.x_q), s the sigmoid, with w_j from the prior and weights a_j proportional to their
+    likelihood prod_i s(y_i w_j.x_i). The w_j are the same for every prompt, and half of them are the negatives of the
+    others, as the law is symmetric. On ``icl_lab.prompts.logistic_regression`` no learner has a smaller mean loss. The
+    error is that of 1 / sum_j a_j^2 draws from the posterior, a number that falls fast with D and s.
+
+    Args:
+      key: of the draws.
+      prior_scale: s > 0.
+      draws: how many, an even number.
+
+    Raises:
+      ValueError: if the number of draws is not even and positive.
+    """
+    if draws < 2 or draws % 2:
+        raise ValueError(f"draws must be an even number, at least 2, got {draws}")
+
+    def predict(prompt: Prompt) -> Array:
+        _, d, _ = check_prompt(prompt)
+        half = prior_scale * jax.random.normal(key, (draws // 2, d), prompt.x.dtype)
+        w = jnp.concatenate([half, -half])
+        log_likelihood = -jax.nn.softplus(-prompt.y[:, :, None] * (prompt.x @ w.T)[:, None]).sum(0)  # (O, draws)
+        query = (w @ prompt.x_query)[None]
+        yes, no = (jax.nn.logsumexp(log_likelihood - jax.nn.softplus(sign * query), axis=1) for sign in (-1, 1))
+        return yes - no
+
+    return predict
+
+
+def _most_probable(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> Array:
+    """(D,) most probable w for inputs (N, D) and one output's labels (N,).
 
     Along a direction v the third derivative of the loss is at most c = max_i |x_i.v| times the second, which bounds the
     loss by a function whose minimum is at log(1 + c)/c of the Newton step: every step descends, the last ones are whole
@@ -96,15 +94,11 @@ def _newton(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> tuple[Arr
     """
     precision = 1 / jnp.square(jnp.asarray(prior_scale, x.dtype))
 
-    def curvature(w: Array) -> tuple[Array, Array]:
-        miss = jax.nn.sigmoid(-y * (x @ w))  # probability given to the other label
-        return miss, (x.T * (miss * (1 - miss))[None]) @ x + precision * jnp.eye(x.shape[1], dtype=x.dtype)
-
     def descend(_: Array, w: Array) -> Array:
-        miss, hessian = curvature(w)
+        miss = jax.nn.sigmoid(-y * (x @ w))  # probability given to the other label
+        hessian = (x.T * (miss * (1 - miss))[None]) @ x + precision * jnp.eye(x.shape[1], dtype=x.dtype)
         step = jnp.linalg.solve(hessian, x.T @ (y * miss) - precision * w)
         c = jnp.abs(x @ step).max() + jnp.finfo(x.dtype).tiny
         return w + jnp.log1p(c) / c * step
 
-    w = jax.lax.fori_loop(0, steps, descend, jnp.zeros(x.shape[1], x.dtype))
-    return w, curvature(w)[1]
+    return jax.lax.fori_loop(0, steps, descend, jnp.zeros(x.shape[1], x.dtype))
