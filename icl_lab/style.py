@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 # Okabe-Ito hues ordered so that their greys differ too; every learner also has its own dash and marker.
 LEARNERS: dict[str, dict] = {
-    "trained": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "trained LSA"},
+    "trained": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "trained"},
     "gd": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "GD"},
     "gd++": {"color": "#009E73", "linestyle": "-.", "marker": "^", "label": "GD++"},
     "interpolated": {"color": "#CC79A7", "linestyle": ":", "marker": "D", "label": "interpolated"},

@@ -82,7 +82,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             keys=member_keys(config, stage),
             references=references,
             variants=interpolated if single and network.looped else None,
-            extra=(lambda p: strengths(p, config.input_size)) if single else None,
+            extra=(lambda p, _: strengths(p, config.input_size)) if single else None,
         )
 
         def learners(params, trained=trained, references=references):

@@ -44,7 +44,8 @@ def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarr
     axes.set_ylim(-0.05, 1.05)
     twin.set_ylabel("difference")
     twin.set_ylim(bottom=0)
-    axes.set_title(f"trained LSA against {LEARNERS[reference]['label']}")
+    if reference in LEARNERS:
+        axes.set_title(f"trained against {LEARNERS[reference]['label']}")
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
     axes.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 0.88))
 

@@ -83,7 +83,8 @@ def train(
     objective: Objective = squared_error,
     references: Mapping[str, BatchLearner] | None = None,
     variants: Callable[[dict], Mapping[str, BatchLearner]] | None = None,
-    extra: Callable[[dict], dict[str, Array]] | None = None,
+    extra: Callable[[dict, Sample], dict[str, Array]] | None = None,
+    optimiser: optax.GradientTransformation | None = None,
     measured: bool = True,
 ) -> Fit:
     """Trains the members of one model and measures each against the references on its own evaluation tasks.
@@ -100,7 +101,8 @@ def train(
       objective: the loss of every task.
       references: learners to compare with, by name.
       variants: ``params -> learners`` made from the parameters, whose losses are measured too.
-      extra: ``params -> {name: array}``, measured beside.
+      extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
+      optimiser: None means that of the configuration.
       measured: False measures the training loss only.
 
     Returns:
@@ -126,13 +128,13 @@ def train(
             found |= {f"{name}_{metric}": value for metric, value in compared.items()}
         for name, variant in (variants(params) if variants else {}).items():
             found[f"{name}_loss"] = mean_loss(variant, samples)
-        return found | (extra(params) if extra is not None else {})
+        return found | (extra(params, samples) if extra is not None else {})
 
     return session.fit(
         stage,
         lambda key, _: trained.init(key),
         loss,
-        optimizer(config),
+        optimiser or optimizer(config),
         keys,
         settings,
         steps=config.steps,

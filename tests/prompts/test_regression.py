@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.prompts import INPUT_LAWS, input_variance, linear_regression
+from icl_lab.prompts import INPUT_LAWS, input_variance, linear_regression, same_tasks
 from icl_lab.prompts.regression import TASK_LAWS
 
 KEY = jax.random.key(5)
@@ -145,3 +145,11 @@ def test_a_key_is_a_draw():
 def test_a_law_that_is_none_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         linear_regression(**({"context_length": 2, "input_size": 2} | wrong))
+
+
+def test_a_fixed_set_is_the_same_tasks_at_every_draw():
+    sampler = linear_regression(context_length=3, input_size=2)
+    fixed = same_tasks(sampler, jax.random.key(5))
+    first, again = (fixed(jax.random.key(k), 7) for k in (0, 1))
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    jax.tree.map(np.testing.assert_array_equal, first, sampler(jax.random.key(5), 7))

@@ -1,0 +1,285 @@
+"""Sine regression with MLPs: learned features and a gradient step on them (von Oswald et al. 2022, Fig. 4).
+
+Tasks y = a sin(x + p). A network of embedding, MLP and linear self-attention is trained whole. Its control has the same
+embedding and MLP, trained *through* attention layers that are fixed: K steps of gradient descent on the last layer
+(Proposition 1), so that the MLP meta-learns features m for them. Attention behind an MLP is kernel smoothing,
+prediction = sum_i k(q, i) v_i + offset with k(q, i) = h_q A h_i (Proposition 2); further layers without MLP iterate it:
+functional gradient descent. The released code draws amplitude and phase from one key, which makes them one number
+(--laws=dependent); both laws are trained.
+
+Panels, one row a law and depth: one task before and after the attention; loss; agreement of the two networks over
+training; the kernel of a trained layer at three queries.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.von_oswald import panels
+from experiments.von_oswald.settings import Setting, check, member_keys
+from experiments.von_oswald.training import Model, model, paired_losses, train
+from icl_lab.claims import Claim
+from icl_lab.compare import compare_batches
+from icl_lab.constructions import gradient_descent_weights
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.models import LinearSelfAttention, learner
+from icl_lab.models.kernels import kernel_form
+from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler, sine_regression
+from icl_lab.records import Record
+from icl_lab.style import LEARNERS, band
+from icl_lab.style import panels as axes_grid
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Setting):
+    """Fig. 4 as the released code runs it."""
+
+    input_size: int = setting(1, "D: a sine has one input", at_least=1, at_most=1)
+    input_range: float = setting(10.0, "r, inputs are U(-r/2, r/2)", above=0)
+    amplitudes: tuple[float, ...] = setting((0.1, 0.5), "lowest and highest amplitude; the text says 0.1, 5", above=0)
+    laws: tuple[str, ...] = setting(
+        ("independent", "dependent"), "amplitude and phase drawn apart, or from one number as in the released code",
+        choices=("independent", "dependent"),
+    )  # fmt: skip
+    layers: tuple[int, ...] = setting((1, 1), "K of each law: looped attention layers, gradient steps", at_least=1)
+    width: int = setting(40, "E, width of the embedding", at_least=2)
+    mlp_width: int = setting(160, "hidden width of the MLP", at_least=1)
+    steps: int = setting(50_000, "training steps: 50,000 in the figure, 20,000 in the notebook", at_least=1)
+    measure_every: int = setting(1000, "steps between measurements", at_least=1)
+    gradient_clip: float = setting(100.0, "clip of the gradient's norm", above=0)
+    control_rate: float = setting(3e-4, "Adam's learning rate for the control (b2 = .999)", above=0)
+    inner_rate: float = setting(0.1, "eta of the control's fixed gradient steps", above=0)
+    control_scale: float = setting(0.002, "the control's weights start with variance control_scale / fan_in", above=0)
+    population_tasks: int = setting(100_000, "tasks for final losses, shared by both", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(members=2, context_length=4, batch=8, steps=20, measure_every=10, eval_tasks=8, width=6,
+                    mlp_width=8, laws=("independent",), layers=(1,), population_tasks=16),
+    "quick": Config(members=2, batch=128, steps=2000, measure_every=200, eval_tasks=256, population_tasks=5000),
+    "lab": Config(batch=256, steps=20_000, measure_every=500, eval_tasks=1000),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check_laws(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check(config)
+    if len(config.layers) != len(config.laws):
+        raise FlagError(f"--layers has {len(config.layers)} values; allowed is one for each of --laws")
+    if len(set(zip(config.laws, config.layers))) != len(config.laws):
+        raise FlagError("--laws with --layers: allowed is each pair once")
+    if len(config.amplitudes) != 2 or config.amplitudes[0] > config.amplitudes[1]:
+        raise FlagError(f"--amplitudes={config.amplitudes}: allowed is lowest,highest")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains network and control of every law side by side, on the same tasks, and compares them."""
+    arrays: dict[str, np.ndarray] = {}
+    for stage, (law_name, layers) in enumerate(zip(config.laws, config.layers)):
+        name, law = f"{law_name}_{layers}", _law(config, law_name)
+        network = LinearSelfAttention(
+            layers=layers, looped=True, embedding=config.width, embedding_mlp=config.mlp_width,
+            init_scale=config.init_scale,
+        )  # fmt: skip
+        trained, control = model(network, config), _control(network, config)
+
+        def both(params: dict, trained: Model = trained, control: Model = control) -> dict[str, BatchLearner]:
+            return {"trained": trained.learner(params["trained"]), "control": control.learner(params["control"])}
+
+        def compared(params: dict, samples: Sample, both: Callable = both) -> dict[str, Array]:
+            learners = both(params)
+            found = compare_batches(learners["trained"], learners["control"], samples)
+            return {f"control_{name}": value for name, value in found.items()}
+
+        fitted = train(
+            session, name, config, _side_by_side(both, trained, control), law=partial(_always, law),
+            keys=member_keys(config, stage), variants=both, extra=compared, optimiser=_optimisers(config),
+        )  # fmt: skip
+        keys = member_keys(config, 900 + stage)
+        finals = paired_losses(both, partial(_always, law), fitted.params, keys, config.population_tasks)
+        arrays |= {"steps": fitted.steps}
+        arrays |= {f"{name}_{metric}": values for metric, values in fitted.metrics.items()}
+        arrays |= {f"{name}_final_{which}": values for which, values in finals.items()}
+        first = jax.tree.map(lambda leaf: leaf[0], fitted.params)
+        networks = {"trained": first["trained"], "control": _whole(config, first["control"])}
+        arrays |= {f"{name}_{k}": v for k, v in _one_task(config, network, networks, law).items()}
+        if layers == 1:
+            found = jax.jit(jax.vmap(partial(_as_kernel, config, network, law)))(fitted.params["trained"], keys)
+            arrays |= {f"{name}_{k}": np.asarray(v) for k, v in found.items()}
+    return {}, arrays
+
+
+def _law(config: Config, name: str) -> Sampler:
+    return sine_regression(
+        context_length=config.context_length, input_range=config.input_range, amplitude=config.amplitudes,
+        dependent=name == "dependent",
+    )  # fmt: skip
+
+
+def _always(law: Sampler, _: Any) -> Sampler:
+    return law
+
+
+def _control(network: LinearSelfAttention, config: Config) -> Model:
+    """Embedding and MLP trained through fixed gradient steps on the features, all channels but the last.
+
+    They start from untruncated normals of variance control_scale / D before the hidden layer and control_scale / E
+    behind it, as the released code does (not the network's own start, which the text says).
+    """
+    d, e, hidden, scale = config.input_size, config.width, config.mlp_width, config.control_scale
+    plain = model(network, config)
+
+    def init(key: Array) -> dict:
+        keys = jax.random.split(key, 3)
+        return {
+            "embedding": (scale / (d + 1)) ** 0.5 * jax.random.normal(keys[0], (d + 1, e)),
+            "embedding_mlp_in": (scale / (d + 1)) ** 0.5 * jax.random.normal(keys[1], (e, hidden)),
+            "embedding_mlp_in_bias": jnp.zeros(hidden),
+            "embedding_mlp_out": (scale / e) ** 0.5 * jax.random.normal(keys[2], (hidden, e)),
+            "embedding_mlp_out_bias": jnp.zeros(e),
+        }
+
+    return Model(init, lambda params, prompts: plain.predict(_whole(config, params), prompts), network.layers)
+
+
+def _whole(config: Config, features: dict) -> dict:
+    """The control's features with its fixed attention layers: the pytree of the network."""
+    fixed = gradient_descent_weights(
+        config.inner_rate, context_length=config.context_length, input_size=config.width - 1
+    )
+    return {"params": jax.tree.map(lambda leaf: leaf.astype(jnp.float32), fixed["params"]) | features}
+
+
+def _side_by_side(both: Callable[[dict], dict[str, BatchLearner]], trained: Model, control: Model) -> Model:
+    """Both as one model with two outputs, so that every task's loss is the sum of theirs."""
+
+    def init(key: Array) -> dict:
+        first, second = jax.random.split(key)
+        return {"trained": trained.init(first), "control": control.init(second)}
+
+    def predict(params: dict, prompts: Prompt) -> Array:
+        return jnp.concatenate([learner(prompts) for learner in both(params).values()], axis=1)
+
+    return Model(init, predict, trained.layers)
+
+
+def _optimisers(config: Config) -> optax.GradientTransformation:
+    """Adam of each, after a clip of its own gradient."""
+    clip = lambda rate, b2: optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(rate, b2=b2))  # noqa: E731
+    optimisers = {"trained": clip(config.learning_rate, config.adam_b2), "control": clip(config.control_rate, 0.999)}
+    return optax.partition(
+        optimisers, lambda params: {name: jax.tree.map(lambda _, name=name: name, params[name]) for name in params}
+    )
+
+
+def _one_task(config: Config, network: LinearSelfAttention, networks: dict[str, dict], law: Sampler) -> dict[str, Any]:
+    """One task of the law: its curve, its context, and on a grid of queries each network with and without attention."""
+    sample = jax.tree.map(lambda leaf: leaf[0], law(member_keys(config, 950, 1)[0], 1))
+    grid = jnp.linspace(-config.input_range / 2, config.input_range / 2, 100)[:, None]
+    curve = sample.latent["amplitude"] * jnp.sin(grid + sample.latent["phase"])
+    found = {"grid": grid, "curve": curve, "x": sample.prompt.x, "y": sample.prompt.y}
+
+    def on_grid(params: dict) -> Array:
+        one = learner(network, params)
+        return jax.vmap(lambda query: one(Prompt(sample.prompt.x, sample.prompt.y, query)))(grid)
+
+    for name, params in networks.items():
+        silent = {"params": params["params"] | {"w_p": jnp.zeros_like(params["params"]["w_p"])}}
+        found |= {f"{name}_before": on_grid(silent), f"{name}_after": on_grid(params)}
+        if network.layers == 1:
+            queries = jnp.array([-0.3, 0.0, 0.3])[:, None] * config.input_range
+            form = kernel_form(network, params)
+            kernels = jax.vmap(lambda query, form=form: form(Prompt(grid, curve, query)).kernel[0])(queries)
+            found |= {f"{name}_kernel": kernels, "queries": queries}
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+def _as_kernel(
+    config: Config, network: LinearSelfAttention, law: Sampler, params: dict, key: Array
+) -> dict[str, Array]:
+    """A trained layer as kernel smoothing: error of the identity, and how far its values are the labels.
+
+    ``kernel_error``: root mean square of what kernel smoothing with h_q A h_i predicts less what the network does, over
+    that of the prediction. ``value_r2``: squared correlation of the values v_i with the labels y_i.
+    """
+    samples = law(key, config.eval_tasks)
+    form = jax.vmap(kernel_form(network, params))(samples.prompt)
+    predictions = model(network, config).predict(params, samples.prompt)
+    smoothed = jax.vmap(lambda one: one.prediction())(form)
+    values, labels = form.values[:, 0].ravel(), samples.prompt.y.ravel()
+    return {
+        "kernel_error": jnp.sqrt(((smoothed - predictions) ** 2).mean() / (predictions**2).mean()),
+        "value_r2": jnp.corrcoef(values, labels)[0, 1] ** 2,
+    }
+
+
+LOOKS = {
+    "trained": dict(LEARNERS["trained"], marker=""),
+    "control": dict(LEARNERS["gd"], marker="", label="features + GD"),
+}
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One row a law: a task, losses, agreement, the kernel."""
+    a, config = record.arrays, from_json(Config, record.config)
+    pairs = list(zip(config.laws, config.layers))
+    figure, axes = axes_grid(4, len(pairs), width=3.2)
+    for row, (law, layers) in zip(axes, pairs):
+        name = f"{law}_{layers}"
+        part = {key.removeprefix(f"{name}_"): value for key, value in a.items() if key.startswith(f"{name}_")}
+        grid = part["grid"][:, 0]
+        row[0].plot(grid, part["curve"][:, 0], color="0.6", label="task")
+        row[0].plot(part["x"][:, 0], part["y"][:, 0], "k.", label="context")
+        for which, look in LOOKS.items():
+            row[0].plot(grid, part[f"{which}_after"][:, 0], **look)
+            row[0].plot(grid, part[f"{which}_before"][:, 0], **(look | {"label": None, "linewidth": 0.7, "alpha": 0.7}))
+            band(row[1], a["steps"], part[f"{which}_loss"], **{k: v for k, v in look.items() if k != "marker"})
+        row[0].set_title(f"{law} law, {layers} layer{'s' * (layers > 1)} (thin: before)")
+        row[0].set_xlabel("input")
+        row[0].set_ylabel("prediction")
+        row[1].set_yscale("log")
+        row[1].set_xlabel("training step")
+        row[1].set_ylabel("loss")
+        panels.alignment_panel(row[2], a["steps"], part, "control")
+        row[2].set_title("network against features + GD")
+        if layers == 1:
+            _kernel_panel(row[3], part)
+        else:
+            row[3].set_visible(False)
+        row[0].legend()
+        row[1].legend()
+    return {"sine": figure}
+
+
+def _kernel_panel(axes: Axes, part: dict[str, np.ndarray]) -> None:
+    """Kernels at three queries, each scaled to a largest size of 1, with the sign that makes k(q, q) positive."""
+    grid = part["grid"][:, 0]
+    for which, look in LOOKS.items():
+        for i, (query, kernel) in enumerate(zip(part["queries"][:, 0], part[f"{which}_kernel"])):
+            at_query = kernel[np.abs(grid - query).argmin()]
+            scaled = kernel / np.abs(kernel).max() * np.sign(at_query)
+            axes.plot(grid, scaled, **(look | {"alpha": 0.4 + 0.3 * i, "label": look["label"] if i == 2 else None}))
+            axes.axvline(query, color="0.8", linewidth=0.8)
+    axes.set_xlabel("input of the context token")
+    axes.set_ylabel("kernel at three queries (scaled)")
+    axes.legend()
+
+
+CLAIMS: tuple[Claim, ...] = ()
+
+EXPERIMENT = Experiment("von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,86 @@
+"""Embedding, LayerNorm and one attention a layer: what these blocks of the stack are, by themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.models import LinearSelfAttention, Transformer
+from icl_lab.models.transformer import layer_norm
+
+TOKENS = jax.random.normal(jax.random.key(0), (5, 4))
+
+
+def start(network, tokens=TOKENS, spread=0.3):
+    """Parameters far enough from the initialisation that every block acts."""
+    params = network.init(jax.random.key(1), tokens)
+    keys = iter(jax.random.split(jax.random.key(2), len(jax.tree.leaves(params))))
+    return jax.tree.map(lambda leaf: leaf + spread * jax.random.normal(next(keys), leaf.shape), params)
+
+
+def test_layer_norm_makes_mean_zero_and_variance_one():
+    unit = layer_norm(3 + 5 * TOKENS, (jnp.ones(4), jnp.zeros(4)))
+    np.testing.assert_allclose(unit.mean(axis=1), 0, atol=1e-6)
+    np.testing.assert_allclose(unit.std(axis=1), 1, rtol=1e-3)
+    shifted = layer_norm(TOKENS, (jnp.full(4, 2.0), jnp.full(4, -1.0)))
+    np.testing.assert_allclose(shifted, 2 * layer_norm(TOKENS, (jnp.ones(4), jnp.zeros(4))) - 1, atol=1e-6)
+
+
+def test_what_a_normalised_layer_adds_does_not_depend_on_the_scale_of_its_tokens():
+    network = LinearSelfAttention(layers=1, looped=True, layer_norm=True)
+    params = start(network)
+    added = [network.apply(params, scale * TOKENS)[0] - scale * TOKENS for scale in (1.0, 7.0)]
+    np.testing.assert_allclose(added[0], added[1], rtol=2e-3, atol=2e-3)
+    assert np.abs(added[0]).max() > 0.1
+
+
+def test_looped_stacks_have_one_norm_and_free_ones_none_before_the_first_layer():
+    shapes = {
+        layers: jax.tree.map(jnp.shape, LinearSelfAttention(layers=layers, looped=looped, layer_norm=True).init(
+            jax.random.key(0), TOKENS))["params"]["norm_scale"]
+        for layers, looped in ((3, True), (4, False))
+    }  # fmt: skip
+    assert shapes == {3: (1, 4), 4: (3, 4)}
+    free = LinearSelfAttention(layers=2, layer_norm=True)
+    params = start(free)
+    first = {"params": {k: v[:1] for k, v in params["params"].items() if k.startswith("w_")}}
+    plain, _ = LinearSelfAttention(layers=1).apply(first, TOKENS)
+    np.testing.assert_allclose(free.apply(params, TOKENS)[1].residual[1], plain, rtol=1e-5)
+
+
+def test_each_layer_has_its_own_attention():
+    network = Transformer(layers=2, attention=("softmax", "linear"))
+    params = start(network)
+    patterns = network.apply(params, TOKENS)[1].attention
+    sums = patterns.sum(axis=-1)
+    np.testing.assert_allclose(sums[0], 1, rtol=1e-5)
+    assert np.abs(sums[1] - 1).max() > 0.1
+
+
+def test_the_residual_stream_starts_behind_the_embedding():
+    network = LinearSelfAttention(layers=1, looped=True, embedding=7, embedding_mlp=9)
+    params = start(network)
+    p = params["params"]
+    out, trace = network.apply(params, TOKENS)
+    embedded = TOKENS @ p["embedding"]
+    hidden = jax.nn.gelu(embedded @ p["embedding_mlp_in"] + p["embedding_mlp_in_bias"][None])
+    expected = embedded + hidden @ p["embedding_mlp_out"] + p["embedding_mlp_out_bias"][None]
+    np.testing.assert_allclose(trace.residual[0], expected, rtol=1e-5, atol=1e-6)
+    assert out.shape == (5, 7)
+    assert p["w_q"].shape == (1, 1, 7, 7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"layers": 2, "attention": ("softmax",)}, "attention"),
+        ({"layers": 2, "looped": True, "attention": ("softmax", "linear")}, "looped"),
+        ({"layers": 1, "layer_norm": True}, "layer_norm"),
+        ({"embedding": -1}, "embedding"),
+        ({"embedding_mlp": -1}, "embedding_mlp"),
+        ({"embedding": 3, "updated_channels": 4}, "updated_channels"),
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong, named):
+    with pytest.raises(ValueError, match=named):
+        Transformer(**wrong).init(jax.random.key(0), TOKENS)
