@@ -1,17 +1,18 @@
-"""Separate tokens: a first layer copies labels to inputs, the second takes one GD step (von Oswald et al. 2022, Fig. 5).
+"""Separate tokens: one layer copies labels to inputs, the next takes one GD step (von Oswald et al. 2022, Fig. 5).
 
 Tokens x_1, (0, .., 0, y_1), x_2, .., x_q with positions beside them; two layers, softmax attention and then linear. To
 descend a gradient the second layer needs x_j and y_j in one token: the first must copy. After a long plateau the loss
-drops, close to one step of gradient descent. With a linear first layer it does not.
+drops, close to one step of gradient descent. With a linear first layer it does not get there: its pattern has no more
+rank than there are position channels, ten, and copying from 2N tokens takes more.
 
-By hand (Proposition 3) copying and one linear layer *are* the gradient step, given positions that tell x- from y-tokens.
-Sinusoidal ones do not: a head that finds the next token of x_j finds that of y_j as well, x_{j+1}, whose last coordinate
-becomes the label of y_j. The best step behind such a head has a closed form, .2128 for N = D = 10 against .2062 for GD
-(this lab, ``icl_lab/theory/copy_everything.py``).
+By hand (Proposition 3) copying and one linear layer *are* the gradient step, given positions that tell x- from
+y-tokens. Sinusoidal ones do not: a head that finds the next token of x_j finds that of y_j as well, x_{j+1}, whose last
+coordinate becomes the label of y_j. The best step behind such a head has a closed form, .2128 for N = D = 10 against
+.2062 for GD (this lab, ``icl_lab/theory/copy_everything.py``).
 
-Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD and
-with the step behind a head that copies everything; where the first layer looks, trained and by hand. Members whose loss
-does not drop in time are shown and counted, not averaged in.
+Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD
+and with the step behind a head that copies everything; where the first layer looks, trained and by hand. Members whose
+loss does not drop in time are shown and counted, not averaged in.
 """
 
 import dataclasses
@@ -27,7 +28,6 @@ from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
 from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
 from experiments.von_oswald.training import model, paired_losses, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
@@ -35,7 +35,7 @@ from icl_lab.claims import Claim
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
 from icl_lab.experiment import Experiment, Session, main
-from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.flags import FlagError, setting
 from icl_lab.layouts import Layout, separate_layout
 from icl_lab.models import Intervention, Transformer, batched_predictions, traced
 from icl_lab.prompts import BatchLearner, Prompt, input_variance
@@ -63,10 +63,13 @@ class Config(Setting):
     readout: str = setting(
         "position", "the prediction is minus the last position channel, or the label's", choices=("position", "label")
     )
+    released_other: bool = setting(False, "count the next token among the others, as the released code does")
     control_members: int = setting(10, "trainings with a linear first layer", at_least=1)
     copy_tasks: int = setting(1000, "tasks that measure what the first layer copies", at_least=1)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
-    oracle_contexts: int = setting(100_000, "contexts on which two GD steps are tuned, and as many held out", at_least=2)
+    oracle_contexts: int = setting(
+        100_000, "contexts on which two GD steps are tuned, and as many held out", at_least=2
+    )
 
 
 PRESETS = {
@@ -75,8 +78,8 @@ PRESETS = {
         eval_tasks=16, position_size=4, key_size=4, copy_tasks=8, population_tasks=32, oracle_contexts=100,
     ),
     "quick": Config(
-        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=6000, measure_every=250,
-        eval_tasks=1000, copy_tasks=200, population_tasks=20_000, oracle_contexts=20_000, learning_rate=2e-3,
+        members=3, control_members=1, context_length=5, input_size=5, batch=128, steps=5000, measure_every=250,
+        eval_tasks=500, copy_tasks=100, population_tasks=10_000, oracle_contexts=20_000, learning_rate=2e-3,
     ),
     "lab": Config(
         control_members=5, batch=256, steps=20_000, measure_every=250, eval_tasks=2000, copy_tasks=500,
@@ -99,41 +102,7 @@ def check_positions(config: Config) -> None:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains both kinds of stack, and measures what the first layer copies."""
-    layout = separate_layout(config.position_size, config.positions, config.readout)
     eta, best = best_step(config)
-    references = {"gd": jax.vmap(gradient_descent(eta, 1)), "copying": jax.vmap(_copy_everything(config))}
-    prompts = sampler(config)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
-    arrays: dict[str, np.ndarray] = {}
-    for stage, first in enumerate(FIRST_LAYERS):
-        network = Transformer(
-            layers=2, attention=(first, "linear"), key_size=config.key_size, init_scale=config.init_scale
-        )
-        trained = model(network, config, layout)
-        fitted = train(
-            session,
-            first,
-            config,
-            trained,
-            keys=member_keys(config, stage, config.control_members if stage else config.members),
-            references={} if stage else references,
-            variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
-            extra=partial(_copying, network, layout, prompts),
-        )
-        arrays |= {"steps": fitted.steps} | {f"{first}_{name}": values for name, values in fitted.metrics.items()}
-
-        def learners(params: dict, network: Transformer = network, layout: Layout = layout) -> dict[str, BatchLearner]:
-            looks = mean_attention(network, params, prompts, layout)
-            return references | {
-                "trained": partial(batched_predictions, network, params, layout=layout),
-                "positional": partial(_with_attention, network, params, layout, looks),
-            }
-
-        keys = member_keys(config, 900 + stage, jax.tree.leaves(fitted.params)[0].shape[0])
-        finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)
-        arrays |= {f"{first}_final_{name}": values for name, values in finals.items()}
-        maps = jax.jit(lambda p, network=network: jax.lax.map(lambda q: mean_attention(network, q, prompts, layout), p))
-        arrays[f"{first}_attention"] = np.asarray(maps(fitted.params))[:, 0]
-    arrays |= _by_hand(config, eta)
     metrics = {
         "learning_rate": eta,
         "closed_form": best,
@@ -141,19 +110,48 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
         "two_steps": _two_steps(config),
     }
-    return metrics, arrays
+    return metrics, _trained(config, session, "softmax") | _trained(config, session, "linear") | _by_hand(config, eta)
 
 
-def _copying(network: Transformer, layout: Layout, prompts: Prompt, params: dict) -> dict[str, Array]:
-    """Sensitivities and shares of attention of the first layer; ``other`` mended and as released."""
-    found = copying_sensitivities(network, params, prompts, layout)
-    released = copying_sensitivities(network, params, prompts, layout, released=True)
-    shares = copy_shares(network, params, prompts, layout)
-    return found | {"other_released": released["other"]} | {f"share_{k}": v[0] for k, v in shares.items()}
+def _trained(config: Config, session: Session, first: str) -> dict[str, np.ndarray]:
+    """Training curves, final losses (M,) and attention (M, 2N + 1, 2N) of the stack with this first layer."""
+    stage = FIRST_LAYERS.index(first)
+    members = config.members if first == "softmax" else config.control_members
+    network = Transformer(layers=2, attention=(first, "linear"), key_size=config.key_size, init_scale=config.init_scale)
+    layout = separate_layout(config.position_size, config.positions, config.readout)
+    trained = model(network, config, layout)
+    gd = jax.vmap(gradient_descent(best_step(config)[0], 1))
+    references = {"gd": gd, "copying": jax.vmap(_copy_everything(config))}
+    prompts = sampler(config)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
+
+    def learners(params: dict) -> dict[str, BatchLearner]:
+        looks = mean_attention(network, params, prompts, layout)
+        positional = partial(_with_attention, network, params, layout, looks)
+        return references | {"trained": trained.learner(params), "positional": positional}
+
+    fitted = train(
+        session,
+        first,
+        config,
+        trained,
+        keys=member_keys(config, stage, members),
+        references=references if first == "softmax" else {},
+        variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
+        extra=lambda params, _: (
+            copying_sensitivities(network, params, prompts, layout, released=config.released_other)
+            | {f"share_{kind}": share[0] for kind, share in copy_shares(network, params, prompts, layout).items()}
+        ),
+    )
+    keys = member_keys(config, 900 + stage, members)
+    finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)
+    looks = jax.jit(lambda stack: jax.lax.map(lambda params: mean_attention(network, params, prompts, layout), stack))
+    found = fitted.metrics | {f"final_{name}": values for name, values in finals.items()}
+    found["attention"] = np.asarray(looks(fitted.params))[:, 0]
+    return {"steps": fitted.steps} | {f"{first}_{name}": values for name, values in found.items()}
 
 
 def _with_attention(network: Transformer, params: dict, layout: Layout, looks: Array, prompts: Prompt) -> Array:
-    """Predictions with the first layer's attention patterns (H, T, 2N) put in, whatever the tokens: by position alone."""
+    """Predictions with the patterns (H, T, 2N) put into the first layer whatever the tokens: by position alone."""
     patterns = jnp.stack([looks, jnp.zeros_like(looks)])
     first = jnp.array([True, False])[:, None, None, None]
     put_in = Intervention(replace={"attention": patterns}, mask={"attention": first})
@@ -175,7 +173,7 @@ def _copy_everything(config: Config) -> Callable[[Prompt], Array]:
 
 
 def _by_hand(config: Config, eta: float) -> dict[str, np.ndarray]:
-    """Attention (2N + 1, 2N) of the hand-built first layer, and (M,) the largest relative difference from the GD step."""
+    """Attention (2N + 1, 2N) of the hand-built first layer; (M,) the largest difference from the GD step, over rms."""
     n, size = config.context_length, 2 * config.context_length + 2
     weights = copy_then_gradient_descent_weights(
         eta, context_length=n, input_size=config.input_size, position_size=size
@@ -199,7 +197,7 @@ def _two_steps(config: Config) -> float:
     """Exact loss of two GD steps with the best shared learning rate."""
     fitting, held_out = (eigenvalues(config, key, config.oracle_contexts) for key in member_keys(config, 10_000, 2))
     variance = input_variance("uniform", config.input_range)
-    given = {"held_out": held_out, "context_length": config.context_length, "input_variance": variance}
+    given: dict[str, Any] = {"held_out": held_out, "context_length": config.context_length, "input_variance": variance}
     return oracle.tune_gradient_descent(fitting, 2, **given).loss
 
 
@@ -207,13 +205,17 @@ def figures(record: Record) -> dict[str, Figure]:
     """Fig. 5, and the first layer's attention beside the hand-built one."""
     figure, ((loss, copying), (agreement, share)) = axes_grid(2, 2, width=3.6)
     _loss_panel(loss, record)
-    x, lines = _around_drop(record, ("own", "next", "other", "other_released", "share_labels", "share_inputs"))
+    x, lines = _around_drop(record, ("own", "next", "other", "share_labels", "share_inputs"))
     own = lines["own"] - record.config["input_size"] ** 0.5
     for label, values, colour, dash in (
         ("next token", lines["next"], "#0072B2", "-"),
         (r"own token, less $\sqrt{D}$", own, "#D55E00", "--"),
-        ("other tokens", lines["other"], "#555555", "-."),
-        ("other, as released", lines["other_released"], "#555555", ":"),
+        (
+            "other tokens (the next too)" if record.config["released_other"] else "other tokens",
+            lines["other"],
+            "#555555",
+            "-.",
+        ),
     ):
         band(copying, x, values, label=label, color=colour, linestyle=dash)
     copying.set_ylabel("sensitivity of the first layer")
@@ -327,6 +329,11 @@ def _final_ratio(a: str, b: str) -> Callable[[Record], np.ndarray]:
     return _of_dropped(lambda record: record.arrays[f"softmax_final_{a}"] / record.arrays[f"softmax_final_{b}"])
 
 
+def _ratio(first: str) -> Callable[[Record], np.ndarray]:
+    """(M,) final loss over that of one GD step on the same tasks, of all members."""
+    return lambda record: record.arrays[f"{first}_final_trained"] / record.arrays[f"{first}_final_gd"]
+
+
 def _two_step_ratio(record: Record) -> np.ndarray:
     """(M,) final loss over that of two GD steps; both relative to one step, on the same tasks."""
     a, metrics = record.arrays, record.metrics
@@ -341,7 +348,7 @@ def copying_onset(record: Record) -> np.ndarray:
 
 
 def next_at_drop(record: Record) -> np.ndarray:
-    """(M,) ``next`` over the larger of ``other`` and what ``own`` exceeds sqrt(D) by, when the loss has half dropped."""
+    """(M,) ``next`` over the larger of ``other`` and what ``own`` has above sqrt(D), when the loss has half dropped."""
     a, index = record.arrays, drop_index(record)
     own, following, other = (a[f"softmax_{name}"][np.arange(len(index)), index] for name in ("own", "next", "other"))
     return np.where(index > 0, following / np.maximum(own - record.config["input_size"] ** 0.5, other), np.nan)
@@ -349,3 +356,97 @@ def next_at_drop(record: Record) -> np.ndarray:
 
 def _last(name: str) -> Callable[[Record], np.ndarray]:
     return lambda record: record.arrays[name][:, -1]
+
+
+_LAB = {"lab": "holds", "paper": "holds"}
+_FIGURE = "von Oswald et al. 2022, Fig. 5"
+_THIS_LAB = "this lab, on von Oswald et al. 2022, Fig. 5 and Proposition 3"
+
+CLAIMS = (
+    Claim(
+        "von_oswald.separate_tokens.drops", _FIGURE,
+        "With a softmax first layer most trainings drop before the last step (share that goes half of the way to GD).",
+        dropped, expected=0.5, tolerance=0.0, relation=">=", interval="wilson",
+        reason="the onset depends on the seed; most is more than half", control=partial(dropped, first="linear"),
+        expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.linear_fails", _FIGURE,
+        "With a linear first layer training fails: the final loss is at least 1.25 times that of one GD step.",
+        _ratio("linear"), expected=1.25, tolerance=0.0, relation=">=",
+        reason="a quarter of the GD step's loss is a quarter of the way back to predicting zero",
+        control=_ratio("softmax"), expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.linear_flat", _FIGURE,
+        "The same to the letter, a loss that does not drop at all: at most a tenth of the way to one GD step is gone.",
+        lambda record: progress(record, "linear")[:, -1], expected=0.1, tolerance=0.0, relation="<=",
+        reason="a tenth of the way is .02 of the loss, the smallest difference that the figure shows",
+        control=lambda record: progress(record)[:, -1], expected_verdict={"lab": "fails", "paper": "fails"},
+    ),
+    Claim(
+        "von_oswald.separate_tokens.one_step", _FIGURE,
+        "Members that dropped (9/10 of the way) end close to one GD step: loss at most 5 % above it, the same tasks.",
+        _final_ratio("trained", "gd"), expected=1.0, tolerance=0.05, relation="<=",
+        reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55", expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.not_two_steps", _FIGURE,
+        "They do not reach two GD steps: loss at least 1.2 times that of two steps.",
+        _of_dropped(_two_step_ratio), expected=1.2, tolerance=0.0, relation=">=",
+        reason="one step has 1.32 times the loss of two; two thirds of the gap must remain", expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.copies_everything", _THIS_LAB,
+        "What they end with is one step behind a head that copies the next token for every token (ratio of losses).",
+        _final_ratio("trained", "copying"), expected=1.0, tolerance=0.015,
+        reason="half of the 3.2 % between that step and plain GD", control=_final_ratio("gd", "copying"),
+        expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.copy_share", _THIS_LAB,
+        "The trained first layer is a copy head: x_j gives more than half of its attention to y_j (chance 1/2N).",
+        _of_dropped(_last("softmax_share_labels")), expected=0.5, tolerance=0.0, relation=">=",
+        reason="more than to all other tokens together",
+        control=lambda record: record.arrays["softmax_share_labels"][:, 0], expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.copies_inputs_too", _THIS_LAB,
+        "It does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
+        _of_dropped(lambda record: _last("softmax_share_inputs")(record) / _last("softmax_share_labels")(record)),
+        expected=1.0, tolerance=0.1, reason="by hand, with positions that tell them apart, it is 0",
+        expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.by_position", _THIS_LAB,
+        "It looks by position alone: its mean attention over other tasks, put in, leaves the loss (ratio, same tasks).",
+        _final_ratio("positional", "trained"), expected=1.0, tolerance=0.02,
+        reason="2 % of the loss is a tenth of what separates one step from the plateau's last tenth",
+        expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.copying_first", _FIGURE,
+        "Copying sets in no later than the drop: step at which the next token's sensitivity has half of its largest "
+        "value, over the step at which the loss has half dropped.",
+        _of_dropped(copying_onset), expected=1.0, tolerance=0.0, relation="<=",
+        reason="the order of the two is what the figure shows", expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.next_at_drop", _FIGURE,
+        "There the next token's sensitivity is at least twice that of the others and of what the own one gained "
+        "(other tokens without the next).",
+        _of_dropped(next_at_drop), expected=2.0, tolerance=0.0, relation=">=",
+        reason="'well above' is read as twice", expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.by_hand", "von Oswald et al. 2022, Proposition 3 (one softmax head: this lab)",
+        "Two layers of one head written by hand, softmax and linear, are one GD step (largest difference over rms).",
+        lambda record: record.arrays["hand_built_difference"], expected=0.0, tolerance=1e-5, relation="<=",
+        reason="float32 rounding of sums over 2N tokens", expected_verdict={"quick": "holds"} | _LAB,
+    ),
+)  # fmt: skip
+
+EXPERIMENT = Experiment("von_oswald.separate_tokens", __doc__, PRESETS, run, figures, CLAIMS, check_positions)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
