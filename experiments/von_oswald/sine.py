@@ -277,7 +277,63 @@ def _kernel_panel(axes: Axes, part: dict[str, np.ndarray]) -> None:
     axes.legend()
 
 
-CLAIMS: tuple[Claim, ...] = ()
+def _final(law: str, which: str) -> Callable[[Record], np.ndarray]:
+    return lambda record: record.arrays[f"{law}_1_final_{which}"]
+
+
+def _last(law: str, metric: str) -> Callable[[Record], np.ndarray]:
+    return lambda record: record.arrays[f"{law}_1_control_{metric}"][:, -1]
+
+
+def _of_law(law: str) -> tuple[Claim, ...]:
+    """The claims of Fig. 4 on one law: the figure's is the dependent one, and the text's the other."""
+    paper = f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"
+    verdicts = {"lab": "holds", "paper": "holds"}
+    return (
+        Claim(
+            f"von_oswald.sine.{law}_loss", paper, "The network trained whole learns sines in context: loss at most .001.",
+            _final(law, "trained"), expected=0.001, tolerance=0.0, relation="<=",
+            reason="where the published curves end, on an axis to .006", expected_verdict=verdicts,
+        ),
+        Claim(
+            f"von_oswald.sine.{law}_same_loss", paper,
+            "It is no better and no worse than meta-learned features with one gradient step (difference of losses).",
+            lambda record: _final(law, "trained")(record) - _final(law, "control")(record),
+            expected=0.0, tolerance=0.0005, reason="about a line's width on the figure's axis to .006",
+            expected_verdict=verdicts,
+        ),
+        Claim(
+            f"von_oswald.sine.{law}_cosine", paper,
+            "The two agree on the sign of d prediction / d query (mean of the cosine, which is 1 or -1).",
+            _last(law, "sensitivity_cosine"), expected=0.9, tolerance=0.0, relation=">=",
+            reason="near 1 on the figure's axis from .5 to 1.1", expected_verdict=verdicts,
+        ),
+        Claim(
+            f"von_oswald.sine.{law}_prediction_difference", paper,
+            "Their predictions differ little: a tenth of the root mean square target, .22, at most.",
+            _last(law, "prediction_difference"), expected=0.022, tolerance=0.0, relation="<=",
+            reason="a tenth of what there is to predict; the figure's axis ends at .08", expected_verdict=verdicts,
+        ),
+        Claim(
+            f"von_oswald.sine.{law}_kernel", "von Oswald et al. 2022, Prop. 2",
+            "The trained network is kernel smoothing behind its embedding (relative root mean square error).",
+            lambda record: record.arrays[f"{law}_1_kernel_error"], expected=1e-5, tolerance=0.0, relation="<=",
+            reason="an identity: float32 rounding of sums of forty products", expected_verdict=verdicts,
+        ),
+    )  # fmt: skip
+
+
+CLAIMS = (
+    *_of_law("dependent"),
+    *_of_law("independent"),
+    Claim(
+        "von_oswald.sine.one_number", "this lab",
+        "The released code's law is easier: its loss is at most half of the other's (ratio to the members' mean).",
+        lambda record: _final("dependent", "trained")(record) / _final("independent", "trained")(record).mean(),
+        expected=0.5, tolerance=0.0, relation="<=", reason="a family of one parameter against one of two",
+        expected_verdict={"lab": "holds", "paper": "holds"},
+    ),
+)  # fmt: skip
 
 EXPERIMENT = Experiment("von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws)
 
