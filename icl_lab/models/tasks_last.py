@@ -1,17 +1,22 @@
-"""Products of small matrices, one for each task, with the task as last axis.
+"""Arithmetic of batches of small tasks, arrays (blocks, tokens, channels, tasks): the task is the last axis.
 
-Matrices of 11 x 11 are too small for a library product each: vectors half empty, a call for every task. With arrays
-``(blocks, i, k, tasks)`` a product is a sum over k of elementwise products, unrolled in Python; XLA makes one
-vectorised loop of it, split over cores by block. On an accelerator the last axis is what is read together.
+Matrices of 11 x 11 are too small for a library product each: vectors half empty, a call for every task. Here a product
+of two matrices of each task (``contract``) is a sum of elementwise products, unrolled in Python, of which XLA makes one
+loop vectorised over tasks and split over cores by block. A product with weights that all tasks share (``by_shared``)
+is a library product of the weights with the tasks of a block. On an accelerator the last axis is what is read together.
+
+What XLA:CPU must not fuse into its users (``unfused``) has its gradient written in the same terms, so that autodiff
+composes them: reverse mode only.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from icl_lab.models.transformer import LAYER_NORM_EPSILON
 from icl_lab.unfused import unfused
 
 MAX_UNROLLED = 32  # a longer contraction is unrolled in pieces inside a loop
@@ -22,8 +27,22 @@ def total(terms: Sequence[Array]) -> Array:
     return functools.reduce(jnp.add, terms)
 
 
-def _contract(term: Callable, length: int) -> Array:
-    """sum_k term(k)."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def contract(a: Array, b: Array, axes: tuple[int, int]) -> Array:
+    """Product of two matrices of each task, summed over axis ``axes[0]`` of a and ``axes[1]`` of b, 1 or 2 each.
+
+    (s, ., ., t), (s, ., ., t) -> (s, i, j, t): i is the other axis of a, j of b. Axes (2, 1) give a b, (1, 1) a^T b,
+    (2, 2) a b^T.
+    """
+    return _contract(a, b, axes=axes)
+
+
+@unfused(static=("axes",))
+def _contract(a: Array, b: Array, *, axes: tuple[int, int]) -> Array:
+    def term(k: int | Array) -> Array:
+        return _at(a, k, axes[0])[:, :, None] * _at(b, k, axes[1])[:, None]
+
+    length = a.shape[axes[0]]
     if length <= MAX_UNROLLED:
         return total([term(k) for k in range(length)])
     piece = MAX_UNROLLED // 2
@@ -33,112 +52,234 @@ def _contract(term: Callable, length: int) -> Array:
     return total([term(k) for k in range(whole * piece, length)] + [out])
 
 
-def _at(a: Array, k, axis: int) -> Array:
+def _at(a: Array, k: int | Array, axis: int) -> Array:
     if isinstance(k, int):
         return lax.index_in_dim(a, k, axis, keepdims=False)
     return lax.dynamic_index_in_dim(a, k, axis, keepdims=False)
 
 
-def _matmul(a: Array, b: Array, a_axis: int, b_axis: int, length: int | None = None) -> Array:
-    term = lambda k: _at(a, k, a_axis)[..., :, None, :] * _at(b, k, b_axis)[..., None, :, :]  # noqa: E731
-    return _contract(term, length or a.shape[a_axis])
+def _contract_fwd(a, b, axes):
+    return contract(a, b, axes), (a, b)
 
 
-@unfused
-def matmul(a: Array, b: Array) -> Array:
-    """(s, i, k, t), (s, k, j, t) -> (s, i, j, t)."""
-    return _matmul(a, b, 2, 1)
+def _contract_bwd(axes, residual, d):
+    a, b = residual
+    i, j = 3 - axes[0], 3 - axes[1]
+    da = contract(d, b, (2, j)) if axes[0] == 2 else contract(b, d, (j, 2))
+    db = contract(a, d, (i, 1)) if axes[1] == 1 else contract(d, a, (1, i))
+    return da, db
 
 
-@unfused(static=("length",))
-def matmul_tn(a: Array, b: Array, *, length: int | None = None) -> Array:
-    """(s, k, i, t), (s, k, j, t) -> (s, i, j, t), over the first ``length`` of k."""
-    return _matmul(a, b, 1, 1, length)
-
-
-@unfused
-def matvec(a: Array, v: Array) -> Array:
-    """(s, i, k, t), (s, k, t) -> (s, i, t)."""
-    return _contract(lambda k: _at(a, k, 2) * _at(v, k, 1)[..., None, :], a.shape[2])
-
-
-@unfused
-def matvec_t(a: Array, v: Array) -> Array:
-    """(s, k, i, t), (s, k, t) -> (s, i, t)."""
-    return _contract(lambda k: _at(a, k, 1) * _at(v, k, 1)[..., None, :], a.shape[1])
-
-
-def sum_over_tasks(a: Array, b: Array) -> Array:
-    """sum over blocks, tasks and k of (s, i, k, t), (s, j, k, t) -> (i, j): the gradient of a shared weight.
-
-    One long product a block and a small sum; a single einsum would transpose both operands first.
-    """
-    blocks, i, j = a.shape[0], a.shape[1], b.shape[1]
-    flat_a, flat_b = a.reshape(blocks, i, -1), b.reshape(blocks, j, -1)
-    return lax.dot_general(flat_a, flat_b, (((2,), (2,)), ((0,), (0,)))).sum(0)
-
-
-def shared(matrix: Array) -> Array:
-    """A matrix (i, j) that all tasks share, as an operand (1, i, j, 1)."""
-    return matrix[None, :, :, None]
-
-
-def context_mask(tokens: Array, context_length: int) -> Array:
-    """(1, T, 1, 1): 1 on context tokens, 0 on the query token."""
-    return (jnp.arange(tokens.shape[1]) < context_length).astype(tokens.dtype)[None, :, None, None]
+contract.defvjp(_contract_fwd, _contract_bwd)
 
 
 @jax.custom_vjp
-def by_shared(v: Array, matrix: Array) -> Array:
-    """Row vectors times a matrix that all tasks share: (s, i, t), (i, j) -> (s, j, t)."""
-    return matvec_t(shared(matrix), v)
+def by_shared(x: Array, w: Array) -> Array:
+    """Rows times a matrix that all tasks share, x W: (s, T, E, t), (E, F) -> (s, T, F, t)."""
+    s, n, e, t = x.shape
+    rows = jnp.broadcast_to(w.T, (s * n, *w.shape[::-1]))
+    return lax.dot_general(rows, x.reshape(s * n, e, t), (((2,), (1,)), ((0,), (0,)))).reshape(s, n, -1, t)
 
 
-def _by_shared_fwd(v, matrix):
-    return by_shared(v, matrix), (v, matrix)
+def _by_shared_fwd(x, w):
+    return by_shared(x, w), (x, w)
 
 
-def _by_shared_bwd(residual, g):
-    v, matrix = residual
-    return matvec(shared(matrix), g), sum_over_tasks(v[:, :, None], g[:, :, None])
+def _by_shared_bwd(residual, d):
+    x, w = residual
+    (s, n, e, t), f = x.shape, d.shape[2]
+    dw = lax.dot_general(x.reshape(s * n, e, t), d.reshape(s * n, f, t), (((2,), (2,)), ((0,), (0,)))).sum(0)
+    return by_shared(d, w.T), dw
 
 
 by_shared.defvjp(_by_shared_fwd, _by_shared_bwd)
 
 
 @jax.custom_vjp
-def symmetric_matvec(g: Array, v: Array) -> Array:
-    """Symmetric matrix of each task times a vector: (s, i, i, t), (s, i, t) -> (s, i, t).
+def gram(x: Array) -> Array:
+    """x^T x: (s, N, E, t) -> (s, E, E, t)."""
+    return _contract(x, x, axes=(1, 1))
 
-    Its gradient with respect to v is the same product, without a transposed read.
+
+def _gram_bwd(x, d):
+    return (contract(x, _plus_transpose(d), (2, 1)),)
+
+
+gram.defvjp(lambda x: (gram(x), x), _gram_bwd)
+
+
+@unfused
+def _plus_transpose(g: Array) -> Array:
+    return g + jnp.swapaxes(g, 1, 2)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def add(x: Array, update: Array, clip: float) -> Array:
+    """x + update, clipped to [-clip, clip]; 0 means no clip. The slope at the bounds is 0."""
+    return _add(x, update, clip=clip)
+
+
+@unfused(static=("clip",))
+def _add(x: Array, update: Array, *, clip: float) -> Array:
+    return _clipped(x + update, clip)
+
+
+def _clipped(x: Array, clip: float) -> Array:
+    return jnp.clip(x, -clip, clip) if clip else x
+
+
+def _add_fwd(x, update, clip):
+    out = add(x, update, clip)
+    return out, out if clip else None
+
+
+def _add_bwd(clip, out, d):
+    d = _inside(out, d, clip=clip) if clip else d
+    return d, d
+
+
+@unfused(static=("clip",))
+def _inside(out: Array, d: Array, *, clip: float) -> Array:
+    """Cotangent of the clip, whose slope is read off the clipped value."""
+    return jnp.where(jnp.abs(out) < clip, d, 0)
+
+
+add.defvjp(_add_fwd, _add_bwd)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def linear_layer(x: Array, a: Array, b: Array, clip: float) -> Array:
+    """Tokens behind a layer of linear attention, x + x sum_h A_h G B_h, clipped: G is the Gram matrix of the context.
+
+    What autodiff would compose, but for sums of tokens that are fused into the products before them.
+
+    (s, T, E, t), the query last; (H, E, E); (H, E, E) -> (s, T, E, t).
     """
-    return matvec_t(g, v)
+    return _linear_layer_fwd(x, a, b, clip)[0]
 
 
-def _symmetric_fwd(g, v):
-    return matvec_t(g, v), (g, v)
+def _linear_layer_fwd(x, a, b, clip):
+    update, pull = jax.vjp(between, gram(x[:, :-1]), a, b)
+    out = _advance(x, update, clip=clip)
+    return out, (x, update, pull, out if clip else None)
 
 
-def _symmetric_bwd(residual, d):
-    g, v = residual
-    return v[:, :, None] * d[:, None], matvec_t(g, d)
+def _linear_layer_bwd(clip, residual, d):
+    x, update, pull, out = residual
+    d = _inside(out, d, clip=clip) if clip else d
+    d_gram, da, db = pull(contract(x, d, (1, 1)))
+    return _retreat(d, x, update, _plus_transpose(d_gram)), da, db
 
 
-symmetric_matvec.defvjp(_symmetric_fwd, _symmetric_bwd)
+linear_layer.defvjp(_linear_layer_fwd, _linear_layer_bwd)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def gram(tokens: Array, context_length: int) -> Array:
-    """C^T C of the context tokens: (s, T, E, t) -> (s, E, E, t)."""
-    return matmul_tn(tokens, tokens, length=context_length)
+@unfused(static=("clip",))
+def _advance(x: Array, update: Array, *, clip: float) -> Array:
+    return _clipped(x + _contract.__wrapped__(x, update, axes=(2, 1)), clip)
 
 
-def _gram_fwd(tokens, context_length):
-    return gram(tokens, context_length), tokens
+@unfused
+def _retreat(d: Array, x: Array, update: Array, d_gram: Array) -> Array:
+    """Cotangent of the tokens: the residual, their own use, the context's use in the Gram matrix."""
+    in_context = (jnp.arange(x.shape[1]) < x.shape[1] - 1).astype(x.dtype)[None, :, None, None]
+    own = _contract.__wrapped__(d, update, axes=(2, 2))
+    return d + own + in_context * _contract.__wrapped__(x, d_gram, axes=(2, 1))
 
 
-def _gram_bwd(context_length, tokens, d):
-    return (context_mask(tokens, context_length) * matmul(tokens, d + jnp.swapaxes(d, 1, 2)),)
+def between(g: Array, a: Array, b: Array) -> Array:
+    """sum_h A_h G B_h for symmetric G: (s, E, E, t), (H, E, E), (H, E, E) -> (s, E, E, t)."""
+    (s, e, _, t), h = g.shape, a.shape[0]
+    ga = by_shared(g, a.reshape(h * e, e).T).reshape(s, e, h, e, t)  # [k, h, i] of (A_h G)[i, k]
+    return by_shared(ga.transpose(0, 3, 2, 1, 4).reshape(s, e, h * e, t), b.reshape(h * e, e))
 
 
-gram.defvjp(_gram_fwd, _gram_bwd)
+@jax.custom_vjp
+def softmax(scores: Array) -> Array:
+    """Softmax over axis 2: (s, T, N, t) -> (s, T, N, t)."""
+    return _softmax(scores)
+
+
+@unfused
+def _softmax(scores: Array) -> Array:
+    return jax.nn.softmax(scores, axis=2)
+
+
+@unfused
+def _softmax_bwd(p: Array, d: Array) -> Array:
+    return p * (d - (p * d).sum(2, keepdims=True))
+
+
+softmax.defvjp(lambda scores: (softmax(scores),) * 2, lambda p, d: (_softmax_bwd(p, d),))
+
+
+@jax.custom_vjp
+def gelu(x: Array, bias: Array) -> Array:
+    """GELU (tanh approximation) of x + bias: (s, T, F, t), (F,) -> (s, T, F, t)."""
+    return _gelu(x, bias)
+
+
+@unfused
+def _gelu(x: Array, bias: Array) -> Array:
+    return jax.nn.gelu(x + _channels(bias))
+
+
+@unfused
+def _gelu_bwd(x: Array, bias: Array, d: Array) -> Array:
+    _, pull = jax.vjp(jax.nn.gelu, x + _channels(bias))
+    return pull(d)[0]
+
+
+gelu.defvjp(
+    lambda x, bias: (gelu(x, bias), (x, bias)),
+    lambda residual, d: (through := _gelu_bwd(*residual, d), _channel_sums(through)),
+)
+
+
+@jax.custom_vjp
+def add_bias(x: Array, bias: Array) -> Array:
+    """x + bias on every token: (s, T, E, t), (E,) -> (s, T, E, t)."""
+    return x + _channels(bias)
+
+
+add_bias.defvjp(lambda x, bias: (add_bias(x, bias), None), lambda _, d: (d, _channel_sums(d)))
+
+
+@jax.custom_vjp
+def layer_norm(x: Array, scale: Array, offset: Array) -> Array:
+    """Channels of mean 0 and variance 1, scaled and shifted: (s, T, E, t), (E,), (E,) -> (s, T, E, t)."""
+    return _layer_norm(x, scale, offset)
+
+
+@unfused
+def _layer_norm(x: Array, scale: Array, offset: Array) -> Array:
+    unit, _ = _unit(x)
+    return unit * _channels(scale) + _channels(offset)
+
+
+def _unit(x: Array) -> tuple[Array, Array]:
+    centred = x - x.mean(2, keepdims=True)
+    inverse = 1 / jnp.sqrt((centred**2).mean(2, keepdims=True) + LAYER_NORM_EPSILON)
+    return centred * inverse, inverse
+
+
+@unfused
+def _layer_norm_bwd(x: Array, scale: Array, d: Array) -> Array:
+    unit, inverse = _unit(x)
+    d = d * _channels(scale)
+    return inverse * (d - d.mean(2, keepdims=True) - unit * (unit * d).mean(2, keepdims=True))
+
+
+layer_norm.defvjp(
+    lambda x, scale, offset: (layer_norm(x, scale, offset), (x, scale)),
+    lambda residual, d: (_layer_norm_bwd(*residual, d), _channel_sums(_unit(residual[0])[0] * d), _channel_sums(d)),
+)
+
+
+def _channels(v: Array) -> Array:
+    return v[None, None, :, None]
+
+
+@unfused
+def _channel_sums(x: Array) -> Array:
+    return x.sum((0, 1, 3))
