@@ -9,7 +9,8 @@ position that is linear in these has loss .302 (this lab, by regression on sampl
 By hand (Proposition 3) copying and one linear layer *are* the gradient step, given positions that tell x- from
 y-tokens. Sinusoidal ones do not: a head that finds the next token of x_j finds that of y_j as well, x_{j+1}, whose last
 coordinate becomes the label of y_j. The best step behind such a head has a closed form, .2128 for N = D = 10 against
-.2062 for GD (this lab, ``icl_lab/theory/copy_everything.py``).
+.2062 for GD (this lab, ``icl_lab/theory/copy_everything.py``). A second control has one-hot positions, which do:
+there x_j looks at y_j, and y_j at itself, as by hand.
 
 Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD
 and with the step behind a head that copies everything; where the first layer looks, trained and by hand. Members whose
@@ -47,7 +48,11 @@ from icl_lab.style import panels as axes_grid
 from icl_lab.theory import one_step_loss
 from icl_lab.theory.copy_everything import copy_everything_optimum
 
-FIRST_LAYERS = ("softmax", "linear")
+TRAININGS = {  # attention of the first layer, and the line's colour and label
+    "softmax": ("softmax", "#0072B2", "softmax first layer"),
+    "linear": ("linear", "#CC79A7", "linear first layer"),
+    "one_hot": ("softmax", "#009E73", "softmax, one-hot positions"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Config(Setting):
         "position", "the prediction is minus the last position channel, or the label's", choices=("position", "label")
     )
     released_other: bool = setting(False, "count the next token among the others, as the released code does")
-    control_members: int = setting(10, "trainings with a linear first layer", at_least=1)
+    control_members: int = setting(10, "trainings with a linear first layer, and with one-hot positions", at_least=1)
     copy_tasks: int = setting(1000, "tasks that measure what the first layer copies", at_least=1)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
     oracle_contexts: int = setting(
@@ -83,7 +88,7 @@ PRESETS = {
         eval_tasks=500, copy_tasks=100, population_tasks=10_000, oracle_contexts=20_000, learning_rate=2e-3,
     ),
     "lab": Config(
-        control_members=5, batch=256, steps=20_000, measure_every=250, eval_tasks=2000, copy_tasks=500,
+        control_members=4, batch=256, steps=18_000, measure_every=250, eval_tasks=2000, copy_tasks=500,
     ),
     "paper": Config(),
 }  # fmt: skip
@@ -102,7 +107,7 @@ def check_positions(config: Config) -> None:
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains both kinds of stack, and measures what the first layer copies."""
+    """Trains the stack and its two controls, and measures what the first layer copies."""
     eta, best = best_step(config)
     metrics = {
         "learning_rate": eta,
@@ -111,15 +116,20 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
         "two_steps": _two_steps(config),
     }
-    return metrics, _trained(config, session, "softmax") | _trained(config, session, "linear") | _by_hand(config, eta)
+    arrays = _by_hand(config, eta)
+    for name in TRAININGS:
+        arrays |= _trained(config, session, name)
+    return metrics, arrays
 
 
-def _trained(config: Config, session: Session, first: str) -> dict[str, np.ndarray]:
-    """Training curves, final losses (M,) and attention (M, 2N + 1, 2N) of the stack with this first layer."""
-    stage = FIRST_LAYERS.index(first)
-    members = config.members if first == "softmax" else config.control_members
+def _trained(config: Config, session: Session, name: str) -> dict[str, np.ndarray]:
+    """Training curves, final losses (M,) and attention (M, 2N + 1, 2N) of one of ``TRAININGS``."""
+    stage, (first, *_) = list(TRAININGS).index(name), TRAININGS[name]
+    members = config.control_members if stage else config.members
     network = Transformer(layers=2, attention=(first, "linear"), key_size=config.key_size, init_scale=config.init_scale)
     layout = separate_layout(config.position_size, config.positions, config.readout)
+    if name == "one_hot":  # with the hand-built network's free channels
+        layout = separate_layout(2 * config.context_length + 2, "one_hot", config.readout)
     trained = model(network, config, layout)
     gd = jax.vmap(gradient_descent(best_step(config)[0], 1))
     references = {"gd": gd, "copying": jax.vmap(_copy_everything(config))}
@@ -132,11 +142,11 @@ def _trained(config: Config, session: Session, first: str) -> dict[str, np.ndarr
 
     fitted = train(
         session,
-        first,
+        name,
         config,
         trained,
         keys=member_keys(config, stage, members),
-        references=references if first == "softmax" else {},
+        references={} if stage else references,
         variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
         extra=lambda params, _: (
             copying_sensitivities(network, params, prompts, layout, released=config.released_other)
@@ -146,9 +156,9 @@ def _trained(config: Config, session: Session, first: str) -> dict[str, np.ndarr
     keys = member_keys(config, 900 + stage, members)
     finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)
     looks = jax.jit(lambda stack: jax.lax.map(lambda params: mean_attention(network, params, prompts, layout), stack))
-    found = fitted.metrics | {f"final_{name}": values for name, values in finals.items()}
+    found = fitted.metrics | {f"final_{learner}": values for learner, values in finals.items()}
     found["attention"] = np.asarray(looks(fitted.params))[:, 0]
-    return {"steps": fitted.steps} | {f"{first}_{name}": values for name, values in found.items()}
+    return {"steps": fitted.steps} | {f"{name}_{kind}": values for kind, values in found.items()}
 
 
 def _with_attention(network: Transformer, params: dict, layout: Layout, looks: Array, prompts: Prompt) -> Array:
@@ -179,7 +189,7 @@ def _by_hand(config: Config, eta: float) -> dict[str, np.ndarray]:
     weights = copy_then_gradient_descent_weights(
         eta, context_length=n, input_size=config.input_size, position_size=size
     )
-    network, layout = Transformer(layers=2, attention=FIRST_LAYERS), separate_layout(size, "one_hot")
+    network, layout = Transformer(layers=2, attention=("softmax", "linear")), separate_layout(size, "one_hot")
 
     def difference(key: Array) -> Array:
         prompts = sampler(config)(key, config.copy_tasks).prompt
@@ -211,12 +221,7 @@ def figures(record: Record) -> dict[str, Figure]:
     for label, values, colour, dash in (
         ("next token", lines["next"], "#0072B2", "-"),
         (r"own token, less $\sqrt{D}$", own, "#D55E00", "--"),
-        (
-            "other tokens (the next too)" if record.config["released_other"] else "other tokens",
-            lines["other"],
-            "#555555",
-            "-.",
-        ),
+        ("other tokens", lines["other"], "#555555", "-."),
     ):
         band(copying, x, values, label=label, color=colour, linestyle=dash)
     copying.set_ylabel("sensitivity of the first layer")
@@ -238,37 +243,43 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_xlabel("training step, from the drop of the loss")
         axes.legend()
 
-    best = int(np.argmin(record.arrays["softmax_final_trained"]))
-    maps, (row,) = axes_grid(2, 1, width=3.4, height=3.2)
-    for axes, name, title in zip(
-        row, ("softmax_attention", "hand_built_attention"), ("trained (best member, mean over tasks)", "by hand")
-    ):
-        values = record.arrays[name]
-        image = axes.imshow(values[best] if values.ndim == 3 else values, cmap="Blues", vmin=0, vmax=1)
+    return {"separate_tokens": figure, "attention": _attention_figure(record)}
+
+
+def _attention_figure(record: Record) -> Figure:
+    """Where the first layer looks, mean over tasks: the best member of both softmax stacks, and by hand."""
+    a = record.arrays
+    best = lambda name: a[f"{name}_attention"][np.argmin(a[f"{name}_final_trained"])]  # noqa: E731
+    shown = {
+        f"trained, {record.config['positions'].replace('_', '-')} positions": best("softmax"),
+        "trained, one-hot positions": best("one_hot"),
+        "by hand": a["hand_built_attention"],
+    }
+    figure, (row,) = axes_grid(3, 1, width=3.1, height=3.1)
+    for axes, (title, pattern) in zip(row, shown.items()):
+        image = axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1)
         _token_names(axes, record.config["context_length"])
         axes.set_title(title)
-    maps.colorbar(image, ax=list(row), shrink=0.8, label="attention of the first layer")
-    return {"separate_tokens": figure, "attention": maps}
+    figure.colorbar(image, ax=list(row), shrink=0.8, label="attention of the first layer")
+    return figure
 
 
 def _loss_panel(axes: Axes, record: Record) -> None:
     """Every training as a line of its own: they drop at different times."""
     a, metrics = record.arrays, record.metrics
-    for first, colour in zip(FIRST_LAYERS, ("#0072B2", "#CC79A7")):
-        for i, member in enumerate(a[f"{first}_loss"]):
-            label = f"{first} first layer" if i == 0 else None
-            axes.plot(a["steps"], member, color=colour, alpha=0.6, linewidth=0.8, label=label)
+    for name, (_, colour, label) in TRAININGS.items():
+        lines = axes.plot(a["steps"], a[f"{name}_loss"].T, color=colour, alpha=0.6, linewidth=0.8)
+        lines[0].set_label(label)
     for name, label, colour, dash in (
         ("closed_form", "one GD step", "#D55E00", "--"),
         ("copy_everything", "copy everything, then GD", LEARNERS["theory"]["color"], LEARNERS["theory"]["linestyle"]),
         ("two_steps", "two GD steps", "#D55E00", "-."),
     ):
         axes.axhline(metrics[name], label=label, color=colour, linestyle=dash)
-    axes.set_ylim(0.9 * metrics["two_steps"], 1.6 * metrics["predict_zero"])  # room for the legend
+    axes.set_ylim(0.9 * metrics["two_steps"], 1.3 * metrics["predict_zero"])
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.legend(loc="upper right", ncols=2, fontsize=7, columnspacing=1)
-    axes.set_title(f"two layers, N = {record.config['context_length']}, D = {record.config['input_size']}")
+    axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=7, columnspacing=1)
 
 
 def _token_names(axes: Axes, n: int) -> None:
@@ -280,12 +291,12 @@ def _token_names(axes: Axes, n: int) -> None:
     axes.grid(False)
 
 
-def progress(record: Record, first: str = "softmax") -> np.ndarray:
+def progress(record: Record, name: str = "softmax") -> np.ndarray:
     """(M, R) how much of the way from predicting zero to the best GD step the loss has gone, on the same tasks."""
     a = record.arrays
-    zero = a[f"{first}_zero_loss"]
+    zero = a[f"{name}_zero_loss"]
     way = 1 - record.metrics["closed_form"] / record.metrics["predict_zero"]
-    return (1 - a[f"{first}_loss"] / zero) / way
+    return (1 - a[f"{name}_loss"] / zero) / way
 
 
 def drop_index(record: Record) -> np.ndarray:
@@ -294,10 +305,10 @@ def drop_index(record: Record) -> np.ndarray:
     return np.where(half.any(axis=1), half.argmax(axis=1), -1)
 
 
-def dropped(record: Record, first: str = "softmax") -> np.ndarray:
+def dropped(record: Record, name: str = "softmax") -> np.ndarray:
     """(M,) 1 for members whose final loss has gone half of the way to the best GD step."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    return (record.arrays[f"{first}_final_trained"] <= (zero + best) / 2).astype(float)
+    return (record.arrays[f"{name}_final_trained"] <= (zero + best) / 2).astype(float)
 
 
 def _around_drop(record: Record, names: tuple[str, ...]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -317,23 +328,19 @@ def _around_drop(record: Record, names: tuple[str, ...]) -> tuple[np.ndarray, di
     return (np.arange(before + behind) - before) * (steps[1] - steps[0]), shifted
 
 
-def _of_dropped(statistic: Callable[[Record], np.ndarray]) -> Callable[[Record], np.ndarray]:
+def _of_dropped(statistic: Callable[[Record], np.ndarray], name: str = "softmax") -> Callable[[Record], np.ndarray]:
     """The statistic, NaN for members whose loss has not gone 9/10 of the way to the best GD step at the last step."""
 
     def of_dropped(record: Record) -> np.ndarray:
         nearly = 0.1 * record.metrics["predict_zero"] + 0.9 * record.metrics["closed_form"]
-        return np.where(record.arrays["softmax_final_trained"] <= nearly, statistic(record), np.nan)
+        return np.where(record.arrays[f"{name}_final_trained"] <= nearly, statistic(record), np.nan)
 
     return of_dropped
 
 
-def _final_ratio(a: str, b: str) -> Callable[[Record], np.ndarray]:
-    return _of_dropped(lambda record: record.arrays[f"softmax_final_{a}"] / record.arrays[f"softmax_final_{b}"])
-
-
-def _ratio(first: str) -> Callable[[Record], np.ndarray]:
-    """(M,) final loss over that of one GD step on the same tasks, of all members."""
-    return lambda record: record.arrays[f"{first}_final_trained"] / record.arrays[f"{first}_final_gd"]
+def _ratio(a: str, b: str, name: str = "softmax") -> Callable[[Record], np.ndarray]:
+    """(M,) final loss of learner a over that of learner b on the same tasks."""
+    return lambda record: record.arrays[f"{name}_final_{a}"] / record.arrays[f"{name}_final_{b}"]
 
 
 def _two_step_ratio(record: Record) -> np.ndarray:
@@ -356,6 +363,18 @@ def next_at_drop(record: Record) -> np.ndarray:
     return np.where(index > 0, following / np.maximum(own - record.config["input_size"] ** 0.5, other), np.nan)
 
 
+def _share_ratio(name: str) -> Callable[[Record], np.ndarray]:
+    """(M,) what y_j gives to x_{j+1} over what x_j gives to y_j, at the last step."""
+    return lambda record: _last(f"{name}_share_inputs")(record) / _last(f"{name}_share_labels")(record)
+
+
+def own_share(record: Record) -> np.ndarray:
+    """(M,) attention that y_j gives to itself, mean over j, over chance; one-hot positions."""
+    attention = record.arrays["one_hot_attention"]
+    chance = 1 / attention.shape[2]
+    return np.diagonal(attention, axis1=1, axis2=2)[:, 1::2].mean(axis=1) / chance
+
+
 def _last(name: str) -> Callable[[Record], np.ndarray]:
     return lambda record: record.arrays[name][:, -1]
 
@@ -369,15 +388,15 @@ CLAIMS = (
         "von_oswald.separate_tokens.drops", _FIGURE,
         "With a softmax first layer most trainings drop before the last step (share that goes half of the way to GD).",
         dropped, expected=0.5, tolerance=0.0, relation=">=", interval="wilson",
-        reason="the onset depends on the seed; most is more than half", control=partial(dropped, first="linear"),
+        reason="the onset depends on the seed; most is more than half", control=partial(dropped, name="linear"),
         expected_verdict=_LAB,
     ),
     Claim(
         "von_oswald.separate_tokens.linear_fails", _FIGURE,
         "With a linear first layer training fails: the final loss is at least 1.25 times that of one GD step.",
-        _ratio("linear"), expected=1.25, tolerance=0.0, relation=">=",
+        _ratio("trained", "gd", "linear"), expected=1.25, tolerance=0.0, relation=">=",
         reason="a quarter of the GD step's loss is a quarter of the way back to predicting zero",
-        control=_ratio("softmax"), expected_verdict=_LAB,
+        control=_ratio("trained", "gd"), expected_verdict=_LAB,
     ),
     Claim(
         "von_oswald.separate_tokens.linear_flat", _FIGURE,
@@ -389,7 +408,7 @@ CLAIMS = (
     Claim(
         "von_oswald.separate_tokens.one_step", _FIGURE,
         "Members that dropped (9/10 of the way) end close to one GD step: loss at most 5 % above it, the same tasks.",
-        _final_ratio("trained", "gd"), expected=1.0, tolerance=0.05, relation="<=",
+        _of_dropped(_ratio("trained", "gd")), expected=1.0, tolerance=0.05, relation="<=",
         reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55", expected_verdict=_LAB,
     ),
     Claim(
@@ -401,8 +420,8 @@ CLAIMS = (
     Claim(
         "von_oswald.separate_tokens.copies_everything", _THIS_LAB,
         "What they end with is one step behind a head that copies the next token for every token (ratio of losses).",
-        _final_ratio("trained", "copying"), expected=1.0, tolerance=0.015,
-        reason="half of the 3.2 % between that step and plain GD", control=_final_ratio("gd", "copying"),
+        _of_dropped(_ratio("trained", "copying")), expected=1.0, tolerance=0.015,
+        reason="half of the 3.2 % between that step and plain GD", control=_of_dropped(_ratio("gd", "copying")),
         expected_verdict=_LAB,
     ),
     Claim(
@@ -415,14 +434,34 @@ CLAIMS = (
     Claim(
         "von_oswald.separate_tokens.copies_inputs_too", _THIS_LAB,
         "It does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
-        _of_dropped(lambda record: _last("softmax_share_inputs")(record) / _last("softmax_share_labels")(record)),
+        _of_dropped(_share_ratio("softmax")),
         expected=1.0, tolerance=0.1, reason="by hand, with positions that tell them apart, it is 0",
         expected_verdict=_LAB,
     ),
     Claim(
+        "von_oswald.separate_tokens.one_hot_tells", _THIS_LAB,
+        "With one-hot positions it does: y_j gives x_{j+1} less than half of what x_j gives y_j (ratio of the shares).",
+        _of_dropped(_share_ratio("one_hot"), "one_hot"), expected=0.5, tolerance=0.0, relation="<=",
+        reason="half way between the hand-built head, 0, and one that copies everything, 1",
+        control=_of_dropped(_share_ratio("softmax")), expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.one_hot_step", _THIS_LAB,
+        "Then the loss falls below that of the step behind a head that copies everything (ratio, the same tasks).",
+        _of_dropped(_ratio("trained", "copying", "one_hot"), "one_hot"), expected=1.0, tolerance=0.0, relation="<=",
+        reason="the best that a head can do that does not tell x- from y-tokens",
+        control=_of_dropped(_ratio("trained", "copying")), expected_verdict=_LAB,
+    ),
+    Claim(
+        "von_oswald.separate_tokens.one_hot_own", _THIS_LAB,
+        "As by hand, y_j then copies itself, which cancels its own key: its attention to itself, over chance (1/2N).",
+        _of_dropped(own_share, "one_hot"), expected=2.0, tolerance=0.0, relation=">=",
+        reason="twice what a head gives that looks nowhere", expected_verdict=_LAB,
+    ),
+    Claim(
         "von_oswald.separate_tokens.by_position", _THIS_LAB,
         "It looks by position alone: its mean attention over other tasks, put in, leaves the loss (ratio, same tasks).",
-        _final_ratio("positional", "trained"), expected=1.0, tolerance=0.02,
+        _of_dropped(_ratio("positional", "trained")), expected=1.0, tolerance=0.02,
         reason="2 % of the loss is a tenth of what separates one step from the plateau's last tenth",
         expected_verdict=_LAB,
     ),

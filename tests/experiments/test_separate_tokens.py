@@ -5,6 +5,7 @@ import pytest
 
 from experiments.von_oswald import separate_tokens as binary
 from icl_lab.flags import FlagError
+from icl_lab.positions import sinusoidal_positions
 from icl_lab.records import Record
 
 
@@ -60,3 +61,28 @@ def test_curves_are_laid_over_each_other_at_the_drop():
     steps, curves = binary._around_drop(record, ("loss",))
     assert steps.tolist() == [-200, -100, 0, 100]
     np.testing.assert_array_equal(curves["loss"], [[np.nan, 1.0, 0.5, 0.5], [1.0, 1.0, 0.5, np.nan]])
+
+
+def test_what_a_linear_pattern_of_ten_sinusoidal_channels_can_do():
+    # The docstring's reason why a linear first layer falls short. The weights of channel i that one step behind a
+    # pattern V A V^T by position learns are linear in A: sum_t c_t v_t A (sum_s v_s z_s), with z the last content
+    # channel of the 2N tokens and c channel i (zero on y-tokens but for the last): least squares finds the best A.
+    n = d = 10
+    directions, sizes, _ = np.linalg.svd(sinusoidal_positions(2 * n, 10), full_matrices=False)
+    np.testing.assert_allclose(sizes[[0, 4, 5]], [8.24, 1.26, 0.07], atol=0.01)
+    v = directions[:, :5]
+    draw = np.random.default_rng(0)
+    x, w = draw.uniform(-0.5, 0.5, (20_000, n, d)), draw.normal(size=(20_000, d))
+    tokens = np.zeros((20_000, 2 * n, d))
+    tokens[:, ::2] = x
+    tokens[:, 1::2, -1] = (x * w[:, None]).sum(-1)
+    queries, read = np.einsum("btd,tp->bdp", tokens, v), tokens[:, :, -1] @ v
+    features = (queries[..., None] * read[:, None, None]).reshape(20_000, d, 25)
+    unexplained = [
+        np.mean((target - inputs @ np.linalg.lstsq(inputs, target, rcond=None)[0]) ** 2)
+        for inputs, target in (
+            (features[:, :-1].reshape(-1, 25), w[:, :-1].reshape(-1)),
+            (features[:, -1], w[:, -1]),
+        )
+    ]
+    assert (9 * unexplained[0] + unexplained[1]) / 24 == pytest.approx(0.302, abs=0.003)
