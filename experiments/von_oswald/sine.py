@@ -291,7 +291,7 @@ def _of_law(law: str) -> tuple[Claim, ...]:
     verdicts = {"lab": "holds", "paper": "holds"}
     return (
         Claim(
-            f"von_oswald.sine.{law}_loss", paper, "The network trained whole learns sines in context: loss at most .001.",
+            f"von_oswald.sine.{law}_loss", paper, "The network trained whole learns sines in context (loss).",
             _final(law, "trained"), expected=0.001, tolerance=0.0, relation="<=",
             reason="where the published curves end, on an axis to .006", expected_verdict=verdicts,
         ),
