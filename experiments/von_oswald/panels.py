@@ -11,27 +11,36 @@ from icl_lab.style import LEARNERS, band
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 METRICS = {
-    "sensitivity_cosine": ("sensitivity cosine", "-"),
-    "prediction_difference": ("prediction difference", "--"),
-    "sensitivity_difference": ("sensitivity difference", "-."),
+    "sensitivity_cosine": ("cosine", "-"),
+    "prediction_difference": ("prediction diff.", "--"),
+    "sensitivity_difference": ("sensitivity diff.", "-."),
 }
 
+ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1.0, "handlelength": 1.5}
+"""Where a legend does not cover its curves."""
 
-def loss_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], floor: float | None = None) -> None:
+
+def loss_panel(
+    axes: Axes,
+    steps: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    floor: float | None = None,
+    floor_label: str = "theory",
+) -> None:
     """Loss over training: (M, R) curves as bands; references, which do not train, as (M,) lines with their band."""
     for learner, values in curves.items():
         if values.ndim == 1:
             values = np.repeat(values[:, None], len(steps), axis=1)
         band(axes, steps, values, learner)
     if floor is not None:
-        axes.axhline(floor, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+        axes.axhline(floor, **(LEARNERS["theory"] | {"marker": "", "label": floor_label}))
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
     axes.legend()
 
 
 def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str) -> None:
-    """Agreement with a reference over training: sensitivity cosine (left axis), differences (right axis)."""
+    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis)."""
     twin = axes.twinx()
     twin.grid(False)
     twin.spines["right"].set_visible(True)
@@ -40,14 +49,13 @@ def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarr
     ):
         band(on, steps, arrays[f"{reference}_{metric}"], color=tone, linestyle=dash, label=label)
     axes.set_xlabel("training step")
-    axes.set_ylabel("cosine")
+    axes.set_ylabel("cosine of the sensitivities")
     axes.set_ylim(-0.05, 1.05)
     twin.set_ylabel("difference")
     twin.set_ylim(bottom=0)
-    if reference in LEARNERS:
-        axes.set_title(f"trained against {LEARNERS[reference]['label']}")
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
-    axes.legend(handles=handles, loc="upper right", bbox_to_anchor=(1.0, 0.88))
+    title = f"trained against {LEARNERS[reference]['label'] if reference in LEARNERS else reference}"
+    axes.legend(handles=handles, title=title, ncols=3, **ABOVE)
 
 
 def shift_panel(
@@ -109,7 +117,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
         band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.legend(ncols=len(labels), loc="lower center", bbox_to_anchor=(0.5, 1.0), columnspacing=1.0, handlelength=1.5)
+    axes.legend(ncols=len(labels), **ABOVE)
 
 
 def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:

@@ -93,8 +93,9 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, axes = axes_grid(2, len(config.heads), width=3.6)
     for (loss, agreement), heads in zip(axes, config.heads):
         part = {k.removeprefix(f"heads_{heads}_"): v for k, v in a.items() if k.startswith(f"heads_{heads}_")}
-        panels.loss_panel(loss, a["steps"], {"trained": part["loss"], "gd": part["gd_loss"]}, record.metrics["centred"])
-        loss.set_title(f"softmax, {heads} head{'s' * (heads > 1)} (dots: GD on centred inputs)")
+        panels.loss_panel(loss, a["steps"], {"trained": part["loss"], "gd": part["gd_loss"]}, record.metrics["centred"],
+                          "GD, centred inputs")  # fmt: skip
+        loss.set_title(f"softmax, {heads} head{'s' * (heads > 1)}")
         panels.alignment_panel(agreement, a["steps"], part, "gd")
     most = max(config.heads)
     maps = a[f"heads_{most}_maps"][0]
@@ -131,8 +132,16 @@ def _cosine(heads: int) -> Callable[[Record], np.ndarray]:
     return lambda record: record.arrays[f"heads_{heads}_gd_sensitivity_cosine"][:, -1]
 
 
+def past_plateau_centred(record: Record) -> np.ndarray:
+    """(M,) loss of two heads over that of GD on centred inputs; NaN where less than 9/10 of the drop is done."""
+    loss, zero = record.arrays["heads_2_final_trained"], record.arrays["heads_2_loss"][:, 0]
+    centred = record.arrays["heads_2_final_gd"] * record.metrics["centred"] / record.metrics["closed_form"]
+    return np.where(loss < 0.1 * zero + 0.9 * centred, loss / centred, np.nan)
+
+
 _LAB = {"lab": "holds", "paper": "holds"}
 _ALL = {"quick": "holds"} | _LAB
+_WAITING = {"lab": "not resolved", "paper": "holds"}  # at lab one member of ten still waits on a plateau
 
 CLAIMS = (
     Claim(
@@ -145,20 +154,20 @@ CLAIMS = (
         "von_oswald.softmax.gap_closed", "von Oswald et al. 2022, Figs. 11 and 12",
         "A second head closes more than half of the gap between one head and the best GD step (share of the excess).",
         gap_closed, expected=0.5, tolerance=0.0, relation=">=",
-        reason="'much smaller' in the text is read as less than half", expected_verdict=_ALL,
+        reason="'much smaller' in the text is read as less than half", expected_verdict={"quick": "holds"} | _WAITING,
     ),
     Claim(
         "von_oswald.softmax.two_heads_cosine", "von Oswald et al. 2022, Fig. 12",
         "The sensitivities of two heads and of the best GD step have cosine at least .9 (control: one head).",
         _cosine(2), expected=0.9, tolerance=0.0, relation=">=",
         reason="'good' on an axis that ends at 1, where one head lies far below", control=_cosine(1),
-        expected_verdict=_LAB,
+        expected_verdict=_WAITING,
     ),
     Claim(
         "von_oswald.softmax.two_heads_not_gd", "von Oswald et al. 2022, Fig. 12",
         "They are not the GD step: cosine at most .99.",
         _cosine(2), expected=0.99, tolerance=0.0, relation="<=",
-        reason="one linear head reaches .999 (von_oswald.one_step.cosine)", expected_verdict=_LAB,
+        reason="one linear head reaches .999 (von_oswald.one_step.cosine)", expected_verdict=_WAITING,
     ),
     Claim(
         "von_oswald.softmax.sum_is_diagonal", "von Oswald et al. 2022, Fig. 12",
@@ -166,7 +175,7 @@ CLAIMS = (
         "its mean size (control: each head by itself).",
         lambda record: off_diagonal(record, summed=True), expected=0.05, tolerance=0.0, relation="<=",
         reason="as for the linear layer's weight maps", control=lambda record: off_diagonal(record, summed=False),
-        expected_verdict=_LAB,
+        expected_verdict=_WAITING,
     ),
     Claim(
         "von_oswald.softmax.two_heads_centred", "this lab (closed form)",
@@ -175,7 +184,13 @@ CLAIMS = (
         / r.metrics["centred"],
         expected=1.0, tolerance=0.02,
         reason="2 % is a third of what tells centred from plain inputs (5.9 %); logits of finite size act at second "
-        "order", expected_verdict=_LAB,
+        "order", expected_verdict=_WAITING,
+    ),
+    Claim(
+        "von_oswald.softmax.past_plateau_centred", "this lab (closed form)",
+        "The same without the trainings that still wait on a plateau at the last step.",
+        past_plateau_centred, expected=1.0, tolerance=0.02, reason="as for all members",
+        expected_verdict={"paper": "holds"},
     ),
 )  # fmt: skip
 
