@@ -39,7 +39,9 @@ def loss_panel(
     axes.legend()
 
 
-def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str) -> None:
+def alignment_panel(
+    axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str, title: str = ""
+) -> None:
     """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis)."""
     twin = axes.twinx()
     twin.grid(False)
@@ -54,7 +56,7 @@ def alignment_panel(axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarr
     twin.set_ylabel("difference")
     twin.set_ylim(bottom=0)
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
-    title = f"trained against {LEARNERS[reference]['label'] if reference in LEARNERS else reference}"
+    title = title or f"trained against {LEARNERS[reference]['label']}"
     axes.legend(handles=handles, title=title, ncols=3, **ABOVE)
 
 
