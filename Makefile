@@ -20,7 +20,7 @@ install: $(STAMP) ## create .venv from the lock file (every target below does it
 reproduce: $(STAMP) ## every experiment at PRESET=quick: table of claims, figures and an HTML report under runs/
 	@$(PY) -m experiments.reproduce --preset=$(PRESET)
 
-gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and the table of README.md
+gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and their verdicts into README.md
 	@$(PY) -m experiments.gallery --runs=runs
 
 benchmark: $(STAMP) ## time the training steps

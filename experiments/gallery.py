@@ -4,8 +4,8 @@
 
 Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
 its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
-anew from the record; nothing is trained. ``figures/claims.json`` and the table in README.md are then made of all that
-the gallery holds.
+anew from the record; nothing is trained. ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the
+summary in README.md are then made of all that the gallery holds.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from PIL import Image
 from experiments.reproduce import discover, help_text
 from icl_lab import experiment as lab
 from icl_lab import flags, records, report
-from icl_lab.claims import NOT_JUDGED, judge
+from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
 from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     values = absl_flags.FlagValues()
     absl_flags.DEFINE_string("runs", "runs", "folder to look for runs in", flag_values=values)
     absl_flags.DEFINE_string("figures", "figures", "folder of the gallery", flag_values=values)
-    absl_flags.DEFINE_string("readme", "README.md", "file whose table of claims is rewritten", flag_values=values)
+    absl_flags.DEFINE_string("readme", "README.md", "file whose summary of claims is rewritten", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     try:
         rest = values(list(sys.argv if argv is None else argv))[1:]
@@ -58,9 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
+    records.write_atomically(gallery / "claims.md", (table(rows) + "\n").encode())
     if readme.exists():
         text = readme.read_text()
-        records.write_atomically(readme, with_table(text, rows).encode())
+        records.write_atomically(readme, with_summary(text, rows).encode())
     return 0
 
 
@@ -136,19 +137,37 @@ def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
     return sorted(rows, key=lambda row: (row["id"], row["preset"]))
 
 
-def with_table(text: str, rows: Sequence[Mapping]) -> str:
-    """The text with the table of judged claims between its markers; the text as it is where it has none."""
-    if BEGIN not in text or END not in text:
-        return text
+def table(rows: Sequence[Mapping]) -> str:
+    """Every judged claim, one line each, in Markdown."""
     lines = ["| claim | expected | estimate [95 %] | members | preset | verdict |", "|---|---|---|---|---|---|"]
     for row in rows:
-        if row["verdict"] == NOT_JUDGED:
-            continue
-        claim = f"`{row['id']}`: {row['statement']}"
-        words = (claim, report.expected(row), report.estimate(row), row["members"], row["preset"], row["verdict"])
-        lines.append("| " + " | ".join(str(word).replace("|", "\\|") for word in words) + " |")
+        if row["verdict"] != NOT_JUDGED:
+            claim = f"`{row['id']}`: {row['statement']}"
+            words = (claim, report.expected(row), report.estimate(row), row["members"], row["preset"], row["verdict"])
+            lines.append(_line(words))
+    return "\n".join(lines)
+
+
+def with_summary(text: str, rows: Sequence[Mapping]) -> str:
+    """The text with the verdicts by binary between its markers; the text as it is where it has none."""
+    if BEGIN not in text or END not in text:
+        return text
+    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in rows:
+        if row["verdict"] != NOT_JUDGED:
+            binary, claim = row["id"].rsplit(".", 1)
+            groups.setdefault((binary, row["preset"]), {}).setdefault(row["verdict"], []).append(claim)
+    lines = ["| binary | preset | hold | not resolved | fail |", "|---|---|---|---|---|"]
+    for (binary, preset), verdicts in groups.items():
+        holding, *others = (verdicts.get(verdict, []) for verdict in (HOLDS, NOT_RESOLVED, FAILS))
+        named = [", ".join(f"`{claim}`" for claim in claims) for claims in others]
+        lines.append(_line((f"`{binary}`", preset, len(holding), *named)))
     before, after = text.split(BEGIN)[0], text.split(END, 1)[1]
     return "\n".join([before + BEGIN, *lines, END + after])
+
+
+def _line(words: Sequence[Any]) -> str:
+    return "| " + " | ".join(str(word).replace("|", "\\|") for word in words) + " |"
 
 
 def _without_path(word: str) -> str:

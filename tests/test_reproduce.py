@@ -171,8 +171,9 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     kept = sorted(path.name for path in (figures / "toy/a/lab").iterdir())
     assert kept == ["arrays.txt", "config.json", "provenance.json", "record.json", "values.png"]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
-    before, table = readme.read_text(), "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 ["
-    assert table in before
+    assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
+    before = readme.read_text()
+    assert "| `toy.a` | lab | 1 |  |  |" in before
     assert "former table" not in before
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0
