@@ -91,20 +91,22 @@ def figures(record: Record) -> dict[str, Figure]:
     looks = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
     bins = np.geomspace(0.02 * config.steps, config.steps, 25).tolist()
     for axes, heads, (color, hatch) in zip(row, config.heads, looks):
-        axes.plot(a["steps"], a[f"heads_{heads}_loss"].T, color=color, alpha=0.3, linewidth=0.7)
+        curves = at_exact_start(a[f"heads_{heads}_loss"], record.metrics["predict_zero"])
+        axes.plot(a["steps"], curves.T, color=color, alpha=0.3, linewidth=0.7)
         axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
         found = times(record, heads)
         label = f"{heads} head{'s' * (heads > 1)}"
         row[-1].hist(found[np.isfinite(found)], bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
     axes = row[len(config.heads)]
-    axes.plot(a["set_steps"], a["set_loss"].T, color="#D55E00", alpha=0.5, linewidth=0.8)
-    axes.plot(a["set_steps"], a["set_train_loss"].T, color="0.4", linestyle="--", alpha=0.5, linewidth=0.8)
-    axes.set_title(f"block with MLP, {config.set_tasks} tasks (dashed: on the set)")
+    for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
+        lines = axes.plot(a["set_steps"], a[f"set_{name}"].T, color=color, linestyle=dash, alpha=0.5, linewidth=0.8)
+        lines[0].set_label(label)
+    axes.set_title(f"block with MLP, {config.set_tasks} tasks")
     for axes in row[:-1]:
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
         axes.set_xlabel("training step")
-        axes.set_ylabel("loss")
-        axes.set_ylim(0.15, 0.75)
+        axes.set_ylabel("loss (scaled to one start)" if axes is not row[len(config.heads)] else "loss")
+        axes.set_ylim(0.15, 0.5)
         axes.legend()
     row[-1].set_xscale("log")
     row[-1].set_xlabel("step at which half of the drop is done")
@@ -159,7 +161,7 @@ CLAIMS = (
         "von_oswald.phase_transitions.set_shoots_up", "von Oswald et al. 2022, Fig. 15",
         "On a fixed set of tasks a block with MLP first gets worse on fresh ones (largest loss over the first).",
         shoots_up, expected=1.1, tolerance=0.0, relation=">=",
-        reason="a tenth is visible on the figure's axis", expected_verdict=_LAB,
+        reason="a tenth is visible on the figure's axis", expected_verdict={"lab": "fails", "paper": "fails"},
     ),
     Claim(
         "von_oswald.phase_transitions.set_comes_down", "von Oswald et al. 2022, Fig. 15",
@@ -174,7 +176,7 @@ CLAIMS = (
         lambda record: (set_times(record, "loss") >= 2 * set_times(record, "train_loss")).astype(float),
         expected=0.5, tolerance=0.0, relation=">=", interval="wilson",
         reason="the figure shows one such training: more than half of the members must be like it",
-        expected_verdict=_LAB,
+        expected_verdict={"lab": "fails", "paper": "fails"},
     ),
 )  # fmt: skip
 
