@@ -4,6 +4,8 @@ Linear attention, no LayerNorm, weights of its own in every layer, tokens clippe
 Figs. 3 and 7 are, with twelve steps of gradient descent at the best shared learning rate and of GD++ with one (eta,
 gamma) a step, tuned through the token clip.
 
+The published training has 50,000 steps of 2048 tasks; the lab preset has 5,000 of 256, and judges as far as that goes.
+
 Panels: loss over training; agreement with GD and with GD++.
 """
 
@@ -58,14 +60,14 @@ CLAIMS = (
         "von_oswald.twelve_layers.beats_gd", "von Oswald et al. 2022, Fig. 8",
         "They beat twelve steps of GD at the best shared learning rate (ratio of losses).",
         ratio("free_12", "gd"), expected=1.0, tolerance=0.0, relation="<=", reason="an ordering",
-        expected_verdict={"lab": "holds", "paper": "holds"},
+        expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
     Claim(
         "von_oswald.twelve_layers.cosine", "von Oswald et al. 2022, Fig. 8",
         "Their sensitivities agree with tuned twelve-step GD++: cosine at least .95 (control: with GD).",
         final("free_12", "gd++_sensitivity_cosine"), expected=0.95, tolerance=0.0, relation=">=",
         reason="the figure's cosine lies near 1", control=final("free_12", "gd_sensitivity_cosine"),
-        expected_verdict={"lab": "holds", "paper": "holds"},
+        expected_verdict={"lab": "fails", "paper": "holds"},
     ),
 )  # fmt: skip
 
