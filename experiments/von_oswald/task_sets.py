@@ -14,7 +14,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
+from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
@@ -24,8 +26,8 @@ from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import from_json, setting
-from icl_lab.models import LinearSelfAttention, folded_weights
-from icl_lab.prompts import same_tasks
+from icl_lab.models import LinearSelfAttention, folded_weights, learner
+from icl_lab.prompts import Sample, same_tasks
 from icl_lab.records import Record
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import overfitting_coefficient
@@ -82,10 +84,13 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def _coefficient(config: Config, eta: float) -> float:
     """c of the excess loss c/B, at the best GD step; of the folded weights, which are what the layer computes with."""
-    merged = model(LinearSelfAttention(layers=1, looped=True, parametrisation="merged"), config)
+    merged = LinearSelfAttention(layers=1, looped=True, parametrisation="merged")
     a, b = folded_weights(constructed(config, eta))
     samples = sampler(config)(member_keys(config, 950, 1)[0], config.theory_tasks)
-    losses = lambda params, samples: squared_error(merged.predict(params, samples.prompt), samples)  # noqa: E731
+
+    def losses(params: dict, samples: Sample) -> Array:  # in the plain form, which has second derivatives
+        return squared_error(jax.vmap(learner(merged, params))(samples.prompt), samples)
+
     return overfitting_coefficient(losses, {"params": {"w_kq": a, "w_pv": b}}, samples)
 
 
