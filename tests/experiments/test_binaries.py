@@ -45,7 +45,7 @@ def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile):
 
 COMMAND = [
     sys.executable, "-m", "experiments.von_oswald.roll_out", "--preset=smoke", "--context_length=2", "--input_size=2",
-    "--batch=8", "--eval_tasks=8", "--steps=300", "--dampings=1",
+    "--batch=8", "--eval_tasks=8", "--steps=900", "--dampings=1",
 ]  # fmt: skip
 
 
