@@ -17,6 +17,7 @@ LEARNERS: dict[str, dict] = {
     "gd": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "GD"},
     "gd++": {"color": "#009E73", "linestyle": "-.", "marker": "^", "label": "GD++"},
     "interpolated": {"color": "#CC79A7", "linestyle": ":", "marker": "D", "label": "interpolated"},
+    "without": {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "v", "label": "without LayerNorm"},
     "theory": {"color": "#000000", "linestyle": (0, (1, 1)), "marker": "", "label": "theory"},
 }
 

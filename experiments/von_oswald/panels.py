@@ -56,7 +56,7 @@ def alignment_panel(
     twin.set_ylabel("difference")
     twin.set_ylim(bottom=0)
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
-    title = title or f"trained against {LEARNERS[reference]['label']}"
+    title = title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}"
     axes.legend(handles=handles, title=title, ncols=3, **ABOVE)
 
 

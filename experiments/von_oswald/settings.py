@@ -73,6 +73,12 @@ def check(config: Schedule) -> None:
         raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
 
 
+def check_each_once(name: str, values: tuple) -> None:
+    """Raises FlagError where a value is given twice: stages are named by it."""
+    if len(set(values)) != len(values):
+        raise FlagError(f"--{name}={','.join(map(str, values))}: allowed is each value once")
+
+
 def check_networks(config: Networks) -> None:
     """Raises FlagError where the networks' tuples do not fit together."""
     for field in dataclasses.fields(Networks):
@@ -88,8 +94,7 @@ def check_networks(config: Networks) -> None:
             raise FlagError(f"--steps: {steps} for {name}: allowed is a multiple of its --measurements={measurements}")
     if config.only not in ("all", *config.networks):
         raise FlagError(f"--only={config.only}: allowed is all, {', '.join(config.networks)}")
-    if len(set(config.networks)) != len(config.networks):
-        raise FlagError(f"--networks={','.join(config.networks)}: allowed is each network once")
+    check_each_once("networks", config.networks)
 
 
 def chosen(config: Networks) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from icl_lab.models import LinearSelfAttention, learner, traced
 from icl_lab.models.kernels import kernel_form
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler, sine_regression
 from icl_lab.records import Record
-from icl_lab.solvers import gradient_descent
+from icl_lab.solvers import functional_gradient_descent
 from icl_lab.style import LEARNERS, band
 from icl_lab.style import panels as axes_grid
 
@@ -61,7 +61,9 @@ class Config(Setting):
     gradient_clip: float = setting(100.0, "clip of the gradient's norm", above=0)
     control_rate: float = setting(3e-4, "Adam's learning rate for the control (b2 = .999)", above=0)
     inner_rate: float = setting(0.1, "eta of the control's fixed gradient steps", above=0)
-    control_scale: float = setting(0.002, "the control's weights start with variance control_scale / fan_in", above=0)
+    control_scale: float = setting(
+        0.002, "variance at the control's start: over D + 1 up to the hidden layer, over E behind", above=0
+    )
     depth: int = setting(4, "layers up to which the trained features are held against functional GD", at_least=1)
     population_tasks: int = setting(100_000, "tasks for final losses, shared by both", at_least=1)
 
@@ -83,7 +85,7 @@ def check_laws(config: Config) -> None:
     if len(set(zip(config.laws, config.layers))) != len(config.laws):
         raise FlagError("--laws with --layers: allowed is each pair once")
     if len(config.amplitudes) != 2 or config.amplitudes[0] > config.amplitudes[1]:
-        raise FlagError(f"--amplitudes={config.amplitudes}: allowed is lowest,highest")
+        raise FlagError(f"--amplitudes={','.join(map(str, config.amplitudes))}: allowed is lowest,highest")
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -111,6 +113,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         )  # fmt: skip
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(both, partial(_always, law), fitted.params, keys, config.population_tasks)
+        keys = member_keys(config, 970 + stage)
         arrays |= {"steps": fitted.steps}
         arrays |= {f"{name}_{metric}": values for metric, values in fitted.metrics.items()}
         arrays |= {f"{name}_final_{which}": values for which, values in finals.items()}
@@ -118,8 +121,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         networks = {"trained": first["trained"], "control": _whole(config, first["control"])}
         arrays |= {f"{name}_{k}": v for k, v in _one_task(config, network, networks, law).items()}
         if layers == 1:
-            found = jax.jit(jax.vmap(partial(_as_kernel, config, network, law)))(fitted.params["trained"], keys)
-            arrays |= {f"{name}_{k}": np.asarray(v) for k, v in found.items()}
+            found = jax.jit(jax.vmap(partial(_value_r2, config, network, law)))(fitted.params["trained"], keys)
+            arrays[f"{name}_value_r2"] = np.asarray(found)
         deep = jax.jit(jax.vmap(partial(_as_gradient_steps, config, network, law)))(fitted.params["control"], keys)
         arrays[f"{name}_functional_error"] = np.asarray(deep)
     return {}, arrays
@@ -139,8 +142,8 @@ def _always(law: Sampler, _: Any) -> Sampler:
 def _control(network: LinearSelfAttention, config: Config) -> Model:
     """Embedding and MLP trained through fixed gradient steps on the features, all channels but the last.
 
-    They start from untruncated normals of variance control_scale / D before the hidden layer and control_scale / E
-    behind it, as the released code does (not the network's own start, which the text says).
+    They start as in the released code (the text says: as the network does): untruncated normals, of variance
+    control_scale / (D + 1) for the embedding and the MLP's first matrix, control_scale / E for its second.
     """
     d, e, hidden, scale = config.input_size, config.width, config.mlp_width, config.control_scale
     plain = model(network, config)
@@ -210,37 +213,25 @@ def _one_task(config: Config, network: LinearSelfAttention, networks: dict[str, 
     return {name: np.asarray(value) for name, value in found.items()}
 
 
-def _as_kernel(
-    config: Config, network: LinearSelfAttention, law: Sampler, params: dict, key: Array
-) -> dict[str, Array]:
-    """A trained layer as kernel smoothing: error of the identity, and how far its values are the labels.
-
-    ``kernel_error``: root mean square of what kernel smoothing with h_q A h_i predicts less what the network does, over
-    that of the prediction. ``value_r2``: squared correlation of the values v_i with the labels y_i.
-    """
-    samples = law(key, config.eval_tasks)
-    form = jax.vmap(kernel_form(network, params))(samples.prompt)
-    predictions = model(network, config).predict(params, samples.prompt)
-    smoothed = jax.vmap(lambda one: one.prediction())(form)
-    values, labels = form.values[:, 0].ravel(), samples.prompt.y.ravel()
-    return {
-        "kernel_error": jnp.sqrt(((smoothed - predictions) ** 2).mean() / (predictions**2).mean()),
-        "value_r2": jnp.corrcoef(values, labels)[0, 1] ** 2,
-    }
+def _value_r2(config: Config, network: LinearSelfAttention, law: Sampler, params: dict, key: Array) -> Array:
+    """Squared correlation of the values v_i of a layer as kernel smoothing with the labels y_i."""
+    prompts = law(key, config.eval_tasks).prompt
+    values = jax.vmap(kernel_form(network, params))(prompts).values
+    return jnp.corrcoef(values[:, 0].ravel(), prompts.y.ravel())[0, 1] ** 2
 
 
 def _as_gradient_steps(config: Config, network: LinearSelfAttention, law: Sampler, features: dict, key: Array) -> Array:
     """(depth,) error of K attention layers behind trained features against K steps of functional GD, K = 1..depth.
 
-    The MLP stands before the first layer only, so the features are fixed, and the layers are gradient descent on the
-    last layer W of W m from W = 0. Root mean square of the difference over that of the predictions.
+    The MLP stands before the first layer only, so the features m are fixed and the kernel is m.m; one step is kernel
+    smoothing. Root mean square of the difference over that of the predictions.
     """
     samples, weights = law(key, config.eval_tasks), _whole(config, features)
 
     def by_descent(prompt: Prompt, steps: int) -> Array:
         tokens = traced(network, weights)(prompt)[1].residual[0]
         embedded = Prompt(tokens[:-1, :-1], tokens[:-1, -1:], tokens[-1, :-1])
-        return gradient_descent(config.inner_rate, steps)(embedded) - tokens[-1, -1:]
+        return functional_gradient_descent(jnp.dot, config.inner_rate, steps)(embedded) - tokens[-1, -1:]
 
     errors = []
     for steps in range(1, config.depth + 1):
@@ -341,9 +332,18 @@ def _of_law(law: str) -> tuple[Claim, ...]:
         ),
         Claim(
             f"von_oswald.sine.{law}_kernel", "von Oswald et al. 2022, Prop. 2",
-            "The trained network is kernel smoothing behind its embedding (relative root mean square error).",
-            lambda record: record.arrays[f"{law}_1_kernel_error"], expected=1e-5, tolerance=0.0, relation="<=",
-            reason="an identity: float32 rounding of sums of forty products", expected_verdict=verdicts,
+            "One layer behind the meta-learned features is kernel smoothing with k(x, x') = m(x).m(x') (relative root "
+            "mean square error).",
+            lambda record: record.arrays[f"{law}_1_functional_error"][:, 0], expected=1e-5, tolerance=0.0,
+            relation="<=", reason="an identity: float32 rounding of sums of forty products",
+            expected_verdict={"quick": "holds"} | verdicts,
+        ),
+        Claim(
+            f"von_oswald.sine.{law}_values", "this lab, on von Oswald et al. 2022, Prop. 2",
+            "The network trained whole is another kernel machine: the values that it smooths are not the labels "
+            "(squared correlation; 1 in Prop. 2).",
+            lambda record: record.arrays[f"{law}_1_value_r2"], expected=0.9, tolerance=0.0, relation="<=",
+            reason="a tenth of the variance is more than rounding or noise leaves", expected_verdict=verdicts,
         ),
         Claim(
             f"von_oswald.sine.{law}_functional", "von Oswald et al. 2022, A.8",
@@ -351,7 +351,7 @@ def _of_law(law: str) -> tuple[Claim, ...]:
             "functional gradient descent (largest relative root mean square error).",
             lambda record: record.arrays[f"{law}_1_functional_error"].max(axis=1), expected=1e-4, tolerance=0.0,
             relation="<=", reason="an identity; each step rounds the residuals of the one before",
-            expected_verdict=verdicts,
+            expected_verdict={"quick": "holds"} | verdicts,
         ),
     )  # fmt: skip
 
@@ -361,9 +361,9 @@ CLAIMS = (
     *_of_law("independent"),
     Claim(
         "von_oswald.sine.one_number", "this lab",
-        "The released code's law is easier: its loss is at most half of the other's (ratio to the members' mean).",
-        lambda record: _final("dependent", "trained")(record) / _final("independent", "trained")(record).mean(),
-        expected=0.5, tolerance=0.0, relation="<=", reason="a family of one parameter against one of two",
+        "The released code's law is easier: its loss is at most half of the other's (ratio, median).",
+        lambda record: _final("dependent", "trained")(record) / _final("independent", "trained")(record),
+        "The released law is easier: its loss is at most half of the other's (ratio of members; median).",
         expected_verdict={"lab": "holds", "paper": "holds"},
     ),
 )  # fmt: skip

@@ -20,7 +20,7 @@ from jax import Array
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Schedule, check, member_keys, sampler, with_batch
+from experiments.von_oswald.settings import Schedule, check, check_each_once, member_keys, sampler, with_batch
 from experiments.von_oswald.training import constructed, model, paired_losses, squared_error, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
@@ -38,7 +38,7 @@ class Config(Schedule):
     """Fig. 16 as the released code runs it (its batch is the number of tasks)."""
 
     sets: tuple[int, ...] = setting((128, 512, 2048, 8192), "number of tasks in each fixed set", at_least=1)
-    theory_tasks: int = setting(20_000, "tasks that give the coefficient c of the excess loss", at_least=2)
+    theory_tasks: int = setting(20_000, "tasks that give the coefficient c of the excess loss", at_least=500)
     population_tasks: int = setting(200_000, "fresh tasks for final losses, shared by trained and GD", at_least=1)
 
 
@@ -51,10 +51,17 @@ PRESETS = {
 }  # fmt: skip
 
 
+def check_sets(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check(config)
+    check_each_once("sets", config.sets)
+
+
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains the members of every set, each on a set of its own, and compares them with the best GD step."""
     trained = model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
     eta, best = best_step(config)
+    coefficient = _coefficient(config, eta)
     gd = trained.learner(constructed(config, eta))
     arrays: dict[str, np.ndarray] = {}
     for stage, tasks in enumerate(config.sets):
@@ -79,7 +86,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         arrays |= {"steps": fitted.steps}
         arrays |= {f"tasks_{tasks}_{name}": values for name, values in fitted.metrics.items()}
         arrays |= {f"tasks_{tasks}_final_{name}": values for name, values in finals.items()}
-    return {"learning_rate": eta, "closed_form": best, "coefficient": _coefficient(config, eta)}, arrays
+    return {"learning_rate": eta, "closed_form": best, "coefficient": coefficient}, arrays
 
 
 def _coefficient(config: Config, eta: float) -> float:
@@ -190,7 +197,7 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment("von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -154,9 +154,9 @@ def members_at_once(batch: int, layers: int) -> int | None:
 
 
 def paired_losses(
-    learners: Callable[[dict], Mapping[str, BatchLearner]],
+    learners: Callable[[Any], Mapping[str, BatchLearner]],
     law: Callable[[Array], Sampler],
-    params: dict,
+    params: Any,
     keys: Array,
     tasks: int,
     settings: ArrayLike = 0.0,
@@ -180,7 +180,7 @@ def paired_losses(
     """
     chunks = max(1, tasks // chunk)
 
-    def at(params: dict, key: Array, value: Array) -> dict[str, Array]:
+    def at(params: Any, key: Array, value: Array) -> dict[str, Array]:
         def part(k: Array) -> dict[str, Array]:
             samples = law(value)(k, min(chunk, tasks))
             return {
@@ -190,7 +190,7 @@ def paired_losses(
         return jax.tree.map(jnp.mean, jax.lax.map(part, jax.random.split(key, chunks)))
 
     @jax.jit
-    def evaluate(params: dict, keys: Array, values: Array) -> dict[str, Array]:
+    def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 
     found = evaluate(params, keys, jnp.atleast_1d(jnp.asarray(settings, float)))
