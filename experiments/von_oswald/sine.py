@@ -363,8 +363,8 @@ CLAIMS = (
         "von_oswald.sine.one_number", "this lab",
         "The released code's law is easier: its loss is at most half of the other's (ratio, median).",
         lambda record: _final("dependent", "trained")(record) / _final("independent", "trained")(record),
-        "The released law is easier: its loss is at most half of the other's (ratio of members; median).",
-        expected_verdict={"lab": "holds", "paper": "holds"},
+        expected=0.5, tolerance=0.0, relation="<=", interval="bootstrap",
+        reason="a family of one parameter against one of two", expected_verdict={"lab": "holds", "paper": "holds"},
     ),
 )  # fmt: skip
 
