@@ -288,7 +288,7 @@ def _cosine_table(axes: Axes, record: Record) -> None:
     labels = [
         ALGORITHMS[name].label if name in ALGORITHMS else "most probable w" for name in record.metrics["cosines_with"]
     ]
-    axes.imshow(values, cmap="Greys", vmin=0.7, vmax=1.15, aspect="auto")
+    axes.imshow(values, cmap="Greys", vmin=0.8, vmax=1.4, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, f"{value:.4f}", ha="center", va="center", fontsize=8,
                   fontweight="bold" if value == values[:, column].max() else "normal")  # fmt: skip

@@ -412,7 +412,8 @@ CLAIMS = (
         "von_oswald.separate_tokens.one_step", _FIGURE,
         "Members that dropped (9/10 of the way) end close to one GD step: loss at most 5 % above it, the same tasks.",
         _of_dropped(_ratio("trained", "gd")), expected=1.0, tolerance=0.05, relation="<=",
-        reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55", expected_verdict={"lab": "not resolved", "paper": "holds"},
+        reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55",
+        expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
     Claim(
         "von_oswald.separate_tokens.not_two_steps", _FIGURE,
@@ -473,7 +474,8 @@ CLAIMS = (
         "Copying sets in no later than the drop: step at which the next token's sensitivity has half of its largest "
         "value, over the step at which the loss has half dropped.",
         _of_dropped(copying_onset), expected=1.0, tolerance=0.03, relation="<=",
-        reason="one measurement of the lab preset, at a drop after 8000 steps", expected_verdict={"lab": "not resolved", "paper": "holds"},
+        reason="one measurement of the lab preset, at a drop after 8000 steps",
+        expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
     Claim(
         "von_oswald.separate_tokens.next_at_drop", _FIGURE,

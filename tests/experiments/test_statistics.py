@@ -1,0 +1,130 @@
+"""Statistics of claims on records whose answer is known, and settings that are refused before anything is drawn."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.von_oswald import layer_norm, phase_transitions, sine, softmax, task_sets
+from experiments.von_oswald.onsets import at_exact_start, half_drop_times
+from icl_lab.claims import judge
+from icl_lab.flags import FlagError
+from icl_lab.records import Record
+
+STEPS = np.arange(0, 100, 10)
+
+
+def drop(at, start=0.4, end=0.2):
+    """A loss curve that drops at a step; never, if that is beyond the last."""
+    return np.where(STEPS < at, start, end)  # noqa: SIM300
+
+
+def record(arrays, config, **metrics):
+    return Record("toy", "lab", config, metrics, arrays, {})
+
+
+def claim(module, name):
+    return next(c for c in module.CLAIMS if c.id.endswith(f".{name}"))
+
+
+def test_half_drop_is_the_first_measurement_past_the_middle():
+    curves = np.stack([drop(30), drop(35), drop(1000)])
+    np.testing.assert_array_equal(half_drop_times(curves, STEPS, 0.4, 0.2), [30, 40, np.inf])
+    noisy = at_exact_start(1.1 * curves, 0.4)
+    np.testing.assert_allclose(noisy, curves)
+
+
+def phases(one, two, fresh=(), own=()):
+    arrays = {"steps": STEPS, "set_steps": STEPS}
+    arrays |= {f"heads_{h}_loss": np.stack([drop(t) for t in times]) for h, times in ((1, one), (2, two))}
+    arrays |= {"set_loss": np.array(fresh), "set_train_loss": np.array(own)}
+    return record(arrays, {}, predict_zero=0.4, closed_form=0.2)
+
+
+def test_two_heads_sooner_and_together():
+    late = 10_000
+    r = phases([50] * 40 + [late] * 20, [30] * 59 + [late])
+    sooner = claim(phase_transitions, "two_heads_sooner")
+    assert judge(sooner, r)["estimate"] == pytest.approx(59 / 60)
+    assert judge(sooner, r)["verdict"] == "holds"
+    assert phase_transitions.waits(r, 1).sum() == 20
+    assert judge(claim(phase_transitions, "two_heads_together"), r)["verdict"] == "holds"
+    assert judge(claim(phase_transitions, "one_head_waits"), r)["verdict"] == "holds"
+    same = phases([50] * 60, [50] * 60)
+    assert judge(sooner, same)["verdict"] == "fails"
+    nowhere = judge(sooner, phases([late] * 60, [late] * 60))  # no step is before one that never comes
+    assert nowhere["estimate"] == 0
+
+
+def test_grokking_is_told_from_overfitting_and_from_nothing():
+    shoots = np.where(STEPS < 20, 0.4, np.where(STEPS < 80, 0.6, 0.2))
+    overfits = np.where(STEPS < 20, 0.4, np.where(STEPS < 60, 0.2, 0.24))
+    own = np.where(STEPS < 20, np.nan, np.where(STEPS < 40, 0.3, 0.1))
+    still = np.full(STEPS.shape, 0.4)
+    r = phases([50], [50], [shoots, overfits, still], [own, own, still])
+    np.testing.assert_allclose(phase_transitions.shoots_up(r), [1.5, 1, 1])
+    np.testing.assert_array_equal(phase_transitions.lags(r), [1, 0, np.nan])
+    np.testing.assert_allclose(claim(phase_transitions, "set_generalises").statistic(r), [1, 1.2, 2])
+
+
+def heads(one, two, cosine):
+    arrays = {"heads_1_final_trained": np.array(one), "heads_2_final_trained": np.array(two)}
+    arrays |= {f"heads_{h}_final_gd": np.full(len(two), 0.2) for h in (1, 2)}
+    arrays |= {f"heads_{h}_loss": np.full((len(two), 1), 0.4) for h in (1, 2)}
+    arrays["heads_2_gd_sensitivity_cosine"] = np.array(cosine)[:, None]
+    arrays["heads_2_maps"] = np.stack(
+        [np.stack([m, np.eye(4) - m]) for m in np.random.default_rng(0).normal(size=(len(two), 4, 4))]
+    )
+    return record(arrays, {"input_size": 3}, closed_form=0.2, centred=0.21)
+
+
+def test_members_on_the_plateau_are_counted_apart():
+    r = heads([0.3, 0.4, 0.3], [0.21, 0.21, 0.39], [0.96, 0.96, 0.2])
+    np.testing.assert_array_equal(claim(softmax, "past_plateau").statistic(r), [1, 1, 0])
+    np.testing.assert_allclose(claim(softmax, "past_plateau_centred").statistic(r), [1, 1, np.nan])
+    np.testing.assert_allclose(claim(softmax, "past_plateau_cosine").statistic(r), [0.96, 0.96, np.nan])
+    np.testing.assert_allclose(claim(softmax, "past_plateau_gap").statistic(r), [0.9, np.nan, np.nan])
+    np.testing.assert_allclose(softmax.off_diagonal(r, summed=True), 0, atol=1e-12)
+    assert (softmax.off_diagonal(r, summed=False) > 0.1).all()
+
+
+def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
+    arrays = {"tasks_8192_final_trained": np.array([0.22, 0.21]), "tasks_8192_final_gd": np.array([0.2, 0.2])}
+    r = record(arrays, {}, closed_form=0.2, coefficient=0.01 * 8192)
+    np.testing.assert_allclose(task_sets.excess_over_theory(8192)(r), [2, 1])
+
+
+def test_far_out_is_the_largest_range_wherever_it_stands():
+    arrays = {"looped_1_range_trained": np.array([[4.0, 1.0]]), "looped_1_range_gd": np.array([[8.0, 1.0]])}
+    r = record(arrays, {"ranges": [2.0, 1.0]})
+    np.testing.assert_allclose(claim(layer_norm, "one_robust").statistic(r), [0.5])
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "named"),
+    [
+        (phase_transitions, {"set_steps": 25}, "--set_steps=25"),
+        (phase_transitions, {"heads": (1, 1)}, "--heads=1,1"),
+        (phase_transitions, {"heads": (1, 2, 3, 4)}, "--heads=1,2,3,4"),
+        (softmax, {"heads": (2, 2)}, "--heads=2,2"),
+        (softmax, {"context_length": 1}, "--context_length=1"),
+        (softmax, {"input_size": 1}, "--input_size=1"),
+        (task_sets, {"sets": (8, 8)}, "--sets=8,8"),
+        (layer_norm, {"networks": ("free_1", "looped_1")}, "free_1"),
+        (sine, {"layers": (1, 2, 3)}, "--layers"),
+        (sine, {"amplitudes": (0.5, 0.1)}, "--amplitudes=0.5,0.1"),
+        (sine, {"laws": ("dependent", "dependent"), "layers": (1, 1)}, "--laws"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(module, changes, named):
+    config = module.PRESETS["smoke"]
+    module.EXPERIMENT.check(config)
+    with pytest.raises(FlagError, match=named):
+        module.EXPERIMENT.check(dataclasses.replace(config, **changes))
+
+
+def test_every_committed_verdict_is_a_verdict():
+    for module in (layer_norm, phase_transitions, sine, softmax, task_sets):
+        for one in module.CLAIMS:
+            assert set(one.expected_verdict.values()) <= {"holds", "fails", "not resolved"}
+            assert one.reason
