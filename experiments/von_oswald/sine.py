@@ -305,30 +305,32 @@ def _of_law(law: str) -> tuple[Claim, ...]:
     """The claims of Fig. 4 on one law: the figure's is the dependent one, and the text's the other."""
     paper = f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"
     verdicts = {"lab": "holds", "paper": "holds"}
+    short = {"lab": "fails", "paper": "holds"}  # as found after 20,000 steps of 128 tasks
+    close = {"lab": "not resolved", "paper": "holds"}
     return (
         Claim(
             f"von_oswald.sine.{law}_loss", paper, "The network trained whole learns sines in context (loss).",
             _final(law, "trained"), expected=0.001, tolerance=0.0, relation="<=",
-            reason="where the published curves end, on an axis to .006", expected_verdict=verdicts,
+            reason="where the published curves end, on an axis to .006", expected_verdict=short,
         ),
         Claim(
             f"von_oswald.sine.{law}_same_loss", paper,
             "It is no better and no worse than meta-learned features with one gradient step (difference of losses).",
             lambda record: _final(law, "trained")(record) - _final(law, "control")(record),
             expected=0.0, tolerance=0.0005, reason="about a line's width on the figure's axis to .006",
-            expected_verdict=verdicts,
+            expected_verdict=close,
         ),
         Claim(
             f"von_oswald.sine.{law}_cosine", paper,
             "The two agree on the sign of d prediction / d query (mean of the cosine, which is 1 or -1).",
             _last(law, "sensitivity_cosine"), expected=0.9, tolerance=0.0, relation=">=",
-            reason="near 1 on the figure's axis from .5 to 1.1", expected_verdict=verdicts,
+            reason="near 1 on the figure's axis from .5 to 1.1", expected_verdict=close,
         ),
         Claim(
             f"von_oswald.sine.{law}_prediction_difference", paper,
             "Their predictions differ little: a tenth of the root mean square target, .22, at most.",
             _last(law, "prediction_difference"), expected=0.022, tolerance=0.0, relation="<=",
-            reason="a tenth of what there is to predict; the figure's axis ends at .08", expected_verdict=verdicts,
+            reason="a tenth of what there is to predict; the figure's axis ends at .08", expected_verdict=short,
         ),
         Claim(
             f"von_oswald.sine.{law}_kernel", "von Oswald et al. 2022, Prop. 2",
@@ -364,7 +366,7 @@ CLAIMS = (
         "The released code's law is easier: its loss is at most half of the other's (ratio, median).",
         lambda record: _final("dependent", "trained")(record) / _final("independent", "trained")(record),
         expected=0.5, tolerance=0.0, relation="<=", interval="bootstrap",
-        reason="a family of one parameter against one of two", expected_verdict={"lab": "holds", "paper": "holds"},
+        reason="a family of one parameter against one of two", expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
 )  # fmt: skip
 
