@@ -1,0 +1,171 @@
+"""The form that training uses against ``vmap`` of the plain form: values, gradients, sensitivities."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icl_lab.layouts import joint_layout, separate_layout
+from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
+from icl_lab.models.tasks_last import contract
+from icl_lab.prompts import linear_regression
+
+KEY = jax.random.key(7)
+W0 = np.linspace(-1.0, 1.0, 3)[:, None]
+LAYOUTS = {
+    "joint": None,
+    "joint, W0": joint_layout(W0),
+    "separate": separate_layout(4),
+    "separate, label": separate_layout(12, positions="one_hot", readout="label"),
+}
+
+
+# compilation is most of the time of these tests
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def samples_of(n, d, o=1, batch=4, key=KEY):
+    return linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)(key, batch)
+
+
+def random_params(network, prompts, layout=None, size=0.4, key=KEY):
+    tokens = jax.vmap((layout or joint_layout()).encode)(prompts)[0]
+    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, key, tokens))
+    keys = jax.random.split(key, len(leaves))
+    return tree.unflatten([size * jax.random.normal(k, leaf.shape, tokens.dtype) for k, leaf in zip(keys, leaves)])
+
+
+def both_forms(network, prompts, layout=None):
+    """Predictions with their gradients by weights and queries, plain and batched, as functions of the weights."""
+    weighting = jnp.linspace(-1, 1, len(prompts.x))[:, None]
+
+    def evaluated(predict):
+        def weighted(params, x_query):
+            found = predict(params, prompts.replace(x_query=x_query))
+            return jnp.sum(weighting * found), found
+
+        return lambda params: jax.grad(weighted, argnums=(0, 1), has_aux=True)(params, prompts.x_query)
+
+    plain = evaluated(lambda params, p: jax.vmap(learner(network, params, layout))(p))
+    return plain, evaluated(lambda params, p: batched_predictions(network, params, p, layout))
+
+
+def assert_equal(found, expected, rounding=1e-10):
+    """Arrays of two pytrees equal to rounding, relative to the largest entry of each."""
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=0, atol=rounding * (1 + np.abs(b).max()))
+
+
+@st.composite
+def networks(draw):
+    layers, looped = draw(st.integers(1, 2)), draw(st.booleans())
+    kinds = st.sampled_from(["linear", "softmax"])
+    return Transformer(
+        layers=layers,
+        looped=looped,
+        heads=draw(st.integers(1, 2)),
+        key_size=draw(st.sampled_from([None, 2, 5])),
+        attention=draw(kinds if looped else st.tuples(*[kinds] * layers)),
+        parametrisation=draw(st.sampled_from(["separate", "merged"])),
+        embedding=draw(st.sampled_from([0, 0, 15])),
+        embedding_mlp=draw(st.sampled_from([0, 3])),
+        mlp_width=draw(st.sampled_from([0, 6])),
+        layer_norm=draw(st.booleans()) and (looped or layers > 1),
+        token_clip=draw(st.sampled_from([0.0, 0.8])),
+        damping=draw(st.sampled_from([1.0, 0.5])),
+        updated_channels=draw(st.integers(0, 2)),
+    )
+
+
+@settings(max_examples=10)
+@given(data=st.data(), batch=st.sampled_from([1, 5, 67]))
+def test_any_network_in_any_layout(data, batch):
+    with jax.enable_x64(True):
+        name = data.draw(st.sampled_from(["joint", "joint", *LAYOUTS]))
+        network, layout = data.draw(networks()), LAYOUTS[name]
+        outputs = data.draw(st.integers(1, 2)) if name == "joint" else 1
+        prompts = samples_of(data.draw(st.integers(1, 5)), 3, outputs, batch).prompt
+        params = random_params(network, prompts, layout)
+        plain, batched = both_forms(network, prompts, layout)
+        assert_equal(quickly(batched)(params), quickly(plain)(params))
+
+
+ONE_LAYER, TWO_LAYERS = {"layers": 1}, {"layers": 2, "looped": True, "heads": 2}
+CLIPPED = {"layers": 3, "token_clip": 0.6}
+MLP = {"layers": 3, "heads": 4, "mlp_width": 9, "token_clip": 0.6}
+LAYER_NORM = {"layers": 2, "layer_norm": True}
+SOFTMAX = {"layers": 1, "attention": "softmax", "heads": 2, "key_size": 2}
+EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}
+LONG, SHORT = (
+    (40, 2, 7),
+    (2, 4, 130),
+)  # context, inputs, batch: sums in pieces and Gram matrices; patterns, three blocks
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        *((o, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM, SOFTMAX)),
+        *((o, SHORT) for o in (ONE_LAYER, MLP, EMBEDDED)),
+    ],
+    ids=str,
+)
+def test_published_networks_with_long_and_short_contexts(options, sizes):
+    n, d, batch = sizes
+    with jax.enable_x64(True):
+        network, prompts = LinearSelfAttention(**options), samples_of(n, d, batch=batch).prompt
+        params = random_params(network, prompts, size=0.4 if n < 10 else 0.1)
+        plain, batched = both_forms(network, prompts)
+        assert_equal(quickly(batched)(params), quickly(plain)(params))
+
+
+@pytest.mark.parametrize("options", [{"layers": 4, "token_clip": 10.0}, {"layers": 2, "heads": 4, "mlp_width": 44}])
+def test_float32_agrees_to_its_rounding(options):
+    network, prompts = LinearSelfAttention(**options), samples_of(10, 10, batch=256).prompt
+    params = random_params(network, prompts, size=0.12)
+    plain, batched = both_forms(network, prompts)
+    expected, found = quickly(plain)(params), jax.jit(batched)(params)
+    assert np.abs(expected[1]).max() > 0.1  # predictions are of order 1, so that layers act
+    # up to four layers of sums over at most 44 terms: some hundred roundings of 6e-8, relative to the largest entry
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-5 * np.abs(b).max())
+
+
+@pytest.mark.parametrize(
+    "options", [CLIPPED | {"layers": 2}, LAYER_NORM | {"attention": "softmax", "mlp_width": 3}], ids=str
+)
+def test_under_vmap_over_members_inside_a_scan(options):
+    with jax.enable_x64(True):
+        network, prompts = LinearSelfAttention(**options), samples_of(4, 3, batch=5).prompt
+        members = [random_params(network, prompts, key=jax.random.fold_in(KEY, i)) for i in range(3)]
+        plain, batched = both_forms(network, prompts)
+        plain = quickly(plain)
+
+        def trained(params):
+            step = lambda p, _: (jax.tree.map(lambda w, g: w - 0.01 * g, p, batched(p)[0][0]), batched(p)[1])  # noqa: E731
+            return jax.lax.scan(step, params, None, length=2)
+
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+        together, predictions = jax.jit(jax.vmap(trained))(stacked)
+        for i, params in enumerate(members):
+            after = jax.tree.map(lambda w, g: w - 0.01 * g, params, plain(params)[0][0])
+            end = jax.tree.map(lambda w, g: w - 0.01 * g, after, plain(after)[0][0])
+            assert_equal(jax.tree.map(lambda leaf, i=i: leaf[i], together), end)
+            assert_equal(predictions[i], jnp.stack([plain(params)[1], plain(after)[1]]))
+
+
+@pytest.mark.parametrize("axes", [(1, 1), (1, 2), (2, 1), (2, 2)])
+@pytest.mark.parametrize("length", [3, 50])  # 50: unrolled in pieces, with a rest
+def test_contraction_and_its_gradients_are_those_of_a_matrix_product(axes, length):
+    with jax.enable_x64(True):
+        shapes = [(2, *((length, m) if axis == 1 else (m, length)), 3) for m, axis in zip((2, 4), axes)]
+        a, b = (jax.random.normal(jax.random.fold_in(KEY, i), shape, float) for i, shape in enumerate(shapes))
+        first, second = (("skit", "sikt")[axes[0] - 1], ("skjt", "sjkt")[axes[1] - 1])
+        found, pull = jax.vjp(lambda u, v: contract(u, v, axes), a, b)
+        expected, pull_plain = jax.vjp(lambda u, v: jnp.einsum(f"{first},{second}->sijt", u, v), a, b)
+        assert_equal((found, pull(jnp.sin(found))), (expected, pull_plain(jnp.sin(expected))))
