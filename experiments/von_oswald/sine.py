@@ -265,7 +265,7 @@ def figures(record: Record) -> dict[str, Figure]:
         row[0].set_title(f"{law} law, {layers} layer{'s' * (layers > 1)} (thin: before)")
         row[0].set_xlabel("input")
         row[0].set_ylabel("prediction")
-        row[0].set_ylim(-0.7, 1.0)
+        row[0].set_ylim(-0.85, 1.2)
         row[1].set_yscale("log")
         row[1].set_xlabel("training step")
         row[1].set_ylabel("loss")
@@ -290,7 +290,7 @@ def _kernel_panel(axes: Axes, part: dict[str, np.ndarray]) -> None:
             axes.axvline(query, color="0.8", linewidth=0.8)
     axes.set_xlabel("input of the context token")
     axes.set_ylabel("kernel at three queries (scaled)")
-    axes.legend()
+    axes.legend(ncols=2, **panels.ABOVE)
 
 
 def _final(law: str, which: str) -> Callable[[Record], np.ndarray]:
@@ -366,7 +366,8 @@ CLAIMS = (
         "The released code's law is easier: its loss is at most half of the other's (ratio, median).",
         lambda record: _final("dependent", "trained")(record) / _final("independent", "trained")(record),
         expected=0.5, tolerance=0.0, relation="<=", interval="bootstrap",
-        reason="a family of one parameter against one of two", expected_verdict={"lab": "not resolved", "paper": "holds"},
+        reason="a family of one parameter against one of two",
+        expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
 )  # fmt: skip
 
