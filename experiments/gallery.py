@@ -155,8 +155,8 @@ def with_summary(text: str, rows: Sequence[Mapping]) -> str:
     groups: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in rows:
         if row["verdict"] != NOT_JUDGED:
-            binary, claim = row["id"].rsplit(".", 1)
-            groups.setdefault((binary, row["preset"]), {}).setdefault(row["verdict"], []).append(claim)
+            paper, figure, claim = row["id"].split(".", 2)
+            groups.setdefault((f"{paper}.{figure}", row["preset"]), {}).setdefault(row["verdict"], []).append(claim)
     lines = ["| binary | preset | hold | not resolved | fail |", "|---|---|---|---|---|"]
     for (binary, preset), verdicts in groups.items():
         holding, *others = (verdicts.get(verdict, []) for verdict in (HOLDS, NOT_RESOLVED, FAILS))
