@@ -128,5 +128,5 @@ def _two_layers(a: Array, b: Array, tokens: Array) -> Array:
     out = query[:, :, -1:]
     for h in heads:
         column = contract(through(b[1, h, :, -1][None, None, :, None]), g, (2, 1))
-        out = out + (through(by_shared(query, a[1, h])) * column).sum(2, keepdims=True)
+        out = out + contract(through(by_shared(query, a[1, h])), column, (2, 2))
     return out

@@ -101,10 +101,8 @@ MLP = {"layers": 3, "heads": 4, "mlp_width": 9, "token_clip": 0.6}
 LAYER_NORM = {"layers": 2, "layer_norm": True}
 SOFTMAX = {"layers": 1, "attention": "softmax", "heads": 2, "key_size": 2}
 EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}
-LONG, SHORT = (
-    (40, 2, 7),
-    (2, 4, 130),
-)  # context, inputs, batch: sums in pieces and Gram matrices; patterns, three blocks
+LONG = (40, 2, 7)  # context, inputs, batch: Gram matrices, sums in pieces
+SHORT = (2, 4, 130)  # patterns, three blocks
 
 
 @pytest.mark.parametrize(
