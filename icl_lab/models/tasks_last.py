@@ -188,10 +188,46 @@ def _retreat(d: Array, x: Array, update: Array, d_gram: Array) -> Array:
 
 
 def between(g: Array, a: Array, b: Array) -> Array:
-    """sum_h A_h G B_h for symmetric G: (s, E, E, t), (H, E, E), (H, E, E) -> (s, E, E, t)."""
+    """sum_h A_h G B_h for symmetric G: (s, E, E, t), (H, E, E), (H, E, E) -> (s, E, E, t).
+
+    One head is two unrolled products; several share theirs, which a library does faster than it moves their axes.
+    """
     (s, e, _, t), h = g.shape, a.shape[0]
+    if h == 1:
+        return _between_one(g, a[0], b[0])
     ga = by_shared(g, a.reshape(h * e, e).T).reshape(s, e, h, e, t)  # [k, h, i] of (A_h G)[i, k]
     return by_shared(ga.transpose(0, 3, 2, 1, 4).reshape(s, e, h * e, t), b.reshape(h * e, e))
+
+
+@jax.custom_vjp
+def _between_one(g: Array, a: Array, b: Array) -> Array:
+    return _between_one_fwd(g, a, b)[0]
+
+
+def _between_one_fwd(g, a, b):
+    gb = _contract(g, _shared(b), axes=(2, 1))
+    return _contract(_shared(a), gb, axes=(2, 1)), (g, gb, a, b)
+
+
+def _between_one_bwd(residual, d):
+    g, gb, a, b = residual
+    d_gb_t = _contract(d, _shared(a), axes=(1, 1))  # (d GB)^T = dU^T A
+    return _contract(d_gb_t, _shared(b.T), axes=(1, 1)), _sum_over_tasks(d, gb), _sum_over_tasks(g, d_gb_t)
+
+
+_between_one.defvjp(_between_one_fwd, _between_one_bwd)
+
+
+def _shared(matrix: Array) -> Array:
+    """A matrix (i, j) that all tasks share, as an operand (1, i, j, 1)."""
+    return matrix[None, :, :, None]
+
+
+def _sum_over_tasks(a: Array, b: Array) -> Array:
+    """sum over blocks, tasks and k of (s, i, k, t), (s, j, k, t) -> (i, j): one long product for each block."""
+    (s, i, *_), j = a.shape, b.shape[1]
+    products = lax.dot_general(a.reshape(s, i, -1), b.reshape(s, j, -1), (((2,), (2,)), ((0,), (0,))))
+    return products.sum(0)
 
 
 @jax.custom_vjp

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icl_lab.attention import fast_weight_matrix, linear_pattern, softmax_pattern
@@ -31,6 +31,7 @@ def close(a, b, scale=1e-10):
     np.testing.assert_allclose(a, b, rtol=0, atol=scale * (1 + np.abs(np.asarray(b)).max()))
 
 
+@settings(max_examples=7)  # each compiles its own programs
 @given(**SIZES)
 def test_constructed_network_is_gradient_descent(n, d, o, depth):
     with jax.enable_x64(True):
@@ -43,6 +44,7 @@ def test_constructed_network_is_gradient_descent(n, d, o, depth):
         close(built, jax.vmap(gradient_descent(rates, w0=w0))(samples.prompt))
 
 
+@settings(max_examples=7)  # each compiles its own programs
 @given(**SIZES)
 def test_constructed_looped_network_is_gradient_descent_at_one_rate(n, d, o, depth):
     with jax.enable_x64(True):
@@ -52,6 +54,7 @@ def test_constructed_looped_network_is_gradient_descent_at_one_rate(n, d, o, dep
         close(built, jax.vmap(gradient_descent(0.7, depth))(samples.prompt))
 
 
+@settings(max_examples=7)  # each compiles its own programs
 @given(**SIZES)
 def test_constructed_network_is_gd_plus_plus(n, d, o, depth):
     with jax.enable_x64(True):
@@ -89,6 +92,7 @@ def random_params(network, n, d, key=KEY):
 
 
 @pytest.mark.parametrize("attention", ["linear", "softmax"])
+@settings(max_examples=5)
 @given(n=st.integers(2, 8), depth=st.integers(1, 3))
 def test_prediction_does_not_depend_on_the_order_of_the_context(attention, n, depth):
     with jax.enable_x64(True):
