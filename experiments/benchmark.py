@@ -24,13 +24,14 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks.timing import PARTS, Config, Row
-from experiments.benchmarks.training import ensemble, members, steps
+from experiments.benchmarks.training import ensemble, members, others, steps
 from experiments.benchmarks.tuning import tuning
 from experiments.benchmarks.whole import whole
 from icl_lab import flags, records
 
 RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "steps": steps,
+    "others": others,
     "ensemble": ensemble,
     "tuning": tuning,
     "members": members,

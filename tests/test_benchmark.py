@@ -32,6 +32,17 @@ def test_steps_give_rows():
     assert len(tables["rates that make the floor"]) == 6
 
 
+def test_other_networks_give_rows(monkeypatch):
+    small = dataclasses.replace(TINY, other_batch=8)
+    cases = programs.other_networks(small)
+    assert {setting.batch for _, setting in cases.values()} == {8}
+    one = {"1 layer, LayerNorm": cases["1 layer, LayerNorm"]}
+    monkeypatch.setattr(training, "other_networks", lambda config: one)
+    rows = _sound(training.others(small)["training step at batch 8"])
+    assert [row["name"].removeprefix("1 layer, LayerNorm, ") for row in rows] == [training.PLAIN, training.FIT]
+    assert rows[1]["loss difference"] < 1e-5
+
+
 @pytest.mark.parametrize("name", ["looped_1", "looped_2", "free_5"])
 def test_plain_and_fast_losses_agree(name):
     network, setting = programs.networks(timing.Config(batch=8, networks=(name,)))[name]

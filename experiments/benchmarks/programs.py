@@ -12,11 +12,11 @@ from jax import Array
 from experiments.benchmarks.timing import Config
 from experiments.von_oswald import settings, training
 from icl_lab.experiment import Session
-from icl_lab.models import LinearSelfAttention, batched_predictions, learner
+from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training import fit
 
-Network = tuple[LinearSelfAttention, settings.Setting]
+Network = tuple[Transformer, settings.Setting]
 
 
 class Program(NamedTuple):
@@ -39,7 +39,7 @@ class _Arguments:
         return Program(init, loss, optimizer, keys, settings, options)
 
 
-def program(network: LinearSelfAttention, setting: settings.Setting, members: int = 1) -> Program:
+def program(network: Transformer, setting: settings.Setting, members: int = 1) -> Program:
     """Training of some members of a network, without measurements on the way."""
     session = cast(Session, _Arguments())
     keys = settings.member_keys(setting, members=members)
@@ -65,8 +65,26 @@ def networks(config: Config) -> dict[str, Network]:
     return {name: found[name] for name in config.networks}
 
 
+def other_networks(config: Config) -> dict[str, Network]:
+    """Softmax heads, LayerNorm and MLPs (Figs. 8, 11, 12, 14, 15) with the published settings, at a smaller batch."""
+
+    def setting(**changes: Any) -> settings.Setting:
+        return settings.Setting(**({"batch": config.other_batch, "steps": 5000} | changes))
+
+    linear, deep = LinearSelfAttention(layers=1, looped=True), {"learning_rate": 5e-4, "gradient_clip": 10.0}
+    return {
+        "1 layer, softmax, 2 heads": (Transformer(layers=1, looped=True, heads=2), setting()),
+        "1 layer, LayerNorm": (linear.clone(layer_norm=True), setting()),
+        "2 free layers, LayerNorm": (LinearSelfAttention(layers=2, layer_norm=True), setting()),
+        "1 layer, MLP": (linear.clone(mlp_width=44), setting()),
+        "12 free layers, 4 heads, MLPs, clip": (
+            LinearSelfAttention(layers=12, heads=4, mlp_width=44, token_clip=10.0), setting(**deep)
+        ),
+    }  # fmt: skip
+
+
 def by_fit(
-    network: LinearSelfAttention, setting: settings.Setting, chunk: int, members: int = 1, **options: Any
+    network: Transformer, setting: settings.Setting, chunk: int, members: int = 1, **options: Any
 ) -> Callable[[Callable[[int, int], None]], Any]:
     """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``training.train`` chooses."""
     p = program(network, setting, members)
@@ -75,7 +93,7 @@ def by_fit(
     return lambda progress: fit(*arguments, **(p.options | endless | options), progress=progress)
 
 
-def by_loop(network: LinearSelfAttention, setting: settings.Setting, steps: int) -> Callable[[], Any]:
+def by_loop(network: Transformer, setting: settings.Setting, steps: int) -> Callable[[], Any]:
     """Our training step, sampler and all, jitted and called from a Python loop."""
     p = program(network, setting)
 
@@ -88,7 +106,7 @@ def by_loop(network: LinearSelfAttention, setting: settings.Setting, steps: int)
     return _loop(p, step, steps)
 
 
-def by_plain_loop(network: LinearSelfAttention, setting: settings.Setting, steps: int) -> Callable[[], Any]:
+def by_plain_loop(network: Transformer, setting: settings.Setting, steps: int) -> Callable[[], Any]:
     """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
     p, draw = program(network, setting), plain_sampler(setting)
 
@@ -135,7 +153,7 @@ def plain_sampler(setting: settings.Setting) -> Callable[[Array, int], Sample]:
     return draw
 
 
-def plain_loss(network: LinearSelfAttention, params: dict, samples: Sample) -> Array:
+def plain_loss(network: Transformer, params: dict, samples: Sample) -> Array:
     """Mean loss by ``vmap`` of the network, as it is written in the paper."""
     return _mean_loss(jax.vmap(learner(network, params))(samples.prompt), samples)
 
@@ -144,7 +162,7 @@ def _mean_loss(predictions: Array, samples: Sample) -> Array:
     return 0.5 * jnp.mean((predictions - samples.target) ** 2)
 
 
-def disagreement(network: LinearSelfAttention, setting: settings.Setting) -> dict[str, float]:
+def disagreement(network: Transformer, setting: settings.Setting) -> dict[str, float]:
     """Largest relative difference of our loss and gradient from the plain form's, on the same data.
 
     At the start of training and at weights 0.15 times standard normal, where every layer acts and tokens are clipped

@@ -12,7 +12,7 @@ import numpy as np
 
 from icl_lab.flags import setting
 
-PARTS = ("steps", "ensemble", "tuning", "members", "whole")
+PARTS = ("steps", "others", "ensemble", "tuning", "members", "whole")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Config:
     """What is timed, and how often."""
 
     only: tuple[str, ...] = setting(
-        PARTS[:3], "parts to run; members, for accelerators, joins the default there", choices=PARTS
+        PARTS[:4], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
         ("looped_1", "looped_2", "free_5"),
@@ -30,6 +30,7 @@ class Config:
     whole: bool = setting(False, "also run the whole one_step experiment at the paper preset (minutes)")
     rounds: int = setting(9, "rounds in which everything that is compared takes turns", at_least=1)
     batch: int = setting(2048, "tasks in a training step", at_least=1)
+    other_batch: int = setting(256, "tasks in a training step of the part others", at_least=1)
     chunk: int = setting(100, "training steps of a compiled chunk of fit", at_least=1)
     loop_steps: int = setting(6, "steps of the plain loop in a round", at_least=1)
     ensemble: int = setting(32, "members of the ensemble of small batches", at_least=1)

@@ -3,7 +3,15 @@
 import dataclasses
 
 from experiments.benchmarks import floor
-from experiments.benchmarks.programs import by_fit, by_loop, by_plain_loop, disagreement, networks, program
+from experiments.benchmarks.programs import (
+    by_fit,
+    by_loop,
+    by_plain_loop,
+    disagreement,
+    networks,
+    other_networks,
+    program,
+)
 from experiments.benchmarks.timing import Config, Row, Timing, chunks_of_fit, ratio, row, take_turns
 from experiments.von_oswald.settings import Setting
 
@@ -42,6 +50,23 @@ def steps(config: Config) -> dict[str, list[Row]]:
                 columns |= disagreement(network, setting)
             found.append(row(f"{name}, {form}", timing, timings[f"{name} {PLAIN}"], **columns))
     return {"training step": found, "rates that make the floor": floor.rows({name: timings[name] for name in rates})}
+
+
+def others(config: Config) -> dict[str, list[Row]]:
+    """A training step of networks with softmax, LayerNorm or MLPs: plain, and ours in ``fit``."""
+    cases = other_networks(config)
+    with chunks_of_fit({name: by_fit(*pair, config.chunk) for name, pair in cases.items()}) as fits:
+        contenders = {}
+        for name, pair in cases.items():
+            contenders[f"{name}, {PLAIN}"] = (by_plain_loop(*pair, config.loop_steps), config.loop_steps)
+            contenders[f"{name}, {FIT}"] = (fits[name], config.chunk)
+        timings = take_turns(contenders, config.rounds)
+    rows = []
+    for name, pair in cases.items():
+        base = timings[f"{name}, {PLAIN}"]
+        rows.append(row(f"{name}, {PLAIN}", base, base))
+        rows.append(row(f"{name}, {FIT}", timings[f"{name}, {FIT}"], base, **disagreement(*pair)))
+    return {f"training step at batch {config.other_batch}": rows}
 
 
 def ensemble(config: Config) -> dict[str, list[Row]]:
