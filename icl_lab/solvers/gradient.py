@@ -20,7 +20,7 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
     Raises:
       ValueError: if the number of steps does not fit the learning rates.
     """
-    rates = _per_step("learning_rate", learning_rate, steps)
+    rates = per_step("learning_rate", learning_rate, steps)
 
     def predict(prompt: Prompt) -> Array:
         n, d, o = check_prompt(prompt)
@@ -50,7 +50,7 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
     given = [jnp.asarray(value, float) for value in (learning_rates, gammas)]
     lengths = [value.shape[0] for value in given if value.ndim == 1]
     steps = steps if steps is not None or not lengths else max(lengths)
-    eta, gamma = (_per_step(name, value, steps) for name, value in zip(("learning_rates", "gammas"), given))
+    eta, gamma = (per_step(name, value, steps) for name, value in zip(("learning_rates", "gammas"), given))
 
     def predict(prompt: Prompt) -> Array:
         n, _, o = check_prompt(prompt)
@@ -67,7 +67,7 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
     return predict
 
 
-def _per_step(name: str, value: ArrayLike, steps: int | None) -> Array:
+def per_step(name: str, value: ArrayLike, steps: int | None) -> Array:
     """(K,) values from a scalar and a number of steps, or from one value per step."""
     value = jnp.asarray(value, float)
     if value.ndim == 0:

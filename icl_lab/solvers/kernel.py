@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
-from icl_lab.solvers.gradient import _per_step
+from icl_lab.solvers.gradient import per_step
 
 Features = Callable[[Array], Array]
 """m: an input (D,) -> (F,)."""
@@ -51,7 +51,7 @@ def functional_gradient_descent(kernel: Kernel, learning_rates: ArrayLike, steps
     Raises:
       ValueError: if the number of steps does not fit the learning rates.
     """
-    rates = _per_step("learning_rates", learning_rates, steps)
+    rates = per_step("learning_rates", learning_rates, steps)
     with_all = jax.vmap(kernel, (None, 0))
 
     def predict(prompt: Prompt) -> Array:

@@ -6,7 +6,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
-from icl_lab.solvers.gradient import _per_step
+from icl_lab.solvers.gradient import per_step
 
 
 def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:
@@ -22,7 +22,7 @@ def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None
     Raises:
       ValueError: if the number of steps does not fit the learning rates.
     """
-    rates = _per_step("learning_rate", learning_rate, steps)
+    rates = per_step("learning_rate", learning_rate, steps)
 
     def predict(prompt: Prompt) -> Array:
         n, d, o = check_prompt(prompt)
