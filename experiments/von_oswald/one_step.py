@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.von_oswald import panels
+from experiments.von_oswald.onsets import at_exact_start, half_drop_times
 from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
 from experiments.von_oswald.training import constructed, model, paired_losses, train
 from experiments.von_oswald.tuning import best_step
@@ -206,16 +207,14 @@ def plateau_loss(config: Mapping[str, Any]) -> float:
 
 
 def scaled_onsets(record: Record, batch: int) -> np.ndarray:
-    """(M, R) curves, each scaled to start at the exact loss of predicting zero: no evaluation noise in the level."""
-    curves = record.arrays[f"onset_loss_{batch}"]
-    return curves * predict_zero_loss(record.config) / curves[:, :1]
+    """(M, R) curves of an onset ensemble, each scaled to start at the exact loss of predicting zero."""
+    return at_exact_start(record.arrays[f"onset_loss_{batch}"], predict_zero_loss(record.config))
 
 
 def onset_times(record: Record, batch: int) -> np.ndarray:
     """(M,) first measured step with half of the way from predict-zero to the best GD step done; infinite if never."""
-    halfway = (predict_zero_loss(record.config) + record.metrics["closed_form"]) / 2
-    done = scaled_onsets(record, batch) <= halfway
-    return np.where(done.any(axis=1), record.arrays["onset_steps"][done.argmax(axis=1)].astype(float), np.inf)
+    start, end = predict_zero_loss(record.config), record.metrics["closed_form"]
+    return half_drop_times(scaled_onsets(record, batch), record.arrays["onset_steps"], start, end)
 
 
 def waits(record: Record) -> np.ndarray:

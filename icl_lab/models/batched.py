@@ -5,19 +5,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from icl_lab.layouts import Layout
-from icl_lab.models.tasks_last import (
-    add,
-    add_bias,
-    between,
-    by_shared,
-    contract,
-    gelu,
-    gram,
-    layer_norm,
-    linear_layer,
-    softmax,
-    total,
-)
+from icl_lab.models.pointwise import add, add_bias, gelu, layer_norm, softmax
+from icl_lab.models.tasks_last import between, by_shared, contract, gram, linear_layer, total
 from icl_lab.models.transformer import Transformer, folded_weights
 from icl_lab.prompts.draws import batch_first, block_last
 from icl_lab.prompts.prompt import Prompt
