@@ -119,7 +119,7 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
         band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.legend(ncols=len(labels), **ABOVE)
+    axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)
 
 
 def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:

@@ -110,7 +110,7 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes, name, title in ((own, "train_loss", "on the set"), (fresh, "loss", "on fresh tasks")):
         panels.family_panel(axes, a["steps"], gather(name), labels)
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":")
-        axes.set_ylabel(f"loss {title} (dots: best GD step)")
+        axes.set_ylabel(f"loss {title} (dots: GD)")
         axes.set_yscale("log")
     panels.family_panel(cosine, a["steps"], gather("gd_sensitivity_cosine"), labels)
     cosine.set_ylabel("sensitivity cosine with GD")
