@@ -39,7 +39,7 @@ class Config(Setting):
 
     lengths: tuple[int, ...] = setting((10, 25, 50, 100), "context lengths N", at_least=1)
     contexts: int = setting(10_000, "contexts whose extreme eigenvalues are taken, anew for each member", at_least=2)
-    tuning_contexts: int = setting(100_000, "contexts on which GD++ is exactly_tuned, and as many held out", at_least=2)
+    tuning_contexts: int = setting(100_000, "contexts on which GD++ is tuned, and as many held out", at_least=2)
     gammas: tuple[float, ...] = setting((0.0, 0.05, 0.099, 0.12), "gamma of the condition-number panel", at_least=0)
 
 

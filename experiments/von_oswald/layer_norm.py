@@ -1,4 +1,4 @@
-"""Linear self-attention with LayerNorm (von Oswald et al. 2022, A.8 and Fig. 14).
+"""Linear self-attention with LayerNorm (von Oswald et al. 2022, Fig. 14).
 
 LayerNorm rescales every token by its own spread, so attention no longer sees x_j and y_j on the scale that a gradient
 needs: one layer behind a LayerNorm stays above the best GD step, two layers with a LayerNorm between them above two

@@ -117,9 +117,9 @@ def centred_step_optimum(
       ValueError: for N below 2, D below 1 or a variance that is not positive.
     """
     _check(context_length - 1, input_size, input_variance)
-    n, d, v = context_length, input_size, np.asarray(input_variance, np.float64)
+    n, d, v = context_length, input_size, _floats(input_variance)
     spread = n + d + (kurtosis - 3) * (n - 1) / n
-    return n / (v * spread), np.asarray(task_scale) ** 2 * d * v / 2 * (1 - (n - 1) / spread)
+    return n / (v * spread), _floats(task_scale) ** 2 * d * v / 2 * (1 - (n - 1) / spread)
 
 
 def one_step_loss_out_of_distribution(
