@@ -72,6 +72,7 @@ def fit(
     measure: Callable[[Tree, Array, Tree], Metrics] | None = None,
     measure_every: int | None = None,
     members_at_once: int | None = None,
+    schedule: Callable[[Tree, Array], Tree] | None = None,
     resume: Resume | None = None,
     progress: Progress | None = None,
 ) -> Fit:
@@ -94,6 +95,8 @@ def fit(
       members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On
         a CPU large batches run fastest one member at a time (caches), small ones together; measurements, whose batches
         are large, go one member at a time. None means all, in both.
+      schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
+        curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
 
@@ -113,7 +116,8 @@ def fit(
         return TrainState(params, transformation(setting).init(params), jnp.int32(0), jnp.int32(-1))
 
     def step(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
-        value, gradient = jax.value_and_grad(loss)(state.params, jax.random.fold_in(key, state.step), setting)
+        now = setting if schedule is None else schedule(setting, state.step)
+        value, gradient = jax.value_and_grad(loss)(state.params, jax.random.fold_in(key, state.step), now)
         updates, opt_state = transformation(setting).update(gradient, state.opt_state, state.params)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
         good = finite & (state.diverged_at < 0)

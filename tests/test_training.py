@@ -122,6 +122,25 @@ def test_a_step_can_be_replayed_by_hand(whole):
     np.testing.assert_allclose(whole.metrics["loss"][1, -1], loss(params, eval_key, setting), **FLOAT32)
 
 
+def test_a_schedule_changes_what_the_loss_sees_and_nothing_else():
+    """The loss's offset is off for four steps, then on."""
+
+    def offset_loss(params, key, setting):
+        return loss(params, key, setting) + setting["offset"] * params["b"].sum()
+
+    def late(setting, step):
+        return setting | {"offset": jnp.where(step < 4, 0.0, setting["offset"])}
+
+    on = SETTINGS | {"offset": jnp.ones(3)}
+    options = {"steps": 8, "measure": measure, "measure_every": 4}
+    scheduled = fit(init, offset_loss, optimizer, KEYS, on, schedule=late, **options)
+    never = fit(init, offset_loss, optimizer, KEYS, SETTINGS | {"offset": jnp.zeros(3)}, **options)
+    always = fit(init, offset_loss, optimizer, KEYS, on, **options)
+    np.testing.assert_array_equal(scheduled.metrics["b"][:, :2], never.metrics["b"][:, :2])
+    assert (np.abs(scheduled.metrics["b"][:, 2] - never.metrics["b"][:, 2]) > 0.1).all()
+    assert (np.abs(scheduled.metrics["b"][:, 1] - always.metrics["b"][:, 1]) > 0.1).all()
+
+
 def test_measurements_have_members_and_rows(whole):
     np.testing.assert_array_equal(whole.steps, [0, 4, 8, 12])
     assert {name: value.shape for name, value in whole.metrics.items()} == {

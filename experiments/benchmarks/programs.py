@@ -10,6 +10,7 @@ import optax
 from jax import Array
 
 from experiments.benchmarks.timing import Config
+from experiments.settings import member_keys
 from experiments.von_oswald import settings, training
 from icl_lab.experiment import Session
 from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
@@ -42,7 +43,7 @@ class _Arguments:
 def program(network: Transformer, setting: settings.Setting, members: int = 1) -> Program:
     """Training of some members of a network, without measurements on the way."""
     session = cast(Session, _Arguments())
-    keys = settings.member_keys(setting, members=members)
+    keys = member_keys(setting, members=members)
     return cast(
         Program, training.train(session, "", setting, training.model(network, setting), keys=keys, measured=False)
     )

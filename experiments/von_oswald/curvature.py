@@ -14,8 +14,10 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Setting, check, member_keys
+from experiments import panels
+from experiments.settings import check, member_keys
+from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
+from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.claims import Claim
@@ -85,9 +87,9 @@ def figures(record: Record) -> dict[str, Figure]:
     lengths = config["lengths"]
     figure, ((curve, numbers, gammas),) = axes_grid(3, 1, width=3.4)
     best = {n: record.metrics[f"gd++_{n}"]["gammas"][0] for n in lengths}
-    panels.eigenvalue_panel(curve, best, {n: float(a[f"largest_{n}"].mean()) for n in lengths})
+    eigenvalue_panel(curve, best, {n: float(a[f"largest_{n}"].mean()) for n in lengths})
     shown = lengths[min(1, len(lengths) - 1)]
-    panels.condition_panel(numbers, a[f"eigenvalues_{shown}"], config["gammas"])
+    condition_panel(numbers, a[f"eigenvalues_{shown}"], config["gammas"])
     numbers.set_title(f"N = {shown}")
     trained = {"trained": np.stack([a[f"gamma_{n}"] for n in lengths])}
     panels.points_panel(

@@ -30,8 +30,10 @@ from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.settings import Setting, check, member_keys
-from experiments.von_oswald.training import Model, model, paired_losses, strengths, train
+from experiments.settings import check, member_keys
+from experiments.training import Model, paired_losses
+from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.training import model, strengths, train
 from icl_lab.claims import Claim
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses

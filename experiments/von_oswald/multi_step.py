@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys, sampler
-from experiments.von_oswald.training import model, paired_losses, strengths, train
+from experiments import panels
+from experiments.settings import member_keys
+from experiments.training import paired_losses
+from experiments.von_oswald.panels import strength_panel
+from experiments.von_oswald.settings import Networks, check_networks, chosen, sampler
+from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate
@@ -116,7 +119,7 @@ def figures(record: Record) -> dict[str, Figure]:
         panels.alignment_panel(axes[1], part["steps"], part, "gd")
         panels.alignment_panel(axes[2], part["steps"], part, "gd++")
         if f"{name}_gamma" in a:
-            panels.strength_panel(axes[3], part["steps"], part["gamma"], record.metrics[name]["gd++"]["gammas"][0])
+            strength_panel(axes[3], part["steps"], part["gamma"], record.metrics[name]["gd++"]["gammas"][0])
         drawn[name] = figure
     return drawn
 

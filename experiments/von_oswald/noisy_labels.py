@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Setting, check, member_keys, sampler
-from experiments.von_oswald.training import constructed, model, paired_losses, train
+from experiments import panels
+from experiments.settings import check, member_keys
+from experiments.training import paired_losses
+from experiments.von_oswald.settings import Setting, sampler
+from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate

@@ -17,10 +17,12 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.onsets import at_exact_start, half_drop_times
-from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
-from experiments.von_oswald.training import constructed, model, paired_losses, train
+from experiments import panels
+from experiments.onsets import at_exact_start, half_drop_times
+from experiments.settings import check, member_keys
+from experiments.training import paired_losses
+from experiments.von_oswald.settings import Setting, law_sizes, sampler
+from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
 from icl_lab.compare import align_weights, interpolate

@@ -16,9 +16,11 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, member_keys, sampler
-from experiments.von_oswald.training import model, paired_losses, train
+from experiments import panels
+from experiments.settings import member_keys
+from experiments.training import paired_losses
+from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, sampler
+from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
 from icl_lab.compare import interpolate

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.onsets import at_exact_start, half_drop_times
-from experiments.von_oswald.settings import Setting, check, check_each_once, law_sizes, member_keys, sampler, with_batch
+from experiments.onsets import at_exact_start, half_drop_times
+from experiments.settings import check, check_each_once, member_keys
+from experiments.von_oswald.settings import Setting, law_sizes, sampler, with_batch
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim

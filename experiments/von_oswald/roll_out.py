@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.settings import Setting, check, member_keys, sampler
+from experiments.settings import check, member_keys
+from experiments.von_oswald.settings import Setting, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.claims import Claim

@@ -30,8 +30,10 @@ from jax import Array
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.settings import Setting, check, law_sizes, member_keys, sampler
-from experiments.von_oswald.training import model, paired_losses, train
+from experiments.settings import check, member_keys
+from experiments.training import paired_losses
+from experiments.von_oswald.settings import Setting, law_sizes, sampler
+from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.claims import Claim
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention

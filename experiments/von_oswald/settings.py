@@ -4,21 +4,16 @@ import dataclasses
 import re
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-from jax import Array
-
+from experiments.settings import Members, check_each_once
 from icl_lab.flags import FlagError, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sampler, input_variance, linear_regression
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class Task(Members):
     """The law of the tasks and how a member is measured; the defaults are those of the released code."""
 
-    seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**32 - 1)
-    members: int = setting(10, "independent trainings, each with its own start, data and evaluation tasks", at_least=1)
     context_length: int = setting(10, "N, context pairs in a prompt", at_least=1)
     input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
     input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): the text says r = 2, its figures are r = 1", above=0)
@@ -65,18 +60,6 @@ class Networks(Task):
     tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
     tuning_steps: int = setting(30_000, "Adam steps that tune GD++ where tokens are clipped", at_least=1)
     tuning_batch: int = setting(512, "tasks of such a step", at_least=1)
-
-
-def check(config: Schedule) -> None:
-    """Raises FlagError where fields do not fit together."""
-    if config.steps % config.measure_every:
-        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
-
-
-def check_each_once(name: str, values: tuple) -> None:
-    """Raises FlagError where a value is given twice: stages are named by it."""
-    if len(set(values)) != len(values):
-        raise FlagError(f"--{name}={','.join(map(str, values))}: allowed is each value once")
 
 
 def check_networks(config: Networks) -> None:
@@ -153,9 +136,3 @@ def law_sizes(config: Task) -> dict[str, Any]:
         "input_size": config.input_size,
         "input_variance": input_variance("uniform", config.input_range),
     }
-
-
-def member_keys(config: Task, stage: int = 0, members: int | None = None) -> Array:
-    """(M,) typed keys, one a member; stages of one experiment have different keys."""
-    key = jax.random.fold_in(jax.random.key(config.seed), stage)
-    return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members or config.members))

@@ -20,9 +20,11 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Setting, check, check_each_once, law_sizes, member_keys, sampler
-from experiments.von_oswald.training import Model, constructed, model, paired_losses, train
+from experiments import panels
+from experiments.settings import check, check_each_once, member_keys
+from experiments.training import Model, paired_losses
+from experiments.von_oswald.settings import Setting, law_sizes, sampler
+from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
 from icl_lab.claims import Claim

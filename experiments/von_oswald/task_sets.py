@@ -19,9 +19,11 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.von_oswald import panels
-from experiments.von_oswald.settings import Schedule, check, check_each_once, member_keys, sampler, with_batch
-from experiments.von_oswald.training import constructed, model, paired_losses, squared_error, train
+from experiments import panels
+from experiments.settings import check, check_each_once, member_keys
+from experiments.training import paired_losses, squared_error
+from experiments.von_oswald.settings import Schedule, sampler, with_batch
+from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main

@@ -9,8 +9,10 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, member_keys, sampler, unpack
-from experiments.von_oswald.training import constructed, members_at_once
+from experiments.settings import member_keys
+from experiments.training import members_at_once
+from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, sampler, unpack
+from experiments.von_oswald.training import constructed
 from icl_lab.experiment import Session
 from icl_lab.models import LinearSelfAttention, batched_predictions
 from icl_lab.prompts import Sampler, input_variance

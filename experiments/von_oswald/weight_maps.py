@@ -15,7 +15,8 @@ import jax
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.von_oswald.settings import Networks, check_networks, chosen, member_keys
+from experiments.settings import member_keys
+from experiments.von_oswald.settings import Networks, check_networks, chosen
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from experiments.onsets import at_exact_start, half_drop_times
 from experiments.von_oswald import layer_norm, phase_transitions, sine, softmax, task_sets
-from experiments.von_oswald.onsets import at_exact_start, half_drop_times
 from icl_lab.claims import judge
 from icl_lab.flags import FlagError
 from icl_lab.records import Record

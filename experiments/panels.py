@@ -1,0 +1,112 @@
+"""Panels that figures of several papers share."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from icl_lab.style import LEARNERS, band
+
+METRICS = {
+    "sensitivity_cosine": ("cosine", "-"),
+    "prediction_difference": ("prediction diff.", "--"),
+    "sensitivity_difference": ("sensitivity diff.", "-."),
+}
+
+ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1.0, "handlelength": 1.5}
+"""Where a legend does not cover its curves."""
+
+
+def loss_panel(
+    axes: Axes,
+    steps: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    floor: float | None = None,
+    floor_label: str = "theory",
+) -> None:
+    """Loss over training: (M, R) curves as bands; references, which do not train, as (M,) lines with their band."""
+    for learner, values in curves.items():
+        if values.ndim == 1:
+            values = np.repeat(values[:, None], len(steps), axis=1)
+        band(axes, steps, values, learner)
+    if floor is not None:
+        axes.axhline(floor, **(LEARNERS["theory"] | {"marker": "", "label": floor_label}))
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def alignment_panel(
+    axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str, title: str = ""
+) -> None:
+    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis)."""
+    twin = axes.twinx()
+    twin.grid(False)
+    twin.spines["right"].set_visible(True)
+    for (metric, (label, dash)), on, tone in zip(
+        METRICS.items(), (axes, twin, twin), ("#0072B2", "#D55E00", "#555555")
+    ):
+        band(on, steps, arrays[f"{reference}_{metric}"], color=tone, linestyle=dash, label=label)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("cosine of the sensitivities")
+    axes.set_ylim(-0.05, 1.05)
+    twin.set_ylabel("difference")
+    twin.set_ylim(bottom=0)
+    handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
+    title = title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}"
+    axes.legend(handles=handles, title=title, ncols=3, **ABOVE)
+
+
+def shift_panel(
+    axes: Axes, x: np.ndarray, curves: Mapping[str, np.ndarray], label: str, *, training: float | None = None
+) -> None:
+    """Loss (log) against the size of a shift: (M, X) by learner as bands with sparse markers."""
+    for learner, values in curves.items():
+        band(axes, x, values, learner, marker=LEARNERS[learner]["marker"], markevery=max(1, len(x) // 6))
+    if training is not None:
+        axes.axvline(training, color="0.6", linewidth=0.8)
+    axes.set_yscale("log")
+    axes.set_xlabel(label)
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def points_panel(
+    axes: Axes,
+    x: Sequence[float],
+    members: Mapping[str, np.ndarray],
+    label: str,
+    theory: tuple[np.ndarray, np.ndarray] | None = None,
+) -> None:
+    """Final values (X, M) by learner: every member as a small marker, their median as a large one, theory as a line."""
+    width = 0.2 * min(np.diff(x)) if len(x) > 1 else 0.1
+    for i, (learner, values) in enumerate(members.items()):
+        style, values = LEARNERS[learner], np.asarray(values, float)
+        at = np.asarray(x, float) + width * (i - (len(members) - 1) / 2)
+        look = {"linestyle": "", "marker": style["marker"], "color": style["color"]}
+        axes.plot(np.repeat(at[:, None], values.shape[1], axis=1), values, markersize=2, alpha=0.4, **look)
+        axes.plot(at, np.nanmedian(values, axis=1), markersize=5, label=style["label"], **look)
+    if theory is not None:
+        axes.plot(*theory, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.set_xlabel(label)
+    axes.set_ylabel("loss")
+    axes.legend()
+
+
+def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
+    """A closed form as the black dotted line, named in the legend."""
+    axes.plot(np.asarray(x), np.asarray(y), **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.legend()
+
+
+def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequence[str]) -> None:
+    """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(labels)))
+    dashes = ("-", "--", "-.", ":", (0, (5, 1)))
+    for i, (members, label) in enumerate(zip(curves, labels)):
+        band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)

@@ -1,0 +1,48 @@
+"""What the binaries of every paper are set by: the seed and the members, and checks of a training schedule."""
+
+import dataclasses
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from icl_lab.flags import FlagError, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Members:
+    """Who is trained."""
+
+    seed: int = setting(0, "seed of every random draw", at_least=0, at_most=2**32 - 1)
+    members: int = setting(10, "independent trainings, each with its own start, data and evaluation tasks", at_least=1)
+
+
+class Scheduled(Protocol):
+    """A configuration with a training schedule."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps."""
+
+    @property
+    def measure_every(self) -> int:
+        """Steps between measurements."""
+
+
+def check(config: Scheduled) -> None:
+    """Raises FlagError where fields do not fit together."""
+    if config.steps % config.measure_every:
+        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
+
+
+def check_each_once(name: str, values: tuple) -> None:
+    """Raises FlagError where a value is given twice: stages are named by it."""
+    if len(set(values)) != len(values):
+        raise FlagError(f"--{name}={','.join(map(str, values))}: allowed is each value once")
+
+
+def member_keys(config: Members, stage: int = 0, members: int | None = None) -> Array:
+    """(M,) typed keys, one a member; stages of one experiment have different keys."""
+    key = jax.random.fold_in(jax.random.key(config.seed), stage)
+    return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members or config.members))
