@@ -41,7 +41,7 @@ def lsa(input_size: int, init_scale: float) -> Model:
 
 
 def product(params: dict) -> Array:
-    """(..., D, D) the matrix A = u U11 + u12 u21^T that predictions h^T A x_q depend on, of parameters of any number."""
+    """(..., D, D) A = u U11 + u12 u21^T: the part of a prediction that is linear in the task is h^T A x_q."""
     blocks = linear_attention_blocks(params)
     outer = blocks["u12"][..., :, None] * blocks["u21"][..., None, :]
     return blocks["u"][..., None, None] * blocks["u11"] + outer
