@@ -1,5 +1,6 @@
 """What is asked in context: prompts, samples, and the samplers ``(key, batch) -> Sample`` that draw them."""
 
+from icl_lab.prompts.gaussian import VARIANCE_LAWS, gaussian_regression, random_covariance_regression
 from icl_lab.prompts.logistic import logistic_regression
 from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, same_tasks
 from icl_lab.prompts.regression import INPUT_LAWS, input_variance, linear_regression
@@ -7,14 +8,17 @@ from icl_lab.prompts.sine import sine_regression
 
 __all__ = [
     "INPUT_LAWS",
+    "VARIANCE_LAWS",
     "BatchLearner",
     "Learner",
     "Prompt",
     "Sample",
     "Sampler",
+    "gaussian_regression",
     "input_variance",
     "linear_regression",
     "logistic_regression",
+    "random_covariance_regression",
     "same_tasks",
     "sine_regression",
 ]

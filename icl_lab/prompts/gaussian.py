@@ -1,0 +1,202 @@
+"""Samplers of linear tasks on Gaussian inputs of any covariance, fixed or drawn anew for each task."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
+from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.unfused import unfused
+
+VARIANCE_LAWS = ("exponential", "gamma", "uniform", "lognormal", "constant")
+
+
+def gaussian_regression(
+    *,
+    context_length: int,
+    covariance: ArrayLike,
+    query_covariance: ArrayLike | None = None,
+    task_moment: ArrayLike | None = None,
+    task: ArrayLike | None = None,
+    label_noise: ArrayLike = 0.0,
+    labels: Callable[[Array], Array] | None = None,
+) -> Sampler:
+    """Sampler of prompts with inputs N(0, Lambda) (Zhang, Frei & Bartlett 2023, Definition 3.1, and its shifts).
+
+    Labels are y_i = <w, x_i> + noise, the target is <w, x_query> without noise, w ~ N(0, task_moment) for each task.
+    Everything but the context length may be a traced value.
+
+    Args:
+      context_length: N, number of context pairs.
+      covariance: (D, D) Lambda of the context's inputs, positive semidefinite.
+      query_covariance: (D, D) of the query; None means ``covariance``.
+      task_moment: (D, D) E[w w^T]; None means the identity.
+      task: (D,) the same w for all tasks, instead of a drawn one.
+      label_noise: standard deviation of Gaussian noise added to the context labels (never to the target).
+      labels: ``(..., D) -> (...)``, one function of the input for all tasks, instead of <w, x>.
+
+    Returns:
+      ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, 1), x_query (B, D), target (B, 1), latent w (B, D, 1), which
+      is left out where ``labels`` is given.
+
+    Raises:
+      ValueError: for a context length below 1; a matrix that is not square and of size D, not symmetric or not positive
+        semidefinite (only its shape is checked where it is traced); a task that is not (D,); or more than one of
+        ``task_moment``, ``task`` and ``labels``.
+    """
+    if context_length < 1:
+        raise ValueError(f"context_length must be at least 1, got {context_length}")
+    shape = np.shape(covariance)
+    if len(shape) != 2 or shape[0] < 1:
+        raise ValueError(f"covariance must be a (D, D) matrix with D at least 1, got shape {shape}")
+    n, d = context_length, shape[0]
+    tasks_given = {"task_moment": task_moment, "task": task, "labels": labels}
+    if sum(value is not None for value in tasks_given.values()) > 1:
+        raise ValueError("only one of task_moment, task and labels can say what the labels are")
+    if task is not None and np.shape(task) != (d,):
+        raise ValueError(f"task must have shape ({d},) as the covariance, got {np.shape(task)}")
+    root = _root("covariance", covariance, d)
+    query_root = root if query_covariance is None else _root("query_covariance", query_covariance, d)
+    task_root = None if task_moment is None else _root("task_moment", task_moment, d)
+
+    def sampler(key: Array, batch: int) -> Sample:
+        draw_key, noise_key = jax.random.split(key)
+        blocks, tasks = block_shape(batch)
+        drawn = task is None and labels is None
+        normal = QUANTILES["normal"](centred_uniforms(draw_key, (blocks, n + 1 + drawn, d, tasks)))
+        x, query = _times(root, normal[:, :n]), _times(query_root, normal[:, n : n + 1])
+        if labels is not None:
+            x, query = (batch_first(part, batch).astype(float) for part in (x, query[:, 0]))
+            y, target, latent = labels(x)[..., None], labels(query)[..., None], {}
+        else:
+            w = normal[:, n + 1 :]
+            if task is not None:
+                w = jnp.broadcast_to(jnp.asarray(task, jnp.float32)[None, None, :, None], (blocks, 1, d, tasks))
+            elif task_root is not None:
+                w = _times(task_root, w)
+            parts = (x, query[:, 0], linear_labels(x, w), linear_labels(query, w)[:, 0], w[:, 0, :, None])
+            x, query, y, target, w = (batch_first(part, batch).astype(float) for part in parts)
+            latent = {"w": w}
+        if not (isinstance(label_noise, int | float) and label_noise == 0):
+            noise = QUANTILES["normal"](centred_uniforms(noise_key, (blocks, n, 1, tasks)))
+            y = y + label_noise * batch_first(noise, batch)
+        return Sample(prompt=Prompt(x=x, y=y, x_query=query), target=target, latent=latent)
+
+    return sampler
+
+
+def random_covariance_regression(
+    *,
+    context_length: int,
+    input_size: int,
+    law: str = "exponential",
+    shape: ArrayLike = 1.0,
+    scale: ArrayLike = 1.0,
+) -> Sampler:
+    """Sampler of prompts whose inputs, query included, are N(0, diag(lambda)), with lambda drawn anew for each task.
+
+    Zhang, Frei & Bartlett 2023, section 4.3. The lambda_i are independent, ``scale`` times a law: ``exponential``
+    Exp(1), ``gamma`` Gamma(shape, 1), ``uniform`` U(0, 1), ``lognormal`` exp(shape N(0, 1)), ``constant`` 1. w is
+    N(0, I), labels are <w, x>. Everything but the sizes and the law may be a traced value.
+
+    Args:
+      context_length: N, number of context pairs.
+      input_size: D.
+      law: one of ``VARIANCE_LAWS``.
+      shape: of the gamma and lognormal laws, positive; the others have none.
+      scale: factor on the variances, positive.
+
+    Returns:
+      ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, 1), x_query (B, D), target (B, 1), latent w (B, D, 1) and
+      variances (B, D).
+
+    Raises:
+      ValueError: for sizes below 1, an unknown law, or a shape or scale that is not positive.
+    """
+    for name, size in {"context_length": context_length, "input_size": input_size}.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+    if law not in VARIANCE_LAWS:
+        raise ValueError(f"law must be one of {VARIANCE_LAWS}, got {law!r}")
+    for name, value in {"shape": shape, "scale": scale}.items():
+        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
+            raise ValueError(f"{name} must be positive, got {value}")
+    n, d = context_length, input_size
+
+    def sampler(key: Array, batch: int) -> Sample:
+        draw_key, gamma_key = jax.random.split(key)
+        blocks, tasks = block_shape(batch)
+        uniforms = centred_uniforms(draw_key, (blocks, n + 3, d, tasks))
+        normal = QUANTILES["normal"](uniforms[:, : n + 2])
+        if law == "gamma":
+            lam = jax.random.gamma(gamma_key, jnp.asarray(shape, jnp.float32), (blocks, 1, d, tasks))
+        else:
+            lam = _variances(law, uniforms[:, n + 2 :], shape)
+        lam = jnp.asarray(scale, jnp.float32) * lam
+        points, w = _scaled(normal[:, : n + 1], lam), normal[:, n + 1 :]
+        clean = linear_labels(points, w)
+        parts = (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w[:, 0, :, None], lam[:, 0])
+        x, query, y, target, w, lam = (batch_first(part, batch).astype(float) for part in parts)
+        return Sample(Prompt(x=x, y=y, x_query=query), target, latent={"w": w, "variances": lam})
+
+    return sampler
+
+
+def _variances(law: str, uniforms: Array, shape: ArrayLike) -> Array:
+    """Draws of a law of variances from centred uniforms, by its quantile function."""
+    if law == "exponential":
+        return QUANTILES["exponential"](uniforms)
+    if law == "uniform":
+        return uniforms + 0.5
+    if law == "lognormal":
+        return jnp.exp(jnp.asarray(shape, jnp.float32) * QUANTILES["normal"](uniforms))
+    return jnp.ones_like(uniforms)
+
+
+@unfused
+def _scaled(points: Array, variances: Array) -> Array:
+    """(blocks, P, D, tasks), (blocks, 1, D, tasks) -> (blocks, P, D, tasks) of these variances."""
+    return jnp.sqrt(variances) * points
+
+
+@unfused
+def linear_labels(points: Array, w: Array) -> Array:
+    """<w, x> with the task as last axis: (blocks, P, D, tasks), (blocks, 1, D, tasks) -> (blocks, P, 1, tasks)."""
+    return (points * w).sum(2, keepdims=True)
+
+
+def _times(root: np.ndarray | Array, points: Array) -> Array:
+    """Matrix times every input: (D, D) or a diagonal (D,), (blocks, P, D, tasks) -> (blocks, P, D, tasks)."""
+    root = jnp.asarray(root, jnp.float32)
+    if root.ndim == 1:
+        return root[None, None, :, None] * points
+    blocks, rows, d, tasks = points.shape
+    roots = jnp.broadcast_to(root, (blocks * rows, d, d))  # one library product a block and row
+    product = lax.dot_general(roots, points.reshape(blocks * rows, d, tasks), (((2,), (1,)), ((0,), (0,))))
+    return product.reshape(points.shape)
+
+
+def _root(name: str, matrix: ArrayLike, d: int) -> np.ndarray | Array:
+    """Symmetric root of a covariance; of a diagonal one its diagonal. A traced one is not looked at.
+
+    Raises:
+      ValueError: where it is none.
+    """
+    if np.shape(matrix) != (d, d):
+        raise ValueError(f"{name} must be a square matrix of size {d}, got shape {np.shape(matrix)}")
+    if isinstance(matrix, jax.core.Tracer):
+        values, vectors = jnp.linalg.eigh(matrix)
+        return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
+    full = np.asarray(matrix, np.float64)
+    if not np.allclose(full, full.T, rtol=1e-6, atol=0):
+        raise ValueError(f"{name} must be symmetric, got {matrix}")
+    values, vectors = np.linalg.eigh(full)
+    if not values[0] >= -1e-6 * np.abs(values).max():
+        raise ValueError(f"{name} must be positive semidefinite, got smallest eigenvalue {values[0]:.3g}")
+    if np.array_equal(full, np.diag(np.diag(full))):
+        return np.sqrt(np.maximum(np.diag(full), 0))
+    return (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
