@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
+from experiments.statistics import array
 from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, strengths, train
@@ -105,10 +106,6 @@ def _gamma_ratio(length: int) -> Callable[[Record], np.ndarray]:
     return lambda record: record.arrays[f"gamma_{length}"] / record.metrics[f"gd++_{length}"]["gammas"][0]
 
 
-def _array(name: str) -> Callable[[Record], np.ndarray]:
-    return lambda record: record.arrays[name]
-
-
 _LAB = {"lab": "holds", "paper": "holds"}
 _NOT_RESOLVED = {  # at lab: one member at N = 25, two at 50 still wait on the first plateau; the others lie on an edge
     "gamma_10", "gamma_25", "gamma_exact_25", "smallest_25", "largest_25", "gamma_50", "gamma_exact_50"
@@ -127,7 +124,7 @@ def _claims() -> tuple[Claim, ...]:
             Claim(
                 f"von_oswald.curvature.gamma_{length}", _FIGURE,
                 f"Two looped layers trained at N = {length} read off the gamma published for it.",
-                _array(f"gamma_{length}"), expected=gamma, tolerance=0.05 * gamma,
+                array(f"gamma_{length}"), expected=gamma, tolerance=0.05 * gamma,
                 reason="the published value is read off one network; the loss is flat in gamma to about 5 %",
                 expected_verdict=_verdicts(f"gamma_{length}"),
             )
@@ -148,7 +145,7 @@ def _claims() -> tuple[Claim, ...]:
                 Claim(
                     f"von_oswald.curvature.{which}_{length}", _FIGURE,
                     f"The {which} eigenvalue of X^T X over 10 000 contexts of length {length}.",
-                    _array(f"{which}_{length}"), expected=value,
+                    array(f"{which}_{length}"), expected=value,
                     tolerance=(0.25 if which == "smallest" else 0.1) * value,
                     reason="the published value is one draw of an extreme, which scatters by about a tenth (largest) "
                     "to a quarter (smallest)",

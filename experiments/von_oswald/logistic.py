@@ -31,6 +31,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.settings import check, member_keys
+from experiments.statistics import ratio
 from experiments.training import Model, paired_losses
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, strengths, train
@@ -300,11 +301,6 @@ def _cosine_table(axes: Axes, record: Record) -> None:
     axes.set_title("final sensitivity cosine (median member)")
 
 
-def _ratio(name: str, reference: str) -> Callable[[Record], np.ndarray]:
-    """(M,) final loss over that of another learner, on the same tasks."""
-    return lambda record: record.arrays[f"final_{name}"] / record.arrays[f"final_{reference}"]
-
-
 def _cosine(name: str, reference: str) -> Callable[[Record], np.ndarray]:
     """(M,) final sensitivity cosine of a network with an algorithm."""
     return lambda record: record.arrays[f"cosines_{name}"][:, record.metrics["cosines_with"].index(reference)]
@@ -323,7 +319,9 @@ def nearer_to_gd_plus_plus(record: Record) -> np.ndarray:
 
 def softmax_cosine(record: Record) -> np.ndarray:
     """(M,) cosine of the softmax layer with one logistic step, of members whose loss is below 1.1 times the step's."""
-    return np.where(_ratio("softmax_1", "logistic_1")(record) < 1.1, _cosine("softmax_1", "logistic_1")(record), np.nan)
+    return np.where(
+        ratio("final_softmax_1", "final_logistic_1")(record) < 1.1, _cosine("softmax_1", "logistic_1")(record), np.nan
+    )
 
 
 def _rate(record: Record) -> np.ndarray:
@@ -359,8 +357,9 @@ CLAIMS = (
     Claim(
         "von_oswald.logistic.two_layers_loss", _PAPER,
         "Two linear layers reach the loss of two tuned GD++ steps on squared errors, their output scaled (ratio).",
-        _ratio("linear_2", "gd++_2"), expected=1.0, tolerance=0.02,
-        reason="2 % as for looped layers in Fig. 3", control=_ratio("linear_2", "squared_2"), expected_verdict=_LAB,
+        ratio("final_linear_2", "final_gd++_2"), expected=1.0, tolerance=0.02,
+        reason="2 % as for looped layers in Fig. 3",
+        control=ratio("final_linear_2", "final_squared_2"), expected_verdict=_LAB,
     ),
     Claim(
         "von_oswald.logistic.two_layers_cosine", _PAPER,
@@ -378,14 +377,15 @@ CLAIMS = (
     Claim(
         "von_oswald.logistic.two_layers_no_worse", _PAPER,
         "And yet no worse than two logistic steps at their best rates (ratio of losses).",
-        _ratio("linear_2", "logistic_2"), expected=1.0, tolerance=0.01, relation="<=",
+        ratio("final_linear_2", "final_logistic_2"), expected=1.0, tolerance=0.01, relation="<=",
         reason="tuned GD++ lies below the logistic steps by half a per cent; 1 % for the jitter of Adam",
         expected_verdict=_LAB,
     ),
     Claim(
         "von_oswald.logistic.softmax_above", _PAPER,
         "One softmax layer with two heads stays above one logistic step (ratio of losses at least 1.005).",
-        _ratio("softmax_1", "logistic_1"), expected=1.005, tolerance=0.0, relation=">=", interval="bootstrap",
+        ratio("final_softmax_1", "final_logistic_1"), expected=1.005, tolerance=0.0,
+        relation=">=", interval="bootstrap",
         reason="its heads attend by averages, which centre the inputs (see softmax); members of pilots that used both "
         "heads were 1.3 % to 1.6 % above",
         expected_verdict=_LAB,
@@ -400,7 +400,7 @@ CLAIMS = (
     Claim(
         "von_oswald.logistic.map_above", _PAPER,
         "Five logistic steps at tuned rates beat the most probable w of the true prior (ratio of losses).",
-        _ratio("logistic_5", "map"), expected=1.0, tolerance=0.0, relation="<=",
+        ratio("final_logistic_5", "final_map"), expected=1.0, tolerance=0.0, relation="<=",
         reason="the most probable w is overconfident, early stopping is not; any difference in favour",
         expected_verdict=_LAB,
     ),

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.settings import check, member_keys
+from experiments.statistics import last
 from experiments.training import paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import constructed, model, train
@@ -266,10 +267,6 @@ def _excess(name: str) -> Callable[[Record], np.ndarray]:
     return lambda record: record.arrays[f"final_{name}"] / record.arrays["final_gd"] - 1
 
 
-def _final(name: str) -> Callable[[Record], np.ndarray]:
-    return lambda record: record.arrays[name][:, -1]
-
-
 _LAB = {"lab": "holds", "paper": "holds"}
 _QUICK = {"quick": "holds"} | _LAB
 
@@ -345,7 +342,7 @@ CLAIMS = (
         "von_oswald.one_step.cosine",
         "von Oswald et al. 2022, Fig. 2",
         "The sensitivities d prediction / d query of trained layer and GD step have cosine at least .999.",
-        _final("gd_sensitivity_cosine"),
+        last("gd_sensitivity_cosine"),
         expected=0.999,
         tolerance=0.0,
         relation=">=",
