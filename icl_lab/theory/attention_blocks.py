@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from icl_lab.theory.arguments import check_length, checked_covariance, checked_matrix, checked_vector
-from icl_lab.theory.linear_attention import merged_loss_terms
+from icl_lab.theory.arguments import Matrix, check_length, checked_covariance, checked_matrix, checked_vector
+from icl_lab.theory.linear_attention import gamma, merged_loss_terms
 
 
 def block_loss(
@@ -47,6 +47,48 @@ def block_loss(
             context_length,
         )
     )
+
+
+def spurious_point(covariance: ArrayLike, context_length: int) -> tuple[Matrix, float, Matrix, Matrix]:
+    """Blocks (U11, u, u12, u21) of the spurious stationary point: one principal component read in context (this lab).
+
+    U11 = 0, u = 0 and u12 = u21 = g^-1/2 e_1 with g the largest eigenvalue of Gam and e_1 its eigenvector, so that
+    A = u12 u21^T = e_1 e_1^T / g; its loss is ``spurious_loss``. Balanced: u12 -> c u12, u21 -> u21 / c is as good.
+
+    Raises:
+      ValueError: for a covariance that is not symmetric positive definite, or N < 1.
+    """
+    values, vectors = np.linalg.eigh(gamma(covariance, context_length))
+    direction = vectors[:, -1] / np.sqrt(values[-1])
+    return np.zeros((len(values), len(values))), 0.0, direction, direction
+
+
+def spurious_curvature(covariance: ArrayLike, context_length: int) -> float:
+    """Curvature of the loss along u at ``spurious_point``, the loss minimised over U11: is it a minimum? (this lab).
+
+    The Hessian there is block diagonal in (u12, u21), positive semidefinite always, in the off-diagonal entries of U11
+    (in the eigenbasis of Lam), positive too, and in (u, diag U11), where the part even in w costs
+    (1/2) E (alpha sum_j (Shat_1j x_j + x_1 x_j^2 / N) U_jj + alpha (w^T Shat w) x_1 u)^2, alpha = g^-1/2, and what
+    the retrieval of the other components gains is u sum_(j>1) lam_j^2 U_jj. The Schur complement of that block is what
+    is returned: positive, the point is a local minimum (strict but for the scale symmetry and equal eigenvalues);
+    negative, it is a saddle. For D > 1 it falls without bound as N grows (diag U11 costs but 1/N), so that **only short
+    prompts have the spurious minimum**: N <= 20 for eigenvalues 1.5, 0.5; N <= 5 for 2, 1.5, 1, 0.6, 0.3.
+
+    Raises:
+      ValueError: as ``spurious_point``.
+    """
+    values = np.linalg.eigvalsh(checked_covariance(covariance, "covariance"))[::-1]
+    check_length(context_length, "context_length")
+    n, top, trace = context_length, values[0], values.sum()
+    alpha = ((1 + 1 / n) * top + trace / n) ** -0.5
+    along_u = top * (1 + 2 / n) * (trace**2 + 2 * (values**2).sum())
+    along_diagonal = top * np.outer(values, values) / n**2
+    along_diagonal[0] = along_diagonal[:, 0] = top**2 * values * (1 / n + 3 / n**2)
+    np.fill_diagonal(along_diagonal, top * values**2 * (1 / n + 3 / n**2))
+    along_diagonal[0, 0] = top**3 * (1 + 3 / n) * (1 + 5 / n)
+    mixed = alpha**2 * trace * top * values / n - values**2
+    mixed[0] = alpha**2 * top**2 * (trace + (2 * top + 3 * trace) / n)
+    return float(alpha**2 * along_u - mixed @ np.linalg.solve(alpha**2 * along_diagonal, mixed))
 
 
 def block_loss_terms(u11: Any, u: Any, u12: Any, u21: Any, lam: Any, n: Any) -> Any:

@@ -94,6 +94,35 @@ def optimal_loss(covariance: ArrayLike, context_length: int) -> float:
     return float((np.trace(lam) - np.trace(lam @ np.linalg.solve(gamma(lam, context_length), lam))) / 2)
 
 
+def principal_components_loss(covariance: ArrayLike, context_length: int, components: int) -> float:
+    """Loss of the best A that reads the first m principal components only: level m of the staircase.
+
+    (1/2) [tr Lam - sum_(i<=m) lam_i / (1 + (1 + tr Lam / lam_i) / N)], lam_1 >= lam_2 >= ... the eigenvalues of Lam
+    (Zhang, Singh, Latham & Saxe 2025, whose loss is twice this); m = D gives ``optimal_loss``.
+
+    Args:
+      covariance: (D, D) Lam.
+      context_length: N.
+      components: m, from 0 to D.
+
+    Raises:
+      ValueError: as ``gamma``, or for another m.
+    """
+    values = np.linalg.eigvalsh(_law(covariance, context_length))[::-1]
+    if components not in range(len(values) + 1):
+        raise ValueError(f"components must be a whole number from 0 to D = {len(values)}, got {components}")
+    trace, kept = values.sum(), values[:components]
+    return float((trace - (kept / (1 + (1 + trace / kept) / context_length)).sum()) / 2)
+
+
+def spurious_loss(covariance: ArrayLike, context_length: int) -> float:
+    """Loss at the spurious stationary point of the full blocks, u12 u21^T = e_1 e_1^T / g_1 and u = U11 = 0 (this lab).
+
+    It reads one principal component, ``principal_components_loss`` at m = 1; arguments and errors as there.
+    """
+    return principal_components_loss(covariance, context_length, 1)
+
+
 def risk(
     a: ArrayLike,
     *,

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer import blocks, covariance, deviation, draws, predictions
 
-from icl_lab.theory.attention_blocks import block_loss, block_loss_terms
-from icl_lab.theory.linear_attention import population_loss
+from icl_lab.theory.attention_blocks import block_loss, block_loss_terms, spurious_curvature, spurious_point
+from icl_lab.theory.linear_attention import population_loss, spurious_loss
 
 FEW = settings(max_examples=10)
 
@@ -67,3 +67,41 @@ def test_bad_arguments():
             block_loss(**(good | {name: value}), context_length=2)
     with pytest.raises(ValueError, match="context_length"):
         block_loss(**good, context_length=0)
+
+
+def flat_loss(vector, lam, n):
+    size = lam.shape[0]
+    u11, u, u12, u21 = jnp.split(vector, [size**2, size**2 + 1, size**2 + size + 1])
+    return block_loss_terms(u11.reshape(size, size), u[0], u12, u21, lam, n)
+
+
+derivatives = jax.jit(lambda *args: (jax.grad(flat_loss)(*args), jax.hessian(flat_loss)(*args)))
+
+
+@settings(max_examples=40)
+@given(spectrum=st.tuples(*[st.floats(0.1, 3.0)] * 3), n=st.integers(1, 60), seed=st.integers(0, 2**30))
+def test_the_spurious_point_is_stationary_and_its_curvature_says_whether_it_is_a_minimum(spectrum, n, seed):
+    turn, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))
+    lam = turn @ np.diag(spectrum) @ turn.T
+    point = spurious_point(lam, n)
+    np.testing.assert_allclose(block_loss(*point, lam, n), spurious_loss(lam, n), rtol=1e-9)
+    with jax.enable_x64(True):
+        vector = np.concatenate([np.ravel(block) for block in point])
+        gradient, hessian = (np.asarray(v) for v in derivatives(vector, lam, float(n)))
+    assert np.abs(gradient).max() < 1e-9
+    least = np.linalg.eigvalsh(hessian)[0]
+    curvature = spurious_curvature(lam, n)
+    if abs(curvature) > 1e-6:
+        assert (least < -1e-9) == (curvature < 0)
+    inside = hessian[:10, :10]  # u and U11, which decouple; -e_u^T H^-1 e_u is the Schur complement along u
+    keep = np.eye(10)
+    keep[:9, :9] = np.kron(turn, turn).T  # U11 in the eigenbasis
+    inside = keep @ inside @ keep.T
+    schur = inside[9, 9] - inside[9, :9] @ np.linalg.solve(inside[:9, :9], inside[:9, 9])
+    np.testing.assert_allclose(schur, curvature, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(("spectrum", "longest"), [((1.5, 0.5), 20), ((2, 1.5, 1, 0.6, 0.3), 5)])
+def test_only_short_prompts_have_the_spurious_minimum(spectrum, longest):
+    signs = [spurious_curvature(np.diag(spectrum), n) > 0 for n in range(1, 200)]
+    assert signs == [n <= longest for n in range(1, 200)]
