@@ -16,21 +16,33 @@ class Layout(NamedTuple):
     Attributes:
       encode: ``Prompt -> (T, E)`` tokens; the query is the last token.
       decode: ``((T, E) tokens of the last layer, Prompt) -> (O,)`` prediction; it reads the last token only.
+      joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: ``batched_predictions`` writes and
+        reads such tokens in its own order, which is faster.
     """
 
     encode: Callable[[Prompt], Array]
     decode: Callable[[Array, Prompt], Array]
+    joint_sign: int = 0
 
 
-def joint_layout(w0: Array | None = None) -> Layout:
-    """Joint tokens e_j = (x_j, y_j), query token (x_q, -W0 x_q), prediction = minus its y-block.
+def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
+    """Joint tokens e_j = (x_j, y_j), query token (x_q, -W0 x_q), prediction = ``sign`` times its y-block.
 
-    von Oswald et al. 2022, section 2 and Proposition 1. ``E = D + O``, ``T = N + 1``.
+    von Oswald et al. 2022, section 2 and Proposition 1, and Ahn et al. 2023 read minus the y-block; Zhang, Frei and
+    Bartlett 2023, and Zhang et al. 2025 the y-block. ``E = D + O``, ``T = N + 1``.
 
     Args:
       w0: (D, O) initial weights of the gradient descent that the tokens carry; None means W0 = 0 (the paper's setting),
         where the query token is (x_q, 0).
+      sign: -1 or 1.
+
+    Raises:
+      ValueError: for another sign, or W0 with sign 1: the tokens carry minus what they predict.
     """
+    if sign not in (-1, 1):
+        raise ValueError(f"sign must be -1 or 1, got {sign}")
+    if sign == 1 and w0 is not None:
+        raise ValueError("w0 needs sign=-1: the tokens carry minus what they predict")
 
     def encode(prompt: Prompt) -> Array:
         _, _, o = check_prompt(prompt)
@@ -40,9 +52,9 @@ def joint_layout(w0: Array | None = None) -> Layout:
         return jnp.concatenate([context, query[None]], axis=0)
 
     def decode(tokens: Array, prompt: Prompt) -> Array:
-        return -tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
+        return sign * tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
 
-    return Layout(encode, decode)
+    return Layout(encode, decode, joint_sign=sign if w0 is None else 0)
 
 
 def separate_layout(position_size: int, positions: str = "sinusoidal", readout: str = "position") -> Layout:
@@ -83,3 +95,25 @@ def separate_layout(position_size: int, positions: str = "sinusoidal", readout: 
         return -tokens[-1, channel - 1 : channel]
 
     return Layout(encode, decode)
+
+
+def alternating_layout() -> Layout:
+    """Alternating tokens x_1, (y_1, 0, .., 0), x_2, .., (y_N, 0, .., 0), x_q; prediction = last token's read-out.
+
+    ``E = D``, ``T = 2N + 1``: x_j is token 2j - 2, its label token 2j - 1, counted from 0. Of a causal network the
+    read-outs at tokens 0, 2, .., 2N are the predictions of all prefixes. Garg et al. 2022, section 2; Zhang, Frei &
+    Bartlett 2023, section 6.
+
+    Raises:
+      ValueError: when a prompt of more than one output is encoded.
+    """
+
+    def encode(prompt: Prompt) -> Array:
+        n, d, o = check_prompt(prompt)
+        if o != 1:
+            raise ValueError(f"alternating tokens hold one output, got {o}")
+        labels = jnp.concatenate([prompt.y, jnp.zeros((n, d - 1), prompt.y.dtype)], axis=1)  # (N, D)
+        context = jnp.stack([prompt.x, labels], axis=1).reshape(2 * n, d)
+        return jnp.concatenate([context, prompt.x_query[None]], axis=0)
+
+    return Layout(encode, lambda tokens, prompt: tokens[-1])

@@ -78,7 +78,12 @@ def copy_shares(network: Transformer, params: dict, prompts: Prompt, layout: Lay
 
     Returns:
       (H,) by ``labels``, ``inputs``; the second is NaN for one context pair.
+
+    Raises:
+      ValueError: for a network whose query is among the keys.
     """
+    if network.query_as_key:
+        raise ValueError("copy_shares are those of context tokens: query_as_key must be False")
     pattern = jnp.abs(_first_attention(network, params, prompts, layout))[:, :, :-1]  # (B, H, 2N, 2N)
     following = jnp.diagonal(pattern, 1, axis1=2, axis2=3) / pattern.sum(3)[..., :-1]  # (B, H, 2N - 1)
     return {"labels": following[..., ::2].mean((0, 2)), "inputs": following[..., 1::2].mean((0, 2))}

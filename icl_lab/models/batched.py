@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.layouts import Layout
+from icl_lab.layouts import Layout, joint_layout
 from icl_lab.models.pointwise import add, add_bias, gelu, layer_norm, softmax
 from icl_lab.models.tasks_last import between, by_shared, contract, gram, linear_layer, total
 from icl_lab.models.transformer import Transformer, folded_weights
@@ -17,10 +17,11 @@ def batched_predictions(network: Transformer, params: dict, prompts: Prompt, lay
 
     The same numbers to rounding, five to twenty times faster on a CPU: weight products are folded first
     (A = W_q W_k^T, B = W_v W_p), the task is the last axis (``tasks_last``), and in the last layer only the query's
-    row is computed, of joint tokens only its label channels. Gradients are by reverse mode only.
+    row is computed, of plain joint tokens (W0 = 0) only its label channels. Gradients are by reverse mode only.
     """
     batch, outputs = prompts.x.shape[0], prompts.y.shape[-1]
-    if layout is not None:
+    layout = layout or joint_layout()
+    if not layout.joint_sign:
         tokens = block_last(jax.vmap(layout.encode)(prompts))
         rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
         return jax.vmap(layout.decode)(rows, prompts)
@@ -28,7 +29,8 @@ def batched_predictions(network: Transformer, params: dict, prompts: Prompt, lay
     start = jnp.zeros((query.shape[0], outputs, query.shape[2]), query.dtype)
     query = jnp.concatenate([query, start], axis=1)
     tokens = jnp.concatenate([jnp.concatenate([x, y], axis=2), query[:, None]], axis=1)
-    return -batch_first(_stack(network, params, tokens, outputs), batch)[:, 0]
+    labels = batch_first(_stack(network, params, tokens, outputs), batch)[:, 0]
+    return labels if layout.joint_sign > 0 else -labels
 
 
 def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Array:
@@ -40,10 +42,12 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
         tokens = by_shared(tokens, weights["embedding"])
     if network.embedding_mlp:
         tokens = _mlp(tokens, tokens, weights, "embedding_mlp", (), clip)
-    a, b = _folded(network, params, tokens.shape[2])
+    context = tokens.shape[1] - 1
+    keys = context + network.query_as_key
+    a, b = _folded(network, params, tokens.shape[2], context)
     bare = not (network.mlp_width or network.layer_norm)
     if bare and not clip and reads == 1 and network.attentions() == ("linear", "linear"):
-        return _two_layers(a, b, tokens)
+        return _two_layers(a, b, tokens, keys)
     for layer, kind in enumerate(network.attentions()):
         i, last = 0 if network.looped else layer, layer == network.layers - 1
         read = tokens
@@ -52,23 +56,23 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
             read = layer_norm(tokens, weights["norm_scale"][norm], weights["norm_offset"][norm])
         by_gram = kind == "linear" and not last and tokens.shape[1] >= tokens.shape[2]
         if by_gram and read is tokens:
-            tokens = linear_layer(tokens, a[layer], b[layer], clip)
+            tokens = linear_layer(tokens, a[layer], b[layer], clip, keys)
         elif by_gram:
-            tokens = add(tokens, contract(read, between(gram(read[:, :-1]), a[layer], b[layer]), (2, 1)), clip)
+            tokens = add(tokens, contract(read, between(gram(read[:, :keys]), a[layer], b[layer]), (2, 1)), clip)
         else:
             kept = reads if last and not network.mlp_width else tokens.shape[2]
-            first = tokens.shape[1] - 1 if last else 0
-            update = _attention(kind, read[:, first:], read[:, :-1], a[layer], b[layer, :, :, -kept:])
+            first = context if last else 0
+            update = _attention(kind, read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
             tokens = add(tokens[:, first:, -kept:], update, clip)
         if network.mlp_width:
             tokens = _mlp(tokens, tokens[:, :, -reads:] if last else tokens, weights, "mlp", (i,), clip)
     return tokens
 
 
-def _folded(network: Transformer, params: dict, width: int) -> tuple[Array, Array]:
-    """A and B of every layer, (L, H, E, E), with all factors: the softmax's 1/sqrt(K), damping, updated channels."""
+def _folded(network: Transformer, params: dict, width: int, context: int) -> tuple[Array, Array]:
+    """A and B of every layer, (L, H, E, E), with all factors: softmax's 1/sqrt(K), 1/N, damping, updated channels."""
     a, b = folded_weights(params)
-    b = network.damping * b
+    b = (network.damping / context if network.averaged else network.damping) * b
     if network.updated_channels:
         b = b * (jnp.arange(width) >= width - network.updated_channels)[None, None, None]
     if network.looped:
@@ -81,7 +85,7 @@ def _folded(network: Transformer, params: dict, width: int) -> tuple[Array, Arra
 def _attention(kind: str, queries: Array, context: Array, a: Array, b: Array) -> Array:
     """sum_h pattern(queries A_h context^T) context B_h.
 
-    (s, Q, E, t), (s, N, E, t), (H, E, E), (H, E, F) -> (s, Q, F, t).
+    (s, Q, E, t), (s, keys, E, t), (H, E, E), (H, E, F) -> (s, Q, F, t).
     """
     heads = []
     for a_h, b_h in zip(a, b):
@@ -99,15 +103,16 @@ def _mlp(tokens: Array, residual: Array, weights: dict, name: str, index: tuple[
     return add(residual, add_bias(update, out_bias[-kept:]), clip)
 
 
-def _two_layers(a: Array, b: Array, tokens: Array) -> Array:
+def _two_layers(a: Array, b: Array, tokens: Array, keys: int) -> Array:
     """Query's last channel behind two unclipped linear layers, by matrix-vector products alone.
 
-    With G = C^T C and M = I + sum_h A_h G B_h the first layer maps every token e to e M, so that the second one's Gram
-    matrix is M^T G M and no (E, E) product is needed: (r M^T)(G (M b)) takes four applications of G.
+    With G = C^T C of the key tokens C and M = I + sum_h A_h G B_h the first layer maps every token e to e M, so that
+    the second one's Gram matrix is M^T G M and no (E, E) product is needed: (r M^T)(G (M b)) takes four applications
+    of G.
 
     (2, H, E, E), (2, H, E, E), (blocks, T, E, tasks) -> (blocks, 1, 1, tasks).
     """
-    query, g, heads = tokens[:, -1:], gram(tokens[:, :-1]), range(a.shape[1])
+    query, g, heads = tokens[:, -1:], gram(tokens[:, :keys]), range(a.shape[1])
 
     def through(v: Array) -> Array:  # v M^T; the first product is shared by all tasks when v is
         inner = [jnp.broadcast_to(by_shared(v, b[0, h].T), query.shape) for h in heads]

@@ -8,7 +8,8 @@ from jax.typing import ArrayLike
 
 @struct.dataclass
 class Trace:
-    """What a network computed on the way to one prediction. L layers, H heads, T tokens, N keys, E token width.
+    """What a network computed on the way to one prediction. L layers, H heads, T tokens, N keys (T with the query as
+    a key), E token width.
 
     Attributes:
       attention: (L, H, T, N) attention patterns.

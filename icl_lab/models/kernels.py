@@ -74,7 +74,8 @@ def kernel_form(network: Transformer, params: Params) -> Callable[[Prompt], Kern
     def form(prompt: Prompt) -> KernelForm:
         trace: Trace = run(prompt)[1]
         tokens, o = trace.residual[0], prompt.y.shape[1]
-        values = -network.damping * tokens[:-1] @ output[:, :, -o:]
+        context = tokens if network.query_as_key else tokens[:-1]
+        values = -network.damping * context @ output[:, :, -o:]
         return KernelForm(trace.attention[0, :, -1], values, -tokens[-1, -o:])
 
     return form

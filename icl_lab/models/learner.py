@@ -33,10 +33,10 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
     Returns:
       ``(prompt, intervention=None, step=0) -> ((O,) prediction, Trace)``.
     """
-    encode, decode = layout or joint_layout()
+    layout = layout or joint_layout()
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, trace = cast(tuple[Array, Trace], network.apply(params, encode(prompt), intervention, step))
-        return decode(tokens, prompt), trace
+        tokens, trace = cast(tuple[Array, Trace], network.apply(params, layout.encode(prompt), intervention, step))
+        return layout.decode(tokens, prompt), trace
 
     return run

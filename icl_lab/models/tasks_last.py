@@ -113,28 +113,28 @@ def _plus_transpose(g: Array) -> Array:
     return g + jnp.swapaxes(g, 1, 2)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def linear_layer(x: Array, a: Array, b: Array, clip: float) -> Array:
-    """Tokens behind a layer of linear attention, x + x sum_h A_h G B_h, clipped: G is the Gram matrix of the context.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def linear_layer(x: Array, a: Array, b: Array, clip: float, keys: int) -> Array:
+    """Tokens behind a layer of linear attention, x + x sum_h A_h G B_h, clipped: G is the first ``keys`` tokens' Gram.
 
     What autodiff would compose, but for sums of tokens that are fused into the products before them.
 
     (s, T, E, t), the query last; (H, E, E); (H, E, E) -> (s, T, E, t).
     """
-    return _linear_layer_fwd(x, a, b, clip)[0]
+    return _linear_layer_fwd(x, a, b, clip, keys)[0]
 
 
-def _linear_layer_fwd(x, a, b, clip):
-    update, pull = jax.vjp(between, gram(x[:, :-1]), a, b)
+def _linear_layer_fwd(x, a, b, clip, keys):
+    update, pull = jax.vjp(between, gram(x[:, :keys]), a, b)
     out = _advance(x, update, clip=clip)
     return out, (x, update, pull, out if clip else None)
 
 
-def _linear_layer_bwd(clip, residual, d):
+def _linear_layer_bwd(clip, keys, residual, d):
     x, update, pull, out = residual
     d = inside(out, d, clip=clip) if clip else d
     d_gram, da, db = pull(contract(x, d, (1, 1)))
-    return _retreat(d, x, update, _plus_transpose(d_gram)), da, db
+    return _retreat(d, x, update, _plus_transpose(d_gram), keys=keys), da, db
 
 
 linear_layer.defvjp(_linear_layer_fwd, _linear_layer_bwd)
@@ -145,10 +145,10 @@ def _advance(x: Array, update: Array, *, clip: float) -> Array:
     return clipped(x + _contract.__wrapped__(x, update, axes=(2, 1)), clip)
 
 
-@unfused
-def _retreat(d: Array, x: Array, update: Array, d_gram: Array) -> Array:
-    """Cotangent of the tokens: the residual, their own use, the context's use in the Gram matrix."""
-    in_context = (jnp.arange(x.shape[1]) < x.shape[1] - 1).astype(x.dtype)[None, :, None, None]
+@unfused(static=("keys",))
+def _retreat(d: Array, x: Array, update: Array, d_gram: Array, *, keys: int) -> Array:
+    """Cotangent of the tokens: the residual, their own use, the keys' use in the Gram matrix."""
+    in_context = (jnp.arange(x.shape[1]) < keys).astype(x.dtype)[None, :, None, None]
     own = _contract.__wrapped__(d, update, axes=(2, 2))
     return d + own + in_context * _contract.__wrapped__(x, d_gram, axes=(2, 1))
 

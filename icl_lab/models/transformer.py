@@ -1,4 +1,4 @@
-"""The transformer stack of von Oswald et al. 2022: attention over context tokens, residual, MLP, LayerNorm."""
+"""The transformer stack of von Oswald et al. 2022, with the attention of Zhang, Frei and Bartlett as options."""
 
 from typing import Any
 
@@ -15,6 +15,7 @@ from icl_lab.models.inspection import Intervention, Trace, intervened
 Params = dict[str, Any]
 NORM = {"scale": ones, "offset": zeros}
 LAYER_NORM_EPSILON = 1e-5
+PARAMETRISATIONS = {"separate": ("w_q", "w_k", "w_v"), "merged": ("w_kq", "w_pv"), "key_query": ("w_q", "w_k", "w_pv")}
 
 
 class Transformer(nn.Module):
@@ -26,14 +27,32 @@ class Transformer(nn.Module):
     section 2 and appendix A.12; initialisation as in the released code: truncated normal with variance
     init_scale / layers / fan_in.
 
+    The linear layer of other papers is this one with options, on joint tokens:
+
+    =============================  =================  =============  ============  ===================
+    paper                          parametrisation    query_as_key   averaged      layout
+    =============================  =================  =============  ============  ===================
+    von Oswald et al. 2022         separate           no             no            ``joint_layout()``
+    Ahn et al. 2023                merged             no             yes           ``joint_layout()``
+    Zhang, Frei & Bartlett 2023    merged             yes            yes           ``joint_layout(sign=1)``
+    Zhang et al. 2025, merged      merged             no             yes           ``joint_layout(sign=1)``
+    Zhang et al. 2025, separate    key_query          no             yes           ``joint_layout(sign=1)``
+    =============================  =================  =============  ============  ===================
+
+    The last four write tokens as columns: w_kq = W_KQ^T (Q^T of Ahn et al.) and w_pv = W_PV^T (P^T).
+
     Attributes:
       layers: L, number of blocks applied.
       looped: one set of weights applied L times (the paper's "recurrent"), or one set for each layer.
       heads: H.
       key_size: K, key and value size of a head; None means the token width E.
       attention: ``linear`` or ``softmax``, for all layers or one a layer (L,).
-      parametrisation: ``separate`` (w_q, w_k, w_v (S, H, E, K), w_p (S, H, K, E)) or ``merged`` (w_kq = W_q W_k^T and
-        w_pv = W_v W_p, both (S, H, E, E)); S is the number of weight sets, 1 when looped.
+      parametrisation: ``separate`` (w_q, w_k, w_v (S, H, E, K), w_p (S, H, K, E)), ``merged`` (w_kq = W_q W_k^T and
+        w_pv = W_v W_p, both (S, H, E, E)) or ``key_query`` (w_q, w_k and w_pv); S is the number of weight sets, 1 when
+        looped.
+      query_as_key: the query token is a key and a value too.
+      averaged: linear attention sums are divided by the number of context tokens T - 1, which is N of the prompt at
+        hand for joint tokens: at test time its length M.
       embedding: width E of the linear embedding of the tokens, 0 for none.
       embedding_mlp: hidden width of the MLP block on embedded tokens, before the first layer; 0 for none.
       mlp_width: hidden width of the MLP of every block, after its attention; 0 for none.
@@ -52,6 +71,8 @@ class Transformer(nn.Module):
     key_size: int | None = None
     attention: str | tuple[str, ...] = "softmax"
     parametrisation: str = "separate"
+    query_as_key: bool = False
+    averaged: bool = False
     embedding: int = 0
     embedding_mlp: int = 0
     mlp_width: int = 0
@@ -87,6 +108,7 @@ class Transformer(nn.Module):
             tokens = residual[-1]
             queries, keys, values, projection = self._project(weights, layer_norm(tokens, norms[layer]))
             patterns = jnp.stack([PATTERNS[kind](q, k) for q, k in zip(queries, keys)])
+            patterns = patterns / (tokens.shape[0] - 1) if self.averaged else patterns
             patterns = intervened(patterns, "attention", layer, intervention, step)
             heads = jnp.stack([pattern @ v @ p for pattern, v, p in zip(patterns, values, projection)])
             heads = intervened(heads, "head_output", layer, intervention, step)
@@ -127,12 +149,14 @@ class Transformer(nn.Module):
 
     def _project(self, weights: Params, tokens: Array) -> tuple[list[Array], ...]:
         """Queries, keys, values and output projection of every head of one layer."""
-        context = tokens[:-1]
+        context = tokens if self.query_as_key else tokens[:-1]
         if self.parametrisation == "merged":
-            queries = [tokens @ w for w in weights["w_kq"]]
-            return queries, [context] * self.heads, [context] * self.heads, list(weights["w_pv"])
-        q, k, v = ([e @ w for w in weights[name]] for e, name in ((tokens, "w_q"), (context, "w_k"), (context, "w_v")))
-        return q, k, v, list(weights["w_p"])
+            queries, keys = [tokens @ w for w in weights["w_kq"]], [context] * self.heads
+        else:
+            queries, keys = ([e @ w for w in weights[name]] for e, name in ((tokens, "w_q"), (context, "w_k")))
+        if self.parametrisation == "separate":
+            return queries, keys, [context @ w for w in weights["w_v"]], list(weights["w_p"])
+        return queries, keys, [context] * self.heads, list(weights["w_pv"])
 
     def _clip(self, tokens: Array) -> Array:
         return jnp.clip(tokens, -self.token_clip, self.token_clip) if self.token_clip else tokens
@@ -141,13 +165,12 @@ class Transformer(nn.Module):
         """All weights, stacked over the S weight sets."""
         sets, h, e, k = 1 if self.looped else self.layers, self.heads, width, self.key_size or width
         scale = self.init_scale / self.layers
+        each = _initialiser(scale, in_axis=-2, batch_axis=(0, 1))
+        shapes = {"w_q": (sets, h, e, k), "w_k": (sets, h, e, k), "w_v": (sets, h, e, k)}
+        shapes |= {"w_kq": (sets, h, e, e), "w_pv": (sets, h, e, e)}
+        params = {name: self.param(name, each, shapes[name]) for name in PARAMETRISATIONS[self.parametrisation]}
         if self.parametrisation == "separate":
-            projection = _initialiser(scale, in_axis=-2, batch_axis=(0, 1))
-            params = {name: self.param(name, projection, (sets, h, e, k)) for name in ("w_q", "w_k", "w_v")}
             params["w_p"] = self.param("w_p", _initialiser(scale, in_axis=(1, 2), batch_axis=(0,)), (sets, h, k, e))
-        else:
-            merged = _initialiser(scale, in_axis=-2, batch_axis=(0, 1))
-            params = {name: self.param(name, merged, (sets, h, e, e)) for name in ("w_kq", "w_pv")}
         return params | (self._mlp_parameters("mlp", (sets,), e, self.mlp_width) if self.mlp_width else {})
 
     def _mlp_parameters(self, name: str, sets: tuple[int, ...], width: int, hidden: int) -> Params:
@@ -176,8 +199,10 @@ class Transformer(nn.Module):
             raise ValueError(f"a looped stack has one attention, got {self.attention!r}")
         if self.layer_norm and self.layers == 1 and not self.looped:
             raise ValueError("layer_norm acts before every layer but the first: one layer must be looped to have one")
-        if self.parametrisation not in ("separate", "merged"):
-            raise ValueError(f"parametrisation must be 'separate' or 'merged', got {self.parametrisation!r}")
+        if self.averaged and "softmax" in kinds:
+            raise ValueError("averaged divides the sums of linear attention; softmax attention averages already")
+        if self.parametrisation not in PARAMETRISATIONS:
+            raise ValueError(f"parametrisation must be one of {sorted(PARAMETRISATIONS)}, got {self.parametrisation!r}")
         sizes = (self.token_clip, self.mlp_width, self.embedding, self.embedding_mlp, self.updated_channels)
         if min(sizes) < 0 or self.updated_channels > (self.embedding or tokens.shape[-1]):
             raise ValueError(
@@ -214,10 +239,9 @@ def _initialiser(scale: float, in_axis: int | tuple[int, ...], batch_axis: tuple
 def folded_weights(params: Params) -> tuple[Array, Array]:
     """The gauge-invariant products of every head: A = W_q W_k^T and B = W_v W_p.
 
-    ``{"params": ...}`` of ``network.init`` in either parametrisation -> A, B, both (S, H, E, E). A linear head updates
+    ``{"params": ...}`` of ``network.init`` in any parametrisation -> A, B, both (S, H, E, E). A linear head updates
     tokens by (e A e_ctx^T) e_ctx B (von Oswald et al. 2022, A.4: the maps of Fig. 9).
     """
     weights = params["params"]
-    if "w_kq" in weights:
-        return weights["w_kq"], weights["w_pv"]
-    return weights["w_q"] @ weights["w_k"].swapaxes(-1, -2), weights["w_v"] @ weights["w_p"]
+    a = weights["w_kq"] if "w_kq" in weights else weights["w_q"] @ weights["w_k"].swapaxes(-1, -2)
+    return a, weights["w_pv"] if "w_pv" in weights else weights["w_v"] @ weights["w_p"]

@@ -18,6 +18,7 @@ KEY = jax.random.key(7)
 W0 = np.linspace(-1.0, 1.0, 3)[:, None]
 LAYOUTS = {
     "joint": None,
+    "joint, plus": joint_layout(sign=1),
     "joint, W0": joint_layout(W0),
     "separate": separate_layout(4),
     "separate, label": separate_layout(12, positions="one_hot", readout="label"),
@@ -64,14 +65,17 @@ def assert_equal(found, expected, rounding=1e-10):
 @st.composite
 def networks(draw):
     layers, looped = draw(st.integers(1, 2)), draw(st.booleans())
-    kinds = st.sampled_from(["linear", "softmax"])
+    averaged = draw(st.booleans())
+    kinds = st.sampled_from(["linear"] if averaged else ["linear", "softmax"])
     return Transformer(
         layers=layers,
         looped=looped,
         heads=draw(st.integers(1, 2)),
         key_size=draw(st.sampled_from([None, 2, 5])),
         attention=draw(kinds if looped else st.tuples(*[kinds] * layers)),
-        parametrisation=draw(st.sampled_from(["separate", "merged"])),
+        parametrisation=draw(st.sampled_from(["separate", "merged", "key_query"])),
+        query_as_key=draw(st.booleans()),
+        averaged=averaged,
         embedding=draw(st.sampled_from([0, 0, 15])),
         embedding_mlp=draw(st.sampled_from([0, 3])),
         mlp_width=draw(st.sampled_from([0, 6])),
@@ -88,7 +92,7 @@ def test_any_network_in_any_layout(data, batch):
     with jax.enable_x64(True):
         name = data.draw(st.sampled_from(["joint", "joint", *LAYOUTS]))
         network, layout = data.draw(networks()), LAYOUTS[name]
-        outputs = data.draw(st.integers(1, 2)) if name == "joint" else 1
+        outputs = data.draw(st.integers(1, 2)) if name in ("joint", "joint, plus") else 1
         prompts = samples_of(data.draw(st.integers(1, 5)), 3, outputs, batch).prompt
         params = random_params(network, prompts, layout)
         plain, batched = both_forms(network, prompts, layout)
@@ -99,6 +103,7 @@ ONE_LAYER, TWO_LAYERS = {"layers": 1}, {"layers": 2, "looped": True, "heads": 2}
 CLIPPED = {"layers": 3, "token_clip": 0.6}
 MLP = {"layers": 3, "heads": 4, "mlp_width": 9, "token_clip": 0.6}
 LAYER_NORM = {"layers": 2, "layer_norm": True}
+QUERY_AS_KEY = {"query_as_key": True, "averaged": True}
 SOFTMAX = {"layers": 1, "attention": "softmax", "heads": 2, "key_size": 2}
 EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}
 LONG = (40, 2, 7)  # context, inputs, batch: Gram matrices, sums in pieces
@@ -110,6 +115,8 @@ SHORT = (2, 4, 130)  # patterns, three blocks
     [
         *((o, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM, SOFTMAX)),
         *((o, SHORT) for o in (ONE_LAYER, MLP, EMBEDDED)),
+        *((o | QUERY_AS_KEY, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM)),
+        (QUERY_AS_KEY, SHORT),
     ],
     ids=str,
 )

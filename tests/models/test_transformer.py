@@ -189,6 +189,7 @@ def test_folded_weights_agree_between_parametrisations():
         ({"heads": 0}, "heads must be at least 1, got 0"),
         ({"attention": "cosine"}, "attention must be one of"),
         ({"parametrisation": "joint"}, "parametrisation must be"),
+        ({"averaged": True, "attention": "softmax"}, "softmax attention averages already"),
         ({"token_clip": -1.0}, "token_clip"),
         ({"updated_channels": 5}, "updated_channels"),
     ],

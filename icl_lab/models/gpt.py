@@ -1,0 +1,185 @@
+"""The nonlinear transformer of Garg et al. 2022 and of Zhang, Frei & Bartlett 2023: GPT-2 on alternating tokens."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import Array
+from jax.nn.initializers import normal, ones, zeros
+from jax.typing import ArrayLike
+
+from icl_lab.layouts import alternating_layout
+from icl_lab.models.inspection import Intervention, Trace, intervened
+from icl_lab.models.transformer import Params, layer_norm, mlp
+from icl_lab.prompts.prompt import Prompt
+
+SPREAD = 0.02
+"""Standard deviation of GPT-2's initial weights."""
+
+
+class GPT(nn.Module):
+    """GPT-2 between a linear read-in of the tokens and a linear read-out to one number a token.
+
+    Pre-LayerNorm blocks e <- e + attention(norm(e)), e <- e + MLP(norm(e)): causal softmax attention with biases, MLP of
+    four times the width with GELU (tanh), a last LayerNorm before the read-out. Weights start at N(0, .02^2), those
+    that write to the residual stream at N(0, .02^2 / 2L), biases at 0 (Radford et al. 2019; Garg et al. 2022, A.1).
+
+    Row-vector convention; w_qkv (L, E, 3E) holds W_q, W_k, W_v side by side, head h its h-th E/H columns; w_p (L, E, E)
+    head h its h-th E/H rows.
+
+    Attributes:
+      layers: L.
+      heads: H, a divisor of the width.
+      width: E, of the residual stream.
+      positions: rows of the table of learned absolute position embeddings, 0 for none. A longer prompt is refused; a
+        table longer than the prompts of training has rows that never get a gradient, as in the authors' test beyond
+        their training length.
+    """
+
+    layers: int = 12
+    heads: int = 8
+    width: int = 256
+    positions: int = 0
+
+    @nn.compact
+    def __call__(
+        self, tokens: Array, intervention: Intervention | None = None, step: ArrayLike = 0
+    ) -> tuple[Array, Trace]:
+        """Applies the network to the tokens of one prompt.
+
+        Args:
+          tokens: (T, any).
+          intervention: what to replace on the way, or None; of ``head_output`` all tokens of a head.
+          step: the training step, which decides whether the intervention acts.
+
+        Returns:
+          (T, 1) read-outs, each of the tokens up to its own; and the trace (attention (L, H, T, T)), whose residual
+          stream starts behind read-in and positions.
+
+        Raises:
+          ValueError: for sizes below 1, heads that do not divide the width, or more tokens than positions.
+        """
+        self._check(tokens)
+        weights = self._weights(tokens.shape[-1])
+        causal, size = _causal(tokens.shape[0]), self.width // self.heads
+        tokens = tokens @ weights["read_in"] + weights["read_in_bias"][None]
+        if self.positions:
+            tokens = tokens + weights["position"][: tokens.shape[0]]
+        attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]
+        for layer in range(self.layers):
+            own, tokens = _of_layer(weights, layer), residual[-1]
+            read = layer_norm(tokens, (own["attention_scale"], own["attention_offset"]))
+            q, k, v = (read @ own["w_qkv"] + own["qkv_bias"][None]).reshape(-1, 3, self.heads, size).transpose(1, 2, 0, 3)
+            patterns = _pattern(jnp.einsum("htk,hsk->hts", q, k), size, causal[None])
+            patterns = intervened(patterns, "attention", layer, intervention, step)
+            projection = own["w_p"].reshape(self.heads, size, self.width)
+            heads = jnp.einsum("hts,hsk,hke->hte", patterns, v, projection)
+            heads = intervened(heads, "head_output", layer, intervention, step)
+            tokens = tokens + heads.sum(0) + own["p_bias"][None]
+            tokens = tokens + mlp(layer_norm(tokens, (own["mlp_scale"], own["mlp_offset"])), own)
+            attention.append(patterns)
+            head_output.append(heads)
+            residual.append(intervened(tokens, "residual", layer + 1, intervention, step))
+        trace = Trace(jnp.stack(attention), jnp.stack(head_output), jnp.stack(residual))
+        return _read_out(weights, residual[-1]), trace
+
+    def _weights(self, inputs: int) -> Params:
+        """All weights; those of the blocks are stacked over layers."""
+        n, e = self.layers, self.width
+        dense, writing = normal(SPREAD), normal(SPREAD / (2 * n) ** 0.5)
+        shapes = {
+            "read_in": (dense, (inputs, e)),
+            "read_in_bias": (zeros, (e,)),
+            "attention_scale": (ones, (n, e)),
+            "attention_offset": (zeros, (n, e)),
+            "w_qkv": (dense, (n, e, 3 * e)),
+            "qkv_bias": (zeros, (n, 3 * e)),
+            "w_p": (writing, (n, e, e)),
+            "p_bias": (zeros, (n, e)),
+            "mlp_scale": (ones, (n, e)),
+            "mlp_offset": (zeros, (n, e)),
+            "mlp_in": (dense, (n, e, 4 * e)),
+            "mlp_in_bias": (zeros, (n, 4 * e)),
+            "mlp_out": (writing, (n, 4 * e, e)),
+            "mlp_out_bias": (zeros, (n, e)),
+            "norm_scale": (ones, (e,)),
+            "norm_offset": (zeros, (e,)),
+            "read_out": (dense, (e, 1)),
+            "read_out_bias": (zeros, (1,)),
+        }
+        if self.positions:
+            shapes["position"] = (dense, (self.positions, e))
+        return {name: self.param(name, start, shape) for name, (start, shape) in shapes.items()}
+
+    def _check(self, tokens: Array) -> None:
+        if min(self.layers, self.heads, self.width) < 1 or self.width % self.heads or self.positions < 0:
+            raise ValueError(
+                "layers, heads and width must be at least 1, heads must divide width, positions must not be negative; "
+                f"got layers={self.layers}, heads={self.heads}, width={self.width}, positions={self.positions}"
+            )
+        if self.positions and tokens.shape[-2] > self.positions:
+            raise ValueError(f"positions must be at least the {tokens.shape[-2]} tokens of a prompt, got {self.positions}")
+
+
+def prefix_predictions(network: GPT, params: Params, prompts: Prompt) -> Array:
+    """What the network predicts at x_{k+1} from the first k examples, k = 0 .. N, of a whole batch of prompts.
+
+    The network is causal: one pass over x_1, y_1, .., x_N, y_N, x_q answers every prefix. The same numbers to rounding
+    as ``vmap`` of the network on ``alternating_layout``, read at every other token, but four times faster on a CPU:
+    tokens of all prompts are the rows of one matrix, and in the last layer only the inputs' tokens are queries and pass
+    the MLP.
+
+    Args:
+      network: the module.
+      params: the pytree of ``network.init``.
+      prompts: x (B, N, D), y (B, N, 1), x_query (B, D).
+
+    Returns:
+      (B, N + 1, 1); the last is the prediction for the query.
+
+    Raises:
+      ValueError: for more tokens than positions, or more than one output.
+    """
+    tokens = jax.vmap(alternating_layout().encode)(prompts)
+    network._check(tokens)
+    (b, t, d), weights = tokens.shape, params["params"]
+    rows = tokens.reshape(b * t, d) @ weights["read_in"] + weights["read_in_bias"][None]
+    if network.positions:
+        rows = (rows.reshape(b, t, -1) + weights["position"][None, :t]).reshape(b * t, -1)
+    for layer in range(network.layers):
+        rows = _block(network, _of_layer(weights, layer), rows, t, 2 if layer == network.layers - 1 else 1)
+    return _read_out(weights, rows).reshape(b, -1, 1)
+
+
+def _block(network: GPT, own: Params, rows: Array, t: int, stride: int) -> Array:
+    """One block on the tokens of all prompts, (B T, E); of every ``stride``-th token, the only ones kept."""
+    e, h = network.width, network.heads
+    b, size = rows.shape[0] // t, e // h
+    read = layer_norm(rows, (own["attention_scale"], own["attention_offset"]))
+    q, k, v = ((read @ own["w_qkv"] + own["qkv_bias"][None]).reshape(b, t, 3, h, size)).transpose(2, 0, 3, 1, 4)
+    scores = jnp.einsum("bhtk,bhsk->bhts", q[:, :, ::stride], k)
+    pattern = _pattern(scores, size, _causal(t)[None, None, ::stride])
+    mixed = jnp.einsum("bhts,bhsk->bthk", pattern, v).reshape(-1, e)
+    rows = rows.reshape(b, t, e)[:, ::stride].reshape(-1, e) + mixed @ own["w_p"] + own["p_bias"][None]
+    return rows + mlp(layer_norm(rows, (own["mlp_scale"], own["mlp_offset"])), own)
+
+
+def _causal(t: int) -> Array:
+    """(T, T) True where a token may look."""
+    return jnp.tril(jnp.ones((t, t), bool))
+
+
+def _pattern(scores: Array, size: int, causal: Array) -> Array:
+    return jax.nn.softmax(jnp.where(causal, scores * size**-0.5, -jnp.inf), axis=-1)
+
+
+def _read_out(weights: Params, rows: Array) -> Array:
+    rows = layer_norm(rows, (weights["norm_scale"], weights["norm_offset"]))
+    return rows @ weights["read_out"] + weights["read_out_bias"][None]
+
+
+BLOCK = ("w_", "qkv_", "p_", "attention_", "mlp_")
+"""Beginnings of the names of what a block has, stacked over layers."""
+
+
+def _of_layer(weights: Params, layer: int) -> Params:
+    return {name: stack[layer] for name, stack in weights.items() if name.startswith(BLOCK)}
