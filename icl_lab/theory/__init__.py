@@ -10,6 +10,16 @@ from icl_lab.theory.gd_plus_plus import (
     gd_plus_plus_peak,
     residual_factor,
 )
+from icl_lab.theory.joint_laws import JointLaw, best_linear_predictor, gaussian_labels, joint_risk, linear_labels
+from icl_lab.theory.learnability import (
+    error_floor,
+    error_floor_bound,
+    floor_exponent,
+    prompt_length,
+    prompt_length_bound,
+    risk_bound,
+    worst_risk,
+)
 from icl_lab.theory.linear_attention import (
     gamma,
     isotropic_risk,
@@ -40,19 +50,27 @@ from icl_lab.theory.random_covariance import (
 )
 
 __all__ = [
+    "JointLaw",
+    "best_linear_predictor",
     "block_loss",
     "centred_step_optimum",
     "condition_number",
     "eigenvalue_density",
+    "error_floor",
+    "error_floor_bound",
     "expected_variance",
     "failure_law",
+    "floor_exponent",
     "gamma",
+    "gaussian_labels",
     "gd_plus_plus_condition_number",
     "gd_plus_plus_eigenvalues",
     "gd_plus_plus_peak",
     "initial_scale_bound",
     "input_kurtosis",
     "isotropic_risk",
+    "joint_risk",
+    "linear_labels",
     "one_step_loss",
     "one_step_loss_out_of_distribution",
     "one_step_optimum",
@@ -61,6 +79,8 @@ __all__ = [
     "overfitting_coefficient",
     "population_loss",
     "principal_components_loss",
+    "prompt_length",
+    "prompt_length_bound",
     "random_covariance_loss",
     "random_covariance_optimum",
     "random_covariance_risk",
@@ -68,8 +88,10 @@ __all__ = [
     "regression_slope",
     "residual_factor",
     "risk",
+    "risk_bound",
     "spurious_curvature",
     "spurious_loss",
     "spurious_point",
     "variance_moments",
+    "worst_risk",
 ]
