@@ -108,14 +108,14 @@ def random_covariance_regression(
       input_size: D.
       law: one of ``VARIANCE_LAWS``.
       shape: of the gamma and lognormal laws, positive; the others have none.
-      scale: factor on the variances, positive.
+      scale: factor on the variances, positive; a number, or (D,) one for each coordinate.
 
     Returns:
       ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, 1), x_query (B, D), target (B, 1), latent w (B, D, 1) and
       variances (B, D).
 
     Raises:
-      ValueError: for sizes below 1, an unknown law, or a shape or scale that is not positive.
+      ValueError: for sizes below 1, an unknown law, or a shape or scale that is not positive or not of this size.
     """
     for name, size in {"context_length": context_length, "input_size": input_size}.items():
         if size < 1:
@@ -125,6 +125,8 @@ def random_covariance_regression(
     for name, value in {"shape": shape, "scale": scale}.items():
         if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
             raise ValueError(f"{name} must be positive, got {value}")
+    if np.shape(scale) not in ((), (input_size,)):
+        raise ValueError(f"scale must be a number or have shape ({input_size},), got shape {np.shape(scale)}")
     n, d = context_length, input_size
 
     def sampler(key: Array, batch: int) -> Sample:
@@ -136,7 +138,7 @@ def random_covariance_regression(
             lam = jax.random.gamma(gamma_key, jnp.asarray(shape, jnp.float32), (blocks, 1, d, tasks))
         else:
             lam = _variances(law, uniforms[:, n + 2 :], shape)
-        lam = jnp.asarray(scale, jnp.float32) * lam
+        lam = jnp.asarray(scale, jnp.float32).reshape(1, 1, -1, 1) * lam
         points, w = _scaled(normal[:, : n + 1], lam), normal[:, n + 1 :]
         clean = linear_labels(points, w)
         parts = (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w[:, 0, :, None], lam[:, 0])
