@@ -19,8 +19,8 @@ SPREAD = 0.02
 class GPT(nn.Module):
     """GPT-2 between a linear read-in of the tokens and a linear read-out to one number a token.
 
-    Pre-LayerNorm blocks e <- e + attention(norm(e)), e <- e + MLP(norm(e)): causal softmax attention with biases, MLP of
-    four times the width with GELU (tanh), a last LayerNorm before the read-out. Weights start at N(0, .02^2), those
+    Pre-LayerNorm blocks e <- e + attention(norm(e)), e <- e + MLP(norm(e)): causal softmax attention with biases; MLP
+    of four times the width with GELU (tanh); a last LayerNorm before the read-out. Weights start at N(0, .02^2), those
     that write to the residual stream at N(0, .02^2 / 2L), biases at 0 (Radford et al. 2019; Garg et al. 2022, A.1).
 
     Row-vector convention; w_qkv (L, E, 3E) holds W_q, W_k, W_v side by side, head h its h-th E/H columns; w_p (L, E, E)
@@ -68,7 +68,9 @@ class GPT(nn.Module):
         for layer in range(self.layers):
             own, tokens = _of_layer(weights, layer), residual[-1]
             read = layer_norm(tokens, (own["attention_scale"], own["attention_offset"]))
-            q, k, v = (read @ own["w_qkv"] + own["qkv_bias"][None]).reshape(-1, 3, self.heads, size).transpose(1, 2, 0, 3)
+            q, k, v = (
+                (read @ own["w_qkv"] + own["qkv_bias"][None]).reshape(-1, 3, self.heads, size).transpose(1, 2, 0, 3)
+            )
             patterns = _pattern(jnp.einsum("htk,hsk->hts", q, k), size, causal[None])
             patterns = intervened(patterns, "attention", layer, intervention, step)
             projection = own["w_p"].reshape(self.heads, size, self.width)
@@ -117,7 +119,9 @@ class GPT(nn.Module):
                 f"got layers={self.layers}, heads={self.heads}, width={self.width}, positions={self.positions}"
             )
         if self.positions and tokens.shape[-2] > self.positions:
-            raise ValueError(f"positions must be at least the {tokens.shape[-2]} tokens of a prompt, got {self.positions}")
+            raise ValueError(
+                f"positions must be at least the {tokens.shape[-2]} tokens of a prompt, got {self.positions}"
+            )
 
 
 def prefix_predictions(network: GPT, params: Params, prompts: Prompt) -> Array:

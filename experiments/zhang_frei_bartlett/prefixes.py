@@ -1,0 +1,190 @@
+"""How the nonlinear transformer is trained and tested: on every prefix of its prompts, by Garg et al.'s curriculum."""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments.settings import Members
+from icl_lab.experiment import Session
+from icl_lab.flags import setting
+from icl_lab.models import GPT, prefix_predictions
+from icl_lab.prompts import Prompt, Sample, gaussian_regression
+from icl_lab.solvers import least_squares
+from icl_lab.training import Fit
+
+LAWS = ("identity", "random")
+"""Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""
+
+POSITIONS = ("with", "without")
+"""Position embeddings."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(Members):
+    """How one network is trained; defaults as published."""
+
+    members: int = setting(3, "independent trainings of each network, each with its own evaluation prompts", at_least=1)
+    input_size: int = setting(20, "D", at_least=1)
+    batch: int = setting(64, "fresh tasks in a training step", at_least=1)
+    steps: int = setting(500_000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(10_000, "steps between measurements", at_least=1)
+    eval_tasks: int = setting(1280, "tasks of a measurement during training", at_least=1)
+    learning_rate: float = setting(
+        1e-4, "Adam's learning rate: 1e-4 for 500,000 steps; 1e-3 with warm-up and decay for 10,000", above=0
+    )
+    warm_up: int = setting(0, "steps in which the learning rate rises from 0", at_least=0)
+    decay: bool = setting(False, "the learning rate falls to 0 as a cosine after the warm-up")
+    start_dimension: int = setting(5, "input dimensions at the start, one more each curriculum_every steps", at_least=1)
+    start_points: int = setting(
+        11, "prefixes that count at the start, two more each curriculum_every steps", at_least=1
+    )
+    curriculum_every: int = setting(2000, "steps between stages of the curriculum", at_least=1)
+
+
+Setting = dict[str, Any]
+"""Of a member: ``random`` covariance or identity; ``dimension`` of the inputs, the rest is 0; ``points`` that count."""
+
+
+def drawn(key: Array, tasks: int, length: int, factors: Callable[[Array], Array], input_size: int) -> Sample:
+    """Noiseless tasks with independent inputs, coordinate i times ``factors(Exp(1) draws (tasks, D))[:, i]``.
+
+    The same draws whatever the factors are. They may be traced: training on either covariance, and tests on all, are
+    one program.
+    """
+    draw_key, variance_key = jax.random.split(key)
+    samples = gaussian_regression(context_length=length, covariance=np.eye(input_size))(draw_key, tasks)
+    factor = factors(jax.random.exponential(variance_key, (tasks, input_size)))
+    x, query, w = samples.prompt.x * factor[:, None], samples.prompt.x_query * factor, samples.latent["w"]
+    prompt = Prompt(x, jnp.einsum("bnd,bdo->bno", x, w), query)
+    return Sample(prompt, jnp.einsum("bd,bdo->bo", query, w), {"w": w, "factor": factor})
+
+
+def training_tasks(key: Array, tasks: int, length: int, setting: Setting, input_size: int) -> Sample:
+    """Tasks of the member's covariance, inputs cut to its first ``dimension`` coordinates."""
+
+    def factors(variances: Array) -> Array:
+        kept = jnp.arange(input_size) < setting["dimension"]
+        return jnp.where(setting["random"], jnp.sqrt(variances), 1.0) * kept[None]
+
+    return drawn(key, tasks, length, factors, input_size)
+
+
+def errors(network: GPT, params: dict, samples: Sample) -> Array:
+    """(B, N + 1) squared errors after the first k = 0 .. N examples, each of the prediction for the next input."""
+    answers = jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)
+    return ((prefix_predictions(network, params, samples.prompt) - answers) ** 2)[:, :, 0]
+
+
+def curriculum(config: Training) -> Callable[[Setting, Array], Setting]:
+    """Garg et al. 2022, A.2: one dimension and two points more every ``curriculum_every`` steps, up to the whole."""
+
+    def schedule(whole: Setting, step: Array) -> Setting:
+        stage = step // config.curriculum_every
+        now = {"dimension": config.start_dimension + stage, "points": config.start_points + 2 * stage}
+        return whole | {name: jnp.minimum(value, whole[name]) for name, value in now.items()}
+
+    return schedule
+
+
+def prefix_loss(found: Array, points: Array) -> Array:
+    """Mean over tasks and over the first ``points`` prefixes of (B, N + 1) errors."""
+    counted = jnp.arange(found.shape[1]) < points
+    return (found.mean(0) * counted).sum() / counted.sum()
+
+
+def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array) -> Fit:
+    """Trains a network by Adam on prompts of ``length`` examples: the members on the first law, then on the second.
+
+    A member has the same key on both laws: the same start and the same draws. One trains at a time on a CPU. Measured
+    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's law.
+    """
+    d, laws, members = config.input_size, len(LAWS), keys.shape[0]
+
+    def loss(params: dict, key: Array, setting: Setting) -> Array:
+        samples = training_tasks(key, config.batch, length, setting, d)
+        return prefix_loss(errors(network, params, samples), setting["points"])
+
+    def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
+        samples = training_tasks(key, config.eval_tasks, length, setting, d)
+        return {"loss": errors(network, params, samples).mean() / d}
+
+    each = jnp.ones(laws * members, int)
+    whole = {"random": jnp.repeat(jnp.arange(laws) > 0, members), "dimension": d * each, "points": (length + 1) * each}
+    init = lambda key, _: dict(network.init(key, jnp.zeros((2 * length + 1, d))))  # noqa: E731
+    return session.fit(
+        stage, init, loss, optax.adam(learning_rate(config)), jnp.tile(keys, laws), whole,
+        steps=config.steps, measure_every=config.measure_every, measure=measure, schedule=curriculum(config),
+        members_at_once=1 if jax.default_backend() == "cpu" else None,
+    )  # fmt: skip
+
+
+def learning_rate(config: Training) -> optax.Schedule:
+    """A linear rise from 0 over ``warm_up`` steps, then constant, or a cosine to 0."""
+    rise = optax.linear_schedule(0.0, config.learning_rate, max(config.warm_up, 1))
+    after = optax.constant_schedule(config.learning_rate)
+    if config.decay:
+        after = optax.cosine_decay_schedule(config.learning_rate, config.steps - config.warm_up)
+    return optax.join_schedules([rise, after], [config.warm_up]) if config.warm_up else after
+
+
+Predictor = Callable[[Any, Sample], Array]
+"""``(params, tasks) -> (B, N + 1)`` squared errors."""
+
+
+@partial(jax.jit, static_argnums=(0, 4, 5, 6, 7))
+def tested(
+    found: Predictor, params: Any, keys: Array, scales: Array, length: int, input_size: int, covariances: int, each: int
+) -> Array:
+    """(T, M, C, length + 1) mean squared errors over D after every number of examples, on C covariances a member.
+
+    Args:
+      found: what is tested.
+      params: its parameters, with leading member axis.
+      keys: (M,) evaluation keys; whatever is tested with the same key sees the same draws at every scale.
+      scales: (T,) c of the test covariance c diag(Exp(1)), or 0 for the identity.
+      length: longest context.
+      input_size: D.
+      covariances: C.
+      each: prompts of each covariance.
+    """
+
+    def member(scale: Array, params: Any, key: Array) -> Array:
+        variance_key, task_key = jax.random.split(key)
+        variances = jax.random.exponential(variance_key, (covariances, input_size))
+        factor = jnp.where(scale > 0, jnp.sqrt(scale * variances), 1.0)
+
+        def on(index: Array) -> Array:
+            own = lambda drawn: jnp.broadcast_to(factor[index], drawn.shape)  # noqa: E731
+            samples = drawn(jax.random.fold_in(task_key, index), each, length, own, input_size)
+            return found(params, samples).mean(0) / input_size
+
+        return jax.lax.map(on, jnp.arange(covariances))
+
+    return jax.lax.map(lambda scale: jax.lax.map(lambda pk: member(scale, *pk), (params, keys)), scales)
+
+
+def least_squares_errors(_: Any, samples: Sample) -> Array:
+    """(B, N + 1) squared errors of least squares after k examples; from D on it is exact, and not computed."""
+    x, y = samples.prompt.x, jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)
+    points = jnp.concatenate([x, samples.prompt.x_query[:, None]], axis=1)
+    b, n, d = x.shape
+    found = [(y[:, 0] ** 2)[:, 0]]
+    for k in range(1, min(d, n + 1)):
+        guess = jax.vmap(least_squares())(Prompt(x[:, :k], y[:, :k], points[:, k]))
+        found.append(((guess - y[:, k]) ** 2)[:, 0])
+    return jnp.concatenate([jnp.stack(found, axis=1), jnp.zeros((b, n + 1 - len(found)))], axis=1)
+
+
+def bootstrapped(values: np.ndarray, resamples: int, level: float = 0.9) -> np.ndarray:
+    """(M, 2, X) percentile interval of the mean over covariances of (M, C, X), from resampled covariances."""
+    c = values.shape[1]
+    counts = np.random.default_rng(0).multinomial(c, np.full(c, 1 / c), resamples) / c
+    means = np.einsum("rc,mcx->mrx", counts, values)
+    return np.quantile(means, [0.5 - level / 2, 0.5 + level / 2], axis=1).swapaxes(0, 1)
