@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.layouts import separate_layout
+from icl_lab.layouts import alternating_layout, separate_layout
 from icl_lab.positions import one_hot_positions, sinusoidal_positions
 from icl_lab.prompts import Prompt
 
@@ -59,3 +59,11 @@ def test_prompts_that_do_not_fit_separate_tokens_are_refused():
         sinusoidal_positions(3, 3)
     with pytest.raises(ValueError, match="at least 3, got 2"):
         one_hot_positions(3, 2)
+
+
+def test_alternating_tokens_are_inputs_and_labels_in_the_first_channel_and_the_read_out_is_the_last_token():
+    layout = alternating_layout()
+    assert np.array_equal(layout.encode(PROMPT), [[1, 2], [5, 0], [3, 4], [6, 0], [7, 8]])
+    assert np.array_equal(layout.decode(jnp.arange(5.0)[:, None], PROMPT), [4.0])
+    with pytest.raises(ValueError, match="one output, got 2"):
+        layout.encode(PROMPT.replace(y=jnp.ones((2, 2))))
