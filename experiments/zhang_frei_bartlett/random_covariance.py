@@ -1,0 +1,227 @@
+"""Linear attention trained on random covariances stays at a floor (Zhang, Frei & Bartlett 2023, section 4.3).
+
+Every prompt has its own diag(lambda), lambda_i from one law, and the layer learns diag(E lambda_i^2 / gam_i), the best
+single A (Theorem 4.5), which no prompt is served well by: as N and M grow the normalised error tends to
+1 - m2^2/(m1 m3) (this lab), where least squares has 0 from M = D on. At variances c times as large the floor of Exp(1)
+is 1/3, 25.33 and 387 for c = 1, 4, 9, where predicting zero has c. The paper states E[y_hat | x_q, w] = <w, x_q>/3 in
+the limit; but the query shares the prompt's covariance, so a large query tells of large variances, the factor of
+coordinate i is (|x_qi|/sqrt 2 + 1/2)/3, and the slope of y_hat on y is 2/3; 1/3 is right for a query whose covariance
+is drawn apart. Floors are taken exactly, from the learned A, since their heavy tails make samples slow; the network
+itself is beside them at finite M.
+"""
+
+import dataclasses
+import math
+import sys
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.settings import check as check_schedule
+from experiments.settings import check_each_once, member_keys
+from experiments.training import paired_losses
+from experiments.zhang_frei_bartlett.random_covariance_figures import CLAIMS, figures
+from experiments.zhang_frei_bartlett.settings import Setting
+from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
+from icl_lab.constructions import linear_attention_blocks
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.prompts import VARIANCE_LAWS, Prompt, Sampler, random_covariance_regression
+from icl_lab.solvers import least_squares
+from icl_lab.theory import (
+    failure_law,
+    random_covariance_loss,
+    random_covariance_optimum,
+    random_covariance_risk,
+    random_covariance_scale,
+    variance_moments,
+)
+
+BINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of |x| of one coordinate of the query
+SCALED = "scaled"  # Exp(1) times the spectrum: coordinates that are not identically distributed
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Setting):
+    """The theorem's setting at a small size; the paper trains no linear attention."""
+
+    context_length: int = setting(40, "N, labelled examples in a training prompt", at_least=1)
+    spectrum: tuple[float, ...] = setting(
+        (2.0, 1.5, 1.0, 0.6, 0.3), "factors of the variances in the training 'scaled'; their number is D", above=0
+    )
+    laws: tuple[str, ...] = setting(
+        ("exponential", "gamma", "uniform", "lognormal"), "laws of the variances", choices=VARIANCE_LAWS
+    )
+    shapes: tuple[float, ...] = setting((1.0, 2.0, 1.0, 0.5), "shape of each law (gamma and lognormal)", above=0)
+    scales: tuple[float, ...] = setting((1.0, 4.0, 9.0), "c, factors of the test prompts' Exp(1) variances", above=0)
+    test_lengths: tuple[int, ...] = setting((10, 40, 160), "M, labelled examples in a test prompt", at_least=1)
+    risk_tasks: int = setting(200_000, "prompts for each risk of a member", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=2, context_length=4, spectrum=(2.0, 1.0), eval_tasks=32, steps=20, measure_every=10, batch=16,
+        laws=("exponential",), shapes=(1.0,), test_lengths=(3, 8), risk_tasks=64,
+    ),
+    "quick": Config(
+        members=3, context_length=20, eval_tasks=500, steps=1500, measure_every=500, batch=128,
+        laws=("exponential", "uniform"), shapes=(1.0, 1.0), test_lengths=(10, 80), risk_tasks=30_000,
+    ),
+    "lab": Config(steps=5000, measure_every=500),
+    "paper": Config(spectrum=tuple(np.linspace(0.1, 2.0, 20).round(2).tolist()), context_length=100, measure_every=500),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_schedule(config)
+    check_each_once("laws", config.laws)
+    check_each_once("test_lengths", config.test_lengths)
+    check_each_once("scales", config.scales)
+    if len(config.shapes) != len(config.laws):
+        raise FlagError(f"--shapes has {len(config.shapes)} values; allowed is one for each law ({len(config.laws)})")
+    if "exponential" not in config.laws:
+        raise FlagError(f"--laws={','.join(config.laws)}: allowed are lists with exponential, which the paper treats")
+
+
+def law_of(config: Config, name: str) -> dict[str, Any]:
+    """Name, shape and scale of the variances of one training."""
+    if name == SCALED:
+        return {"law": "exponential", "scale": np.asarray(config.spectrum)}
+    return {"law": name, "shape": config.shapes[config.laws.index(name)]}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains under every law; exact risks of the learned A, and the network's on prompts of every length."""
+    arrays: dict[str, np.ndarray] = {}
+    metrics: dict[str, Any] = {}
+    n, d = config.context_length, len(config.spectrum)
+    for stage, name in enumerate((*config.laws, SCALED)):
+        law = law_of(config, name)
+        sampler = random_covariance_regression(context_length=n, input_size=d, **law)
+        keys = member_keys(config, stage)
+        fitted = train_lsa(session, name, config, law=partial(_always, sampler), keys=keys)
+        a, moments = np.asarray(product(fitted.params), np.float64), variance_moments(input_size=d, **law)
+        best, power = random_covariance_optimum(moments, n), moments[0].sum()
+        found = {
+            "product": a,
+            "u": np.asarray(linear_attention_blocks(fitted.params)["u"]),
+            "excess": random_covariance_loss(a, moments, n) / random_covariance_loss(best, moments, n) - 1,
+            "floor": random_covariance_risk(a, moments, math.inf) / power,
+        }
+        metrics[name] = {
+            "moments": moments.tolist(),
+            "optimum": np.diag(best).tolist(),
+            "floor": float(random_covariance_risk(best, moments, math.inf) / power),
+            "failure_law": float(failure_law(moments).mean()),
+            "u": random_covariance_scale(moments, n),
+        }
+        if name != SCALED:
+            found["risk"] = _risks(config, name, fitted.params, 900 + stage) / power
+        if name == "exponential":
+            found |= _conditional(config, sampler, fitted.params, member_keys(config, 950))
+        arrays |= {f"{name}_{key}": value for key, value in found.items()}
+    return metrics, arrays | _least_squares(config) | {"bins": np.array(BINS)}
+
+
+def _always(sampler: Sampler, _: Any) -> Sampler:
+    """The same law whatever the setting."""
+    return sampler
+
+
+def _risks(config: Config, name: str, params: dict, stage: int) -> np.ndarray:
+    """(M, lengths, scales) mean squared errors of the network; only Exp(1) is tested at every scale."""
+    scales = config.scales if name == "exponential" else (1.0,)
+    keys, found = member_keys(config, stage), []
+    for length in config.test_lengths:
+
+        def law(scale: Array, length: int = length) -> Sampler:
+            one = law_of(config, name) | {"scale": scale}
+            return random_covariance_regression(context_length=length, input_size=len(config.spectrum), **one)
+
+        losses = paired_losses(_trained, law, params, keys, config.risk_tasks, np.asarray(scales))
+        found.append(2 * losses["trained"])
+    return np.stack(found, axis=1)
+
+
+def _trained(params: dict) -> dict:
+    return {"trained": lambda prompts: predictions(params, prompts)}
+
+
+def _least_squares(config: Config) -> dict[str, np.ndarray]:
+    """(M, lengths) error of least squares on Exp(1), normalised; each member has its own prompts."""
+    d, keys, found = len(config.spectrum), member_keys(config, 940), []
+    for length in config.test_lengths:
+        law = random_covariance_regression(context_length=length, input_size=d)
+        losses = paired_losses(
+            lambda _: {"least_squares": jax.vmap(least_squares())},
+            partial(_always, law),
+            jnp.zeros(config.members),
+            keys,
+            config.eval_tasks,
+        )
+        found.append(2 * losses["least_squares"] / d)
+    return {"least_squares": np.stack(found, axis=1)}
+
+
+def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) -> dict[str, np.ndarray]:
+    """How the prediction depends on query and task: its slope on the answer, and its factor at each size of x_qi.
+
+    E[y_hat | x_q, w] = sum_i f_i w_i x_qi, so that E[y_hat w_i x_qi] / E[(w_i x_qi)^2] over a bin of |x_qi| is the
+    factor there. Subtracting slope times y from y_hat, and adding the slope, has the same mean and less noise.
+
+    Returns:
+      (M,) ``slope`` and ``slope_independent`` (query with a covariance of its own), (M, bins) ``factor``, and
+      (M, bins) ``variance``, E[lambda_i | x_qi] averaged alike.
+    """
+    chunk = min(10_000, config.risk_tasks)
+
+    def sums(params: dict, key: Array) -> dict[str, Array]:
+        samples = sampler(key, chunk)
+        prompt, w = samples.prompt, samples.latent["w"][..., 0]
+        other = jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
+        found: dict[str, Array] = {}
+        for which, query in (("own", prompt.x_query), ("other", other)):
+            seen = predictions(params, Prompt(prompt.x, prompt.y, query))[:, 0]
+            parts = w * query
+            y = parts.sum(axis=1)
+            found |= {f"{which}_cross": seen @ y, f"{which}_power": y @ y}
+            if which == "own":
+                size = jnp.abs(query)[..., None]
+                low, high = (jnp.array(edges)[None, None] for edges in (BINS[:-1], BINS[1:]))
+                inside = ((size >= low) & (size < high)).astype(parts.dtype)
+                summed = {
+                    "cross": seen[:, None] * parts,
+                    "answer": y[:, None] * parts,
+                    "power": parts**2,
+                    "variance": parts**2 * (size[..., 0] / 2**0.5 + 0.5),
+                }
+                found |= {name: jnp.einsum("bd,bdk->k", value, inside) for name, value in summed.items()}
+        return found
+
+    @jax.jit
+    def everything(params: dict, keys: Array) -> dict[str, Array]:
+        chunks = max(1, config.risk_tasks // chunk)
+        one = lambda pk: jax.tree.map(  # noqa: E731
+            lambda v: v.mean(0), jax.lax.map(lambda k: sums(pk[0], k), jax.random.split(pk[1], chunks))
+        )
+        return jax.lax.map(one, (params, keys))
+
+    s = {name: np.asarray(value, np.float64) for name, value in everything(params, keys).items()}
+    slope = s["own_cross"] / s["own_power"]
+    return {
+        "slope": slope,
+        "slope_independent": s["other_cross"] / s["other_power"],
+        "factor": (s["cross"] - slope[:, None] * s["answer"]) / s["power"] + slope[:, None],
+        "variance": s["variance"] / s["power"],
+    }
+
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
