@@ -15,12 +15,13 @@ from icl_lab.theory.linear_attention import gamma, merged_loss_terms
 
 
 def block_loss(
-    u11: ArrayLike, u: float, u12: ArrayLike, u21: ArrayLike, covariance: ArrayLike, context_length: int
+    u11: ArrayLike, u: float, u12: ArrayLike, u21: ArrayLike, covariance: ArrayLike, context_length: float
 ) -> float:
     """Half the mean squared error of linear self-attention, all blocks, exact Gaussian moments (this lab).
 
-    At u12 = u21 = 0 it is ``population_loss`` of A = u U11. Invariant under (u, u12) -> c (u, u12),
-    (U11, u21) -> (U11, u21) / c.
+    At u12 = u21 = 0 it is ``population_loss`` of A = u U11. Invariant under (u, u12) -> c (u, u12), (U11, u21) ->
+    (U11, u21) / c. The layer divides by the length of the prompt that it is given, so that twice this loss at N = M is
+    its risk on prompts of length M, wherever it was trained.
 
     Args:
       u11: (D, D) upper left block of W_KQ.
@@ -28,14 +29,14 @@ def block_loss(
       u12: (D,) rest of the last row of W_PV.
       u21: (D,) rest of the last row of W_KQ.
       covariance: (D, D) Lam.
-      context_length: N.
+      context_length: N; infinity gives the limit.
 
     Raises:
       ValueError: naming the argument, for shapes that do not fit, a covariance that is not symmetric positive definite,
         N < 1.
     """
     lam = checked_covariance(covariance, "covariance")
-    check_length(context_length, "context_length")
+    check_length(context_length, "context_length", infinite=True)
     size = lam.shape[0]
     return float(
         block_loss_terms(
