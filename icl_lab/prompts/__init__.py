@@ -4,6 +4,7 @@ from icl_lab.prompts.gaussian import VARIANCE_LAWS, gaussian_regression, random_
 from icl_lab.prompts.logistic import logistic_regression
 from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, same_tasks
 from icl_lab.prompts.regression import INPUT_LAWS, input_variance, linear_regression
+from icl_lab.prompts.shifts import context_in_an_orthant, in_a_subspace, with_orthogonal_query
 from icl_lab.prompts.sine import sine_regression
 
 __all__ = [
@@ -14,11 +15,14 @@ __all__ = [
     "Prompt",
     "Sample",
     "Sampler",
+    "context_in_an_orthant",
     "gaussian_regression",
+    "in_a_subspace",
     "input_variance",
     "linear_regression",
     "logistic_regression",
     "random_covariance_regression",
     "same_tasks",
     "sine_regression",
+    "with_orthogonal_query",
 ]

@@ -48,6 +48,7 @@ from icl_lab.theory.random_covariance import (
     regression_slope,
     variance_moments,
 )
+from icl_lab.theory.shifts import orthant_risk, orthogonal_query_prediction, subspace_risk
 
 __all__ = [
     "JointLaw",
@@ -76,6 +77,8 @@ __all__ = [
     "one_step_optimum",
     "optimal_loss",
     "optimum",
+    "orthant_risk",
+    "orthogonal_query_prediction",
     "overfitting_coefficient",
     "population_loss",
     "principal_components_loss",
@@ -92,6 +95,7 @@ __all__ = [
     "spurious_curvature",
     "spurious_loss",
     "spurious_point",
+    "subspace_risk",
     "variance_moments",
     "worst_risk",
 ]

@@ -1,0 +1,98 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.prompts import (
+    context_in_an_orthant,
+    gaussian_regression,
+    in_a_subspace,
+    linear_regression,
+    with_orthogonal_query,
+)
+
+KEY = jax.random.key(4)
+SIGMAS = 4.5  # standard errors
+
+
+def arrays(sample):
+    """Context, query, labels, target, task in float64."""
+    prompt = sample.prompt
+    return (np.asarray(v, np.float64) for v in (prompt.x, prompt.x_query, prompt.y, sample.target, sample.latent["w"]))
+
+
+def draw(shift, n, d, batch=20_000, **law):
+    sampler = shift(gaussian_regression(context_length=n, covariance=np.eye(d), **law))
+    return jax.jit(sampler, static_argnums=1)(KEY, batch)
+
+
+def assert_labels_belong_to_the_inputs(x, query, y, target, w):
+    np.testing.assert_allclose(y, np.einsum("bnd,bdo->bno", x, w), atol=2e-5)
+    np.testing.assert_allclose(target, np.einsum("bd,bdo->bo", query, w), atol=2e-5)
+
+
+def assert_mean(values, expected):
+    assert (np.abs(values.mean(0) - expected) <= SIGMAS * values.std(0) / len(values) ** 0.5 + 1e-6).all()
+
+
+def test_contexts_lie_in_one_orthant_and_queries_anywhere():
+    x, query, y, target, w = arrays(draw(context_in_an_orthant, 3, 2, label_noise=0.5))
+    noise = (y - np.einsum("bnd,bdo->bno", x, w))[:, :, 0]
+    assert_mean(noise, 0)  # it stays what it was
+    assert_mean(noise**2, 0.25)
+    assert_labels_belong_to_the_inputs(x, query, y - noise[:, :, None], target, w)
+    signs = np.sign(x)
+    assert (signs == signs[:, :1]).all()
+    assert_mean(signs[:, 0], 0)  # every orthant as often
+    assert_mean(signs[:, 0, 0] * signs[:, 0, 1], 0)
+    assert_mean(signs[:, 0] * np.sign(query), 0)
+    assert_mean(np.abs(x).mean(1), (2 / np.pi) ** 0.5)
+    assert_mean(query**2, 1)
+
+
+def test_prompts_lie_in_a_subspace():
+    size = 2
+    x, query, *rest = arrays(draw(lambda s: in_a_subspace(s, size), 4, 3))
+    assert_labels_belong_to_the_inputs(x, query, *rest)
+    points = np.concatenate([x, query[:, None]], axis=1)
+    values = np.linalg.svd(points, compute_uv=False)
+    assert (values[:, size:] < 1e-5).all()
+    assert (values[:, size - 1] > 1e-5).mean() > 0.999
+    assert_mean((points**2).sum(2), size)  # not scaled up
+    outer = points[:, 0, :, None] * points[:, 0, None, :]
+    assert_mean(outer, size / 3 * np.eye(3))  # no direction is preferred
+    inner = (points[:, 0] * points[:, 1]).sum(1)
+    assert_mean(inner**2, size)
+
+
+def test_queries_are_orthogonal_to_the_context():
+    n = 2
+    x, query, *rest = arrays(draw(with_orthogonal_query, n, 4))
+    assert_labels_belong_to_the_inputs(x, query, *rest)
+    assert np.abs(np.einsum("bnd,bd->bn", x, query)).max() < 1e-4
+    assert_mean((query**2).sum(1), 4 - n)
+    assert_mean(x[:, 0] ** 2, 1)
+
+
+@pytest.mark.parametrize(
+    "shift", [context_in_an_orthant, lambda s: in_a_subspace(s, 2), with_orthogonal_query], ids=["o", "s", "q"]
+)
+def test_shapes_and_keys(shift):
+    sampler = jax.jit(shift(linear_regression(context_length=2, input_size=3, output_size=2)), static_argnums=1)
+    sample, again, other = sampler(KEY, 65), sampler(KEY, 65), sampler(jax.random.fold_in(KEY, 1), 65)
+    shapes = [leaf.shape for leaf in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query, sample.target)]
+    assert shapes == [(65, 2, 3), (65, 2, 2), (65, 3), (65, 2)]
+    assert {leaf.dtype for leaf in jax.tree.leaves(sample)} == {jnp.dtype("float32")}
+    for a, b, c in zip(*map(jax.tree.leaves, (sample, again, other))):
+        np.testing.assert_array_equal(a, b)
+        assert np.isin(a, c).mean() < 0.01
+
+
+def test_bad_arguments():
+    sampler = gaussian_regression(context_length=3, covariance=np.eye(3))
+    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+        in_a_subspace(sampler, 0)
+    with pytest.raises(ValueError, match="size must be at most D = 3, got 4"):
+        in_a_subspace(sampler, 4)(KEY, 2)
+    with pytest.raises(ValueError, match="allowed is N < D"):
+        with_orthogonal_query(sampler)(KEY, 2)
