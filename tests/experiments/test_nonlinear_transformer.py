@@ -1,0 +1,135 @@
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.zhang_frei_bartlett import nonlinear_figures as figures
+from experiments.zhang_frei_bartlett import prefixes
+from experiments.zhang_frei_bartlett.nonlinear_transformer import PRESETS, check, chosen
+from icl_lab.flags import FlagError
+from icl_lab.records import Record
+from icl_lab.theory import isotropic_risk
+
+KEY = jax.random.key(5)
+N, D = 6, 3
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def tasks(random, dimension, count=20_000):
+    return prefixes.training_tasks(KEY, count, N, {"random": random, "dimension": dimension}, D)
+
+
+def points(samples):
+    return jnp.concatenate([samples.prompt.x, samples.prompt.x_query[:, None]], axis=1)
+
+
+def labels(samples):
+    return jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)[:, :, 0]
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_inputs_beyond_the_dimension_are_zero_the_others_as_they_were_and_labels_follow(random):
+    whole, cut = tasks(random, D), tasks(random, 2)
+    assert not np.any(points(cut)[:, :, 2:])
+    assert np.array_equal(points(cut)[:, :, :2], points(whole)[:, :, :2])
+    np.testing.assert_allclose(labels(cut), jnp.einsum("bnd,bd->bn", points(cut), cut.latent["w"][:, :, 0]), atol=1e-5)
+
+
+def test_random_covariance_has_the_moments_of_exp_1_for_each_task_and_identity_none():
+    random, identity = tasks(True, D), tasks(False, D)
+    assert np.all(identity.latent["factor"] == 1)
+    variances = random.latent["factor"] ** 2
+    # E lam = 1, E lam^2 = 2; 60,000 draws: four standard errors fail once in 16,000
+    assert variances.mean() == pytest.approx(1, abs=4 / np.sqrt(60_000))
+    assert (variances**2).mean() == pytest.approx(2, abs=4 * np.sqrt(20 / 60_000))
+    np.testing.assert_allclose(points(random), points(identity) * jnp.sqrt(variances)[:, None], rtol=1e-5)
+
+
+def test_the_curriculum_starts_small_and_ends_at_the_whole():
+    config = dataclasses.replace(PRESETS["paper"], start_dimension=5, start_points=11, curriculum_every=2000)
+    whole = {"random": True, "dimension": 20, "points": 41}
+    at = lambda step: {k: int(v) for k, v in prefixes.curriculum(config)(whole, jnp.asarray(step)).items()}  # noqa: E731
+    assert at(1999) == {"random": 1, "dimension": 5, "points": 11}
+    assert at(2000) == {"random": 1, "dimension": 6, "points": 13}
+    assert at(30_000) == at(10**6) == {"random": 1, "dimension": 20, "points": 41}
+
+
+def test_only_the_first_points_count():
+    errors = jnp.arange(12.0).reshape(2, 6)
+    assert prefixes.prefix_loss(errors, 2) == pytest.approx(errors[:, :2].mean())
+    assert prefixes.prefix_loss(errors, 9) == pytest.approx(errors.mean())
+
+
+@pytest.mark.parametrize("preset", ["quick", "lab", "paper"])
+def test_the_curriculum_ends_inside_the_run(preset):
+    config = PRESETS[preset]
+    last = prefixes.curriculum(config)({"dimension": 10**6, "points": 10**6}, jnp.asarray(config.steps // 2))
+    assert last["dimension"] >= config.input_size
+    assert last["points"] >= max(config.lengths) + 1
+
+
+def test_least_squares_is_exact_from_d_examples_and_leaves_what_it_has_not_seen_before():
+    scales, draws = jnp.array([0.0, 4.0]), (N, D, 60, 50)
+    found = prefixes.tested(prefixes.least_squares_errors, jnp.zeros(1), KEY[None], scales, *draws)[:, 0]
+    assert found.shape == (2, 60, N + 1)
+    assert not np.any(found[:, :, D:])
+    isotropic = np.asarray(found[0])  # the share of w outside the span of k inputs: 1 - k / D (Garg et al. 2022)
+    for k in range(D):
+        error = 4 * isotropic[:, k].std() / np.sqrt(60)
+        assert isotropic[:, k].mean() == pytest.approx(1 - k / D, abs=error)
+
+
+def test_every_scale_sees_the_same_tasks():
+    square = lambda _, samples: labels(samples) ** 2  # noqa: E731
+    found = prefixes.tested(square, jnp.zeros(2), jax.random.split(KEY, 2), jnp.array([1.0, 9.0]), N, D, 5, 4)
+    np.testing.assert_allclose(found[1], 9 * found[0], rtol=1e-4)
+    assert not np.allclose(found[0, 0], found[0, 1])  # members see different ones
+
+
+def test_the_interval_is_that_of_the_mean_over_covariances():
+    values = np.random.default_rng(1).normal(3.0, 1.0, (1, 400, 2))
+    low, high = prefixes.bootstrapped(values, 2000)[0]
+    np.testing.assert_allclose((low + high) / 2, values[0].mean(0), atol=0.01)
+    np.testing.assert_allclose(high - low, 2 * 1.645 / 20, rtol=0.1)
+
+
+def test_linear_attention_has_the_published_limits_on_random_covariance():
+    error = lambda c: figures.linear_attention_error("random", np.inf, f"exp_{c}", np.inf, 5)  # noqa: E731
+    assert [c * error(c) for c in (1, 4, 9)] == pytest.approx([1 / 3, 76 / 3, 387])
+    found = figures.linear_attention_error("identity", 20, "identity", 10, 5)
+    assert found == pytest.approx(isotropic_risk(5, 20, 10))
+
+
+def record(**errors):
+    lengths = [2, 3]
+    arrays = {f"error_{name}": np.asarray(values, float) for name, values in errors.items()}
+    config = {"lengths": lengths, "test_length": 6, "input_size": 2}
+    return Record("zhang_frei_bartlett.nonlinear_transformer", "lab", config, {}, arrays, {})
+
+
+def test_a_rise_is_the_mean_beyond_the_longest_n_over_the_error_there():
+    curve = [[1, 1, 1, 0.1, 2, 1, 0], [1, 1, 1, 0.5, 0.05, 0.05, 0.05]]
+    found = figures.rise("identity", "exp_1")(record(identity_3_with_exp_1=curve))
+    np.testing.assert_allclose(found, [1.0, -1.0])
+
+
+def test_a_claim_of_a_training_that_was_not_run_is_missing_not_wrong():
+    with pytest.raises(KeyError):
+        figures.rise("random", "exp_1")(record(identity_3_with_exp_1=[[1.0] * 7]))
+
+
+def test_one_training_can_be_chosen_and_another_is_refused():
+    lab = PRESETS["lab"]
+    assert chosen(lab) == [(10, "with"), (10, "without"), (20, "with"), (20, "without")]
+    assert chosen(dataclasses.replace(lab, only="20_without")) == [(20, "without")]
+    for change, said in (
+        ({"only": "30_with"}, "--only=30_with: allowed is all, 10_with"),
+        ({"heads": 5}, "--heads=5"),
+        ({"test_length": 39}, "--test_length=39"),
+        ({"warm_up": 10_000}, "--warm_up=10000"),
+    ):
+        with pytest.raises(FlagError, match=said):
+            check(dataclasses.replace(lab, **change))
