@@ -28,6 +28,32 @@ def test_block_loss_is_that_of_the_layer(size, n, seed, kept):
     assert abs(deviation(losses, block_loss(*weights, lam, n))) < 4
 
 
+def quadrature(size, n):
+    """Points (x, w, x_query) and weights of standard normal variables that integrate squared errors exactly.
+
+    A prediction has degree 2 in each input of the context and in each entry of w, and 3 in each of the query.
+    """
+    rules = [np.polynomial.hermite_e.hermegauss(nodes) for nodes in [3] * (n * size + size) + [4] * size]
+    points = np.stack(np.meshgrid(*[r[0] for r in rules], indexing="ij"), axis=-1).reshape(-1, len(rules))
+    weights = np.stack(np.meshgrid(*[r[1] for r in rules], indexing="ij"), axis=-1).reshape(-1, len(rules)).prod(1)
+    x, w, query = np.split(points, [n * size, n * size + size], axis=1)
+    return x.reshape(-1, n, size), w, query, weights / weights.sum()
+
+
+@FEW
+@given(sizes=st.sampled_from([(1, 1), (1, 3), (2, 1), (2, 2), (3, 1)]), seed=st.integers(0, 2**30))
+def test_block_loss_is_exact(sizes, seed):
+    rng = np.random.default_rng(seed)
+    size, n = sizes
+    lam, weights = covariance(rng, size), blocks(rng, size)
+    x, w, query, mass = quadrature(size, n)
+    root = np.linalg.cholesky(lam).T
+    x, query = x @ root, query @ root
+    y = (x @ w[..., None])[..., 0]
+    losses = 0.5 * (predictions(*weights, x, y, query) - (w * query).sum(1)) ** 2
+    np.testing.assert_allclose(mass @ losses, block_loss(*weights, lam, n), rtol=1e-10)
+
+
 @FEW
 @given(size=st.integers(1, 5), n=st.integers(1, 30), seed=st.integers(0, 2**30), scale=st.floats(0.2, 5.0))
 def test_identities_of_the_block_loss(size, n, seed, scale):
