@@ -23,7 +23,8 @@ import numpy as np
 
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
-from experiments.zhang_frei_bartlett.nonlinear_figures import CLAIMS, figures
+from experiments.zhang_frei_bartlett.nonlinear_claims import CLAIMS
+from experiments.zhang_frei_bartlett.nonlinear_figures import figures
 from experiments.zhang_frei_bartlett.prefixes import (
     LAWS,
     POSITIONS,
@@ -69,9 +70,9 @@ PRESETS = {
         prompts=4, resamples=20,
     ),
     "quick": dataclasses.replace(
-        _LAB, members=2, input_size=2, lengths=(8,), layers=2, heads=2, width=32, steps=600, measure_every=50,
-        eval_tasks=256, learning_rate=2e-3, warm_up=50, start_dimension=1, start_points=5, curriculum_every=50,
-        test_length=20, covariances=64, prompts=16,
+        _LAB, members=2, input_size=1, lengths=(8,), layers=2, heads=2, width=32, steps=800, measure_every=50,
+        eval_tasks=256, learning_rate=2e-3, warm_up=100, start_points=5, curriculum_every=100, test_length=20,
+        covariances=64, prompts=16,
     ),
     "lab": _LAB,
     "paper": Config(),

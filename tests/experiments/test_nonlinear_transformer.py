@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.zhang_frei_bartlett import nonlinear_claims as claims
 from experiments.zhang_frei_bartlett import nonlinear_figures as figures
 from experiments.zhang_frei_bartlett import prefixes
 from experiments.zhang_frei_bartlett.nonlinear_transformer import PRESETS, check, chosen
@@ -112,13 +113,13 @@ def record(**errors):
 
 def test_a_rise_is_the_mean_beyond_the_longest_n_over_the_error_there():
     curve = [[1, 1, 1, 0.1, 2, 1, 0], [1, 1, 1, 0.5, 0.05, 0.05, 0.05]]
-    found = figures.rise("identity", "exp_1")(record(identity_3_with_exp_1=curve))
+    found = claims.rise("identity", "exp_1")(record(identity_3_with_exp_1=curve))
     np.testing.assert_allclose(found, [1.0, -1.0])
 
 
 def test_a_claim_of_a_training_that_was_not_run_is_missing_not_wrong():
     with pytest.raises(KeyError):
-        figures.rise("random", "exp_1")(record(identity_3_with_exp_1=[[1.0] * 7]))
+        claims.rise("random", "exp_1")(record(identity_3_with_exp_1=[[1.0] * 7]))
 
 
 def test_one_training_can_be_chosen_and_another_is_refused():
