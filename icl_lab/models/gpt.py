@@ -128,7 +128,7 @@ def prefix_predictions(network: GPT, params: Params, prompts: Prompt) -> Array:
     """What the network predicts at x_{k+1} from the first k examples, k = 0 .. N, of a whole batch of prompts.
 
     The network is causal: one pass over x_1, y_1, .., x_N, y_N, x_q answers every prefix. The same numbers to rounding
-    as ``vmap`` of the network on ``alternating_layout``, read at every other token, but four times faster on a CPU:
+    as ``vmap`` of the network on ``alternating_layout``, read at every other token, but faster on a CPU:
     tokens of all prompts are the rows of one matrix, and in the last layer only the inputs' tokens are queries and pass
     the MLP.
 
