@@ -1,0 +1,142 @@
+"""A trained linear attention layer on other prompts than its own (Zhang, Frei & Bartlett 2023, section 4.2).
+
+Layers trained on Gaussian inputs, of identity covariance or of the given spectrum, are tested on scaled inputs and
+weights, queries and tasks along one eigenvector, and on the out-of-distribution prompts of Garg et al. 2022: contexts
+in one orthant, prompts in a subspace, queries orthogonal to the context. Every point has a closed form (this lab). A
+linear layer is indifferent to the scale of the task, but inputs c times as large are answered c^2 times too large, with
+a normalised error of (1 - c^2)^2 for long prompts; contexts in one orthant have a mean, which it takes for covariance;
+and for a query orthogonal to the context it predicts 0 only if the training covariance was isotropic. Least squares has
+no error on any of them (and predicts 0 for the orthogonal query), so that a transformer that tolerates them, as Garg et
+al. report, is not this layer.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.settings import check as check_schedule
+from experiments.settings import check_each_once, member_keys
+from experiments.training import paired_losses, squared_error
+from experiments.zhang_frei_bartlett.shift_figures import CLAIMS, figures
+from experiments.zhang_frei_bartlett.shift_laws import (
+    OVER_LENGTHS,
+    TRAININGS,
+    Config,
+    closed_form,
+    moments,
+    points,
+    power,
+    sampler_over_lengths,
+    training_config,
+)
+from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError
+from icl_lab.prompts import BatchLearner, Sample, Sampler, gaussian_regression
+from icl_lab.solvers import least_squares
+
+PRESETS = {
+    "smoke": Config(
+        members=2, context_length=4, spectrum=(1.5, 0.5), eval_tasks=32, steps=20, measure_every=20, batch=16,
+        input_scales=(0.5, 2.0), weight_scales=(0.5, 2.0), test_lengths=(3,), subspace_size=1, risk_tasks=64,
+    ),
+    "quick": Config(
+        members=3, spectrum=(2.0, 1.0, 0.3), eval_tasks=1000, steps=1500, measure_every=500, batch=128,
+        test_lengths=(5, 80), risk_tasks=20_000,
+    ),
+    "lab": Config(measure_every=1000),
+    "paper": Config(members=20, batch=1024, measure_every=1000, risk_tasks=1_000_000),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_schedule(config)
+    for name in ("input_scales", "weight_scales", "test_lengths"):
+        values = getattr(config, name)
+        check_each_once(name, values)
+        if list(values) != sorted(values):
+            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are values that rise")
+    if len(config.spectrum) < 2:
+        raise FlagError("--spectrum: the shifts need two values or more")
+    if config.subspace_size > len(config.spectrum):
+        raise FlagError(f"--subspace_size={config.subspace_size}: allowed is at most D, {len(config.spectrum)}")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains both layers; each on sampled prompts of every shift, and the closed forms of what they learned."""
+    arrays: dict[str, np.ndarray] = {}
+    for stage, (training, families) in enumerate(TRAININGS.items()):
+        one = training_config(config, training)
+        params = train_lsa(session, training, one, keys=member_keys(config, stage)).params
+        a = np.asarray(product(params), np.float64)
+        arrays[f"{training}_product"] = a
+        keys = member_keys(config, 900 + stage)
+        found = _errors(one, families, _layer, params, keys, config.risk_tasks)
+        arrays |= {f"{training}_{family}": errors for family, errors in found.items()}
+        for family in families:
+            exact = [[closed_form(one, family, point, member) for point in points(one, family)] for member in a]
+            arrays[f"{training}_{family}_exact"] = np.array(exact)
+        if training == "isotropic":
+            found = _errors(one, families, _least_squares, jnp.zeros(config.members), keys, config.eval_tasks)
+            arrays |= {f"{training}_{family}_least_squares": errors for family, errors in found.items()}
+    return {}, arrays
+
+
+def _layer(params: dict) -> dict[str, BatchLearner]:
+    return {"it": lambda prompts: predictions(params, prompts)}
+
+
+def _least_squares(_: Array) -> dict[str, BatchLearner]:
+    return {"it": jax.vmap(least_squares())}
+
+
+def _errors(
+    config: Config, families: tuple[str, ...], learner: Callable, params: Any, keys: Array, tasks: int
+) -> dict[str, np.ndarray]:
+    """(M, points) errors of a learner on the prompts of each family, over that of predicting 0."""
+    found: dict[str, np.ndarray] = {}
+    gaussian = [
+        (family, point) for family in families if family not in OVER_LENGTHS for point in points(config, family)
+    ]
+    stacks = [jnp.asarray(np.stack(kind)) for kind in zip(*(moments(config, *where) for where in gaussian))]
+
+    def law(index: Array) -> Sampler:
+        covariance, query, task = (stack[index.astype(int)] for stack in stacks)
+        n = config.context_length
+        return gaussian_regression(context_length=n, covariance=covariance, query_covariance=query, task_moment=task)
+
+    if gaussian:  # all points in one program
+        losses = paired_losses(learner, law, params, keys, tasks, np.arange(len(gaussian)))["it"]
+        for family in dict(gaussian):
+            found[family] = losses[:, [name == family for name, _ in gaussian]]
+    for family in (family for family in families if family in OVER_LENGTHS):
+        objective, columns = _square if family == "orthogonal" else squared_error, []
+        for length in points(config, family):
+            over = partial(_always, sampler_over_lengths(config, family, int(length)))
+            columns.append(paired_losses(learner, over, params, keys, tasks, objective=objective)["it"])
+        found[family] = np.stack(columns, axis=1)
+    powers = {family: np.array([power(config, family, point) for point in points(config, family)]) for family in found}
+    return {family: 2 * losses / powers[family] for family, losses in found.items()}
+
+
+def _always(sampler: Sampler, _: Any) -> Sampler:
+    """The same law whatever the setting."""
+    return sampler
+
+
+def _square(values: Array, _: Sample) -> Array:
+    """(B,) half the square of the prediction."""
+    return 0.5 * jnp.sum(values**2, axis=1)
+
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,89 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.settings import member_keys
+from experiments.zhang_frei_bartlett import shifts
+from experiments.zhang_frei_bartlett.shift_laws import TRAININGS, Config, closed_form, points, training_config
+from experiments.zhang_frei_bartlett.shifts import CLAIMS, PRESETS
+from icl_lab.claims import judge
+from icl_lab.constructions import linear_attention_weights
+from icl_lab.flags import FlagError, to_json
+from icl_lab.records import Record
+from icl_lab.theory import optimum
+
+
+def record(gain=1.0):
+    """Two members with the best A, times a factor."""
+    arrays = {}
+    for training, families in TRAININGS.items():
+        config = training_config(Config(), training)
+        best = gain * optimum(np.diag(config.spectrum), config.context_length)
+        arrays[f"{training}_product"] = np.stack([best] * 2)
+        for family in families:
+            name, where = f"{training}_{family}", points(config, family)
+            exact = [closed_form(config, family, point, best) for point in where]
+            arrays |= {name: np.array([exact] * 2), f"{name}_exact": np.array([exact] * 2)}
+            arrays[f"{name}_least_squares"] = np.zeros((2, len(where)))
+    return Record("toy", "lab", to_json(Config()), {}, arrays, {})
+
+
+def verdicts(found):
+    return {row["id"].split(".", 2)[-1]: row["verdict"] for row in (judge(claim, found) for claim in CLAIMS)}
+
+
+def test_the_best_layer_bears_every_claim_out():
+    with np.errstate(invalid="ignore"):  # 0 / 0 of the isotropic layer on orthogonal queries, which no claim reads
+        assert set(verdicts(record()).values()) == {"holds"}
+
+
+def test_another_layer_is_told_from_the_best():
+    failing = {name for name, verdict in verdicts(record(gain=1.1)).items() if verdict == "fails"}
+    assert {"predicted_spectrum_inputs", "predicted_isotropic_orthants", "predicted_spectrum_orthogonal"} <= failing
+    assert {"limit_0.5", "limit_2", "limit_3"} <= failing
+    assert not any(name.startswith("sampled") for name in failing)  # that is about its own A
+    better = record()
+    better.arrays["isotropic_orthants"] *= 0.1
+    better.arrays["spectrum_weights"] *= np.array([[1.0, 1.0, 1.0, 1.1]])
+    failing = {name for name, verdict in verdicts(better).items() if verdict == "fails"}
+    changed = {"sampled_isotropic_orthants", "predicted_isotropic_orthants", "orthants_fail", "weights_invariant"}
+    assert changed <= failing
+
+
+def test_the_network_has_the_closed_form_of_its_product():
+    config = dataclasses.replace(
+        PRESETS["smoke"], members=1, spectrum=(1.5, 0.5), input_scales=(1.5,), weight_scales=(0.5,), context_length=4
+    )
+    a = np.array([[0.5, 0.1], [-0.3, 0.8]])
+    params = jax.tree.map(lambda leaf: leaf[None], linear_attention_weights(2 * a, 0.5))
+    families = ("task", "inputs", "query", "weights", "orthants", "subspace", "orthogonal")
+    found = shifts._errors(config, families, shifts._layer, params, member_keys(config), 60_000)
+    assert set(found) == set(families)
+    for family, errors in found.items():
+        exact = [closed_form(config, family, point, a) for point in points(config, family)]
+        np.testing.assert_allclose(errors[0], exact, rtol=0.05)
+    idle = shifts._errors(
+        config, ("orthogonal",), shifts._least_squares, jnp.zeros(1), member_keys(config), 50
+    )  # it predicts 0
+    assert idle["orthogonal"].max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"steps": 25}, "--steps=25"),
+        ({"input_scales": (2.0, 0.5)}, "--input_scales=2.0,0.5"),
+        ({"weight_scales": (0.5, 0.5)}, "--weight_scales=0.5,0.5"),
+        ({"test_lengths": (3, 3)}, "--test_lengths=3,3"),
+        ({"spectrum": (1.0,)}, "--spectrum"),
+        ({"subspace_size": 3}, "--subspace_size=3"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
+    for preset in PRESETS.values():
+        shifts.check(preset)
+    with pytest.raises(FlagError, match=named):
+        shifts.check(dataclasses.replace(PRESETS["smoke"], **changes))
