@@ -9,11 +9,17 @@ from icl_lab.flags import setting
 
 
 @dataclasses.dataclass(frozen=True)
-class Task(Members):
+class Law(Members):
     """The law of the prompts: inputs N(0, Lambda), tasks N(0, I), no noise."""
 
     context_length: int = setting(20, "N, labelled examples in a training prompt", at_least=1)
     spectrum: tuple[float, ...] = setting((2.0, 1.5, 1.0, 0.6, 0.3), "eigenvalues of the covariance Lambda", above=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Task(Law):
+    """The law of the prompts, and on how many a member is measured."""
+
     eval_tasks: int = setting(10_000, "prompts that measure a member, the same at every measurement", at_least=1)
 
 
@@ -28,6 +34,6 @@ class Setting(Task):
     init_scale: float = setting(0.1, "sigma of the initialisation u = sigma, U11 = sigma Theta Theta^T", above=0)
 
 
-def covariance(config: Task) -> np.ndarray:
+def covariance(config: Law) -> np.ndarray:
     """(D, D) Lambda, diagonal: everything here is equivariant under rotations."""
     return np.diag(np.asarray(config.spectrum, np.float64))

@@ -14,14 +14,21 @@ ends with the gradient, and a batch of B prompts by noise, which does not. At th
 a function of eta / B alone. Of the equivalent weights SGD drifts to those with the least total gradient noise,
 u^4 = R / Q, far below the balanced u^4 = |Gam^-1|_F^2: the layer is deeper than it looks, Q carries (w^T Shat w)^2.
 
-That part of Q sits in u21, a block the population flow never enters. The loss has there the curvature
-H = u^2 (1 + 2/N) (tr(Lam)^2 + 2 tr Lam^2) Lam, the largest of all: batch noise c_i / B keeps u21 at the stationary
-variance eta c_i / (B h_i (2 - eta h_i)) in direction i, and the squared gradient that this adds turns c_i into
-c_i / (1 - eta h_i / 2). Where eta u^2 (1 + 2/N) (..) lam_1 = 2 it has no bound: SGD cannot stay at the u of the flow
-unless its rate is below ``edge_rate``, whatever the batch.
+That part of Q sits in u21, a block the population flow never enters. A batch has there the Hessian u^2 times the mean
+of (w^T Shat w)^2 x_q x_q^T, on average H = u^2 m2 Lam with m2 = E (w^T Shat w)^2 = (1 + 2/N) (tr(Lam)^2 + 2 tr Lam^2),
+the largest curvature of all. In the eigenbasis of Lam the variances v of u21 obey, with m4 = E (w^T Shat w)^4, exactly
+for u12 = 0 and everything else at rest,
+
+    v' = v - 2 eta h v + eta^2 E g^2,
+    E g_i^2 = (1 - 1/B) h_i^2 v_i + (u^4 m4 / B) (2 lam_i^2 v_i + lam_i sum_j lam_j v_j) + u^2 c_i / B,
+
+c_i the directions' shares of that part of Q. At rest E |g_u21|^2 = (2 / eta) sum_i h_i v_i, more than the u^2 Q / B of
+u21 = 0, and without bound where eta reaches ``edge_rate``, about 2 / h_1 and less for small batches: SGD cannot stay at
+the u of the flow unless its rate is below that.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,7 +40,7 @@ from icl_lab.theory.linear_attention import gamma, optimum
 from icl_lab.theory.prompt_moments import Polynomial, combined, evaluate, mean_of_chains
 
 REFRESHED = 0.02  # relative change of the weights after which ``mean_field`` computes the noise anew
-NEAR_EDGE = 0.999  # eta h / 2 from which ``mean_field`` keeps the noise of u21 finite
+NEAR_EDGE = 0.999  # share of the edge at which ``mean_field`` keeps the noise of u21, to leave it finite
 
 
 def gradient_moments(
@@ -64,22 +71,36 @@ def gradient_moments(
 
 
 def label_curvature(covariance: ArrayLike, context_length: int) -> Matrix:
-    """Hessian of the population loss along u21, for u = 1 and u12 = 0: (1 + 2/N) (tr(Lam)^2 + 2 tr Lam^2) Lam.
+    """Hessian m2 Lam of the population loss along u21, for u = 1 and u12 = 0; for another u times u^2.
 
-    It is that of (1/2) E (u (w^T Shat w) <u21, x_q>)^2, for u times u^2. Errors as ``gradient_moments``.
+    It is that of (1/2) E (u (w^T Shat w) <u21, x_q>)^2. Errors as ``gradient_moments``.
     """
     lam = checked_covariance(covariance, "covariance")
     check_length(context_length, "context_length")
     return (1 + 2 / context_length) * (np.trace(lam) ** 2 + 2 * (lam * lam).sum()) * lam
 
 
-def edge_rate(u: ArrayLike, covariance: ArrayLike, context_length: int) -> np.ndarray:
-    """The learning rate 2 / (u^2 h_1) above which SGD cannot stay at u, h_1 the largest curvature along u21.
+def edge_rate(u: ArrayLike, covariance: ArrayLike, context_length: int, batch: float = math.inf) -> np.ndarray:
+    """The learning rate from which the variance of u21 grows at every step of SGD, so that it cannot stay at u.
 
-    Population gradient descent can: it stays at u21 = 0. Read the other way, SGD with rate eta keeps u below
-    sqrt(edge_rate(1) / eta). Errors as ``gradient_moments``.
+    2 / (u^2 rho), rho the largest eigenvalue of m2 Lam (1 - 1/B) + (m4 / (m2 B)) (2 Lam + l l^T) in the eigenbasis of
+    Lam, l_i = lam_i^(1/2). Population gradient descent can stay: it keeps u21 = 0. Read the other way, SGD of rate eta
+    keeps u below sqrt(edge_rate(1) / eta).
+
+    Args:
+      u: any shape.
+      covariance: (D, D) Lam.
+      context_length: N.
+      batch: B; infinity gives 2 / h_1.
+
+    Raises:
+      ValueError: as ``gradient_moments``, or for B < 1.
     """
-    return 2 / (np.asarray(u, np.float64) ** 2 * np.linalg.eigvalsh(label_curvature(covariance, context_length))[-1])
+    lam = checked_covariance(covariance, "covariance")
+    check_length(context_length, "context_length")
+    check_length(batch, "batch", infinite=True)
+    h, growth = _label_dynamics(np.linalg.eigvalsh(lam), context_length, batch)
+    return 2 / (np.asarray(u, np.float64) ** 2 * np.linalg.eigvalsh(growth / np.sqrt(np.outer(h, h)))[-1])
 
 
 def quiet_scale(covariance: ArrayLike, context_length: int) -> float:
@@ -115,25 +136,25 @@ def scale_course(
       (T,) float64.
 
     Raises:
-      ValueError: as ``gradient_moments``; unless u, eta and B are positive and eta below ``edge_rate(u)``.
+      ValueError: as ``gradient_moments``; unless u and eta are positive, B at least 1 and eta below ``edge_rate(u)``.
     """
-    if not min(u, learning_rate, batch) > 0:
-        raise ValueError(f"u, learning_rate and batch must be positive, got {u}, {learning_rate} and {batch}")
     lam = checked_covariance(covariance, "covariance")
-    edge = float(edge_rate(u, lam, context_length))
-    if learning_rate >= edge:
+    edge = float(edge_rate(u, lam, context_length, batch))
+    if not (u > 0 and 0 < learning_rate < edge):
         raise ValueError(
-            f"learning_rate must be below the edge of stability, {edge:.3g} at u={u:g}, got {learning_rate}"
+            f"u must be positive and learning_rate between 0 and the edge of stability, here {edge:.3g}; "
+            f"got {u} and {learning_rate}"
         )
     a = optimum(lam, context_length)
-    curvature, vectors = np.linalg.eigh(label_curvature(lam, context_length))
+    values, vectors = np.linalg.eigh(lam)
+    h, growth = _label_dynamics(values, context_length, batch)
     r, q = gradient_moments(a, lam, context_length)
     without = (np.eye(len(lam)) - np.outer(v, v) for v in vectors.T)
     labels = np.array([q - gradient_moments(a, lam, context_length, f)[1] for f in without])  # c_i / u^2
     kappa = (a * a).sum()
 
     def velocity(_: float, v: np.ndarray) -> np.ndarray:  # of v = u^2
-        noisy = q - labels.sum() + (labels / (1 - learning_rate * v * curvature / 2)).sum()
+        noisy = q - labels.sum() + labels @ _label_noise(learning_rate * v[0], h, growth)
         return learning_rate / batch * (r / v - v * noisy) / (1 + kappa / v**2)
 
     times = np.asarray(times, np.float64)
@@ -153,8 +174,8 @@ def mean_field(
     """SGD from u12 = u21 = 0 without its fluctuations but with what they do to the balance, step by step.
 
     A step of population gradient descent, then the scale (u, U11) -> (c u, U11 / c) that adds to b the mean of
-    eta^2 (|g_r|^2 - |g_K|^2) over the batch's noise, u21 at its stationary variance. ``batch=math.inf`` is population
-    gradient descent itself.
+    eta^2 (|g_r|^2 - |g_K|^2) over the batch's noise, u21 at rest (at the edge of stability, just below it).
+    ``batch=math.inf`` is population gradient descent itself.
 
     Args:
       u11: (D, D) at the start.
@@ -162,30 +183,31 @@ def mean_field(
       covariance: (D, D) Lam.
       context_length: N.
       rates: learning rate of every step.
-      batch: B.
+      batch: B prompts, at least 1.
       every: steps between what is returned; divides their number.
 
     Returns:
       ``u`` (T,), ``balance`` (T,), ``product`` (T, D, D) at the steps 0, every, 2 every, ..
 
     Raises:
-      ValueError: as ``gradient_moments``; for u or B not positive, or steps that ``every`` does not divide.
+      ValueError: as ``gradient_moments``; for u not positive, B < 1, or steps that ``every`` does not divide.
     """
     lam = checked_covariance(covariance, "covariance")
     matrix = checked_matrix(u11, "u11", len(lam))
-    if not min(u, batch) > 0 or every < 1 or len(rates) % every:
-        raise ValueError(f"u and batch must be positive and every divide {len(rates)}, got {u}, {batch} and {every}")
+    if not u > 0 or every < 1 or len(rates) % every:
+        raise ValueError(f"u must be positive and every divide {len(rates)}, got {u} and {every}")
+    edge = float(edge_rate(1.0, lam, context_length, batch))  # of eta u^2
     gam_lam, squared = gamma(lam, context_length) @ lam, lam @ lam
-    curvature = label_curvature(lam, context_length)
-    top = np.linalg.eigvalsh(curvature)[-1]
+    values, vectors = np.linalg.eigh(lam)
+    h, growth = _label_dynamics(values, context_length, batch)
     rows, weights, noise, seen = [], np.append(matrix, u), (0.0, 0.0), np.zeros(matrix.size + 1)
     for step, eta in enumerate([*rates, 0.0]):
         u, matrix = float(weights[-1]), weights[:-1].reshape(matrix.shape)
         if step % every == 0:
             rows.append((u, u**2 - (matrix**2).sum(), u * matrix))
         if np.linalg.norm(weights - seen) > REFRESHED * np.linalg.norm(weights) or step % every == 0:
-            stretch = min(eta * u**2 / 2, NEAR_EDGE / top) * curvature
-            noise = _moments(u * matrix, lam, context_length, np.linalg.inv(np.eye(len(lam)) - stretch))
+            louder = _label_noise(min(eta * u**2, NEAR_EDGE * edge), h, growth)
+            noise = _moments(u * matrix, lam, context_length, vectors * louder @ vectors.T)
             seen = weights
         g_u = u * ((gam_lam @ matrix @ lam) * matrix).sum() - (squared * matrix).sum()
         g_matrix = u**2 * gam_lam @ matrix @ lam - u * squared
@@ -197,6 +219,19 @@ def mean_field(
         weights = np.append(matrix / scale, u * scale)
     us, balances, products = zip(*rows)
     return {"u": np.array(us), "balance": np.array(balances), "product": np.stack(products)}
+
+
+def _label_dynamics(values: np.ndarray, n: float, batch: float) -> tuple[np.ndarray, np.ndarray]:
+    """h (D,) and P (D, D) of v' = v - 2 eta u^2 h v + eta^2 u^4 P v, for the variances of u21 in the eigenbasis."""
+    lam, label = np.diag(values), ("w", "S", "w")
+    m2, m4 = (evaluate(mean_of_chains(*[label] * k), n, L=lam) for k in (2, 4))
+    h = m2 * values
+    return h, (1 - 1 / batch) * np.diag(h**2) + m4 / batch * (2 * lam**2 + np.outer(values, values))
+
+
+def _label_noise(rate: float, h: np.ndarray, growth: np.ndarray) -> np.ndarray:
+    """(D,) f by which c_i is louder at rest: E |g_u21|^2 = (u^2 / B) sum_i c_i f_i; ``rate`` is eta u^2."""
+    return np.linalg.solve(np.diag(h) - rate / 2 * growth, h)
 
 
 def _moments(a: Matrix, lam: Matrix, n: float, f: Matrix) -> tuple[float, float]:

@@ -31,6 +31,7 @@ class _Legs(NamedTuple):
     across: dict[int, int]  # the other end of the same S
 
 
+@functools.cache
 def mean_of_chains(*chains: Chain) -> Polynomial:
     """Mean of a product of chains, as a polynomial in N and in traces of words.
 

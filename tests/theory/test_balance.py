@@ -99,13 +99,28 @@ def test_the_curvature_along_u21_is_that_of_the_population_loss_whatever_the_res
     assert edge_rate(u, LAM, N) == pytest.approx(2 / np.linalg.eigvalsh(hessian)[-1])
 
 
+def test_the_edge_is_where_the_variance_of_u21_grows_by_exact_quadrature():
+    # of one prompt: Hessian u^2 (w^T S w)^2 x x^T, so that variances v become E (1 - eta H) diag(v) (1 - eta H)
+    u, batch, values = 1.3, 3, np.array([1.2, 0.5])
+    (x, chance_x), (w, chance_w) = gaussian_nodes(2, 5), gaussian_nodes(2, 5)
+    squares = ((x * np.sqrt(values)) @ w.T) ** 2  # N = 1: w^T S w = <w, x>^2
+    m2, m4 = (chance_x @ squares**k @ chance_w for k in (2, 4))
+    query, chance_q = gaussian_nodes(2, 3)
+    fourth = np.einsum("k,ki,kj->ij", chance_q, values * query**2, values * query**2)
+    h = m2 * values
+    for rate, grows in ((0.98, False), (1.02, True)):
+        eta = rate * edge_rate(u, np.diag(values), 1, batch)
+        step = np.diag((1 - eta * u**2 * h) ** 2) + (eta * u**2) ** 2 / batch * (m4 * fourth - np.diag(h**2))
+        assert (np.abs(np.linalg.eigvals(step)).max() > 1) == grows
+
+
 def test_sgd_from_the_optimum_drifts_as_predicted():
     # longer prompts have lighter tails; at half the edge rate the noise of u21 is twice that of a small one
     n, batch, steps, members = 20, 256, 100, 48
     best = optimum(LAM, n)
     kappa = (best**2).sum()
     u = float(kappa**0.25)
-    rate = float(edge_rate(u, LAM, n)) / 2
+    rate = float(edge_rate(u, LAM, n, batch)) / 2
     law = gaussian_regression(context_length=n, covariance=LAM)
 
     def loss(params, key):
@@ -131,7 +146,7 @@ def test_sgd_from_the_optimum_drifts_as_predicted():
 def test_from_both_sides_the_drift_ends_at_the_quiet_scale():
     quiet = quiet_scale(LAM, N)
     for u in (0.5 * quiet, 2 * quiet):
-        course = scale_course([0, 1e3, 1e7], u, LAM, N, 1e-4, 1)
+        course = scale_course([0, 1e5, 1e9], u, LAM, N, 1e-6, 1)
         assert course[0] == pytest.approx(u)
         assert abs(course[1] - quiet) < abs(u - quiet)
         assert course[2] == pytest.approx(quiet, rel=1e-3)
@@ -145,10 +160,10 @@ def test_without_noise_the_mean_field_is_population_gradient_descent_and_with_it
         gradient = jax.jit(jax.grad(lambda b: block_loss_terms(b["u11"], b["u"], jnp.zeros(2), jnp.zeros(2), LAM, N)))
         for rate in rates:
             blocks = jax.tree.map(lambda w, g, rate=rate: w - rate * g, blocks, gradient(blocks))
-    blocks = {name: np.asarray(value) for name, value in blocks.items()}
-    assert found["u"][-1] == pytest.approx(float(blocks["u"]), rel=1e-10)
-    np.testing.assert_allclose(found["product"][-1], blocks["u"] * blocks["u11"], rtol=1e-10)
-    assert found["balance"][-1] == pytest.approx(float(blocks["u"] ** 2 - (blocks["u11"] ** 2).sum()))
+    end, end11 = float(blocks["u"]), np.asarray(blocks["u11"])
+    assert found["u"][-1] == pytest.approx(end, rel=1e-10)
+    np.testing.assert_allclose(found["product"][-1], end * end11, rtol=1e-10)
+    assert found["balance"][-1] == pytest.approx(end**2 - (end11**2).sum())
     start = float(KAPPA**0.25)
     noisy = mean_field(BEST / start, start, LAM, N, np.full(200, 0.02), 64, 50)
     course = scale_course(0.02 * np.arange(0, 201, 50), start, LAM, N, 0.02, 64)
@@ -163,9 +178,9 @@ def test_bad_input_is_refused():
         gradient_moments(np.eye(3), LAM, N)
     with pytest.raises(ValueError, match="context_length must be at least 1"):
         label_curvature(LAM, 0)
-    with pytest.raises(ValueError, match="must be positive"):
+    with pytest.raises(ValueError, match="batch must be at least 1"):
         scale_course([1.0], 1.0, LAM, N, 0.01, 0)
-    with pytest.raises(ValueError, match="below the edge of stability"):
-        scale_course([1.0], 1.0, LAM, N, float(edge_rate(1.0, LAM, N)), 64)
+    with pytest.raises(ValueError, match="between 0 and the edge of stability"):
+        scale_course([1.0], 1.0, LAM, N, float(edge_rate(1.0, LAM, N, 64)), 64)
     with pytest.raises(ValueError, match="every divide 10"):
         mean_field(BEST, 1.0, LAM, N, [0.1] * 10, 64, 3)

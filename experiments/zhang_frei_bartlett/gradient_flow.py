@@ -1,0 +1,253 @@
+"""From one initialisation: gradient flow, population GD, minibatch SGD and Adam (Zhang, Frei & Bartlett 2023, Thm 4.1).
+
+The flow ends at u U11 = Gam^-1 and keeps the balance b = u^2 - |U11|_F^2, so that u ends at |Gam^-1|_F^(1/2). Training
+ends at the same product and far from that u. Two causes, taken apart here:
+
+- Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly
+  eta^2 (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
+  (``icl_lab.theory.balance``), measured here over batch sizes and learning rates from the optimum. Two consequences:
+  the loss is so curved along u21, an entry that the flow never moves, that SGD cannot hold the u of the flow at all
+  unless its rate is small; and among equivalent weights it drifts to those with the least gradient noise, from either
+  side.
+- Adam scales every entry by itself, which is no gradient of anything: it breaks the balance on exact population
+  gradients too, at any learning rate; noise adds to it.
+"""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optax
+from matplotlib.figure import Figure
+
+from experiments.settings import check_each_once, member_keys
+from experiments.zhang_frei_bartlett import gradient_flow_figures as drawn
+from experiments.zhang_frei_bartlett.gradient_flow_claims import CLAIMS
+from experiments.zhang_frei_bartlett.paths import (
+    Path,
+    balance,
+    excess_losses,
+    merged_path,
+    population_path,
+    product,
+    product_error,
+    start_of,
+    train_blocks,
+)
+from experiments.zhang_frei_bartlett.settings import Law, covariance
+from experiments.zhang_frei_bartlett.training import initial_weights
+from icl_lab.constructions import linear_attention_weights
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.records import Record
+from icl_lab.theory import optimum
+from icl_lab.theory.balance import edge_rate, mean_field, quiet_scale, scale_course
+from icl_lab.theory.gradient_flow import gradient_flow
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Law):
+    """Trainings from Assumption 3.3 (the paper has none), and where batch noise takes weights that are optimal."""
+
+    init_scale: float = setting(0.1, "sigma of the initialisation u = sigma, U11 = sigma Theta Theta^T", above=0)
+    batch: int = setting(256, "fresh prompts in a step of SGD and Adam", at_least=1)
+    sgd_rate: float = setting(0.02, "rate of SGD and population GD at the start; it falls to zero as a cosine", above=0)
+    sgd_steps: int = setting(8000, "steps of SGD and population GD", at_least=1)
+    adam_rate: float = setting(0.01, "rate of Adam at the start; it falls to zero as a cosine", above=0)
+    adam_steps: int = setting(6000, "steps of Adam", at_least=1)
+    measurements: int = setting(80, "measurements of every path", at_least=2)
+    flow_time: float = setting(4000.0, "time at which the flow's limit is read", above=0)
+    drift_batches: tuple[int, ...] = setting(
+        (32, 64, 128, 256, 512, 1024), "batches of the drift from the optimum", at_least=1
+    )
+    drift_rates: tuple[float, ...] = setting((0.00025, 0.0005, 0.001, 0.002, 0.004), "its learning rates", above=0)
+    drift_time: float = setting(2.0, "its flow time, learning rate times steps", above=0)
+    quiet_starts: tuple[float, ...] = setting((0.25, 0.7), "u at the optimum from which SGD drifts for long", above=0)
+    quiet_batch: int = setting(128, "its batch; the rate is that of SGD", at_least=1)
+    quiet_steps: int = setting(32_000, "its steps", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=2, spectrum=(1.0, 0.5), context_length=4, batch=16, sgd_steps=20, adam_steps=20, measurements=2,
+        flow_time=400.0, drift_batches=(16,), drift_rates=(0.01,), drift_time=0.1,
+        quiet_starts=(0.5, 1.0), quiet_batch=16, quiet_steps=20,
+    ),
+    "quick": Config(
+        members=2, sgd_steps=4000, adam_steps=3000, measurements=40, drift_batches=(64, 256),
+        drift_rates=(0.0005, 0.001, 0.004), drift_time=1.0, quiet_steps=4000,
+    ),
+    "lab": Config(),
+    "paper": Config(members=30, drift_time=4.0, quiet_steps=64_000),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    for name in ("sgd_steps", "adam_steps", "quiet_steps"):
+        if getattr(config, name) % config.measurements:
+            allowed = f"a multiple of --measurements={config.measurements}"
+            raise FlagError(f"--{name}={getattr(config, name)}: allowed is {allowed}")
+    for name in ("drift_batches", "drift_rates", "quiet_starts"):
+        check_each_once(name, getattr(config, name))
+    trained = config.sgd_rate * config.sgd_steps
+    if config.flow_time <= trained:
+        raise FlagError(f"--flow_time={config.flow_time:g}: allowed is more than SGD's rate times steps, {trained:g}")
+    for rate in config.drift_rates:
+        steps = config.drift_time / rate
+        if abs(steps - round(steps)) > 1e-6 * steps:
+            raise FlagError(
+                f"--drift_rates={rate:g}: allowed is a rate of which --drift_time is a whole number of steps"
+            )
+    for u, name, rate, batch in (
+        (_flow_scale(config), "drift_rates", max(config.drift_rates), min(config.drift_batches)),
+        (max(config.quiet_starts), "sgd_rate", config.sgd_rate, config.quiet_batch),
+    ):
+        edge = float(edge_rate(u, covariance(config), config.context_length, batch))
+        if rate >= edge:
+            allowed = f"SGD of batch {batch} stays at u = {u:.3g} for rates below {edge:.3g}"
+            raise FlagError(f"--{name}={rate:g}: {allowed}")
+
+
+def _best(config: Law) -> np.ndarray:
+    return optimum(covariance(config), config.context_length)
+
+
+def _flow_scale(config: Law) -> float:
+    """u* = |Gam^-1|_F^(1/2), the limit of the flow."""
+    return float(np.linalg.norm(_best(config)) ** 0.5)
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """All paths from one initialisation for each member; the drift from the optimum over batches and rates."""
+    lam, n = covariance(config), config.context_length
+    times, paths = _trainings(config, session)
+    start, every = start_of(paths["sgd"]), config.sgd_steps // config.measurements
+    flows = _flow(config, {name: times[name] for name in ("gd", "slow_gd")}, start)
+    order = np.log2(_distance(paths["gd"], flows["gd"]) / _distance(paths["slow_gd"], flows["slow_gd"]))
+    rates = _cosine(config.sgd_rate, config.sgd_steps)
+    fields = [mean_field(a, u, lam, n, rates, config.batch, every) for a, u in zip(start["u11"], start["u"])]
+    paths["mean_field"] = merged_path(*(np.stack([f[name] for f in fields]) for name in ("product", "u")))
+    paths["flow"] = {name: np.concatenate([flows["gd"][name], flows["limit"][name]], axis=1) for name in start}
+    times |= {"mean_field": times["sgd"], "flow": np.append(times["gd"], config.flow_time)}
+    gap = np.abs(product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
+    arrays: dict[str, np.ndarray] = {"order": order, "gap_flow": gap}
+    excess = excess_losses(paths, config)
+    for name, path in paths.items():
+        arrays |= {f"time_{name}": times[name], f"u_{name}": path["u"], f"balance_{name}": balance(path)}
+        arrays |= {f"error_{name}": product_error(path, config), f"excess_{name}": excess[name]}
+    metrics = {
+        "flow_scale": _flow_scale(config),
+        "quiet_scale": quiet_scale(lam, n),
+        "edge_rate": float(edge_rate(_flow_scale(config), lam, n)),
+        "edge_scale": math.sqrt(edge_rate(1.0, lam, n, config.batch) / config.sgd_rate),
+    }
+    return metrics, arrays | _drifts(config, session) | _long_drifts(config, session)
+
+
+def _distance(path: Path, flow: Path) -> np.ndarray:
+    """(M,) largest distance of an entry of the product to the flow's."""
+    return np.abs(product(path) - product(flow)).max((1, 2, 3))
+
+
+def _trainings(config: Config, session: Session) -> tuple[dict[str, np.ndarray], dict[str, Path]]:
+    """Times and paths of SGD and Adam, on batches and on exact gradients, these at a smaller rate too."""
+    times, paths = {}, {}
+
+    def add(name: str, start: dict, transformation: Callable, rate: float, steps: int) -> None:
+        every = steps // config.measurements
+        paths[name] = population_path(start, config, _scheduled(transformation, steps)(rate), steps, every)
+        times[name] = _times(rate, steps, every)
+
+    for name, transformation, slower in (("sgd", optax.sgd, 2), ("adam", optax.adam, 10)):
+        rate, steps = getattr(config, f"{name}_rate"), getattr(config, f"{name}_steps")
+        every = steps // config.measurements
+        paths[name] = train_blocks(
+            session, name, config, lambda key, _: initial_weights(key, len(config.spectrum), config.init_scale),
+            _scheduled(transformation, steps), keys=member_keys(config),
+            rate=rate, batch=config.batch, steps=steps, measure_every=every,
+        )  # fmt: skip
+        times[name] = _times(rate, steps, every)
+        start, exact = start_of(paths[name]), {"sgd": "gd", "adam": "exact_adam"}[name]
+        add(exact, start, transformation, rate, steps)
+        add(f"slow_{exact}", start, transformation, rate / slower, slower * steps)
+    return times, paths
+
+
+def _flow(config: Config, times: dict[str, np.ndarray], start: dict[str, np.ndarray]) -> dict[str, Path]:
+    """Gradient flow at the times of other paths, by name, and at ``flow_time``: ``limit``."""
+    times = times | {"limit": np.array([config.flow_time])}
+    every = np.unique(np.concatenate([*times.values()]))
+    merged = {name: start[name] for name in ("u", "u11")}
+    law = (covariance(config), config.context_length)
+    found = gradient_flow(merged, *law, every[1:], rtol=1e-8, atol=1e-11).path
+    path = {name: np.concatenate([value[:, None], found[name]], axis=1) for name, value in merged.items()}
+    whole = merged_path(path["u"][..., None, None] * path["u11"], path["u"])
+    at = {name: np.searchsorted(every, t) for name, t in times.items()}
+    return {name: {block: value[:, index] for block, value in whole.items()} for name, index in at.items()}
+
+
+def _times(rate: float, steps: int, every: int) -> np.ndarray:
+    """(R,) learning rates added up, at every measurement."""
+    return np.append(0.0, np.cumsum(_cosine(rate, steps)))[::every]
+
+
+def _cosine(rate: float, steps: int) -> np.ndarray:
+    """Learning rate of every step."""
+    return rate * (1 + np.cos(np.pi * np.arange(steps) / steps)) / 2
+
+
+def _scheduled(transformation: Callable, steps: int) -> Callable[[Any], optax.GradientTransformation]:
+    return lambda rate: transformation(optax.schedules.cosine_decay_schedule(rate, steps))
+
+
+def _drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
+    """Balance (M, batches, rates) at the drift time from the flow's limit, and predicted (batches, rates)."""
+    u, best = _flow_scale(config), _best(config)
+    steps = [round(config.drift_time / rate) for rate in config.drift_rates]
+    measured, predicted = [], []
+    for i, batch in enumerate(config.drift_batches):
+        for j, rate in enumerate(config.drift_rates):
+            path = train_blocks(
+                session, f"drift_{batch}_{rate:g}", config, lambda _, start: linear_attention_weights(best / u, u),
+                optax.sgd, keys=member_keys(config, 100 + len(steps) * i + j),
+                rate=rate, batch=batch, steps=steps[j], measure_every=math.gcd(*steps),
+            )  # fmt: skip
+            measured.append(balance(path)[:, -1])
+            (end,) = scale_course([config.drift_time], u, covariance(config), config.context_length, rate, batch)
+            predicted.append(end**2 - (best**2).sum() / end**2)
+    shape = (len(config.drift_batches), len(config.drift_rates))
+    return {"drift": np.stack(measured, axis=1).reshape(-1, *shape), "drift_predicted": np.reshape(predicted, shape)}
+
+
+def _long_drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
+    """u (M, S, R) of optimal weights with the balance that SGD has reached from S starts, and predicted (S, R).
+
+    Of the balance, not u itself, because only the balance is free of the fluctuations of the product.
+    """
+    best, starts, law = _best(config), config.quiet_starts, (covariance(config), config.context_length)
+    every = config.quiet_steps // config.measurements
+    path = train_blocks(
+        session, "quiet", config, lambda _, u: linear_attention_weights(best / u, u), optax.sgd,
+        keys=member_keys(config, 900, config.members * len(starts)), starts=np.tile(starts, config.members),
+        rate=config.sgd_rate, batch=config.quiet_batch, steps=config.quiet_steps, measure_every=every,
+    )  # fmt: skip
+    times = config.sgd_rate * every * np.arange(config.measurements + 1)
+    b = balance(path).reshape(config.members, len(starts), -1)
+    courses = [scale_course(times, u, *law, config.sgd_rate, config.quiet_batch) for u in starts]
+    found = {"u_quiet": np.sqrt((b + np.sqrt(b**2 + 4 * (best**2).sum())) / 2), "u_quiet_predicted": np.stack(courses)}
+    return found | {"time_quiet": times}
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """The paths from one initialisation; the drift of the balance."""
+    return {"gradient_flow": drawn.paths_figure(record), "balance": drawn.balance_figure(record)}
+
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

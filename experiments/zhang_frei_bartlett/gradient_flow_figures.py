@@ -1,0 +1,88 @@
+"""Figures of ``gradient_flow``: the paths from one initialisation, and the drift of the balance."""
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from experiments.panels import ABOVE
+from icl_lab.records import Record
+from icl_lab.style import LEARNERS, band, panels
+
+THEORY = {k: v for k, v in LEARNERS["theory"].items() if k != "marker"}
+METHODS: dict[str, dict] = {
+    "gd": {"color": "#D55E00", "linestyle": "--", "label": "population GD"},
+    "sgd": {"color": "#0072B2", "linestyle": "-", "label": "SGD"},
+    "mean_field": {"color": "#56B4E9", "linestyle": (0, (4, 1, 1, 1)), "label": "SGD, predicted"},
+    "adam": {"color": "#009E73", "linestyle": "-.", "label": "Adam"},
+    "exact_adam": {"color": "#CC79A7", "linestyle": (0, (6, 2)), "label": "population Adam"},
+    "flow": THEORY | {"label": "gradient flow"},
+}
+FACTORS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def paths_figure(record: Record) -> Figure:
+    """Excess loss, error of the product and u over learning rate times steps."""
+    figure, ((loss, error, scale),) = panels(3, 1, width=3.4, height=3.0)
+    end = record.arrays["time_sgd"][-1]
+    for name, look in METHODS.items():
+        times = record.arrays[f"time_{name}"]
+        for axes, what in ((loss, "excess"), (error, "error"), (scale, "u")):
+            shown = (times <= end) & (times > 0)
+            band(axes, times[shown], record.arrays[f"{what}_{name}"][:, shown], **look)
+    scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
+    scale.text(end, record.metrics["edge_scale"], "edge of stability of SGD", ha="right", va="bottom", fontsize=7)
+    for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of the product $u U_{11}$")):
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=1e-6)
+        axes.set_ylabel(label)
+    scale.set_ylabel("$u$")
+    for axes in (loss, error, scale):
+        axes.set_xlabel("learning rate × steps")
+    handles, labels = loss.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=6)
+    return figure
+
+
+def balance_figure(record: Record) -> Figure:
+    """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
+    figure, ((drift, ratio, quiet),) = panels(3, 1, width=3.4, height=3.0)
+    batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
+    measured, predicted = record.arrays["drift"], record.arrays["drift_predicted"]
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(rates)))
+    for j, rate in enumerate(rates):
+        look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": ""}
+        order = np.argsort(rate / batches)
+        x = (rate / batches)[order]
+        drift.plot(x, -np.median(measured, axis=0)[order, j], label=rf"$\eta$ = {rate:g}", **look)
+        drift.plot(x, -predicted[order, j], **THEORY | {"label": "theory" if j == 0 else None})
+        spread = (measured / predicted)[:, :, j]
+        band(ratio, batches, spread, **look | {"linestyle": (0, (3, 1 + j))}, label=rf"$\eta$ = {rate:g}")
+    drift.set_xscale("log")
+    drift.set_yscale("log")
+    drift.xaxis.set_minor_formatter(NullFormatter())
+    drift.set_xlabel(r"learning rate / batch, $\eta / B$")
+    drift.set_ylabel(f"$-b$ at flow time {record.config['drift_time']:g}")
+    drift.legend(ncols=3, **ABOVE)
+    ratio.axhline(1.0, **THEORY)
+    ratio.set_xscale("log")
+    ratio.set_xticks(batches, [str(b) for b in batches])
+    ratio.minorticks_off()
+    ratio.set_xlabel("batch $B$")
+    ratio.set_ylabel("drift, measured / predicted")
+    _long_drift(quiet, record)
+    return figure
+
+
+def _long_drift(axes: Axes, record: Record) -> None:
+    times = record.arrays["time_quiet"]
+    looks = (METHODS["sgd"], METHODS["gd"] | {"linestyle": "-."}, METHODS["adam"] | {"linestyle": "--"})
+    for i, u in enumerate(record.config["quiet_starts"]):
+        band(axes, times, record.arrays["u_quiet"][:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
+        axes.plot(times, record.arrays["u_quiet_predicted"][i], **THEORY | {"label": "theory" if i == 0 else None})
+    axes.axhline(record.metrics["quiet_scale"], color="0.6", linewidth=0.8)
+    axes.set_xlabel("learning rate × steps")
+    axes.set_ylabel("$u$ of the optimum with this $b$")
+    axes.text(0.0, record.metrics["quiet_scale"], "least gradient noise", va="bottom", fontsize=7)
+    axes.legend(ncols=2, **ABOVE)

@@ -1,0 +1,154 @@
+"""Paths of the layer's blocks over training: sampled, and exact by the population loss in float64."""
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from numpy.typing import ArrayLike
+
+from experiments.training import members_at_once, squared_error
+from experiments.zhang_frei_bartlett.settings import Law, covariance
+from experiments.zhang_frei_bartlett.training import predictions
+from icl_lab.constructions import linear_attention_blocks
+from icl_lab.experiment import Session
+from icl_lab.prompts import gaussian_regression
+from icl_lab.theory import gamma, optimal_loss
+from icl_lab.theory.attention_blocks import block_loss_terms
+
+Path = Mapping[str, np.ndarray]
+"""Blocks ``u`` (M, R), ``u11`` (M, R, D, D), ``u12`` and ``u21`` (M, R, D) at R measurements, float64."""
+
+
+def train_blocks(
+    session: Session,
+    stage: str,
+    config: Law,
+    init: Callable[[Array, Array], dict],
+    optimiser: Callable[[Array], optax.GradientTransformation],
+    *,
+    keys: Array,
+    rate: float,
+    batch: int,
+    steps: int,
+    measure_every: int,
+    starts: ArrayLike = 0.0,
+) -> Path:
+    """Trains the layer on fresh prompts and measures nothing but its blocks.
+
+    Args:
+      session: where it runs.
+      stage: name of the checkpoint and of the progress bar.
+      config: the law of the prompts.
+      init: ``(key, start) -> params``.
+      optimiser: ``rate -> transformation``; the rate is an argument of the program, which is compiled once for all.
+      keys: (M,) member keys.
+      rate: learning rate.
+      batch: prompts in a step.
+      steps: training steps.
+      measure_every: steps between measurements.
+      starts: (M,) or scalar, what the start of a member depends on beside its key.
+    """
+    law = gaussian_regression(context_length=config.context_length, covariance=covariance(config))
+
+    def loss(params: dict, key: Array, _: tuple) -> Array:
+        samples = law(key, batch)
+        return squared_error(predictions(params, samples.prompt), samples).mean()
+
+    fitted = session.fit(
+        stage,
+        lambda key, setting: init(key, setting[1]),
+        loss,
+        lambda setting: optimiser(setting[0]),
+        keys,
+        tuple(jnp.broadcast_to(jnp.asarray(value, float), keys.shape) for value in (rate, starts)),
+        steps=steps,
+        measure_every=measure_every,
+        measure=lambda params, *_: linear_attention_blocks(params),
+        members_at_once=members_at_once(batch, 1),
+    )
+    return {name: fitted.metrics[name].astype(np.float64) for name in ("u", "u11", "u12", "u21")}
+
+
+def start_of(path: Path) -> dict[str, np.ndarray]:
+    """The blocks (M, ...) at which a path starts."""
+    return {name: value[:, 0] for name, value in path.items()}
+
+
+def population_path(
+    start: Mapping[str, np.ndarray],
+    config: Law,
+    optimiser: optax.GradientTransformation,
+    steps: int,
+    measure_every: int,
+) -> Path:
+    """The same by the exact gradient of the population loss, every block, in float64.
+
+    Args:
+      start: blocks (M, ...).
+      config: the law of the prompts.
+      optimiser: as for the layer.
+      steps: a multiple of ``measure_every``.
+      measure_every: steps between measurements.
+    """
+    lam, n = covariance(config), config.context_length
+
+    def loss(blocks: dict[str, Array]) -> Array:
+        return block_loss_terms(blocks["u11"], blocks["u"], blocks["u12"], blocks["u21"], lam, n)
+
+    def step(state: tuple, _: None) -> tuple[tuple, None]:
+        blocks, memory = state
+        updates, memory = optimiser.update(jax.grad(loss)(blocks), memory, blocks)
+        return (optax.apply_updates(blocks, updates), memory), None
+
+    def advance(state: tuple, _: None) -> tuple[tuple, dict]:
+        state, _ = jax.lax.scan(step, state, None, length=measure_every)
+        return state, state[0]
+
+    def member(blocks: dict[str, Array]) -> dict[str, Array]:
+        _, path = jax.lax.scan(advance, (blocks, optimiser.init(blocks)), None, length=steps // measure_every)
+        return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), blocks, path)
+
+    with jax.enable_x64(True):
+        blocks = {name: jnp.asarray(value, float) for name, value in start.items()}
+        return jax.device_get(jax.jit(jax.vmap(member))(blocks))
+
+
+def merged_path(product: ArrayLike, u: ArrayLike) -> Path:
+    """The path with u12 = u21 = 0 and a given product u U11, (M, R, D, D) and (M, R)."""
+    product, u = np.asarray(product), np.asarray(u)
+    zero = np.zeros(product.shape[:-1])
+    return {"u": u, "u11": product / u[..., None, None], "u12": zero, "u21": zero}
+
+
+def product(path: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A = u U11 + u12 u21^T, (..., D, D)."""
+    return path["u"][..., None, None] * path["u11"] + path["u12"][..., :, None] * path["u21"][..., None, :]
+
+
+def balance(path: Mapping[str, np.ndarray]) -> np.ndarray:
+    """b = u^2 + |u12|^2 - |U11|_F^2 - |u21|^2, (...)."""
+    rows = path["u"] ** 2 + (path["u12"] ** 2).sum(-1)
+    return rows - (path["u11"] ** 2).sum((-1, -2)) - (path["u21"] ** 2).sum(-1)
+
+
+def product_error(path: Mapping[str, np.ndarray], config: Law) -> np.ndarray:
+    """|A - Gam^-1|_F / |Gam^-1|_F, (...)."""
+    best = np.linalg.inv(gamma(covariance(config), config.context_length))
+    return np.linalg.norm(product(path) - best, axis=(-1, -2)) / np.linalg.norm(best)
+
+
+def excess_losses(paths: Mapping[str, Path], config: Law) -> dict[str, np.ndarray]:
+    """L / L* - 1 of the exact population loss of every block, (M, R) for each path."""
+    lam, n = covariance(config), config.context_length
+    lengths = np.cumsum([path["u"].shape[1] for path in paths.values()])
+    with jax.enable_x64(True):
+        together = {
+            name: jnp.asarray(np.concatenate([path[name] for path in paths.values()], axis=1), float)
+            for name in ("u", "u11", "u12", "u21")
+        }
+        loss = jax.vmap(jax.vmap(lambda b: block_loss_terms(b["u11"], b["u"], b["u12"], b["u21"], lam, n)))
+        excess = np.asarray(jax.jit(loss)(together)) / optimal_loss(lam, n) - 1
+    return dict(zip(paths, np.split(excess, lengths[:-1], axis=1)))
