@@ -70,7 +70,7 @@ def test_risk_is_what_prompts_have(law, m, noise, own, seed):
     assert_is_mean(exact, errors(a, variances, variances if own else others, m, noise, generator))
 
 
-@pytest.mark.parametrize("law", VARIANCE_LAWS)
+@pytest.mark.parametrize("law", ["exponential", "lognormal"])
 def test_moments_and_loss_are_those_of_the_sampler(law):
     setting = {"law": law, "shape": SHAPES.get(law, 1.0), "scale": 0.8}
     sampler = random_covariance_regression(context_length=3, input_size=2, **setting)
