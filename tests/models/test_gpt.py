@@ -27,7 +27,7 @@ def plain(network, params):
     return lambda prompt: network.apply(params, LAYOUT.encode(prompt))[0][::2]
 
 
-def initial(network, width=D):
+def initial(network, width):
     return jax.jit(network.init)(KEY, jnp.zeros((2, width)))["params"]
 
 
@@ -102,19 +102,15 @@ def test_sizes_out_of_range_are_refused(options):
         GPT(**({"layers": 1, "heads": 2, "width": 8} | options)).init(KEY, jnp.zeros((2, D)))
 
 
-def test_initial_weights_have_the_spread_of_gpt_2():
-    params = initial(GPT(4, 2, 64, 50), width=40)
+def test_initial_weights_have_the_spread_of_gpt_2_and_the_position_table_changes_no_other():
+    params, without = (initial(GPT(4, 2, 64, positions), width=40) for positions in (50, 0))
     for name in ("read_in", "w_qkv", "mlp_in", "position"):
         assert params[name].std() == pytest.approx(0.02, rel=0.05), name
     for name in ("w_p", "mlp_out"):
         assert params[name].std() == pytest.approx(0.02 / np.sqrt(8), rel=0.05), name
     assert all(not np.any(value) for name, value in params.items() if name.endswith(("bias", "offset")))
-
-
-def test_without_the_position_table_the_other_weights_start_the_same():
-    with_, without = (initial(GPT(2, 2, 8, positions)) for positions in (9, 0))
-    assert set(with_) - set(without) == {"position"}
-    assert all(np.array_equal(with_[name], value) for name, value in without.items())
+    assert set(params) - set(without) == {"position"}
+    assert all(np.array_equal(params[name], value) for name, value in without.items())
 
 
 @pytest.mark.parametrize("name", ["attention", "head_output", "residual"])
