@@ -171,6 +171,18 @@ def test_without_noise_the_mean_field_is_population_gradient_descent_and_with_it
     assert course[0] - course[-1] > 0.01
 
 
+def test_a_step_of_the_mean_field_adds_what_the_batch_adds_to_the_squared_gradients():
+    # of B prompts E |g|^2 = |mean|^2 + (E |g of one|^2 - |mean|^2) / B; the rate is small, so that u21 adds nothing
+    u11, u, rate, batch = np.array([[0.4, -0.1], [-0.1, 0.2]]), 0.3, 1e-6, 4
+    quiet, noisy = (mean_field(u11, u, LAM, N, [rate], b, 1)["balance"] for b in (math.inf, batch))
+    r, q = gradient_moments(u * u11, LAM, N)
+    with jax.enable_x64(True):
+        loss = lambda u11, u: block_loss_terms(u11, u, jnp.zeros(2), jnp.zeros(2), LAM, N)  # noqa: E731
+        g_u11, g_u = (np.asarray(g) for g in jax.jit(jax.grad(loss, argnums=(0, 1)))(jnp.asarray(u11), u))
+    spread = (r / u**2 - g_u**2) - (u**2 * q - (g_u11**2).sum())
+    assert noisy[1] - quiet[1] == pytest.approx(rate**2 * spread / batch, rel=1e-3, abs=0)
+
+
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="covariance must be symmetric"):
         gradient_moments(BEST, [[1.0, 0.5], [0.0, 1.0]], N)
