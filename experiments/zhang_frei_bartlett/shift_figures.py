@@ -43,7 +43,8 @@ def figures(record: Record) -> dict[str, Figure]:
         _family(orthants, record, training, "orthants", look, training, fine=_lengths(config))
         _family(orthogonal, record, training, "orthogonal", look, training)
     _family(inputs, record, "spectrum", "weights", _OTHER, "weights, spectrum", fine=_scales(config.weight_scales))
-    _family(subspace, record, "isotropic", "subspace", _ISOTROPIC, "isotropic", fine=_lengths(config))
+    for family, look in (("subspace", _ISOTROPIC), ("rescaled", _OTHER)):
+        _family(subspace, record, "isotropic", family, look, f"isotropic, {family}", fine=_lengths(config))
     for family, look in (("query", _SPECTRUM), ("task", _OTHER)):
         _family(along, record, "spectrum", family, look, family, at=config.spectrum)
     _least_squares(inputs, record, "isotropic_inputs", config.input_scales)
@@ -102,7 +103,9 @@ def _published(axes: Axes) -> None:
     lines: dict[str, ArrayLike] = {
         "training law": isotropic_risk(d, lengths, lengths),
         "orthants": [orthant_risk(a, test_length=n, covariance=np.eye(d)) / d for n, a in layers],
-        "half subspace": [subspace_risk(a, test_length=n, subspace_size=d // 2) / (d // 2) for n, a in layers],
+        "half subspace": [  # rescaled, so that the inputs keep their mean square D
+            subspace_risk(a, test_length=n, subspace_size=d // 2, input_scale=2**0.5) / d for n, a in layers
+        ],
     }
     dashes = ("-", "--", "-.")
     for look, dash, (name, line) in zip((_SPECTRUM, _ISOTROPIC, _OTHER), dashes, lines.items()):
@@ -180,6 +183,7 @@ _GARG = "Garg et al. 2022, out-of-distribution prompts (closed form: this lab)"
 _WORDS = {
     "inputs": "scaled inputs", "weights": "scaled weights", "query": "queries along an eigenvector",
     "task": "tasks along an eigenvector", "orthants": "contexts in an orthant", "subspace": "prompts in a subspace",
+    "rescaled": "prompts in a subspace, rescaled",
     "orthogonal": "queries orthogonal to the context (square of the prediction)",
 }  # fmt: skip
 
@@ -229,6 +233,10 @@ CLAIMS = (
     _claim("subspace_is_easier", _GARG, "In a subspace its error is smaller than under its training law (ratio, "
            "longest prompts; control: in an orthant).", _over_training_law("isotropic_subspace"), 1.0, 0.0,
            "the closed form is .77", relation="<=", control=_over_training_law("isotropic_orthants")),
+    _claim("rescaled_subspace_fails", _GARG, "With inputs rescaled to their former mean square, as in the code of Garg "
+           "et al., it is not tolerated: half the error of predicting 0 or more (control: least squares).",
+           _last("isotropic_rescaled"), 0.5, 0.0, "the closed form is .99 on the longest prompts", relation=">=",
+           control=_last("isotropic_rescaled_least_squares")),
     _claim("orthogonal_isotropic", _GARG, "For a query orthogonal to the context the isotropic layer predicts 0 (mean "
            "square over that of the answer, mean over M; control: trained on the spectrum).",
            _mean("isotropic_orthogonal"), 0.01, 0.0, "errors of 2 % on every entry of A leave .002", relation="<=",

@@ -1,10 +1,11 @@
 """The shifts of one trained linear attention layer: how each is drawn, and its closed form.
 
-Six families, each a list of points. ``inputs``: all inputs times c. ``weights``: the task times c. ``query`` and
+Eight families, each a list of points. ``inputs``: all inputs times c. ``weights``: the task times c. ``query`` and
 ``task``: query or task along one eigenvector of the training covariance (the risk is linear in both second moments, so
-that these D points are all there is to know of diagonal ones). ``orthants`` and ``subspace``: the prompts of Garg et
-al. 2022, over the test length. ``orthogonal``: a query orthogonal to the context, over the test length. Errors are over
-that of predicting 0; for ``orthogonal`` it is the mean square of the prediction.
+that these D points are all there is to know of diagonal ones). The prompts of Garg et al. 2022 over the test length:
+``orthants``; ``subspace`` and ``rescaled``, the latter with the mean square of the inputs kept, as in their code;
+``orthogonal``, a query orthogonal to the context. Errors are over that of predicting 0; for ``orthogonal`` it is the
+mean square of the prediction.
 """
 
 import dataclasses
@@ -24,11 +25,11 @@ from icl_lab.theory import orthant_risk, orthogonal_query_prediction, risk, subs
 
 TRAININGS = {
     "spectrum": ("inputs", "weights", "query", "task", "orthants", "orthogonal"),
-    "isotropic": ("inputs", "orthants", "subspace", "orthogonal"),
+    "isotropic": ("inputs", "orthants", "subspace", "rescaled", "orthogonal"),
 }
 """The covariances on which a layer is trained, and the families on which it is tested."""
 
-OVER_LENGTHS = ("orthants", "subspace", "orthogonal")
+OVER_LENGTHS = ("orthants", "subspace", "rescaled", "orthogonal")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,7 @@ def points(config: Config, family: str) -> tuple[float, ...]:
         "task": range(size),
         "orthants": config.test_lengths,
         "subspace": config.test_lengths,
+        "rescaled": config.test_lengths,
         "orthogonal": range(1, size),
     }
     return tuple(found[family])
@@ -90,7 +92,9 @@ def sampler_over_lengths(config: Config, family: str, length: int) -> Sampler:
     law = gaussian_regression(context_length=length, covariance=covariance)
     if family == "orthants":
         return context_in_an_orthant(law)
-    return in_a_subspace(law, config.subspace_size) if family == "subspace" else with_orthogonal_query(law)
+    if family == "orthogonal":
+        return with_orthogonal_query(law)
+    return in_a_subspace(law, config.subspace_size, rescaled=family == "rescaled")
 
 
 def power(config: Config, family: str, point: float) -> float:
@@ -99,17 +103,18 @@ def power(config: Config, family: str, point: float) -> float:
         _, query, task = moments(config, family, point)
         return float((query * task).sum())
     size = len(config.spectrum)
-    return {"orthants": sum(config.spectrum), "subspace": float(config.subspace_size), "orthogonal": size - point}[
-        family
-    ]
+    found = {"orthants": sum(config.spectrum), "subspace": config.subspace_size, "rescaled": size}
+    return float(found.get(family, size - point))
 
 
 def closed_form(config: Config, family: str, point: float, a: np.ndarray) -> float:
     """What ``a`` (D, D) has at a point, over the error of predicting 0; ``config`` of the training."""
     if family == "orthants":
         found = orthant_risk(a, test_length=point, covariance=np.diag(config.spectrum))
-    elif family == "subspace":
-        found = subspace_risk(a, test_length=point, subspace_size=config.subspace_size)
+    elif family in ("subspace", "rescaled"):
+        k = config.subspace_size
+        c = (len(a) / k) ** 0.5 if family == "rescaled" else 1.0
+        found = subspace_risk(a, test_length=point, subspace_size=k, input_scale=c)
     elif family == "orthogonal":
         found = orthogonal_query_prediction(a, test_length=int(point))
     else:

@@ -16,7 +16,7 @@ from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 def context_in_an_orthant(sampler: Sampler) -> Sampler:
     """The context's inputs all lie in one orthant, drawn anew for each prompt; the query lies anywhere.
 
-    x_i' = s |x_i| with signs s drawn once a prompt (Garg et al. 2022, "different orthants").
+    x_i' = s |x_i| with signs s drawn once a prompt (Garg et al. 2022, ``random_quadrants`` of the released code).
     """
 
     def moved(key: Array, prompt: Prompt) -> tuple[Array, Array]:
@@ -27,10 +27,16 @@ def context_in_an_orthant(sampler: Sampler) -> Sampler:
     return _moved(sampler, moved)
 
 
-def in_a_subspace(sampler: Sampler, size: int) -> Sampler:
+def in_a_subspace(sampler: Sampler, size: int, rescaled: bool = False) -> Sampler:
     """Inputs and query projected on a random subspace of this dimension, drawn anew for each prompt.
 
-    Uniform over subspaces; the inputs are not scaled up for what they lose (Garg et al. 2022, "half subspace").
+    Uniform over subspaces (Garg et al. 2022, ``half_subspace`` of the released code, where ``size`` is D/2, one
+    subspace serves a whole evaluation, and inputs are rescaled).
+
+    Args:
+      sampler: what is moved.
+      size: dimension of the subspace.
+      rescaled: inputs are multiplied by sqrt(D / size), which gives isotropic ones their mean square back.
 
     Raises:
       ValueError: for a size below 1, or above D when it draws.
@@ -43,13 +49,17 @@ def in_a_subspace(sampler: Sampler, size: int) -> Sampler:
         if size > d:
             raise ValueError(f"size must be at most D = {d}, got {size}")
         basis = jnp.linalg.qr(jax.random.normal(key, (batch, d, size), prompt.x.dtype))[0]
-        return _projected(basis, prompt.x), _projected(basis, prompt.x_query[:, None])[:, 0]
+        factor = (d / size) ** 0.5 if rescaled else 1.0
+        return factor * _projected(basis, prompt.x), factor * _projected(basis, prompt.x_query[:, None])[:, 0]
 
     return _moved(sampler, moved)
 
 
 def with_orthogonal_query(sampler: Sampler) -> Sampler:
-    """The query is the part of its draw that is orthogonal to the context (Garg et al. 2022, "orthogonal query").
+    """The query is the part of its draw that is orthogonal to the context.
+
+    Garg et al. 2022, ``orthogonal_train_test`` of the released code, which also gives the query its length back; at
+    isotropic inputs errors over that of predicting 0 are the same for both.
 
     Raises:
       ValueError: when it draws, for contexts with N >= D, which leave nothing orthogonal.

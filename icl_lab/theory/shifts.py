@@ -44,19 +44,23 @@ def orthant_risk(a: ArrayLike, *, test_length: float, covariance: ArrayLike) -> 
     return (context[:, None] * moved * a).sum((-2, -1)) - 2 * seen + np.trace(lam)
 
 
-def subspace_risk(a: ArrayLike, *, test_length: float, subspace_size: int) -> np.ndarray:
+def subspace_risk(a: ArrayLike, *, test_length: float, subspace_size: int, input_scale: float = 1.0) -> np.ndarray:
     """Risk where all inputs of a prompt, the query too, lie in one random subspace (Garg et al. 2022).
 
-    Inputs P z with z ~ N(0, I) and P the projector on a uniformly drawn k-dimensional subspace. From the second moment
-    of P, E P_ij P_kl = alpha d_ij d_kl + beta (d_ik d_jl + d_il d_jk) with beta = k (D-k) / (D (D-1) (D+2)) and
+    Inputs c P z with z ~ N(0, I) and P the projector on a uniformly drawn k-dimensional subspace. From the second
+    moment of P, E P_ij P_kl = alpha d_ij d_kl + beta (d_ik d_jl + d_il d_jk) with beta = k (D-k) / (D (D-1) (D+2)) and
     alpha = k/D - (D+1) beta,
 
-        R = (1 + (k+1)/M) [alpha |A|_F^2 + beta (tr A^2 + (tr A)^2)] - 2 (k/D) tr A + k.
+        R / c^2 = c^4 (1 + (k+1)/M) [alpha |A|_F^2 + beta (tr A^2 + (tr A)^2)] - 2 c^2 (k/D) tr A + k.
+
+    At c = 1 long prompts are no harder than under the training law N(0, I), but with the mean square of the inputs
+    kept, c^2 = D/k, as in the released code of Garg et al., the error over that of predicting 0 tends to (1 - D/k)^2.
 
     Args:
       a: (..., D, D), however it was trained.
       test_length: M; infinity gives the limit.
       subspace_size: k, from 1 to D.
+      input_scale: c, positive.
 
     Raises:
       ValueError: naming the argument.
@@ -66,9 +70,12 @@ def subspace_risk(a: ArrayLike, *, test_length: float, subspace_size: int) -> np
     check_length(test_length, "test_length", infinite=True)
     if not 1 <= k <= d:
         raise ValueError(f"subspace_size must be from 1 to D = {d}, got {k}")
+    if not input_scale > 0:
+        raise ValueError(f"input_scale must be positive, got {input_scale}")
+    a = input_scale**2 * a
     beta = _mixing(k, d)
     inside = (k / d - (d + 1) * beta) * _square(a) + beta * (_trace(a @ a) + _trace(a) ** 2)  # E tr(P A P A^T)
-    return (1 + (k + 1) / test_length) * inside - 2 * k / d * _trace(a) + k
+    return input_scale**2 * ((1 + (k + 1) / test_length) * inside - 2 * k / d * _trace(a) + k)
 
 
 def orthogonal_query_prediction(a: ArrayLike, *, test_length: int) -> np.ndarray:

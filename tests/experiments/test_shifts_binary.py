@@ -59,7 +59,7 @@ def test_the_network_has_the_closed_form_of_its_product():
     )
     a = np.array([[0.5, 0.1], [-0.3, 0.8]])
     params = jax.tree.map(lambda leaf: leaf[None], linear_attention_weights(2 * a, 0.5))
-    families = ("task", "inputs", "query", "weights", "orthants", "subspace", "orthogonal")
+    families = ("task", "inputs", "query", "weights", "orthants", "rescaled", "orthogonal")
     found = shifts._errors(config, families, shifts._layer, params, member_keys(config), 60_000)
     assert set(found) == set(families)
     for family, errors in found.items():

@@ -50,19 +50,20 @@ def test_contexts_lie_in_one_orthant_and_queries_anywhere():
     assert_mean(query**2, 1)
 
 
-def test_prompts_lie_in_a_subspace():
-    size = 2
-    x, query, *rest = arrays(draw(lambda s: in_a_subspace(s, size), 4, 3))
+@pytest.mark.parametrize("rescaled", [False, True])
+def test_prompts_lie_in_a_subspace(rescaled):
+    size, total = 2, 3 if rescaled else 2
+    x, query, *rest = arrays(draw(lambda s: in_a_subspace(s, size, rescaled), 4, 3))
     assert_labels_belong_to_the_inputs(x, query, *rest)
     points = np.concatenate([x, query[:, None]], axis=1)
     values = np.linalg.svd(points, compute_uv=False)
     assert (values[:, size:] < 1e-5).all()
     assert (values[:, size - 1] > 1e-5).mean() > 0.999
-    assert_mean((points**2).sum(2), size)  # not scaled up
+    assert_mean((points**2).sum(2), total)
     outer = points[:, 0, :, None] * points[:, 0, None, :]
-    assert_mean(outer, size / 3 * np.eye(3))  # no direction is preferred
+    assert_mean(outer, total / 3 * np.eye(3))  # no direction is preferred
     inner = (points[:, 0] * points[:, 1]).sum(1)
-    assert_mean(inner**2, size)
+    assert_mean(inner**2, total**2 / size)  # points of one prompt share their subspace
 
 
 def test_queries_are_orthogonal_to_the_context():

@@ -44,9 +44,10 @@ def test_prompts_in_a_subspace(d, m, seed, data):
     generator = np.random.default_rng(seed)
     a = 0.5 * generator.normal(size=(d, d))
     basis = np.linalg.qr(generator.normal(size=(TASKS, d, k)))[0]
-    points = np.einsum("bdk,bmk->bmd", basis, generator.normal(size=(TASKS, m + 1, k)))
+    c = data.draw(st.sampled_from([1.0, 1.3]))
+    points = c * np.einsum("bdk,bmk->bmd", basis, generator.normal(size=(TASKS, m + 1, k)))
     seen, answer = predictions_and_answers(a, points[:, :m], points[:, m], generator)
-    assert_is_mean(subspace_risk(a, test_length=m, subspace_size=k), (seen - answer) ** 2)
+    assert_is_mean(subspace_risk(a, test_length=m, subspace_size=k, input_scale=c), (seen - answer) ** 2)
     whole = risk(a, test_length=m, covariance=np.eye(d))
     assert subspace_risk(a, test_length=m, subspace_size=d) == pytest.approx(whole, rel=1e-12)
 
@@ -75,6 +76,8 @@ def test_long_prompts_help_in_a_subspace_and_not_in_an_orthant():
     d, n = 20, 1e9
     a = n / (n + d + 1) * np.eye(d)
     assert subspace_risk(a, test_length=math.inf, subspace_size=d // 2) < 1e-12
+    rescaled = subspace_risk(a, test_length=math.inf, subspace_size=5, input_scale=2.0) / 20
+    assert rescaled == pytest.approx((1 - 4) ** 2, rel=1e-6)
     orthant = orthant_risk(a, test_length=math.inf, covariance=np.eye(d)) / d
     assert orthant == pytest.approx(4 / np.pi**2 * (d - 1), rel=1e-6)
     assert isotropic_risk(d, n, math.inf) < 1e-12
@@ -109,6 +112,7 @@ def test_members_are_leading_axes():
         (lambda: orthant_risk(np.eye(3), test_length=3, covariance=np.eye(2)), r"a must be .*\(..., 2, 2\)"),
         (lambda: subspace_risk(np.eye(3), test_length=3, subspace_size=4), "subspace_size must be from 1 to D = 3"),
         (lambda: subspace_risk(np.eye(3), test_length=0.5, subspace_size=2), "test_length must be at least 1"),
+        (lambda: subspace_risk(np.eye(3), test_length=3, subspace_size=2, input_scale=0.0), "input_scale must be pos"),
         (lambda: subspace_risk(np.ones((2, 3)), test_length=3, subspace_size=2), r"a must be .*\(..., D, D\)"),
         (lambda: orthogonal_query_prediction(np.eye(3), test_length=3), "test_length must be from 1 to D - 1 = 2"),
         (lambda: orthogonal_query_prediction(np.full((2, 2), np.nan), test_length=1), "a must be finite"),
