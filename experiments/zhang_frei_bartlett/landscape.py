@@ -1,0 +1,137 @@
+"""Where gradient flow ends from dense starts: the optimum, or a spurious minimum of rank one (this lab).
+
+Zhang, Frei & Bartlett 2023 prove that the population flow from u12 = u21 = 0 ends at the optimum. From dense Gaussian
+blocks it need not: u12 u21^T = e_1 e_1^T / g_1, which reads one principal component in context, is stationary, and a
+local minimum where its ``spurious_curvature`` is positive: for short prompts. Near the origin two modes race: retrieval
+grows at rate |Lam^2|_F, the component e_1 at lam_1^2. What a small start reaches is decided there, and is predicted
+from the law of the start. 2,000 flows in every dimension, over a grid of spectra lam_i ~ i^-p (trace D), scales of the
+start and prompt lengths.
+"""
+
+import dataclasses
+import itertools
+import sys
+from typing import Any
+
+import numpy as np
+
+from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.landscape_figures import CLAIMS, figures
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import setting
+from icl_lab.theory import (
+    gradient_flow,
+    optimal_loss,
+    race_probability,
+    race_threshold,
+    spurious_curvature,
+    spurious_loss,
+)
+
+CLASSES = ("optimum", "spurious", "other")
+CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as a class
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Members):
+    """The grid; the paper has no experiment of this kind."""
+
+    members: int = setting(84, "starts in every cell of the grid: 24 cells make 2,016 in every dimension", at_least=2)
+    dimensions: tuple[int, ...] = setting((2, 3, 4, 5, 6), "D", at_least=2)
+    exponents: tuple[float, ...] = setting((0.0, 0.5, 1.0, 2.0), "p of the spectra lam_i ~ i^-p", at_least=0)
+    scales: tuple[float, ...] = setting((0.02, 0.1, 0.5), "standard deviation of every entry of a start", above=0)
+    lengths: tuple[int, ...] = setting((2, 6), "N, labelled examples in a prompt", at_least=1)
+    pair: tuple[float, float] = setting((1.5, 0.5), "eigenvalues of the two-dimensional law of the pilot", above=0)
+    pair_length: int = setting(6, "its N", at_least=1)
+    pair_members: int = setting(400, "its starts at every scale", at_least=2)
+    curvature_lengths: int = setting(40, "largest N at which the spurious point is classified", at_least=2)
+    horizon: float = setting(1e5, "time at which a flow is judged", above=0)
+
+
+PRESETS = {
+    "smoke": Config(members=2, dimensions=(2,), exponents=(0.0,), scales=(0.1,), lengths=(2,), pair_members=2,
+                    curvature_lengths=4, horizon=200.0),
+    "quick": Config(members=10, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.02, 0.5), pair_members=40),
+    "lab": Config(),
+    "paper": Config(members=840, pair_members=4000),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where a value is given twice."""
+    for name in ("dimensions", "exponents", "scales", "lengths"):
+        check_each_once(name, getattr(config, name))
+
+
+def spectrum(dimension: int, exponent: float) -> np.ndarray:
+    """(D,) lam_i ~ i^-p with trace D."""
+    values = np.arange(1.0, dimension + 1) ** -exponent
+    return values * dimension / values.sum()
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The flows of every dimension in one program; the race's prediction; which spurious points are minima."""
+    arrays: dict[str, np.ndarray] = {}
+    grid = list(itertools.product(config.exponents, config.scales, config.lengths))
+    shape = tuple(len(values) for values in (config.exponents, config.scales, config.lengths))
+    with session.bar("flows", len(config.dimensions) + 1) as advance:
+        for done, d in enumerate(config.dimensions):
+            laws = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
+            found = _ends(laws, config.members, config, np.random.default_rng((config.seed, d)))
+            for name, value in found.items():
+                arrays[f"{name}_{d}"] = value.reshape(*shape, config.members)
+            arrays[f"predicted_{d}"] = _predicted(config, d)
+            arrays[f"curvature_{d}"] = np.array(
+                [
+                    [spurious_curvature(np.diag(spectrum(d, p)), n) for n in range(1, config.curvature_lengths + 1)]
+                    for p in config.exponents
+                ]
+            )
+            advance(done + 1, len(config.dimensions) + 1)
+        laws = [(np.diag(config.pair), s, config.pair_length) for s in config.scales]
+        found = _ends(laws, config.pair_members, config, np.random.default_rng((config.seed, 0)))
+        arrays |= {f"{name}_pair": value for name, value in found.items()}
+        advance(len(config.dimensions) + 1, len(config.dimensions) + 1)
+    pair = np.diag(config.pair)
+    return {
+        "classes": list(CLASSES),
+        "pair_minimum": bool(spurious_curvature(pair, config.pair_length) > 0),
+    }, arrays
+
+
+def _ends(
+    laws: list[tuple[np.ndarray, float, int]], members: int, config: Config, rng: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """``ended`` (cells, M) index into ``CLASSES``, ``distance`` to the spurious loss and ``gradient`` of every end."""
+    d, flows = len(laws[0][0]), len(laws) * members
+    size = np.repeat([s for _, s, _ in laws], members)
+    start = {
+        name: rng.standard_normal((flows, *axes)) * size.reshape(-1, *(1,) * len(axes))
+        for name, axes in (("u", ()), ("u11", (d, d)), ("u12", (d,)), ("u21", (d,)))
+    }
+    covariances = np.repeat([lam for lam, _, _ in laws], members, axis=0)
+    flow = gradient_flow(start, covariances, np.repeat([n for _, _, n in laws], members), config.horizon)
+    loss, gradient = (v[:, -1].reshape(len(laws), members) for v in (flow.loss, flow.gradient))
+    best, spurious, zero = (
+        np.array([of(lam, n) for lam, _, n in laws])[:, None]
+        for of in (optimal_loss, spurious_loss, lambda lam, _: np.trace(lam) / 2)
+    )
+    near = [np.abs(loss - level) < CLOSE * (zero - best) for level in (best, spurious)]
+    ended = np.where(near[0], 0, np.where(near[1], 1, 2))
+    return {"ended": ended, "distance": np.abs(loss - spurious) / (zero - best), "gradient": gradient}
+
+
+def _predicted(config: Config, dimension: int) -> np.ndarray:
+    """(exponents, scales, lengths) probability that a start reaches the optimum, by the race out of the origin."""
+    laws = list(itertools.product(config.exponents, config.lengths))
+    covariances = np.stack([np.diag(spectrum(dimension, p)) for p, _ in laws])
+    thresholds = race_threshold(covariances, np.array([n for _, n in laws]), horizon=config.horizon)
+    found = [race_probability(np.array(config.scales), c, covariance) for c, covariance in zip(thresholds, covariances)]
+    shape = (len(config.exponents), len(config.lengths), len(config.scales))
+    return np.array(found).reshape(shape).swapaxes(1, 2)
+
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
