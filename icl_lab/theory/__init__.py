@@ -2,6 +2,14 @@
 
 from icl_lab.theory.attention_blocks import block_loss, spurious_curvature, spurious_point
 from icl_lab.theory.finite_sets import overfitting_coefficient
+from icl_lab.theory.flow_limits import (
+    escape_rate,
+    flow_limit,
+    isotropic_course,
+    largest_initial_scale,
+    pl_constant,
+    smallest_value_square,
+)
 from icl_lab.theory.gd_plus_plus import (
     condition_number,
     eigenvalue_density,
@@ -10,6 +18,7 @@ from icl_lab.theory.gd_plus_plus import (
     gd_plus_plus_peak,
     residual_factor,
 )
+from icl_lab.theory.gradient_flow import Flow, StableManifoldWarning, gradient_flow
 from icl_lab.theory.joint_laws import JointLaw, best_linear_predictor, gaussian_labels, joint_risk, linear_labels
 from icl_lab.theory.learnability import (
     error_floor,
@@ -37,6 +46,7 @@ from icl_lab.theory.linear_regression import (
     one_step_loss_out_of_distribution,
     one_step_optimum,
 )
+from icl_lab.theory.race import growth_rates, race_probability, race_threshold
 from icl_lab.theory.random_covariance import (
     expected_variance,
     failure_law,
@@ -48,10 +58,13 @@ from icl_lab.theory.random_covariance import (
     regression_slope,
     variance_moments,
 )
+from icl_lab.theory.saddles import escape_times, head_scales, head_time, head_velocity, staircase_levels
 from icl_lab.theory.shifts import orthant_risk, orthogonal_query_prediction, subspace_risk
 
 __all__ = [
+    "Flow",
     "JointLaw",
+    "StableManifoldWarning",
     "best_linear_predictor",
     "block_loss",
     "centred_step_optimum",
@@ -59,18 +72,28 @@ __all__ = [
     "eigenvalue_density",
     "error_floor",
     "error_floor_bound",
+    "escape_rate",
+    "escape_times",
     "expected_variance",
     "failure_law",
     "floor_exponent",
+    "flow_limit",
     "gamma",
     "gaussian_labels",
     "gd_plus_plus_condition_number",
     "gd_plus_plus_eigenvalues",
     "gd_plus_plus_peak",
+    "gradient_flow",
+    "growth_rates",
+    "head_scales",
+    "head_time",
+    "head_velocity",
     "initial_scale_bound",
     "input_kurtosis",
+    "isotropic_course",
     "isotropic_risk",
     "joint_risk",
+    "largest_initial_scale",
     "linear_labels",
     "one_step_loss",
     "one_step_loss_out_of_distribution",
@@ -80,10 +103,13 @@ __all__ = [
     "orthant_risk",
     "orthogonal_query_prediction",
     "overfitting_coefficient",
+    "pl_constant",
     "population_loss",
     "principal_components_loss",
     "prompt_length",
     "prompt_length_bound",
+    "race_probability",
+    "race_threshold",
     "random_covariance_loss",
     "random_covariance_optimum",
     "random_covariance_risk",
@@ -92,9 +118,11 @@ __all__ = [
     "residual_factor",
     "risk",
     "risk_bound",
+    "smallest_value_square",
     "spurious_curvature",
     "spurious_loss",
     "spurious_point",
+    "staircase_levels",
     "subspace_risk",
     "variance_moments",
     "worst_risk",
