@@ -23,6 +23,8 @@ from absl import flags as absl_flags
 from rich.console import Console
 from rich.table import Table
 
+from experiments.benchmarks.prefixes import prefixes
+from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
 from experiments.benchmarks.tuning import tuning
@@ -34,6 +36,8 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "others": others,
     "ensemble": ensemble,
     "tuning": tuning,
+    "prefixes": prefixes,
+    "theory": theory,
     "members": members,
     "whole": whole,
 }

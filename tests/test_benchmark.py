@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from experiments import benchmark
-from experiments.benchmarks import floor, programs, timing, training, tuning, whole
+from experiments.benchmarks import floor, prefixes, programs, theory, timing, training, tuning, whole
 from experiments.von_oswald import one_step
 
 TINY = timing.Config(
@@ -62,6 +62,21 @@ def test_tuning_gives_rows():
     rows = _sound(tuning.tuning(dataclasses.replace(TINY, networks=("looped_1", "looped_2")))["tuning"])
     assert [row["name"].split(": ")[1].split(" ")[0] for row in rows] == ["scan", "GD", "GD++"]
     assert all(0 < row["loss"] < 10 / 24 for row in rows)
+
+
+def test_prefixes_give_rows(monkeypatch):
+    monkeypatch.setattr(prefixes, "PRESETS", {"lab": prefixes.PRESETS["smoke"]})
+    (rows,) = prefixes.prefixes(dataclasses.replace(TINY, prefix_batch=4)).values()
+    assert len(_sound(rows)) == 2
+
+
+def test_theory_gives_rows(monkeypatch):
+    monkeypatch.setattr(theory, "HORIZON", 0.5)
+    few = dataclasses.replace(TINY, flows=2, plain_flows=1, dimension=6, kronecker_dimension=3)
+    rows = _sound(theory.flows(few))
+    assert rows[0]["loss difference"] < 1e-5
+    forms = _sound(theory.closed_forms(few))
+    assert forms[1]["loss difference"] < 1e-12
 
 
 def test_whole_experiment_adds_up(monkeypatch):

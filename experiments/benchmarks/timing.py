@@ -12,7 +12,7 @@ import numpy as np
 
 from icl_lab.flags import setting
 
-PARTS = ("steps", "others", "ensemble", "tuning", "members", "whole")
+PARTS = ("steps", "others", "ensemble", "tuning", "prefixes", "theory", "members", "whole")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Config:
     """What is timed, and how often."""
 
     only: tuple[str, ...] = setting(
-        PARTS[:4], "parts to run; members, for accelerators, joins the default there", choices=PARTS
+        PARTS[:6], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
         ("looped_1", "looped_2", "free_5"),
@@ -38,6 +38,12 @@ class Config:
     large_ensemble: int = setting(10, "members of the ensemble at the batch of a training step", at_least=1)
     tasks: int = setting(10_000, "tasks and contexts on which learning rates are tuned", at_least=2)
     scan: int = setting(250, "learning rates of the published scan", at_least=1)
+    prefix_batch: int = setting(64, "prompts in a training step of the nonlinear transformer", at_least=1)
+    flows: int = setting(1000, "gradient flows in one call", at_least=1)
+    plain_flows: int = setting(10, "of them, how many are also run one at a time", at_least=1)
+    flow_rounds: int = setting(1, "rounds of gradient flows", at_least=1)
+    dimension: int = setting(256, "d of the closed forms", at_least=1)
+    kronecker_dimension: int = setting(48, "d at which the d^2 by d^2 form is run beside", at_least=1)
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
 
 

@@ -1,0 +1,182 @@
+"""Saddle to saddle: separate keys and queries learn one principal component after another, merged ones all at once.
+
+Population gradient flow from small starts (Zhang, Singh, Latham & Saxe 2025, on the attention of Zhang, Frei &
+Bartlett 2023). With H heads of rank one, y_hat = sum_h value_h (beta^T key_h)(query_h^T x_q), there are 2^D fixed
+points in function space, and the loss falls in D steps: regression on m principal components in context, m = 1, 2, ..
+Levels and final scales of the heads are closed forms; when each plateau ends follows from the initial weights alone.
+Merged matrices leave the origin once, after a time ln(1/w) / |Lam^2|_F for a start of size w, and no second plateau
+follows. With keys and queries of rank R a head learns R components together: plateaus only where R divides m.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy as np
+
+from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.staircase_figures import CLAIMS, figures
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.theory import escape_times, gamma, gradient_flow, head_scales, principal_components_loss, staircase_levels
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Members):
+    """The released settings, on the population loss instead of 5,000 prompts."""
+
+    members: int = setting(64, "initialisations, the same for every figure's first so many", at_least=2)
+    context_length: int = setting(31, "N, labelled examples in a prompt", at_least=1)
+    spectrum: tuple[float, ...] = setting((0.4, 0.3, 0.2, 0.1), "eigenvalues of the covariance", above=0)
+    heads: int = setting(5, "H of separate keys and queries of rank one", at_least=1)
+    init_scale: float = setting(0.01, "standard deviation of their start", above=0)
+    horizon: float = setting(1e5, "time at which they have arrived", above=0)
+    merged_heads: int = setting(8, "H of merged matrices", at_least=1)
+    merged_scales: tuple[float, ...] = setting((1e-6, 1e-5, 1e-4, 1e-3), "sizes w of their start", above=0)
+    rank_dimension: int = setting(8, "D of the figure over ranks; eigenvalues fall linearly, trace 1", at_least=2)
+    rank_heads: int = setting(9, "its H", at_least=1)
+    ranks: tuple[int, ...] = setting((1, 2, 4, 8), "its R", at_least=1)
+    rank_members: int = setting(6, "its initialisations", at_least=1)
+    rank_scale: float = setting(0.005, "their standard deviation", above=0)
+    rank_horizon: float = setting(2e5, "its time", above=0)
+    samples: int = setting(1500, "times at which a flow is read", at_least=10)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=2, spectrum=(0.7, 0.3), heads=2, horizon=3000.0, merged_heads=2, merged_scales=(1e-4, 1e-3),
+        rank_dimension=2, rank_heads=2, ranks=(1,), rank_members=1, rank_scale=0.05, rank_horizon=500.0, samples=200,
+    ),
+    "quick": Config(members=6, rank_dimension=4, rank_heads=5, ranks=(1, 2), rank_members=3, rank_horizon=5e4,
+                    samples=600),
+    "lab": Config(),
+    "paper": Config(members=512, rank_members=24),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    for name in ("merged_scales", "ranks"):
+        check_each_once(name, getattr(config, name))
+    if config.heads < len(config.spectrum) or config.rank_heads < config.rank_dimension:
+        raise FlagError("--heads and --rank_heads: allowed are as many as components, or the last are never learned")
+    if len(config.merged_scales) < 2:
+        raise FlagError("--merged_scales: allowed are two or more, whose slope is taken")
+    if max(config.ranks) > config.rank_dimension:
+        raise FlagError(f"--ranks: allowed are up to --rank_dimension={config.rank_dimension}")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The flows of all three figures and what the theory says of each."""
+    total = 2 + len(config.ranks)
+    with session.bar("flows", total) as advance:
+        arrays = _separate(config)
+        advance(1, total)
+        arrays |= _merged(config)
+        advance(2, total)
+        rank_covariance = np.diag(np.arange(config.rank_dimension, 0.0, -1.0) / _triangle(config.rank_dimension))
+        arrays["rank_levels"] = staircase_levels(rank_covariance, config.context_length)
+        for done, rank in enumerate(config.ranks):
+            arrays |= _of_rank(config, rank, rank_covariance)
+            advance(3 + done, total)
+    return {}, arrays
+
+
+def _triangle(size: int) -> float:
+    return size * (size + 1) / 2
+
+
+def _start(rng: np.random.Generator, scale: float, members: int, heads: int, rank: int, size: int) -> dict:
+    shapes = {"value": (members, heads), "key": (members, heads, rank, size), "query": (members, heads, rank, size)}
+    return {name: scale * rng.standard_normal(shape) for name, shape in shapes.items()}
+
+
+def _times(last: float, samples: int) -> np.ndarray:
+    return np.geomspace(last * 1e-4, last, samples)
+
+
+def _separate(config: Config) -> dict[str, np.ndarray]:
+    """Flows of rank one: loss, when half of each component is learned, how near each plateau is touched, scales."""
+    covariance, n = np.diag(config.spectrum), config.context_length
+    size, times = len(config.spectrum), _times(config.horizon, config.samples)
+    start = _start(np.random.default_rng((config.seed, 1)), config.init_scale, config.members, config.heads, 1, size)
+    flow = gradient_flow(start, covariance, n, times, atol=1e-4 * config.init_scale**2)
+    value, key, query = (flow.path[name] for name in ("value", "key", "query"))
+    g = np.diag(gamma(covariance, n))
+    each = value[..., None] * key[..., 0, :] * query[..., 0, :] * g  # (M, S, H, D) share of a component in a head
+    learned = each.sum(axis=2)
+    halves = _crossing(times, learned - 0.5)
+    order = np.argsort(halves, axis=1)
+    levels = staircase_levels(covariance, n)
+    gains = np.diff(levels)  # of each component, negative
+    touched = np.stack(
+        [
+            np.abs(flow.loss - (levels[0] + np.take(gains, order[:, :m]).sum(axis=1))[:, None]).min(axis=1)
+            for m in range(1, size)
+        ],
+        axis=1,
+    )
+    owner = each[:, -1].argmax(axis=1)  # (M, D) head that holds each component
+    scales = np.abs(np.take_along_axis(value[:, -1], owner, axis=1))
+    predicted = [
+        escape_times(start["value"][m], start["key"][m, :, 0], start["query"][m, :, 0], covariance, n)
+        for m in range(config.members)
+    ]
+    return {
+        "times": times,
+        "levels": levels,
+        "loss": flow.loss,
+        "halves": np.sort(halves, axis=1),
+        "order": order,
+        "touched": touched / (levels[0] - levels[-1]),
+        "end": (flow.loss[:, -1] - levels[-1]) / (levels[0] - levels[-1]),
+        "scales": scales / head_scales(covariance, n),
+        "predicted_order": np.array([components for components, _ in predicted]),
+        "predicted_halves": np.array([halves for _, halves in predicted]),
+    }
+
+
+def _crossing(times: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """(M, ...) first time at which values (M, S, ...) are above 0, between samples linearly; NaN where never."""
+    above = values > 0
+    after = np.maximum(above.argmax(axis=1), 1)
+    at = lambda index: np.take_along_axis(values, index[:, None], axis=1)[:, 0]  # noqa: E731
+    low, high = at(after - 1), at(after)
+    share = -low / np.where(high > low, high - low, 1.0)
+    found = times[after - 1] + np.clip(share, 0, 1) * (times[after] - times[after - 1])
+    return np.where(above.any(axis=1), found, np.nan)
+
+
+def _merged(config: Config) -> dict[str, np.ndarray]:
+    """Merged flows from the same directions at every size: loss, and the time at which half is gained."""
+    covariance, n = np.diag(config.spectrum), config.context_length
+    size, heads, members = len(config.spectrum), config.merged_heads, config.members
+    rng = np.random.default_rng((config.seed, 2))
+    unit = {"u": rng.standard_normal((members, heads)), "u11": rng.standard_normal((members, heads, size, size))}
+    best, zero = (principal_components_loss(covariance, n, m) for m in (size, 0))
+    found: dict[str, list[np.ndarray]] = {"loss": [], "halves": []}
+    times = np.linspace(0, config.horizon / 100, config.samples + 1)[1:]
+    for w in config.merged_scales:
+        start = {name: w * value for name, value in unit.items()}
+        flow = gradient_flow(start, covariance, n, times, atol=1e-4 * w)
+        found["loss"].append(flow.loss)
+        found["halves"].append(_crossing(times, (zero + best) / 2 - flow.loss))
+    return {"merged_times": times} | {f"merged_{name}": np.stack(values, axis=1) for name, values in found.items()}
+
+
+def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> dict[str, np.ndarray]:
+    """Loss (M, S) of heads of a rank."""
+    times = _times(config.rank_horizon, config.samples)
+    rng = np.random.default_rng((config.seed, 3, rank))
+    start = _start(rng, config.rank_scale, config.rank_members, config.rank_heads, rank, config.rank_dimension)
+    flow = gradient_flow(
+        start, covariance, config.context_length, times, solver="explicit", atol=1e-4 * config.rank_scale**2,
+        max_steps=2_000_000,
+    )  # fmt: skip
+    return {"rank_times": times, f"rank_loss_{rank}": flow.loss}
+
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
