@@ -1,0 +1,86 @@
+"""Statistics of staircase and landscape on records made by hand."""
+
+import numpy as np
+import pytest
+
+from experiments.zhang_frei_bartlett import landscape, landscape_figures, staircase, staircase_figures
+from icl_lab.flags import FlagError
+from icl_lab.records import Record
+
+
+def record(config, arrays):
+    return Record("x", "lab", config, {}, arrays, {})
+
+
+def test_rests_measure_the_time_near_each_level_until_the_optimum():
+    """4 units at level 0, 2 on the way, 3 at level 1, then at the end for ever."""
+    times = np.arange(1.0, 101.0)
+    loss = np.concatenate([np.full(4, 1.0), [0.8, 0.7], np.full(3, 0.5), np.zeros(91)])[None]
+    found = staircase_figures.rests(times, loss, np.array([1.0, 0.5, 0.0]))
+    np.testing.assert_allclose(found, [[4 / 9, 3 / 9, 0.0]])
+
+
+def test_rank_statistic_tells_where_the_loss_rests():
+    levels, times = np.array([1.0, 0.75, 0.5, 0.25, 0.0]), np.arange(1.0, 41.0)
+    even = np.repeat([1.0, 0.5, 0.0], [10, 10, 20])[None]
+    odd = np.repeat([1.0, 0.75, 0.5, 0.25, 0.0], [10, 8, 2, 8, 12])[None]
+    for loss, expected in ((even, 0.0), (odd, 4.0)):
+        made = record({}, {"rank_levels": levels, "rank_times": times, "rank_loss_2": loss})
+        np.testing.assert_allclose(staircase_figures.rest_between(2)(made), expected)
+    with pytest.raises(KeyError):
+        staircase_figures.rest_between(4)(made)
+
+
+def test_escape_slope_has_the_unit_of_the_theory():
+    spectrum, scales = (0.6, 0.8), (1e-6, 1e-4, 1e-2)
+    size = np.linalg.norm(np.square(spectrum))
+    halves = 7.0 + 1.3 * np.log(1 / np.array(scales)) / size
+    made = record({"spectrum": spectrum, "merged_scales": scales}, {"merged_halves": np.stack([halves, halves + 2])})
+    np.testing.assert_allclose(staircase_figures.escape_slope(made), 1.3)
+
+
+def test_crossings_are_interpolated_and_absent_where_there_are_none():
+    times, values = np.array([1.0, 2.0, 4.0]), np.array([[-1.0, -1.0, 3.0], [-3.0, -2.0, -1.0]])
+    np.testing.assert_allclose(staircase._crossing(times, values), [2.5, np.nan])
+
+
+def test_longest_minimum():
+    assert landscape_figures.longest_minimum(np.array([1.0, 0.5, -0.1, -2.0])) == 2
+    assert landscape_figures.longest_minimum(np.array([-1.0, -2.0])) == 0
+    assert landscape_figures.longest_minimum(np.array([1.0, 2.0])) == 2
+
+
+def landscape_record():
+    """D = 2, flat and steep, one scale, N = 1 (a minimum) and 3 (a saddle), four starts a cell."""
+    config = {"dimensions": [2], "lengths": [1, 3], "scales": [0.1], "exponents": [0.0, 2.0]}
+    ended = np.zeros((2, 1, 2, 4), int)
+    ended[0, 0, 0] = [0, 0, 0, 1]
+    ended[1, 0, 0] = [0, 1, 1, 1]
+    ended[1, 0, 1, 0] = 2
+    arrays = {"ended_2": ended, "curvature_2": np.array([[2.0, 1.0, -1.0], [3.0, -1.0, -1.0]])}
+    arrays["predicted_2"] = np.array([0.75, 1.0, 0.25, 1.0]).reshape(2, 1, 2)
+    return record(config, arrays)
+
+
+def test_landscape_pools_minima_and_saddles_apart():
+    claims, made = {c.id.split(".")[-1]: c for c in landscape.CLAIMS}, landscape_record()
+    at_minima, at_saddles = (claims[name].statistic(made) for name in ("minima_attract", "only_minima"))
+    assert np.nansum(at_minima) == 4
+    assert (~np.isnan(at_minima)).sum() == 8
+    assert np.nansum(at_saddles) == 0
+    assert (~np.isnan(at_saddles)).sum() == 8
+    assert claims["nowhere_else"].statistic(made).sum() == 1
+    np.testing.assert_allclose(claims["flat_is_safer"].statistic(made).mean(), 0.5)
+    np.testing.assert_allclose(claims["race"].statistic(made).mean(), -1 / 16)
+
+
+@pytest.mark.parametrize(
+    ("binary", "changes"),
+    [
+        (staircase, {"heads": 3}), (staircase, {"merged_scales": (0.1,)}), (staircase, {"ranks": (9,)}),
+        (staircase, {"ranks": (2, 2)}), (landscape, {"scales": (0.1, 0.1)}),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(binary, changes):
+    with pytest.raises(FlagError):
+        binary.check(binary.Config(**changes))
