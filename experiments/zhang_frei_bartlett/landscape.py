@@ -1,16 +1,18 @@
-"""Where gradient flow ends from dense starts: the optimum, or a spurious minimum of rank one (this lab).
+"""Where gradient flow ends from dense starts: the optimum, or another minimum (this lab).
 
 Zhang, Frei & Bartlett 2023 prove that the population flow from u12 = u21 = 0 ends at the optimum. From dense Gaussian
 blocks it need not: u12 u21^T = e_1 e_1^T / g_1, which reads one principal component in context, is stationary, and a
-local minimum where its ``spurious_curvature`` is positive: for short prompts. Near the origin two modes race: retrieval
-grows at rate |Lam^2|_F, the component e_1 at lam_1^2. What a small start reaches is decided there, and is predicted
-from the law of the start. 2,000 flows in every dimension, over a grid of spectra lam_i ~ i^-p (trace D), scales of the
-start and prompt lengths.
+local minimum where its ``spurious_curvature`` is positive: for short prompts. Where it is a saddle, mixed minima can
+branch off, in which both ways of reading the context share the work: below the spurious loss, above the optimum. Near
+the origin two modes race: retrieval grows at rate |Lam^2|_F, the component e_1 at lam_1^2. What a small start reaches
+is decided there, and is told from its first weights, or from their law. 2,000 flows in every dimension, over a grid of
+spectra lam_i ~ i^-p (trace D), scales of the start and prompt lengths.
 """
 
 import dataclasses
 import itertools
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,26 +22,31 @@ from experiments.zhang_frei_bartlett.landscape_figures import CLAIMS, figures
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
 from icl_lab.theory import (
+    StableManifoldWarning,
     gradient_flow,
     optimal_loss,
+    race_margin,
     race_probability,
     race_threshold,
     spurious_curvature,
     spurious_loss,
 )
 
-CLASSES = ("optimum", "spurious", "other")
-CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as a class
+CLASSES = ("optimum", "spurious", "mixed", "unresolved")
+CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as optimum or spurious
+REST = 1e-6  # norm of the gradient, and Hessian in units of its largest eigenvalue: what counts as a minimum
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(Members):
     """The grid; the paper has no experiment of this kind."""
 
-    members: int = setting(84, "starts in every cell of the grid: 24 cells make 2,016 in every dimension", at_least=2)
+    members: int = setting(63, "starts in every cell of the grid: 32 cells make 2,016 in every dimension", at_least=2)
     dimensions: tuple[int, ...] = setting((2, 3, 4, 5, 6), "D", at_least=2)
     exponents: tuple[float, ...] = setting((0.0, 0.5, 1.0, 2.0), "p of the spectra lam_i ~ i^-p", at_least=0)
-    scales: tuple[float, ...] = setting((0.02, 0.1, 0.5), "standard deviation of every entry of a start", above=0)
+    scales: tuple[float, ...] = setting(
+        (0.001, 0.02, 0.1, 0.5), "standard deviation of every entry of a start", above=0
+    )
     lengths: tuple[int, ...] = setting((2, 6), "N, labelled examples in a prompt", at_least=1)
     pair: tuple[float, float] = setting((1.5, 0.5), "eigenvalues of the two-dimensional law of the pilot", above=0)
     pair_length: int = setting(6, "its N", at_least=1)
@@ -51,9 +58,9 @@ class Config(Members):
 PRESETS = {
     "smoke": Config(members=2, dimensions=(2,), exponents=(0.0,), scales=(0.1,), lengths=(2,), pair_members=2,
                     curvature_lengths=4, horizon=200.0),
-    "quick": Config(members=10, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.02, 0.5), pair_members=40),
+    "quick": Config(members=10, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.001, 0.5), pair_members=40),
     "lab": Config(),
-    "paper": Config(members=840, pair_members=4000),
+    "paper": Config(members=630, pair_members=4000),
 }  # fmt: skip
 
 
@@ -77,10 +84,11 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     with session.bar("flows", len(config.dimensions) + 1) as advance:
         for done, d in enumerate(config.dimensions):
             laws = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
-            found = _ends(laws, config.members, config, np.random.default_rng((config.seed, d)))
+            starts, found = _ends(laws, config.members, config, np.random.default_rng((config.seed, d)))
+            arrays[f"predicted_{d}"], thresholds = _predicted(config, d)
+            found["told"] = np.stack([_told(start, lam, c) for start, (lam, _, _), c in zip(starts, laws, thresholds)])
             for name, value in found.items():
                 arrays[f"{name}_{d}"] = value.reshape(*shape, config.members)
-            arrays[f"predicted_{d}"] = _predicted(config, d)
             arrays[f"curvature_{d}"] = np.array(
                 [
                     [spurious_curvature(np.diag(spectrum(d, p)), n) for n in range(1, config.curvature_lengths + 1)]
@@ -89,7 +97,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             )
             advance(done + 1, len(config.dimensions) + 1)
         laws = [(np.diag(config.pair), s, config.pair_length) for s in config.scales]
-        found = _ends(laws, config.pair_members, config, np.random.default_rng((config.seed, 0)))
+        _, found = _ends(laws, config.pair_members, config, np.random.default_rng((config.seed, 0)))
         arrays |= {f"{name}_pair": value for name, value in found.items()}
         advance(len(config.dimensions) + 1, len(config.dimensions) + 1)
     pair = np.diag(config.pair)
@@ -101,8 +109,11 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def _ends(
     laws: list[tuple[np.ndarray, float, int]], members: int, config: Config, rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """``ended`` (cells, M) index into ``CLASSES``, ``distance`` to the spurious loss and ``gradient`` of every end."""
+) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
+    """The starts of each cell; ``ended`` (cells, M), index into ``CLASSES``, and ``above`` of every end.
+
+    ``above`` is the loss less the spurious one, of what there is to gain.
+    """
     d, flows = len(laws[0][0]), len(laws) * members
     size = np.repeat([s for _, s, _ in laws], members)
     start = {
@@ -110,25 +121,35 @@ def _ends(
         for name, axes in (("u", ()), ("u11", (d, d)), ("u12", (d,)), ("u21", (d,)))
     }
     covariances = np.repeat([lam for lam, _, _ in laws], members, axis=0)
-    flow = gradient_flow(start, covariances, np.repeat([n for _, _, n in laws], members), config.horizon)
-    loss, gradient = (v[:, -1].reshape(len(laws), members) for v in (flow.loss, flow.gradient))
+    with warnings.catch_warnings():  # what still rests at a saddle is counted as unresolved
+        warnings.simplefilter("ignore", StableManifoldWarning)
+        flow = gradient_flow(start, covariances, np.repeat([n for _, _, n in laws], members), config.horizon)
+    rests = (flow.gradient[:, -1] < REST) & (flow.curvature[:, 0] > -REST * flow.curvature[:, 1])
+    loss, minimum = (v.reshape(len(laws), members) for v in (flow.loss[:, -1], rests))
     best, spurious, zero = (
         np.array([of(lam, n) for lam, _, n in laws])[:, None]
         for of in (optimal_loss, spurious_loss, lambda lam, _: np.trace(lam) / 2)
     )
     near = [np.abs(loss - level) < CLOSE * (zero - best) for level in (best, spurious)]
-    ended = np.where(near[0], 0, np.where(near[1], 1, 2))
-    return {"ended": ended, "distance": np.abs(loss - spurious) / (zero - best), "gradient": gradient}
+    ended = np.where(near[0], 0, np.where(near[1], 1, np.where(minimum, 2, 3)))
+    starts = [{name: value[i * members : (i + 1) * members] for name, value in start.items()} for i in range(len(laws))]
+    return starts, {"ended": ended, "above": (loss - spurious) / (zero - best)}
 
 
-def _predicted(config: Config, dimension: int) -> np.ndarray:
-    """(exponents, scales, lengths) probability that a start reaches the optimum, by the race out of the origin."""
+def _told(start: dict[str, np.ndarray], covariance: np.ndarray, threshold: float) -> np.ndarray:
+    """(M,) whether the race out of the origin says that a start reaches the optimum."""
+    return np.asarray(race_margin(start, covariance, threshold) > 1)
+
+
+def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
+    """(exponents, scales, lengths) probability that a start reaches the optimum, and the threshold of each cell."""
     laws = list(itertools.product(config.exponents, config.lengths))
     covariances = np.stack([np.diag(spectrum(dimension, p)) for p, _ in laws])
     thresholds = race_threshold(covariances, np.array([n for _, n in laws]), horizon=config.horizon)
     found = [race_probability(np.array(config.scales), c, covariance) for c, covariance in zip(thresholds, covariances)]
     shape = (len(config.exponents), len(config.lengths), len(config.scales))
-    return np.array(found).reshape(shape).swapaxes(1, 2)
+    each = np.repeat(thresholds, len(config.scales)).reshape(shape).swapaxes(1, 2)
+    return np.array(found).reshape(shape).swapaxes(1, 2), each.ravel()
 
 
 EXPERIMENT = Experiment("zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check)

@@ -46,7 +46,7 @@ from icl_lab.theory.linear_regression import (
     one_step_loss_out_of_distribution,
     one_step_optimum,
 )
-from icl_lab.theory.race import growth_rates, race_probability, race_threshold
+from icl_lab.theory.race import growth_rates, race_margin, race_probability, race_threshold
 from icl_lab.theory.random_covariance import (
     expected_variance,
     failure_law,
@@ -108,6 +108,7 @@ __all__ = [
     "principal_components_loss",
     "prompt_length",
     "prompt_length_bound",
+    "race_margin",
     "race_probability",
     "race_threshold",
     "random_covariance_loss",

@@ -7,6 +7,7 @@ others: a leads to the optimum, b_1 to ``spurious_point`` or, where that is a sa
 """
 
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -83,6 +84,37 @@ def race_threshold(
     return np.where(never, np.inf, size ** (1 - rho) * 10 ** (middle * (1 + rho) / 2))
 
 
+def race_margin(
+    start: Mapping[str, ArrayLike], covariance: ArrayLike, threshold: float
+) -> NDArray[np.float64] | np.float64:
+    """C |a|^rho / |b| of starts: above one, a small start ends at the optimum, whatever its other entries.
+
+    Tells the end of every single start of scale 10^-3 and of 98 in 100 at .02 (D = 3).
+
+    Args:
+      start: ``u`` (...), ``u11`` (..., D, D), ``u12`` and ``u21`` (..., D).
+      covariance: (D, D) Lam.
+      threshold: C of ``race_threshold``.
+
+    Raises:
+      ValueError: for a covariance that is not symmetric positive definite, or a threshold that is not positive.
+    """
+    lam = checked_covariance(covariance, "covariance")
+    if not threshold > 0:
+        raise ValueError(f"threshold must be positive, got {threshold}")
+    rate, squares = growth_rates(lam)
+    vectors = np.linalg.eigh(lam)[1][:, ::-1][:, : _ties(squares)]
+    u, u11, u12, u21 = (np.asarray(start[name], np.float64) for name in ("u", "u11", "u12", "u21"))
+    a = (u + np.sum(lam @ lam * u11, axis=(-2, -1)) / rate) / 2**0.5
+    b = np.linalg.norm((u12 + u21) @ vectors, axis=-1) / 2**0.5
+    return threshold * np.abs(a) ** (squares[0] / rate) / b
+
+
+def _ties(squares: NDArray[np.float64]) -> int:
+    """How many components grow as fast as the first."""
+    return int(np.sum(squares > squares[0] * (1 - 1e-6)))
+
+
 def race_probability(scale: ArrayLike, threshold: float, covariance: ArrayLike) -> NDArray[np.float64]:
     """Probability that a dense Gaussian start of a small scale reaches the optimum: P(chi_k < C s^(rho-1) |z|^rho).
 
@@ -104,7 +136,7 @@ def race_probability(scale: ArrayLike, threshold: float, covariance: ArrayLike) 
         raise ValueError(f"scale and threshold must be positive, got {scale!r} and {threshold}")
     if np.isinf(threshold):
         return np.ones_like(s)
-    rho, ties = squares[0] / rate, int(np.sum(squares > squares[0] * (1 - 1e-6)))
+    rho, ties = squares[0] / rate, _ties(squares)
 
     def probability(one: float) -> float:
         def density(z: float) -> float:

@@ -59,6 +59,9 @@ def landscape_record():
     ended[1, 0, 1, 0] = 2
     arrays = {"ended_2": ended, "curvature_2": np.array([[2.0, 1.0, -1.0], [3.0, -1.0, -1.0]])}
     arrays["predicted_2"] = np.array([0.75, 1.0, 0.25, 1.0]).reshape(2, 1, 2)
+    arrays["told_2"] = arrays["predicted_2"][..., None] * np.ones(4) > 0.5
+    arrays["above_2"] = np.where(ended == 2, -0.1, 0.0)
+    arrays |= {"ended_pair": np.zeros((1, 4), int), "above_pair": np.zeros((1, 4))}
     return record(config, arrays)
 
 
@@ -69,7 +72,11 @@ def test_landscape_pools_minima_and_saddles_apart():
     assert (~np.isnan(at_minima)).sum() == 8
     assert np.nansum(at_saddles) == 0
     assert (~np.isnan(at_saddles)).sum() == 8
-    assert claims["nowhere_else"].statistic(made).sum() == 1
+    nowhere_else = claims["nowhere_else"]
+    assert np.nansum(nowhere_else.statistic(made)) == 0
+    assert np.nansum(nowhere_else.control(made)) == 1
+    np.testing.assert_array_equal(claims["mixed"].statistic(made), [-0.1])
+    np.testing.assert_allclose(claims["race_each"].statistic(made).mean(), 13 / 16)
     np.testing.assert_allclose(claims["flat_is_safer"].statistic(made).mean(), 0.5)
     np.testing.assert_allclose(claims["race"].statistic(made).mean(), -1 / 16)
 

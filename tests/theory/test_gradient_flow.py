@@ -13,6 +13,7 @@ from icl_lab.theory import (
     optimal_loss,
     pl_constant,
     population_loss,
+    race_margin,
     race_probability,
     race_threshold,
     smallest_value_square,
@@ -167,6 +168,11 @@ def test_race_threshold_parts_the_basins():
     flow = gradient_flow(start, covariance, 6, 3000.0)
     levels = [optimal_loss(covariance, 6), spurious_loss(covariance, 6)]
     np.testing.assert_allclose(flow.loss[:, -1], levels, atol=1e-9)
+    np.testing.assert_allclose(race_margin(start, covariance, threshold), [1 / 0.95, 1 / 1.05], rtol=1e-9)
+    dense = random_blocks(48, 2, 1e-3)  # of which only two amplitudes matter
+    flow = gradient_flow(dense, covariance, 6, 3000.0)
+    told = race_margin(dense, covariance, threshold) > 1
+    assert np.mean(told == (flow.loss[:, -1] - levels[0] < 1e-9)) > 0.95
 
 
 def test_race_probability():
@@ -177,6 +183,8 @@ def test_race_probability():
     assert race_probability(0.1, np.inf, np.eye(3)) == 1
     a, b = np.random.default_rng(0).normal(size=(2, 3, 200_000))
     won = np.linalg.norm(b, axis=0) < 0.9 * 1e-2 ** (3**-0.5 - 1) * np.abs(a[0]) ** 3**-0.5
+    start = {"u": 1e-2 * 2**0.5 * a[0], "u11": np.zeros((3, 3)), "u12": 1e-2 * 2**0.5 * b.T, "u21": np.zeros(3)}
+    np.testing.assert_array_equal(race_margin(start, np.eye(3), 0.9) > 1, won)
     assert abs(won.mean() - flat[1]) < 4 * (0.25 / 200_000) ** 0.5
 
 
