@@ -18,7 +18,15 @@ from experiments.settings import Members, check_each_once
 from experiments.zhang_frei_bartlett.staircase_figures import CLAIMS, figures
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
-from icl_lab.theory import escape_times, gamma, gradient_flow, head_scales, principal_components_loss, staircase_levels
+from icl_lab.theory import (
+    Flow,
+    escape_times,
+    gamma,
+    gradient_flow,
+    head_scales,
+    principal_components_loss,
+    staircase_levels,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,13 +117,14 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
     order = np.argsort(halves, axis=1)
     levels = staircase_levels(covariance, n)
     gains = np.diff(levels)  # of each component, negative
-    touched = np.stack(
-        [
-            np.abs(flow.loss - (levels[0] + np.take(gains, order[:, :m]).sum(axis=1))[:, None]).min(axis=1)
-            for m in range(1, size)
-        ],
-        axis=1,
-    )
+    ends = np.sort(halves, axis=1)
+    touched = np.empty((config.members, size - 1))
+    for m in range(1, size):  # where the flow is slowest between two drops
+        between = (times > ends[:, m - 1, None]) & (times < ends[:, m, None])
+        slowest = np.where(between, flow.gradient, np.inf).argmin(axis=1)
+        resting = np.take_along_axis(flow.loss, slowest[:, None], axis=1)[:, 0]
+        level = levels[0] + np.take(gains, order[:, :m]).sum(axis=1)
+        touched[:, m - 1] = np.where(between.any(axis=1), np.abs(resting - level), np.nan)
     owner = each[:, -1].argmax(axis=1)  # (M, D) head that holds each component
     scales = np.abs(np.take_along_axis(value[:, -1], owner, axis=1))
     predicted = [
@@ -126,14 +135,25 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
         "times": times,
         "levels": levels,
         "loss": flow.loss,
-        "halves": np.sort(halves, axis=1),
+        "halves": ends,
         "order": order,
         "touched": touched / (levels[0] - levels[-1]),
+        "regrowth": _regrowth(times, flow, ends[:, 0], levels[-1] + 1e-3 * (levels[0] - levels[-1])),
         "end": (flow.loss[:, -1] - levels[-1]) / (levels[0] - levels[-1]),
         "scales": scales / head_scales(covariance, n),
         "predicted_order": np.array([components for components, _ in predicted]),
         "predicted_halves": np.array([halves for _, halves in predicted]),
     }
+
+
+def _regrowth(times: np.ndarray, flow: Flow, after: np.ndarray, until: float) -> np.ndarray:
+    """(M,) largest factor by which the gradient grows again, from a time until the loss is near its end.
+
+    One where the flow only slows down; a second drop after a plateau makes it large.
+    """
+    counted = (times > after[:, None]) & (flow.loss > until)
+    slowest = np.minimum.accumulate(np.where(counted, flow.gradient, np.inf), axis=1)
+    return np.where(counted, flow.gradient / slowest, 1.0).max(axis=1)
 
 
 def _crossing(times: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -154,13 +174,15 @@ def _merged(config: Config) -> dict[str, np.ndarray]:
     rng = np.random.default_rng((config.seed, 2))
     unit = {"u": rng.standard_normal((members, heads)), "u11": rng.standard_normal((members, heads, size, size))}
     best, zero = (principal_components_loss(covariance, n, m) for m in (size, 0))
-    found: dict[str, list[np.ndarray]] = {"loss": [], "halves": []}
+    found: dict[str, list[np.ndarray]] = {"loss": [], "halves": [], "regrowth": []}
     times = np.linspace(0, config.horizon / 100, config.samples + 1)[1:]
     for w in config.merged_scales:
         start = {name: w * value for name, value in unit.items()}
         flow = gradient_flow(start, covariance, n, times, atol=1e-4 * w)
         found["loss"].append(flow.loss)
-        found["halves"].append(_crossing(times, (zero + best) / 2 - flow.loss))
+        halves = _crossing(times, (zero + best) / 2 - flow.loss)
+        found["halves"].append(halves)
+        found["regrowth"].append(_regrowth(times, flow, halves, best + 1e-3 * (zero - best)))
     return {"merged_times": times} | {f"merged_{name}": np.stack(values, axis=1) for name, values in found.items()}
 
 

@@ -6,6 +6,7 @@ import pytest
 from experiments.zhang_frei_bartlett import landscape, landscape_figures, staircase, staircase_figures
 from icl_lab.flags import FlagError
 from icl_lab.records import Record
+from icl_lab.theory import Flow
 
 
 def record(config, arrays):
@@ -42,6 +43,15 @@ def test_escape_slope_has_the_unit_of_the_theory():
 def test_crossings_are_interpolated_and_absent_where_there_are_none():
     times, values = np.array([1.0, 2.0, 4.0]), np.array([[-1.0, -1.0, 3.0], [-3.0, -2.0, -1.0]])
     np.testing.assert_allclose(staircase._crossing(times, values), [2.5, np.nan])
+
+
+def test_regrowth_tells_a_second_drop_from_one_that_only_slows():
+    times, falling = np.arange(1.0, 7.0), np.array([0.9, 0.8, 0.5, 0.3, 0.1, 0.0])
+    flow = Flow(
+        times, {}, np.stack([falling, falling]), np.array([[1, 9, 4, 2, 1, 8], [1, 9, 2, 6, 1, 8]]), np.ones((2, 2)),
+        np.ones(2, int),
+    )  # fmt: skip
+    np.testing.assert_allclose(staircase._regrowth(times, flow, np.array([1.0, 1.0]), 0.05), [1, 3])
 
 
 def test_longest_minimum():
