@@ -33,7 +33,7 @@ def prefixes(config: Config) -> dict[str, list[Row]]:
 def plain_errors(network: GPT, params: dict, samples: Sample) -> Array:
     """``prefixes.errors`` by ``vmap`` of the network as it is written."""
     tokens = jax.vmap(alternating_layout().encode)(samples.prompt)
-    read = jax.vmap(lambda t: network.apply(params, t)[0])(tokens)[:, ::2]  # type: ignore[index]
+    read = jax.vmap(lambda t: network.apply(params, t)[0])(tokens)[:, ::2]
     answers = jnp.concatenate([samples.prompt.y, samples.target[:, None]], axis=1)
     return ((read - answers) ** 2)[:, :, 0]
 

@@ -17,7 +17,7 @@ SPECTRUM = (2.0, 1.5, 1.0, 0.6, 0.3)
 CONTEXT_LENGTH = 20
 HORIZON = 1000.0
 SCALE = 0.1  # of the Gaussian entries that a flow starts from
-TOLERANCES = {"rtol": 1e-6, "atol": 1e-9}
+RTOL, ATOL = 1e-6, 1e-9
 
 
 def theory(config: Config) -> dict[str, list[Row]]:
@@ -43,7 +43,7 @@ def flows(config: Config) -> list[Row]:
 
     def ours(name: str, given: dict[str, np.ndarray], each: bool) -> None:
         parts = [{k: v[m : m + 1] for k, v in given.items()} for m in range(len(given["u"]))] if each else [given]
-        done = [gradient_flow(part, covariance, CONTEXT_LENGTH, HORIZON, **TOLERANCES) for part in parts]
+        done = [gradient_flow(part, covariance, CONTEXT_LENGTH, HORIZON, rtol=RTOL, atol=ATOL) for part in parts]
         found[name] = np.concatenate([flow.loss[:, -1] for flow in done])
 
     def scipy(name: str, given: dict[str, np.ndarray], run: Callable) -> None:
@@ -87,7 +87,7 @@ def _by_scipy(covariance: np.ndarray) -> Callable[[dict[str, np.ndarray]], float
         with jax.enable_x64(True):
             solution = solve_ivp(
                 lambda t, y: -np.asarray(slope(y)), (0.0, HORIZON), flat, method="LSODA",
-                jac=lambda t, y: -np.asarray(curvature(y)), t_eval=[HORIZON], **TOLERANCES,
+                jac=lambda t, y: -np.asarray(curvature(y)), t_eval=[HORIZON], rtol=RTOL, atol=ATOL,
             )  # fmt: skip
             return float(loss(solution.y[:, -1]))
 

@@ -32,13 +32,12 @@ from experiments.zhang_frei_bartlett.paths import (
     excess_losses,
     merged_path,
     population_path,
-    product,
     product_error,
     start_of,
     train_blocks,
 )
 from experiments.zhang_frei_bartlett.settings import Law, covariance
-from experiments.zhang_frei_bartlett.training import initial_weights
+from experiments.zhang_frei_bartlett.training import block_product, initial_weights
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
@@ -93,6 +92,12 @@ def check(config: Config) -> None:
             raise FlagError(f"--{name}={getattr(config, name)}: allowed is {allowed}")
     for name in ("drift_batches", "drift_rates", "quiet_starts"):
         check_each_once(name, getattr(config, name))
+    quiet, starts = quiet_scale(covariance(config), config.context_length), config.quiet_starts
+    if len(starts) != 2 or not starts[0] < quiet < starts[1]:
+        raise FlagError(
+            f"--quiet_starts={','.join(map(str, starts))}: allowed are two values, one below and one above the u of "
+            f"least gradient noise, {quiet:.3g}"
+        )
     trained = config.sgd_rate * config.sgd_steps
     if config.flow_time <= trained:
         raise FlagError(f"--flow_time={config.flow_time:g}: allowed is more than SGD's rate times steps, {trained:g}")
@@ -133,7 +138,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     paths["mean_field"] = merged_path(*(np.stack([f[name] for f in fields]) for name in ("product", "u")))
     paths["flow"] = {name: np.concatenate([flows["gd"][name], flows["limit"][name]], axis=1) for name in start}
     times |= {"mean_field": times["sgd"], "flow": np.append(times["gd"], config.flow_time)}
-    gap = np.abs(product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
+    gap = np.abs(block_product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
     arrays: dict[str, np.ndarray] = {"order": order, "gap_flow": gap}
     excess = excess_losses(paths, config)
     for name, path in paths.items():
@@ -150,7 +155,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def _distance(path: Path, flow: Path) -> np.ndarray:
     """(M,) largest distance of an entry of the product to the flow's."""
-    return np.abs(product(path) - product(flow)).max((1, 2, 3))
+    return np.abs(block_product(path) - block_product(flow)).max((1, 2, 3))
 
 
 def _trainings(config: Config, session: Session) -> tuple[dict[str, np.ndarray], dict[str, Path]]:

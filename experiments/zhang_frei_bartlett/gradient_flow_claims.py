@@ -18,15 +18,18 @@ def drift_exponents(record: Record) -> np.ndarray:
     """(M, 2) exponents of the drift's size in the learning rate and in 1 / B: small drifts, far below the edge.
 
     Rates above a seventh of the edge are left out, where the noise of u21 exceeds that of small rates by 4 % or more.
-    NaN where fewer than three cells are left.
+    NaN where the cells that are left do not tell the two exponents apart, or where a drift has another sign than the
+    predicted one.
     """
     config, drift = record.config, record.arrays["drift"]
     batches, rates = np.meshgrid(config["drift_batches"], config["drift_rates"], indexing="ij")
     kept = small_drifts(record) & (rates < record.metrics["edge_rate"] / 7)
-    if kept.sum() < 3:
-        return np.full((len(drift), 2), np.nan)
     design = np.stack([np.ones(kept.sum()), np.log(rates[kept]), -np.log(batches[kept])], axis=1)
-    return np.linalg.lstsq(design, np.log(np.abs(drift[:, kept])).T, rcond=None)[0][1:].T
+    if np.linalg.matrix_rank(design) < 3:
+        return np.full((len(drift), 2), np.nan)
+    sizes = drift[:, kept] * np.sign(record.arrays["drift_predicted"][kept])[None]
+    found = np.linalg.lstsq(design, np.log(np.where(sizes > 0, sizes, 1.0)).T, rcond=None)[0][1:].T
+    return np.where((sizes > 0).all(axis=1, keepdims=True), found, np.nan)
 
 
 def drift_ratio(record: Record) -> np.ndarray:
@@ -34,6 +37,11 @@ def drift_ratio(record: Record) -> np.ndarray:
     drift, kept = record.arrays["drift"], small_drifts(record)
     ratios = (drift / record.arrays["drift_predicted"])[:, kept]
     return ratios.mean(1) if kept.any() else np.full(len(drift), np.nan)
+
+
+def first(name: str) -> Statistic:
+    """(M,) an array (M, R) at the first measurement, before training."""
+    return lambda record: record.arrays[name][:, 0]
 
 
 def end_scale(name: str) -> Statistic:
@@ -112,19 +120,19 @@ CLAIMS = (
     ),
     _claim(
         "sgd_product", "Minibatch SGD reaches u U11 = Gam^-1 (relative error).",
-        last("error_sgd"), 0.055, 0.0, "one seed: 5.0 %", "<=", control=last("error_gd"),
+        last("error_sgd"), 0.055, 0.0, "one seed: 5.0 %", "<=", control=first("error_sgd"),
     ),
     _claim(
         "adam_product", "Adam reaches u U11 = Gam^-1 (relative error).",
-        last("error_adam"), 0.0165, 0.0, "one seed: 1.65 %", "<=", control=last("error_exact_adam"),
+        last("error_adam"), 0.0165, 0.0, "one seed: 1.65 %", "<=", control=first("error_adam"),
     ),
     _claim(
         "sgd_loss", "SGD reaches the optimal loss (population loss above L*, as a share of it).",
-        last("excess_sgd"), 1e-3, 0.0, "one seed: 7e-4", "<=", control=last("excess_gd"),
+        last("excess_sgd"), 1e-3, 0.0, "one seed: 7e-4", "<=", control=first("excess_sgd"),
     ),
     _claim(
         "adam_loss", "Adam reaches the optimal loss (population loss above L*, as a share of it).",
-        last("excess_adam"), 4e-4, 0.0, "one seed: 2.5e-4", "<=", control=last("excess_exact_adam"),
+        last("excess_adam"), 4e-4, 0.0, "one seed: 2.5e-4", "<=", control=first("excess_adam"),
     ),
     _claim(
         "sgd_scale", "SGD ends far below the u of the flow (ratio).",

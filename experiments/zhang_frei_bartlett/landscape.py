@@ -20,7 +20,7 @@ import numpy as np
 from experiments.settings import Members, check_each_once
 from experiments.zhang_frei_bartlett.landscape_figures import CLAIMS, figures
 from icl_lab.experiment import Experiment, Session, main
-from icl_lab.flags import setting
+from icl_lab.flags import FlagError, setting
 from icl_lab.theory import (
     StableManifoldWarning,
     gradient_flow,
@@ -65,9 +65,13 @@ PRESETS = {
 
 
 def check(config: Config) -> None:
-    """Raises FlagError where a value is given twice."""
+    """Raises FlagError where fields do not fit together."""
     for name in ("dimensions", "exponents", "scales", "lengths"):
         check_each_once(name, getattr(config, name))
+    if config.curvature_lengths < max(config.lengths):
+        raise FlagError(f"--curvature_lengths={config.curvature_lengths}: allowed is at least the largest of --lengths")
+    if len(config.pair) != 2:
+        raise FlagError(f"--pair={','.join(map(str, config.pair))}: allowed are two eigenvalues")
 
 
 def spectrum(dimension: int, exponent: float) -> np.ndarray:

@@ -150,6 +150,19 @@ def race_error(record: Record) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def race_shares(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """Share of the starts of the smallest scale that reached the optimum, and the predicted one, in every cell."""
+    first, names = int(np.argmin(record.config["scales"])), record.config["dimensions"]
+    reached = [(record.arrays[f"ended_{d}"][:, first] == OPTIMUM).mean(axis=-1).ravel() for d in names]
+    return np.concatenate(reached), np.concatenate([record.arrays[f"predicted_{d}"][:, first].ravel() for d in names])
+
+
+def race_spread(record: Record) -> np.ndarray:
+    """(cells,) squared difference of the shares less the binomial variance of the observed one."""
+    share, predicted = race_shares(record)
+    return (share - predicted) ** 2 - predicted * (1 - predicted) / record.config["members"]
+
+
 def flat_less_steep(record: Record) -> np.ndarray:
     """(flows,) reached the optimum: flat spectrum less the steepest, smallest scale, shortest prompts, all D."""
     config = record.config
@@ -230,9 +243,16 @@ CLAIMS = (
     ),
     _claim(
         "race",
-        "At the smallest scale the share that reaches the optimum is that of the race out of the origin (difference, "
-        "over all D, spectra and N).",
+        "At the smallest scale the share that reaches the optimum is that of the race out of the origin (mean "
+        "difference over all D, spectra and N).",
         race_error, 0.0, 0.03, reason="the race is exact as the scale goes to zero; .001 is not zero",
+    ),
+    _claim(
+        "race_cells",
+        "So it is in every cell (mean over D, spectra and N of the squared difference of shares, less the variance "
+        "that the number of starts explains; control: squared differences from one half).",
+        race_spread, 0.0, 0.0025, reason="a root mean square of .05",
+        control=lambda record: (race_shares(record)[0] - 0.5) ** 2,
     ),
     _claim(
         "race_each",

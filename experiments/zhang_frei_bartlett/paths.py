@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from experiments.training import members_at_once, squared_error
 from experiments.zhang_frei_bartlett.settings import Law, covariance
-from experiments.zhang_frei_bartlett.training import predictions
+from experiments.zhang_frei_bartlett.training import block_product, predictions
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.experiment import Session
 from icl_lab.prompts import gaussian_regression
@@ -123,11 +123,6 @@ def merged_path(product: ArrayLike, u: ArrayLike) -> Path:
     return {"u": u, "u11": product / u[..., None, None], "u12": zero, "u21": zero}
 
 
-def product(path: Mapping[str, np.ndarray]) -> np.ndarray:
-    """A = u U11 + u12 u21^T, (..., D, D)."""
-    return path["u"][..., None, None] * path["u11"] + path["u12"][..., :, None] * path["u21"][..., None, :]
-
-
 def balance(path: Mapping[str, np.ndarray]) -> np.ndarray:
     """b = u^2 + |u12|^2 - |U11|_F^2 - |u21|^2, (...)."""
     rows = path["u"] ** 2 + (path["u12"] ** 2).sum(-1)
@@ -137,7 +132,7 @@ def balance(path: Mapping[str, np.ndarray]) -> np.ndarray:
 def product_error(path: Mapping[str, np.ndarray], config: Law) -> np.ndarray:
     """|A - Gam^-1|_F / |Gam^-1|_F, (...)."""
     best = np.linalg.inv(gamma(covariance(config), config.context_length))
-    return np.linalg.norm(product(path) - best, axis=(-1, -2)) / np.linalg.norm(best)
+    return np.linalg.norm(block_product(path) - best, axis=(-1, -2)) / np.linalg.norm(best)
 
 
 def excess_losses(paths: Mapping[str, Path], config: Law) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
 """Train at one prompt length, test at another (Zhang, Frei & Bartlett 2023, Theorem 4.2 and its corollary).
 
 One layer of linear self-attention is trained at several lengths N, on inputs of identity covariance and of the given
-spectrum, and tested at lengths M: the risk is floor + c/M exactly, the floor falls as 1/N^2 for long training prompts,
+spectrum, and tested at lengths M: the risk is floor + c/M, the floor falls as 1/N^2 for long training prompts,
 and at each M no training length is better than N = M. Its risk comes from its weights by exact moments of all blocks;
 for one N it is also sampled, on clean and on noisy labels and on the nonlinear labels x_1^2 + x_2/2 + sin x_3, whose
 best linear predictor it approaches.

@@ -66,6 +66,8 @@ def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     for name in ("merged_scales", "ranks"):
         check_each_once(name, getattr(config, name))
+    if len(config.spectrum) < 2 or any(a <= b for a, b in zip(config.spectrum, config.spectrum[1:])):
+        raise FlagError(f"--spectrum={','.join(map(str, config.spectrum))}: allowed are two or more values that fall")
     if config.heads < len(config.spectrum) or config.rank_heads < config.rank_dimension:
         raise FlagError("--heads and --rank_heads: allowed are as many as components, or the last are never learned")
     if len(config.merged_scales) < 2:

@@ -1,6 +1,6 @@
 """How the binaries of this paper train their one layer of linear self-attention."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -42,7 +42,11 @@ def lsa(input_size: int, init_scale: float) -> Model:
 
 def product(params: dict) -> Array:
     """(..., D, D) A = u U11 + u12 u21^T: the part of a prediction that is linear in the task is h^T A x_q."""
-    blocks = linear_attention_blocks(params)
+    return block_product(linear_attention_blocks(params))
+
+
+def block_product(blocks: Mapping[str, Any]) -> Any:
+    """The same of blocks u (...), u11 (..., D, D), u12 and u21 (..., D)."""
     outer = blocks["u12"][..., :, None] * blocks["u21"][..., None, :]
     return blocks["u"][..., None, None] * blocks["u11"] + outer
 
@@ -54,8 +58,6 @@ def train_lsa(
     *,
     law: Callable[[Any], Sampler] | None = None,
     keys: Array | None = None,
-    input_size: int | None = None,
-    optimiser: optax.GradientTransformation | Callable[[Any], optax.GradientTransformation] | None = None,
     **options,
 ) -> Fit:
     """Trains the layer; by default by Adam with a cosine on the law of the configuration.
@@ -66,8 +68,6 @@ def train_lsa(
       config: the setting.
       law: ``setting -> sampler``; None means Gaussian inputs with the configuration's covariance and length.
       keys: (M,) member keys; None means those of the configuration.
-      input_size: D, where it is not that of the configuration's spectrum.
-      optimiser: where it is not Adam.
       **options: of ``experiments.training.train``.
 
     Returns:
@@ -78,10 +78,10 @@ def train_lsa(
         session,
         stage,
         config,
-        lsa(input_size or len(config.spectrum), config.init_scale),
+        lsa(len(config.spectrum), config.init_scale),
         keys=member_keys(config) if keys is None else keys,
         law=law or (lambda _: gaussian_regression(context_length=n, covariance=covariance(config))),
-        optimiser=optimiser or optax.adam(cosine),
+        optimiser=optax.adam(cosine),
         objective=squared_error,
         **options,
     )

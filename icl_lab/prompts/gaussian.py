@@ -107,7 +107,7 @@ def random_covariance_regression(
       context_length: N, number of context pairs.
       input_size: D.
       law: one of ``VARIANCE_LAWS``.
-      shape: of the gamma and lognormal laws, positive; the others have none.
+      shape: of the gamma and lognormal laws, positive, a number or (D,); the others have none.
       scale: factor on the variances, positive; a number, or (D,) one for each coordinate.
 
     Returns:
@@ -125,9 +125,11 @@ def random_covariance_regression(
     for name, value in {"shape": shape, "scale": scale}.items():
         if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
             raise ValueError(f"{name} must be positive, got {value}")
-    if np.shape(scale) not in ((), (input_size,)):
-        raise ValueError(f"scale must be a number or have shape ({input_size},), got shape {np.shape(scale)}")
+    for name, value in {"shape": shape, "scale": scale}.items():
+        if np.shape(value) not in ((), (input_size,)):
+            raise ValueError(f"{name} must be a number or have shape ({input_size},), got shape {np.shape(value)}")
     n, d = context_length, input_size
+    shape = jnp.asarray(shape, jnp.float32).reshape(1, 1, -1, 1)  # (D,) or one for all, before the tasks' axis
 
     def sampler(key: Array, batch: int) -> Sample:
         draw_key, gamma_key = jax.random.split(key)
@@ -135,7 +137,7 @@ def random_covariance_regression(
         uniforms = centred_uniforms(draw_key, (blocks, n + 3, d, tasks))
         normal = QUANTILES["normal"](uniforms[:, : n + 2])
         if law == "gamma":
-            lam = jax.random.gamma(gamma_key, jnp.asarray(shape, jnp.float32), (blocks, 1, d, tasks))
+            lam = jax.random.gamma(gamma_key, shape, (blocks, 1, d, tasks))
         else:
             lam = _variances(law, uniforms[:, n + 2 :], shape)
         lam = jnp.asarray(scale, jnp.float32).reshape(1, 1, -1, 1) * lam
@@ -155,7 +157,7 @@ def _variances(law: str, uniforms: Array, shape: ArrayLike) -> Array:
     if law == "uniform":
         return uniforms + 0.5
     if law == "lognormal":
-        return jnp.exp(jnp.asarray(shape, jnp.float32) * QUANTILES["normal"](uniforms))
+        return jnp.exp(shape * QUANTILES["normal"](uniforms))
     return jnp.ones_like(uniforms)
 
 

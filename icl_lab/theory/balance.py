@@ -137,6 +137,7 @@ def scale_course(
 
     Raises:
       ValueError: as ``gradient_moments``; unless u and eta are positive, B at least 1 and eta below ``edge_rate(u)``.
+      RuntimeError: where the solver gives up.
     """
     lam = checked_covariance(covariance, "covariance")
     edge = float(edge_rate(u, lam, context_length, batch))
@@ -159,6 +160,8 @@ def scale_course(
 
     times = np.asarray(times, np.float64)
     found = solve_ivp(velocity, (0.0, max(float(times[-1]), 1e-300)), [u**2], "LSODA", times, rtol=1e-8, atol=1e-12)
+    if not found.success:
+        raise RuntimeError(f"the course of u was not found: {found.message}")
     return np.sqrt(found.y[0])
 
 

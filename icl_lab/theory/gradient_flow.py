@@ -211,19 +211,18 @@ def _on_stable_manifold(arrays: Mapping[str, Matrix], spectra: Matrix) -> NDArra
     """(M,) whether a start is known never to leave a saddle, which the Hessian at the end need not show.
 
     A head of which two of value, key and query are zero stays as it is. And a start that is zero but for u = s and
-    U11 = -s I / sqrt(D) falls into the origin, if the covariance is isotropic.
+    U11 = -s I / sqrt(D), in every head, falls into the origin, if the covariance is isotropic.
     """
     if "value" in arrays:
         dead = np.sum([~value.reshape(*arrays["value"].shape, -1).any(axis=2) for value in arrays.values()], axis=0)
         return (dead >= 2).any(axis=1)
     u, u11 = arrays["u"], arrays["u11"]
-    if u.ndim != 1:
-        return np.zeros(len(u), bool)
-    size = u11.shape[1]
-    off = np.abs(u11 + u[:, None, None] * np.eye(size) / size**0.5).max(axis=(1, 2))
+    size = u11.shape[-1]
+    off = np.abs(u11 + u[..., None, None] * np.eye(size) / size**0.5).max(axis=(-1, -2))
+    falls = (off <= 1e-9 * np.abs(u)).reshape(len(u), -1).all(axis=1)
     others = sum(np.abs(arrays[name]).max(axis=1) for name in ("u12", "u21") if name in arrays)
     isotropic = np.ptp(spectra, axis=1) <= 1e-9 * spectra[:, 0]
-    return isotropic & (off <= 1e-9 * np.abs(u)) & (others == np.zeros(len(u)))
+    return isotropic & falls & (others == np.zeros(len(u)))
 
 
 def _checked_times(times: ArrayLike) -> NDArray[np.float64]:

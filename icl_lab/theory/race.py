@@ -89,8 +89,6 @@ def race_margin(
 ) -> NDArray[np.float64] | np.float64:
     """C |a|^rho / |b| of starts: above one, a small start ends at the optimum, whatever its other entries.
 
-    Tells the end of every single start of scale 10^-3 and of 98 in 100 at .02 (D = 3).
-
     Args:
       start: ``u`` (...), ``u11`` (..., D, D), ``u12`` and ``u21`` (..., D).
       covariance: (D, D) Lam.
