@@ -26,9 +26,9 @@ def figures(record: Record) -> dict[str, Figure]:
     for row, n in enumerate(lengths):
         for column, s in enumerate(scales):
             _shares(axes[row, column], record, column, row)
-            axes[row, column].set_title(f"scale {s:g}, N = {n}", y=1.0 if (row, column) != (0, 0) else 1.35)
+            axes[row, column].set_title(f"scale {s:g}, N = {n}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    axes[0, 0].legend(handles, labels, ncols=3, **panels.ABOVE)
+    figure.legend(handles, labels, ncols=len(labels), loc="outside upper center")
     minima, ((longest, mixed, pair),) = axes_grid(3, 1, width=3.2)
     _longest(longest, record)
     _mixed(mixed, record)
@@ -184,6 +184,7 @@ def above_spurious(where: int) -> Statistic:
 
 def _claim(name: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any) -> Claim:
     identity, verdicts = f"zhang_frei_bartlett.landscape.{name}", {"lab": "holds", "paper": "holds"}
+    verdicts |= {"lab": "not resolved"} if name == "pair_0.1" else {}  # .53: the pilot's 40 runs gave .42
     return Claim(identity, "this lab", statement, statistic, expected, tolerance, expected_verdict=verdicts, **options)
 
 

@@ -54,6 +54,7 @@ def difference(one: Statistic, other: Statistic) -> Statistic:
 
 
 _VERDICTS = {"lab": "holds", "paper": "holds"}
+_LATER = {"lab": "not resolved", "paper": "holds"}  # as found: three members, of which one or two learn slowly
 _FIGURE = "Zhang, Frei & Bartlett 2023, Fig. 1"
 _FLOOR = 1 / 3
 _FLOOR_REASON = (
@@ -70,20 +71,20 @@ def _claims() -> tuple[Claim, ...]:
             "(control: linear attention, exactly).",
             at("identity", "identity"), expected=0.0, tolerance=0.05, relation="<=",
             reason="Garg et al. print .02 at M = D and .0006 at M = 2 D after 500,000 steps; lab has a fiftieth",
-            control=linear_attention("identity", "identity"), expected_verdict=_VERDICTS,
+            control=linear_attention("identity", "identity"), expected_verdict=_LATER,
         ),
         Claim(
             f"{name}beats_linear", _FIGURE,
             "There it beats linear attention trained to its optimum at the same N (log10 of the ratio of errors).",
             over(at("identity", "identity"), linear_attention("identity", "identity")),
-            expected=0.0, tolerance=0.0, relation="<=", reason="an ordering", expected_verdict=_VERDICTS,
+            expected=0.0, tolerance=0.0, relation="<=", reason="an ordering", expected_verdict=_LATER,
         ),
         Claim(
             f"{name}handles_1", _FIGURE,
             "Trained on identity covariance it handles random covariance at c = 1: error at M = N below 1/3 "
             "(control: linear attention trained on identity covariance, exactly).",
             at("identity", "exp_1"), expected=_FLOOR, tolerance=0.0, relation="<=", reason=_FLOOR_REASON,
-            control=linear_attention("identity", "exp_1"), expected_verdict=_VERDICTS,
+            control=linear_attention("identity", "exp_1"), expected_verdict=_LATER,
         ),
     ]  # fmt: skip
     found += [
@@ -93,7 +94,7 @@ def _claims() -> tuple[Claim, ...]:
             "covariance).",
             at("identity", f"exp_{c}"), expected=_FLOOR, tolerance=0.0, relation=">=",
             reason=f"what it must exceed to fail is what it must not to handle c = 1; {_FLOOR_REASON}",
-            control=at("random", f"exp_{c}"), expected_verdict=_VERDICTS,
+            control=at("random", f"exp_{c}"), expected_verdict=_LATER,
         )
         for c in (4, 9)
     ]  # fmt: skip
@@ -104,14 +105,14 @@ def _claims() -> tuple[Claim, ...]:
             "same prompts; control: at c = 1).",
             over(at("random", "exp_9"), at("identity", "exp_9")), expected=0.0, tolerance=0.0, relation="<=",
             reason="an ordering", control=over(at("random", "exp_1"), at("identity", "exp_1")),
-            expected_verdict=_VERDICTS,
+            expected_verdict=_LATER,
         ),
         Claim(
             f"{name}random_above_9", _FIGURE,
             "At c = 9 it still is above least squares, whose error is 0: more than .01 at M = N (control: at c = 1).",
             at("random", "exp_9"), expected=0.01, tolerance=0.0, relation=">=",
             reason="less could not be told from 0 on the figure's axis, whose end is 90 times that",
-            control=at("random", "exp_1"), expected_verdict=_VERDICTS,
+            control=at("random", "exp_1"), expected_verdict=_LATER,
         ),
     ]  # fmt: skip
     for law in LAWS:
@@ -122,14 +123,14 @@ def _claims() -> tuple[Claim, ...]:
                 f"Trained on {law} covariance with position embeddings its error rises beyond M = N, on its own law "
                 "(log10 of the mean error at N < M <= 2N over that at N; control: without).",
                 with_, expected=0.0, tolerance=0.0, relation=">=", reason="an ordering", control=without,
-                expected_verdict=_VERDICTS,
+                expected_verdict=_LATER,
             ),
             Claim(
                 f"{name}positions_{law}", f"{_FIGURE} (test: this lab)",
                 "Position embeddings cause it, as the authors say: that rise is smaller without (difference of log10, "
                 f"same start and prompts; {law} covariance; control: the rise that remains without).",
                 difference(with_, without), expected=0.0, tolerance=0.0, relation=">=", reason="an ordering",
-                control=without, expected_verdict=_VERDICTS,
+                control=without, expected_verdict=_LATER,
             ),
             Claim(
                 f"{name}no_rise_without_{law}", f"{_FIGURE} (test: this lab)",
@@ -144,7 +145,7 @@ def _claims() -> tuple[Claim, ...]:
                 "with position embeddings.",
                 difference(rise(law, "exp_9"), rise(law, "exp_1")), expected=0.0, tolerance=0.0, relation="<=",
                 reason="an ordering", control=difference(rise(law, "exp_4"), rise(law, "exp_1")),
-                expected_verdict=_VERDICTS,
+                expected_verdict=_LATER,
             ),
         ]  # fmt: skip
     return tuple(found)

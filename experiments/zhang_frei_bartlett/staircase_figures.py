@@ -175,6 +175,9 @@ def _claim(
     name: str, paper: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
 ):
     verdicts = {"lab": "holds", "paper": "holds"}
+    verdicts |= (
+        {"lab": "not resolved"} if name.startswith("rank_") else {}
+    )  # six members, of which one passes a level late
     identity = f"zhang_frei_bartlett.staircase.{name}"
     return Claim(identity, paper, statement, statistic, expected, tolerance, expected_verdict=verdicts, **options)
 
