@@ -5,8 +5,10 @@ Singh, Latham & Saxe 2025 at tau = 1. Any covariance, any initialisation, every 
 """
 
 import functools
+import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import diffrax
@@ -119,8 +121,8 @@ def gradient_flow(
         program = _program(PARAMETRISATIONS.index(kind), solver, max_steps)
         law = Law(*(jnp.asarray(_padded(value)) for value in (spectra, lengths)))
         starts = {name: jnp.asarray(_padded(value)) for name, value in turned.items()}, law
-        found = jax.device_get(program(starts, members, output, rtol, atol))
-    path, loss, gradient, curvature, steps, reached = jax.tree.map(lambda value: value[:members], found)
+        found = _on_every_core(lambda first, last: program(starts, first, last, output, rtol, atol), members)
+    path, loss, gradient, curvature, steps, reached = found
     if not reached.all():
         raise RuntimeError(
             f"members {np.flatnonzero(~reached).tolist()} did not reach the horizon {output[-1]:g} in {max_steps} "
@@ -140,10 +142,27 @@ def gradient_flow(
     return flow
 
 
+def _on_every_core(flows: Callable[[int, int], tuple], members: int) -> tuple:
+    """The flows of all members; on a CPU in threads, each of which runs the same program on a range of members."""
+    if jax.default_backend() != "cpu":
+        return jax.tree.map(lambda value: value[:members], jax.device_get(flows(0, members)))
+    flows(0, 0)  # compiles, once for all threads
+    workers = os.cpu_count() or 1
+    edges = np.linspace(0, members, min(2 * workers, members) + 1).astype(int).tolist()
+
+    def part(first: int, last: int) -> tuple:
+        with jax.enable_x64(True):  # which holds for one thread
+            return jax.tree.map(lambda value: value[first:last], jax.device_get(flows(first, last)))
+
+    with ThreadPoolExecutor(workers) as pool:
+        parts = list(pool.map(part, edges[:-1], edges[1:]))
+    return jax.tree.map(lambda *values: np.concatenate(values), *parts)
+
+
 @functools.cache
 def _program(kind: int, solver: str, max_steps: int):
-    """The compiled flow of the first ``count`` members: one after the other on a CPU, where no member then waits for
-    another's steps and one program serves any number of them; all together elsewhere.
+    """The compiled flow of a range of members: one after the other on a CPU, where no member then waits for another's
+    steps and one program serves any number of them; all together elsewhere.
     """
     loss = PARAMETRISATIONS[kind].loss
     slope = jax.grad(loss)
@@ -169,7 +188,9 @@ def _program(kind: int, solver: str, max_steps: int):
         reached = solution.result == diffrax.RESULTS.successful
         return path, losses, norms, _curvature(end, law, slope), solution.stats["num_steps"], reached
 
-    def members(starts: tuple[dict[str, Array], Law], count: Array, times: Array, rtol: Array, atol: Array) -> tuple:
+    def members(
+        starts: tuple[dict[str, Array], Law], first: Array, last: Array, times: Array, rtol: Array, atol: Array
+    ) -> tuple:
         def one(start: tuple[dict[str, Array], Law]) -> tuple:
             return flow(start, times, rtol, atol)
 
@@ -183,7 +204,7 @@ def _program(kind: int, solver: str, max_steps: int):
             new = one(jax.tree.map(lambda a: a[i], starts))
             return jax.tree.map(lambda into, value: into.at[i].set(value), found, new)
 
-        return jax.lax.fori_loop(0, count, store, nothing)
+        return jax.lax.fori_loop(first, last, store, nothing)
 
     return jax.jit(members)
 
