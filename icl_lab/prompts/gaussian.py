@@ -57,6 +57,8 @@ def gaussian_regression(
     tasks_given = {"task_moment": task_moment, "task": task, "labels": labels}
     if sum(value is not None for value in tasks_given.values()) > 1:
         raise ValueError("only one of task_moment, task and labels can say what the labels are")
+    if isinstance(label_noise, int | float) and not label_noise >= 0:
+        raise ValueError(f"label_noise is a standard deviation: allowed is a number >= 0, got {label_noise}")
     if task is not None and np.shape(task) != (d,):
         raise ValueError(f"task must have shape ({d},) as the covariance, got {np.shape(task)}")
     root = _root("covariance", covariance, d)

@@ -37,6 +37,8 @@ def block_loss(
     """
     lam = checked_covariance(covariance, "covariance")
     check_length(context_length, "context_length", infinite=True)
+    if not np.isfinite(u):
+        raise ValueError(f"u must be a finite number, got {u}")
     size = lam.shape[0]
     return float(
         block_loss_terms(

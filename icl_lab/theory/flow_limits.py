@@ -31,8 +31,10 @@ def flow_limit(covariance: ArrayLike, context_length: int, balance: float = 0.0)
     inverse = np.asarray(np.linalg.inv(gamma(covariance, context_length)), np.float64)
     if not math.isfinite(balance):
         raise ValueError(f"balance must be finite, got {balance}")
-    u = math.sqrt((balance + math.hypot(balance, 2 * np.linalg.norm(inverse))) / 2)
-    return u, inverse / u
+    size = float(np.linalg.norm(inverse))
+    whole = math.hypot(balance, 2 * size)
+    square = (balance + whole) / 2 if balance > 0 else 2 * size**2 / (whole - balance)  # without cancellation
+    return math.sqrt(square), inverse / math.sqrt(square)
 
 
 def largest_initial_scale(covariance: ArrayLike, context_length: int) -> float:

@@ -34,11 +34,13 @@ def prompt_length(risk_at: Callable[[float], float], excess: float) -> int:
       excess: eps.
 
     Raises:
-      ValueError: for an excess that is not positive.
+      ValueError: for an excess that is not positive, or a risk whose limit is not finite.
     """
     if not excess > 0:
         raise ValueError(f"excess must be positive, got {excess}")
     allowed = risk_at(math.inf) + excess
+    if not math.isfinite(allowed):
+        raise ValueError(f"risk_at must be finite at infinity, got {allowed - excess}")
     high = 1
     while risk_at(high) > allowed:
         high *= 2

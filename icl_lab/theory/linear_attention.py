@@ -186,12 +186,14 @@ def isotropic_risk(
       float64; all arguments broadcast.
 
     Raises:
-      ValueError: for sizes below 1 or negative noise.
+      ValueError: for sizes below 1, D or N that are not finite, or negative noise.
     """
     d, n, m, s = (np.asarray(v, np.float64) for v in (input_size, train_length, test_length, label_noise))
     for name, value in (("input_size", d), ("train_length", n), ("test_length", m)):
         if not np.all(value >= 1):
             raise ValueError(f"{name} must be at least 1, got {value}")
+        if name != "test_length" and not np.isfinite(value).all():
+            raise ValueError(f"{name} must be finite, got {value}")
     if not np.all(s >= 0):
         raise ValueError(f"label_noise is a standard deviation: allowed is a number >= 0, got {s}")
     return ((d + 1) ** 2 + n**2 * (d + 1 + s**2) / m) / (n + d + 1) ** 2
