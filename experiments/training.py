@@ -96,7 +96,6 @@ def train(
     references: Mapping[str, BatchLearner] | None = None,
     variants: Callable[[dict], Mapping[str, BatchLearner]] | None = None,
     extra: Callable[[dict, Sample], dict[str, Array]] | None = None,
-    schedule: Callable[[Any, Array], Any] | None = None,
     measured: bool = True,
 ) -> Fit:
     """Trains the members of one model and measures each against the references on its own evaluation tasks.
@@ -115,7 +114,6 @@ def train(
       references: learners to compare with, by name.
       variants: ``params -> learners`` made from the parameters, whose losses are measured too.
       extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
-      schedule: ``(setting, step) -> setting`` that a training step sees (``training.fit``).
       measured: False measures the training loss only.
 
     Returns:
@@ -151,7 +149,6 @@ def train(
         steps=config.steps,
         measure_every=config.measure_every,
         measure=measure if measured else None,
-        schedule=schedule,
         members_at_once=members_at_once(config.batch, trained.layers),
     )
 
