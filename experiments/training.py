@@ -77,6 +77,11 @@ def squared_error(predictions: Array, samples: Sample) -> Array:
     return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
 
 
+def always(sampler: Sampler) -> Callable[[Any], Sampler]:
+    """The same law whatever the setting, as ``train`` and ``paired_losses`` take it."""
+    return lambda _: sampler
+
+
 Objective = Callable[[Array, Sample], Array]
 """``(predictions (B, O), samples) -> (B,)`` losses."""
 

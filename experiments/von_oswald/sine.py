@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
-from experiments.training import Model, paired_losses
+from experiments.training import Model, always, paired_losses
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, train
 from icl_lab.claims import Claim
@@ -110,11 +110,11 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             return {f"control_{name}": value for name, value in found.items()}
 
         fitted = train(
-            session, name, config, _side_by_side(both, trained, control), law=partial(_always, law),
+            session, name, config, _side_by_side(both, trained, control), law=always(law),
             keys=member_keys(config, stage), variants=both, extra=compared, optimiser=_optimisers(config),
         )  # fmt: skip
         keys = member_keys(config, 900 + stage)
-        finals = paired_losses(both, partial(_always, law), fitted.params, keys, config.population_tasks)
+        finals = paired_losses(both, always(law), fitted.params, keys, config.population_tasks)
         keys = member_keys(config, 970 + stage)
         arrays |= {"steps": fitted.steps}
         arrays |= {f"{name}_{metric}": values for metric, values in fitted.metrics.items()}
@@ -135,10 +135,6 @@ def _law(config: Config, name: str) -> Sampler:
         context_length=config.context_length, input_range=config.input_range, amplitude=config.amplitudes,
         dependent=name == "dependent",
     )  # fmt: skip
-
-
-def _always(law: Sampler, _: Any) -> Sampler:
-    return law
 
 
 def _control(network: LinearSelfAttention, config: Config) -> Model:

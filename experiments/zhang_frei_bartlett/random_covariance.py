@@ -13,7 +13,6 @@ itself is beside them at finite M.
 import dataclasses
 import math
 import sys
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from jax import Array
 
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
-from experiments.training import paired_losses
+from experiments.training import always, paired_losses
 from experiments.zhang_frei_bartlett.random_covariance_figures import CLAIMS, figures
 from experiments.zhang_frei_bartlett.settings import Setting
 from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
@@ -104,7 +103,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         law = law_of(config, name)
         sampler = random_covariance_regression(context_length=n, input_size=d, **law)
         keys = member_keys(config, stage)
-        fitted = train_lsa(session, name, config, law=partial(_always, sampler), keys=keys)
+        fitted = train_lsa(session, name, config, law=always(sampler), keys=keys)
         a, moments = np.asarray(product(fitted.params), np.float64), variance_moments(input_size=d, **law)
         best, power = random_covariance_optimum(moments, n), moments[0].sum()
         found = {
@@ -126,11 +125,6 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             found |= _conditional(config, sampler, fitted.params, member_keys(config, 950))
         arrays |= {f"{name}_{key}": value for key, value in found.items()}
     return metrics, arrays | _least_squares(config) | {"bins": np.array(BINS)}
-
-
-def _always(sampler: Sampler, _: Any) -> Sampler:
-    """The same law whatever the setting."""
-    return sampler
 
 
 def _risks(config: Config, name: str, params: dict, stage: int) -> np.ndarray:
@@ -159,7 +153,7 @@ def _least_squares(config: Config) -> dict[str, np.ndarray]:
         law = random_covariance_regression(context_length=length, input_size=d)
         losses = paired_losses(
             lambda _: {"least_squares": jax.vmap(least_squares())},
-            partial(_always, law),
+            always(law),
             jnp.zeros(config.members),
             keys,
             config.eval_tasks,

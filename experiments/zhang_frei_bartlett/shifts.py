@@ -13,7 +13,6 @@ layer.
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from jax import Array
 
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
-from experiments.training import paired_losses, squared_error
+from experiments.training import always, paired_losses, squared_error
 from experiments.zhang_frei_bartlett.shift_figures import CLAIMS, figures
 from experiments.zhang_frei_bartlett.shift_laws import (
     OVER_LENGTHS,
@@ -120,16 +119,11 @@ def _errors(
     for family in (family for family in families if family in OVER_LENGTHS):
         objective, columns = _square if family == "orthogonal" else squared_error, []
         for length in points(config, family):
-            over = partial(_always, sampler_over_lengths(config, family, int(length)))
+            over = always(sampler_over_lengths(config, family, int(length)))
             columns.append(paired_losses(learner, over, params, keys, tasks, objective=objective)["it"])
         found[family] = np.stack(columns, axis=1)
     powers = {family: np.array([power(config, family, point) for point in points(config, family)]) for family in found}
     return {family: 2 * losses / powers[family] for family, losses in found.items()}
-
-
-def _always(sampler: Sampler, _: Any) -> Sampler:
-    """The same law whatever the setting."""
-    return sampler
 
 
 def _square(values: Array, _: Sample) -> Array:
