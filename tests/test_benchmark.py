@@ -145,7 +145,8 @@ def test_record_is_saved(tmp_path, monkeypatch, capsys):
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):
-    assert benchmark.chosen(timing.Config(whole=True), False) == ["steps", "others", "ensemble", "tuning", "whole"]
+    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "whole"]
+    assert benchmark.chosen(timing.Config(whole=True), False) == every
     assert benchmark.chosen(timing.Config(only=("tuning", "steps")), True) == ["steps", "tuning"]
     monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")
     assert "members" in benchmark.chosen(timing.Config(), False)

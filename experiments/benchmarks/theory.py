@@ -37,7 +37,8 @@ def starts(members: int) -> dict[str, np.ndarray]:
 
 def flows(config: Config) -> list[Row]:
     """Ours in one call, ours one initialisation at a time, and scipy's stiff solver on a jitted gradient."""
-    together, alone = starts(config.flows), starts(config.plain_flows)
+    together = starts(config.flows)
+    alone = {name: value[: config.plain_flows] for name, value in together.items()}
     covariance = np.diag(SPECTRUM)
     found: dict[str, np.ndarray] = {}
 

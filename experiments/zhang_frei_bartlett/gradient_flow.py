@@ -80,7 +80,7 @@ PRESETS = {
         drift_rates=(0.0005, 0.001, 0.004), drift_time=1.0, quiet_steps=4000,
     ),
     "lab": Config(),
-    "paper": Config(members=30, drift_time=4.0, quiet_steps=64_000),
+    "paper": Config(),
 }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ PRESETS = {
                     curvature_lengths=4, horizon=200.0),
     "quick": Config(members=10, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.001, 0.5), pair_members=40),
     "lab": Config(),
-    "paper": Config(members=630, pair_members=4000),
+    "paper": Config(),
 }  # fmt: skip
 
 

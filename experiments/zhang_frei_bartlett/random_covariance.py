@@ -71,7 +71,7 @@ PRESETS = {
         laws=("exponential", "uniform"), shapes=(1.0, 1.0), test_lengths=(10, 80), risk_tasks=30_000,
     ),
     "lab": Config(steps=5000, measure_every=500),
-    "paper": Config(spectrum=tuple(np.linspace(0.1, 2.0, 20).round(2).tolist()), context_length=100, measure_every=500),
+    "paper": Config(),
 }  # fmt: skip
 
 

@@ -46,6 +46,7 @@ from icl_lab.theory import (
 class Config(Setting):
     """Training and test lengths; the paper has no experiment with the layer of its theorems."""
 
+    eval_tasks: int = setting(100_000, "prompts of each sampled risk of a member", at_least=1)
     context_length: int = setting(20, "N of the layer whose risk is sampled, one of train_lengths", at_least=1)
     train_lengths: tuple[int, ...] = setting((5, 10, 20, 40, 80), "training lengths N", at_least=1)
     test_lengths: tuple[int, ...] = setting((5, 10, 20, 40, 80, 160, 320), "test lengths M", at_least=1)
@@ -61,8 +62,8 @@ PRESETS = {
         members=4, batch=128, steps=1000, measure_every=500, eval_tasks=10_000, context_length=10,
         train_lengths=(5, 10, 20), test_lengths=(5, 10, 20, 80),
     ),
-    "lab": Config(eval_tasks=100_000),
-    "paper": Config(members=20, batch=1024, eval_tasks=1_000_000),
+    "lab": Config(),
+    "paper": Config(),
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ PRESETS = {
         test_lengths=(5, 80), risk_tasks=20_000,
     ),
     "lab": Config(measure_every=1000),
-    "paper": Config(members=20, batch=1024, measure_every=1000, risk_tasks=1_000_000),
+    "paper": Config(),
 }  # fmt: skip
 
 

@@ -58,7 +58,7 @@ PRESETS = {
     "quick": Config(members=6, rank_dimension=4, rank_heads=5, ranks=(1, 2), rank_members=3, rank_horizon=5e4,
                     samples=600),
     "lab": Config(),
-    "paper": Config(members=512, rank_members=24),
+    "paper": Config(),
 }  # fmt: skip
 
 
