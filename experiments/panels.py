@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from icl_lab.style import LEARNERS, band
+from icl_lab.style import LEARNERS, THEORY, band
 
 METRICS = {
     "sensitivity_cosine": ("cosine", "-"),
@@ -32,7 +32,7 @@ def loss_panel(
             values = np.repeat(values[:, None], len(steps), axis=1)
         band(axes, steps, values, learner)
     if floor is not None:
-        axes.axhline(floor, **(LEARNERS["theory"] | {"marker": "", "label": floor_label}))
+        axes.axhline(floor, **THEORY, label=floor_label)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
     axes.legend()
@@ -89,7 +89,7 @@ def points_panel(
         axes.plot(np.repeat(at[:, None], values.shape[1], axis=1), values, markersize=2, alpha=0.4, **look)
         axes.plot(at, np.nanmedian(values, axis=1), markersize=5, label=style["label"], **look)
     if theory is not None:
-        axes.plot(*theory, **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+        axes.plot(*theory, **THEORY, label="theory")
     axes.set_xlabel(label)
     axes.set_ylabel("loss")
     axes.legend()
@@ -97,7 +97,7 @@ def points_panel(
 
 def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
     """A closed form as the black dotted line, named in the legend."""
-    axes.plot(np.asarray(x), np.asarray(y), **{k: v for k, v in LEARNERS["theory"].items() if k != "marker"})
+    axes.plot(np.asarray(x), np.asarray(y), **THEORY, label="theory")
     axes.legend()
 
 
@@ -110,3 +110,10 @@ def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequ
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
     axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)
+
+
+def bars(axes: Axes, x: ArrayLike, members: np.ndarray, label: str, look: Mapping[str, str]) -> None:
+    """Median over members of (M, X) as markers, with bars from the 10th to the 90th percentile."""
+    low, middle, high = np.quantile(members, [0.1, 0.5, 0.9], axis=0)
+    ends = np.stack([middle - low, high - middle])
+    axes.errorbar(np.asarray(x), middle, ends, linestyle="", label=label, color=look["color"], marker=look["marker"])

@@ -11,6 +11,7 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
+from experiments.settings import Scheduled
 from icl_lab.compare import compare_batches
 from icl_lab.experiment import Session
 from icl_lab.layouts import Layout, joint_layout
@@ -19,7 +20,7 @@ from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.training import Fit
 
 
-class Training(Protocol):
+class Training(Scheduled, Protocol):
     """A configuration with what a training is set by."""
 
     @property
@@ -29,14 +30,6 @@ class Training(Protocol):
     @property
     def eval_tasks(self) -> int:
         """Tasks that measure a member."""
-
-    @property
-    def steps(self) -> int:
-        """Training steps."""
-
-    @property
-    def measure_every(self) -> int:
-        """Steps between measurements."""
 
 
 class Model(NamedTuple):

@@ -21,6 +21,9 @@ LEARNERS: dict[str, dict] = {
     "theory": {"color": "#000000", "linestyle": (0, (1, 1)), "marker": "", "label": "theory"},
 }
 
+THEORY: dict[str, Any] = {key: LEARNERS["theory"][key] for key in ("color", "linestyle")}
+"""A line of theory whose label says which."""
+
 _RC: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,

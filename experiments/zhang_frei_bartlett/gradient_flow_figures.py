@@ -8,9 +8,8 @@ from matplotlib.ticker import NullFormatter
 
 from experiments.panels import ABOVE
 from icl_lab.records import Record
-from icl_lab.style import LEARNERS, band, panels
+from icl_lab.style import THEORY, band, panels
 
-THEORY = {k: v for k, v in LEARNERS["theory"].items() if k != "marker"}
 METHODS: dict[str, dict] = {
     "gd": {"color": "#D55E00", "linestyle": "--", "label": "population GD"},
     "sgd": {"color": "#0072B2", "linestyle": "-", "label": "SGD"},

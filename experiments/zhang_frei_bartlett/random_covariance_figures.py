@@ -11,7 +11,7 @@ from experiments import panels
 from experiments.statistics import Statistic
 from icl_lab.claims import Claim
 from icl_lab.records import Record
-from icl_lab.style import LEARNERS
+from icl_lab.style import THEORY
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import expected_variance, random_covariance_risk
 
@@ -22,7 +22,6 @@ _LOOKS: tuple[dict, ...] = (
     {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "D"},
     {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "v"},
 )
-_THEORY = {"color": "black", "linestyle": LEARNERS["theory"]["linestyle"]}
 _ERROR = "error / error of predicting 0"
 _NAMES = {
     "exponential": "Exp(1)", "gamma": "Gamma", "uniform": "U(0, 1)", "lognormal": "log-normal", "constant": "constant",
@@ -47,7 +46,7 @@ def _learned(axes: Axes, record: Record) -> None:
         axes.plot(np.broadcast_to(best, found.shape).ravel(), found.ravel(), linestyle="", markersize=3.5, alpha=0.6,
                   marker=look["marker"], color=look["color"], label=_NAMES[name])  # fmt: skip
     low, high = axes.get_xlim()
-    axes.plot([low, high], [low, high], **_THEORY, label="theory")
+    axes.plot([low, high], [low, high], **THEORY, label="theory")
     axes.set(xlabel=r"$\mathrm{E}\lambda_i^2 / \gamma_i$", ylabel=r"learned $A_{ii}$")
     axes.legend(ncols=2, **panels.ABOVE)
 
@@ -57,11 +56,11 @@ def _lengths(axes: Axes, record: Record) -> None:
     fine = np.geomspace(min(config["test_lengths"]), max(config["test_lengths"]), 60)
     for look, name in zip(_LOOKS, config["laws"]):
         points = record.arrays[f"{name}_risk"][:, :, 0]
-        _points(axes, config["test_lengths"], points, look, _NAMES[name])
-        axes.plot(fine, [_theory(record, name, m) for m in fine], **_THEORY)
+        panels.bars(axes, config["test_lengths"], points, _NAMES[name], look)
+        axes.plot(fine, [_theory(record, name, m) for m in fine], **THEORY)
         law = record.metrics[name]["failure_law"]
         axes.axhline(law, color=look["color"], linestyle=look["linestyle"], linewidth=0.8)
-    axes.plot([], [], **_THEORY, label="theory")
+    axes.plot([], [], **THEORY, label="theory")
     axes.plot([], [], color="0.4", linewidth=0.8, label=r"$1 - m_2^2 / (m_1 m_3)$")
     least_squares = np.median(record.arrays["least_squares"], axis=0)
     axes.plot(config["test_lengths"], least_squares, "kx", clip_on=False, label="least squares, Exp(1)")
@@ -75,10 +74,10 @@ def _scales(axes: Axes, record: Record) -> None:
     fine = np.geomspace(lengths.min(), lengths.max(), 60)
     for i, (look, c) in enumerate(zip(_LOOKS, config["scales"])):
         points = record.arrays["exponential_risk"][:, :, i] / c
-        _points(axes, lengths, points, look, f"trained, c = {c:g}")
-        axes.plot(fine, [_theory(record, "exponential", m, c) for m in fine], **_THEORY)
+        panels.bars(axes, lengths, points, f"trained, c = {c:g}", look)
+        axes.plot(fine, [_theory(record, "exponential", m, c) for m in fine], **THEORY)
     axes.axhline(1.0, color="0.4", linewidth=0.8, label="predicting 0")
-    axes.plot([], [], **_THEORY, label="theory")
+    axes.plot([], [], **THEORY, label="theory")
     axes.set(ylabel=_ERROR, yscale="log")
     _length_axis(axes, lengths)
 
@@ -86,18 +85,11 @@ def _scales(axes: Axes, record: Record) -> None:
 def _factor(axes: Axes, record: Record) -> None:
     edges = record.arrays["bins"]
     fine, found = np.linspace(0, edges[-1], 50), record.arrays["exponential_factor"] * _to_the_limit(record)
-    _points(axes, (edges[1:] + edges[:-1]) / 2, found, _LOOKS[0], "trained")
-    axes.plot(fine, expected_variance(fine) / 3, **_THEORY, label=r"$(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
+    panels.bars(axes, (edges[1:] + edges[:-1]) / 2, found, "trained", _LOOKS[0])
+    axes.plot(fine, expected_variance(fine) / 3, **THEORY, label=r"$(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
     axes.axhline(1 / 3, color="0.4", linewidth=0.8, label="1/3 as in the paper")
     axes.set(xlabel=r"$|x_{q,i}|$", ylabel=r"factor of $w_i x_{q,i}$ in the prediction", ylim=(0, None))
     axes.legend(ncols=2, **panels.ABOVE)
-
-
-def _points(axes: Axes, x: ArrayLike, members: np.ndarray, look: dict, label: str) -> None:
-    """Median over members of (M, X) as markers, with bars from the 10th to the 90th percentile."""
-    low, middle, high = np.quantile(members, [0.1, 0.5, 0.9], axis=0)
-    bars = np.stack([middle - low, high - middle])
-    axes.errorbar(np.asarray(x), middle, bars, color=look["color"], marker=look["marker"], linestyle="", label=label)
 
 
 def _length_axis(axes: Axes, lengths: ArrayLike) -> None:

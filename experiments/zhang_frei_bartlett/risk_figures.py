@@ -8,14 +8,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 
 from experiments.panels import ABOVE
 from icl_lab.records import Record
-from icl_lab.style import LEARNERS, band
+from icl_lab.style import THEORY, band
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import error_floor_bound
 
 COVARIANCES = ("identity", "spectrum")
 DASHES = ("-", "--", "-.", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = ("o", "s", "^", "D", "v")
-THEORY = {"color": "black", "linestyle": LEARNERS["theory"]["linestyle"], "linewidth": 1.0}
+THIN = THEORY | {"linewidth": 1.0}
 LABELS = {"identity": r"$\Lambda$ = identity", "spectrum": r"$\Lambda$ = spectrum"}
 
 
@@ -33,7 +33,7 @@ def risk_figure(record: Record) -> Figure:
     for axes, name in zip(row, COVARIANCES):
         for i, n in enumerate(train):
             _points(axes, test, a[f"risk_{name}"][:, i], i, len(train), f"N = {n}")
-            axes.plot(test, a[f"closed_{name}"][i], **THEORY, label="theory" if i == len(train) - 1 else None)
+            axes.plot(test, a[f"closed_{name}"][i], **THIN, label="theory" if i == len(train) - 1 else None)
         _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")
         axes.legend(ncols=3, title=LABELS[name], **ABOVE)
     return figure
@@ -47,11 +47,11 @@ def rates_figure(record: Record) -> Figure:
     n = list(train).index(config["context_length"])
     excess = a["sampled_clean"] - a["floor_spectrum"][:, n, None]
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
-    context.plot(test, a["predicted_clean"] - a["closed_floor_spectrum"][n], **THEORY, label="theory: c/M")
+    context.plot(test, a["predicted_clean"] - a["closed_floor_spectrum"][n], **THIN, label="theory: c/M")
     _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)")
     for i, name in enumerate(COVARIANCES):
         _points(floor, train, a[f"floor_{name}"], i, 2, f"trained, {LABELS[name]}")
-        floor.plot(train, a[f"closed_floor_{name}"], **THEORY, label=None if i else "theory")
+        floor.plot(train, a[f"closed_floor_{name}"], **THIN, label=None if i else "theory")
     spectrum = np.diag(config["spectrum"])
     bound = [error_floor_bound(spectrum, int(n)) for n in train]
     floor.plot(train, bound, color="0.5", label=r"bound $\eta$, spectrum")
@@ -61,7 +61,7 @@ def rates_figure(record: Record) -> Figure:
         at = list(test).index(m)
         best = a["closed_identity"][:, at].min()
         _points(fixed, train, a["risk_identity"][:, :, at] / best, i, len(shared), f"M = {m}")
-        fixed.plot(train, a["closed_identity"][:, at] / best, **THEORY, label=None if i else "theory")
+        fixed.plot(train, a["closed_identity"][:, at] / best, **THIN, label=None if i else "theory")
     _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", (1, 1.2, 1.5, 2, 3, 4, 6))
     context.legend(title=LABELS["spectrum"], **ABOVE)
     floor.legend(ncols=2, **ABOVE)
@@ -77,9 +77,9 @@ def labels_figure(record: Record) -> Figure:
     noisy = rf"noise $\sigma$ = {config['label_noise']:g}"
     for i, (name, label) in enumerate((("clean", "clean labels"), ("noisy", noisy))):
         _points(linear, test, a[f"sampled_{name}"], i, 2, label)
-        linear.plot(test, a[f"predicted_{name}"], **THEORY, label="theory" if i else None)
+        linear.plot(test, a[f"predicted_{name}"], **THIN, label="theory" if i else None)
     _points(curve, test, a["sampled_nonlinear"], 0, 2, r"$y = x_1^2 + x_2/2 + \sin x_3$")
-    curve.plot(test, a["predicted_nonlinear"], **THEORY, label="theory")
+    curve.plot(test, a["predicted_nonlinear"], **THIN, label="theory")
     curve.axhline(record.metrics["best_linear_risk"], color="0.5", linestyle="--", label="best linear predictor")
     for axes in (linear, curve):
         _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")

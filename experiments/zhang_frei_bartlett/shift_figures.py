@@ -18,7 +18,7 @@ from experiments.zhang_frei_bartlett.shift_laws import (
 from icl_lab.claims import Claim
 from icl_lab.flags import from_json
 from icl_lab.records import Record
-from icl_lab.style import LEARNERS
+from icl_lab.style import THEORY
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import isotropic_risk, optimum, orthant_risk, risk, subspace_risk
 
@@ -26,7 +26,6 @@ _ERROR = "error / error of predicting 0"
 _SPECTRUM = {"color": "#0072B2", "marker": "o"}
 _ISOTROPIC = {"color": "#D55E00", "marker": "s"}
 _OTHER = {"color": "#009E73", "marker": "^"}
-_THEORY = {"color": "black", "linestyle": LEARNERS["theory"]["linestyle"]}
 _PUBLISHED = {  # Garg et al. 2022: M and the error of a 12-layer GPT-2 at D = 20
     "training law": ((20, 40), (0.02, 0.0006)),
     "orthants": ((20, 40), (0.062, 0.004)),
@@ -64,7 +63,7 @@ def figures(record: Record) -> dict[str, Figure]:
     orthogonal.set_xticks(points(config, "orthogonal"))
     _published(published)
     for axes in (inputs, along, orthants, subspace, orthogonal):
-        axes.plot([], [], **_THEORY, label="theory")
+        axes.plot([], [], **THEORY, label="theory")
         axes.legend(ncols=2, **panels.ABOVE)
     return {"shifts": figure}
 
@@ -76,11 +75,10 @@ def _family(
     config = training_config(from_json(Config, record.config), training)
     best = optimum(np.diag(config.spectrum), config.context_length)
     where = np.array(points(config, family), float)
-    low, middle, high = np.quantile(record.arrays[f"{training}_{family}"], [0.1, 0.5, 0.9], axis=0)
     x = where if at is None else np.asarray(at)
-    axes.errorbar(x, middle, np.stack([middle - low, high - middle]), linestyle="", label=label, **look)
+    panels.bars(axes, x, record.arrays[f"{training}_{family}"], label, look)
     line = where if fine is None else fine
-    axes.plot(x if fine is None else fine, [closed_form(config, family, point, best) for point in line], **_THEORY)
+    axes.plot(x if fine is None else fine, [closed_form(config, family, point, best) for point in line], **THEORY)
 
 
 def _scales(scales: ArrayLike) -> np.ndarray:
@@ -116,13 +114,9 @@ def _published(axes: Axes) -> None:
     axes.legend(ncols=2, **panels.ABOVE)
 
 
-def _values(record: Record, name: str) -> np.ndarray:
-    return record.arrays[name]
-
-
 def _sampled(name: str) -> Statistic:
     """(M,) the network's error on prompts over the closed form of its own A, averaged over the points."""
-    return lambda record: (_values(record, name) / _values(record, f"{name}_exact")).mean(axis=1)
+    return lambda record: (record.arrays[name] / record.arrays[f"{name}_exact"]).mean(axis=1)
 
 
 def _predicted(training: str, family: str) -> Statistic:
@@ -138,17 +132,17 @@ def _predicted(training: str, family: str) -> Statistic:
 
 
 def _mean(name: str) -> Statistic:
-    return lambda record: _values(record, name).mean(axis=1)
+    return lambda record: record.arrays[name].mean(axis=1)
 
 
 def _last(name: str) -> Statistic:
     """(M,) the last point of a family: its largest scale, its longest prompt."""
-    return lambda record: _values(record, name)[:, -1]
+    return lambda record: record.arrays[name][:, -1]
 
 
 def _spread(name: str) -> Statistic:
     """(M,) largest over smallest error of a family."""
-    return lambda record: _values(record, name).max(axis=1) / _values(record, name).min(axis=1)
+    return lambda record: record.arrays[name].max(axis=1) / record.arrays[name].min(axis=1)
 
 
 def _limit(c: float) -> Statistic:

@@ -33,12 +33,12 @@ from icl_lab.theory import (
 class Config(Members):
     """The released settings, on the population loss instead of 5,000 prompts."""
 
-    members: int = setting(64, "initialisations, the same for every figure's first so many", at_least=2)
+    members: int = setting(64, "initialisations, separate and merged", at_least=2)
     context_length: int = setting(31, "N, labelled examples in a prompt", at_least=1)
     spectrum: tuple[float, ...] = setting((0.4, 0.3, 0.2, 0.1), "eigenvalues of the covariance", above=0)
     heads: int = setting(5, "H of separate keys and queries of rank one", at_least=1)
     init_scale: float = setting(0.01, "standard deviation of their start", above=0)
-    horizon: float = setting(1e5, "time at which they have arrived", above=0)
+    horizon: float = setting(1e5, "time at which they have arrived; merged ones have a hundredth of it", above=0)
     merged_heads: int = setting(8, "H of merged matrices", at_least=1)
     merged_scales: tuple[float, ...] = setting((1e-6, 1e-5, 1e-4, 1e-3), "sizes w of their start", above=0)
     rank_dimension: int = setting(8, "D of the figure over ranks; eigenvalues fall linearly, trace 1", at_least=2)
@@ -84,16 +84,13 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         advance(1, total)
         arrays |= _merged(config)
         advance(2, total)
-        rank_covariance = np.diag(np.arange(config.rank_dimension, 0.0, -1.0) / _triangle(config.rank_dimension))
+        falling = np.arange(config.rank_dimension, 0.0, -1.0)
+        rank_covariance = np.diag(falling / falling.sum())
         arrays["rank_levels"] = staircase_levels(rank_covariance, config.context_length)
         for done, rank in enumerate(config.ranks):
             arrays |= _of_rank(config, rank, rank_covariance)
             advance(3 + done, total)
     return {}, arrays
-
-
-def _triangle(size: int) -> float:
-    return size * (size + 1) / 2
 
 
 def _start(rng: np.random.Generator, scale: float, members: int, heads: int, rank: int, size: int) -> dict:

@@ -80,7 +80,7 @@ def gaussian_regression(
                 w = jnp.broadcast_to(jnp.asarray(task, jnp.float32)[None, None, :, None], (blocks, 1, d, tasks))
             elif task_root is not None:
                 w = _times(task_root, w)
-            parts = (x, query[:, 0], linear_labels(x, w), linear_labels(query, w)[:, 0], w[:, 0, :, None])
+            parts = (x, query[:, 0], _linear_labels(x, w), _linear_labels(query, w)[:, 0], w[:, 0, :, None])
             x, query, y, target, w = (batch_first(part, batch).astype(float) for part in parts)
             latent = {"w": w}
         if not (isinstance(label_noise, int | float) and label_noise == 0):
@@ -144,7 +144,7 @@ def random_covariance_regression(
             lam = _variances(law, uniforms[:, n + 2 :], shape)
         lam = jnp.asarray(scale, jnp.float32).reshape(1, 1, -1, 1) * lam
         points, w = _scaled(normal[:, : n + 1], lam), normal[:, n + 1 :]
-        clean = linear_labels(points, w)
+        clean = _linear_labels(points, w)
         parts = (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w[:, 0, :, None], lam[:, 0])
         x, query, y, target, w, lam = (batch_first(part, batch).astype(float) for part in parts)
         return Sample(Prompt(x=x, y=y, x_query=query), target, latent={"w": w, "variances": lam})
@@ -170,7 +170,7 @@ def _scaled(points: Array, variances: Array) -> Array:
 
 
 @unfused
-def linear_labels(points: Array, w: Array) -> Array:
+def _linear_labels(points: Array, w: Array) -> Array:
     """<w, x> with the task as last axis: (blocks, P, D, tasks), (blocks, 1, D, tasks) -> (blocks, P, 1, tasks)."""
     return (points * w).sum(2, keepdims=True)
 

@@ -42,6 +42,16 @@ def checked_matrix(value: ArrayLike, name: str, size: int) -> Matrix:
     return matrix
 
 
+def checked_stack(value: ArrayLike, name: str, size: int | None = None) -> Matrix:
+    """(..., D, D) float64 finite matrices; ValueError naming the argument otherwise."""
+    stack = np.asarray(value, np.float64)
+    square = stack.ndim >= 2 and stack.shape[-1] == stack.shape[-2] and size in (None, stack.shape[-1])
+    if not square or not np.isfinite(stack).all():
+        d = "D" if size is None else size
+        raise ValueError(f"{name} must be finite and have shape (..., {d}, {d}), got {stack.shape}")
+    return stack
+
+
 def checked_vector(value: ArrayLike, name: str, size: int) -> Matrix:
     """(D,) float64 finite vector; ValueError naming the argument otherwise."""
     vector = np.asarray(value, np.float64)

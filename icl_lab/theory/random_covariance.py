@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from icl_lab.theory.arguments import Matrix, check_length, check_noise
+from icl_lab.theory.arguments import Matrix, check_length, check_noise, checked_stack
 
 
 def variance_moments(law: str, input_size: int, *, shape: ArrayLike = 1.0, scale: ArrayLike = 1.0) -> Matrix:
@@ -124,7 +124,7 @@ def random_covariance_risk(
       ValueError: as ``random_covariance_loss``.
     """
     moments = _checked(moments)
-    a = _matrices(a, moments.shape[1])
+    a = checked_stack(a, "a", moments.shape[1])
     check_noise(label_noise)
     diagonal = np.diagonal(a, axis1=-2, axis2=-1)
     if query_moments is None:
@@ -156,7 +156,7 @@ def regression_slope(a: ArrayLike, moments: ArrayLike, query_moments: ArrayLike 
     Arguments and errors as ``random_covariance_risk``.
     """
     moments = _checked(moments)
-    diagonal = np.diagonal(_matrices(a, moments.shape[1]), axis1=-2, axis2=-1)
+    diagonal = np.diagonal(checked_stack(a, "a", moments.shape[1]), axis1=-2, axis2=-1)
     if query_moments is None:
         return diagonal @ moments[1] / moments[0].sum()
     query = _query(query_moments, moments)
@@ -192,7 +192,7 @@ def initial_scale_bound(theta: ArrayLike, variances: ArrayLike, context_length: 
     if variances.ndim != 2 or not (np.all(variances > 0) and np.isfinite(variances).all()):
         raise ValueError(f"variances must be (S, D) positive numbers, got shape {variances.shape}")
     d = variances.shape[1]
-    theta = _matrices(theta, d, "theta")
+    theta = checked_stack(theta, "theta", d)
     if abs(np.linalg.norm(theta @ theta.T) - 1) > 1e-6:
         raise ValueError(f"theta must have |theta theta^T|_F = 1, got {np.linalg.norm(theta @ theta.T):.3g}")
     n = context_length
@@ -239,10 +239,3 @@ def _query(query_moments: ArrayLike, moments: Matrix) -> Matrix:
     if query.shape != moments.shape:
         raise ValueError(f"query_moments must be {moments.shape} as moments, got {query.shape}")
     return query[0]
-
-
-def _matrices(a: ArrayLike, d: int, name: str = "a") -> Matrix:
-    a = np.asarray(a, np.float64)
-    if a.shape[-2:] != (d, d) or not np.isfinite(a).all():
-        raise ValueError(f"{name} must be finite and have shape (..., {d}, {d}), got {a.shape}")
-    return a

@@ -8,7 +8,7 @@ float64, of any A (..., D, D), leading axes being members.
 import numpy as np
 from numpy.typing import ArrayLike
 
-from icl_lab.theory.arguments import Matrix, check_length, checked_covariance
+from icl_lab.theory.arguments import Matrix, check_length, checked_covariance, checked_stack
 
 
 def orthant_risk(a: ArrayLike, *, test_length: float, covariance: ArrayLike) -> np.ndarray:
@@ -32,7 +32,7 @@ def orthant_risk(a: ArrayLike, *, test_length: float, covariance: ArrayLike) -> 
       ValueError: naming the argument, for a covariance that is none, an A of another size, or M < 1.
     """
     lam = checked_covariance(covariance, "covariance")
-    a = _matrices(a, len(lam))
+    a = checked_stack(a, "a", len(lam))
     check_length(test_length, "test_length", infinite=True)
     spread = np.sqrt(np.diag(lam))
     rho = np.clip(lam / np.outer(spread, spread), -1, 1)
@@ -65,7 +65,7 @@ def subspace_risk(a: ArrayLike, *, test_length: float, subspace_size: int, input
     Raises:
       ValueError: naming the argument.
     """
-    a = _matrices(a)
+    a = checked_stack(a, "a")
     d, k = a.shape[-1], subspace_size
     check_length(test_length, "test_length", infinite=True)
     if not 1 <= k <= d:
@@ -97,7 +97,7 @@ def orthogonal_query_prediction(a: ArrayLike, *, test_length: int) -> np.ndarray
     Raises:
       ValueError: naming the argument.
     """
-    a = _matrices(a)
+    a = checked_stack(a, "a")
     d, m = a.shape[-1], test_length
     if not 1 <= m < d:
         raise ValueError(f"test_length must be from 1 to D - 1 = {d - 1}, got {m}: no input is orthogonal to more")
@@ -116,12 +116,3 @@ def _trace(a: Matrix) -> np.ndarray:
 
 def _square(a: Matrix) -> np.ndarray:
     return (a**2).sum((-2, -1))
-
-
-def _matrices(a: ArrayLike, size: int | None = None) -> Matrix:
-    a = np.asarray(a, np.float64)
-    square = a.ndim >= 2 and a.shape[-1] == a.shape[-2] and size in (None, a.shape[-1])
-    if not square or not np.isfinite(a).all():
-        d = "D" if size is None else size
-        raise ValueError(f"a must be finite and have shape (..., {d}, {d}), got {a.shape}")
-    return a
