@@ -2,18 +2,22 @@
 
 from icl_lab.models.batched import batched_predictions
 from icl_lab.models.gpt import GPT, prefix_predictions
+from icl_lab.models.induction import InductionNetwork
+from icl_lab.models.induction_batched import induction_logits
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.models.learner import learner, traced
 from icl_lab.models.transformer import LinearSelfAttention, Transformer, folded_weights
 
 __all__ = [
     "GPT",
+    "InductionNetwork",
     "Intervention",
     "LinearSelfAttention",
     "Trace",
     "Transformer",
     "batched_predictions",
     "folded_weights",
+    "induction_logits",
     "learner",
     "prefix_predictions",
     "traced",

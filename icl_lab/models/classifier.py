@@ -1,8 +1,8 @@
 """The deep classifier of Reddy 2023 on the last token: ReLU layers with one bias each, and a read-out without."""
 
+import jax
 from flax import linen as nn
 from jax import Array
-from jax import numpy as jnp
 from jax.nn.initializers import normal
 
 
@@ -49,5 +49,5 @@ def classifier(weights: dict[str, Array], rows: Array) -> Array:
       (..., L).
     """
     for layer, bias in enumerate(weights["mlp_bias"]):
-        rows = jnp.maximum(rows @ weights[f"mlp_{layer}"] + bias, 0)
+        rows = jax.nn.relu(rows @ weights[f"mlp_{layer}"] + bias)
     return rows @ weights["read_out"]
