@@ -117,3 +117,45 @@ def alternating_layout() -> Layout:
         return jnp.concatenate([context, prompt.x_query[None]], axis=0)
 
     return Layout(encode, lambda tokens, prompt: tokens[-1])
+
+
+def content_layout() -> Layout:
+    """Item and label contents x_1, y_1, x_2, .., y_N, x_q alone, tokens (2N + 1, D), of one width (Reddy 2023, eq. 4).
+
+    The network's output is the prediction: (L,) logits.
+    """
+
+    def encode(prompt: Prompt) -> Array:
+        n, d, _ = check_prompt(prompt)
+        context = jnp.stack([prompt.x, prompt.y], axis=1).reshape(2 * n, d)
+        return jnp.concatenate([context, prompt.x_query[None]], axis=0)
+
+    return Layout(encode, lambda logits, prompt: logits)
+
+
+def item_label_layout(slots: int) -> Layout:
+    """Item and label contents behind one-hot positions, tokens (2N + 1, P + D) (Reddy 2023, section 2).
+
+    Token i has position slot offset + i, which the first P dimensions hold; a prompt without offset starts at slot 0.
+    The network's output is the prediction: (L,) logits.
+
+    Args:
+      slots: P, number of position slots.
+
+    Raises:
+      ValueError: for fewer than one slot; when a prompt is encoded, for fewer slots than tokens.
+    """
+    if slots < 1:
+        raise ValueError(f"slots must be at least 1, got {slots}")
+    contents = content_layout()
+
+    def encode(prompt: Prompt) -> Array:
+        content = contents.encode(prompt)  # (T, D)
+        tokens = content.shape[0]
+        if tokens > slots:
+            raise ValueError(f"slots must be at least 2N + 1 = {tokens}, got {slots}")
+        first = 0 if prompt.offset is None else prompt.offset
+        positions = (first + jnp.arange(tokens))[:, None] == jnp.arange(slots)[None]
+        return jnp.concatenate([positions.astype(content.dtype), content], axis=1)
+
+    return Layout(encode, contents.decode)

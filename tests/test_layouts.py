@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.layouts import alternating_layout, separate_layout
+from icl_lab.layouts import alternating_layout, content_layout, item_label_layout, separate_layout
 from icl_lab.positions import one_hot_positions, sinusoidal_positions
 from icl_lab.prompts import Prompt
 
@@ -54,7 +56,7 @@ def test_prompts_that_do_not_fit_separate_tokens_are_refused():
     with pytest.raises(ValueError, match="position_size of at least 5, got 4"):
         separate_layout(4, "one_hot").encode(PROMPT)
     with pytest.raises(ValueError, match="one output, got 2"):
-        separate_layout(6).encode(PROMPT.replace(y=jnp.ones((2, 2))))
+        separate_layout(6).encode(replace(PROMPT, y=jnp.ones((2, 2))))
     with pytest.raises(ValueError, match="even position_size"):
         sinusoidal_positions(3, 3)
     with pytest.raises(ValueError, match="at least 3, got 2"):
@@ -66,4 +68,22 @@ def test_alternating_tokens_are_inputs_and_labels_in_the_first_channel_and_the_r
     assert np.array_equal(layout.encode(PROMPT), [[1, 2], [5, 0], [3, 4], [6, 0], [7, 8]])
     assert np.array_equal(layout.decode(jnp.arange(5.0)[:, None], PROMPT), [4.0])
     with pytest.raises(ValueError, match="one output, got 2"):
-        layout.encode(PROMPT.replace(y=jnp.ones((2, 2))))
+        layout.encode(replace(PROMPT, y=jnp.ones((2, 2))))
+
+
+def test_item_label_tokens_are_contents_in_order_behind_one_hot_positions_from_the_offset_on():
+    prompt = replace(PROMPT, y=10 * PROMPT.x, offset=jnp.int32(2))
+    contents = [[1, 2], [10, 20], [3, 4], [30, 40], [7, 8]]
+    assert np.array_equal(content_layout().encode(prompt), contents)
+    layout = item_label_layout(8)
+    tokens = layout.encode(prompt)
+    assert np.array_equal(tokens[:, 8:], contents)
+    assert np.array_equal(tokens[:, :8], np.eye(8)[2:7])
+    assert np.array_equal(layout.encode(replace(prompt, offset=None))[:, :8], np.eye(8)[:5])
+    logits = jnp.arange(3.0)
+    assert layout.decode(logits, prompt) is logits
+    assert content_layout().decode(logits, prompt) is logits
+    with pytest.raises(ValueError, match=r"slots must be at least 2N \+ 1 = 5, got 4"):
+        item_label_layout(4).encode(prompt)
+    with pytest.raises(ValueError, match="slots must be at least 1, got 0"):
+        item_label_layout(0)

@@ -1,6 +1,13 @@
 """What is asked in context: prompts, samples, and the samplers ``(key, batch) -> Sample`` that draw them."""
 
 from icl_lab.prompts.gaussian import VARIANCE_LAWS, gaussian_regression, random_covariance_regression
+from icl_lab.prompts.item_label import (
+    NOVEL_CLASSES,
+    ItemLabelLaw,
+    evaluation_laws,
+    item_label_classification,
+    item_label_law,
+)
 from icl_lab.prompts.logistic import logistic_regression
 from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, same_tasks
 from icl_lab.prompts.regression import INPUT_LAWS, input_variance, linear_regression
@@ -9,16 +16,21 @@ from icl_lab.prompts.sine import sine_regression
 
 __all__ = [
     "INPUT_LAWS",
+    "NOVEL_CLASSES",
     "VARIANCE_LAWS",
     "BatchLearner",
+    "ItemLabelLaw",
     "Learner",
     "Prompt",
     "Sample",
     "Sampler",
     "context_in_an_orthant",
+    "evaluation_laws",
     "gaussian_regression",
     "in_a_subspace",
     "input_variance",
+    "item_label_classification",
+    "item_label_law",
     "linear_regression",
     "logistic_regression",
     "random_covariance_regression",

@@ -15,11 +15,13 @@ class Prompt:
       x: (N, D) context inputs.
       y: (N, O) context outputs.
       x_query: (D,) the input whose output is asked for.
+      offset: () int32 position slot of the first token, of prompts that do not start at the first slot.
     """
 
     x: Array
     y: Array
     x_query: Array
+    offset: Array | None = None
 
 
 @struct.dataclass
