@@ -6,6 +6,7 @@ from icl_lab.constructions.gradient_descent import (
     gd_plus_plus_weights,
     gradient_descent_weights,
 )
+from icl_lab.constructions.induction_head import induction_head_weights
 from icl_lab.constructions.linear_attention import linear_attention_blocks, linear_attention_weights
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "functional_gradient_descent_weights",
     "gd_plus_plus_weights",
     "gradient_descent_weights",
+    "induction_head_weights",
     "linear_attention_blocks",
     "linear_attention_weights",
 ]

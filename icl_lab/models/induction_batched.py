@@ -23,7 +23,7 @@ def induction_logits(network: InductionNetwork, params: dict, prompts: Prompt) -
       prompts: x (B, N, D), y (B, N, D), x_query (B, D), offset (B,) or None.
 
     Raises:
-      ValueError: for another number of layers.
+      ValueError: for another number of layers, or fewer slots than tokens.
     """
     if network.layers != 2:
         raise ValueError(f"the form for batches is of two layers, got layers={network.layers}")
@@ -46,6 +46,8 @@ def induction_logits(network: InductionNetwork, params: dict, prompts: Prompt) -
 def _tokens(slots: int, prompts: Prompt) -> Array:
     """(B, T, P + D) tokens of ``item_label_layout``."""
     batch, n, d = prompts.x.shape
+    if slots < 2 * n + 1:
+        raise ValueError(f"slots must be at least 2N + 1 = {2 * n + 1}, got {slots}")
     content = jnp.stack([prompts.x, prompts.y], axis=2).reshape(batch, 2 * n, d)
     content = jnp.concatenate([content, prompts.x_query[:, None]], axis=1)
     offset = jnp.zeros(batch, jnp.int32) if prompts.offset is None else prompts.offset

@@ -1,0 +1,129 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.layouts import item_label_layout
+from icl_lab.models import InductionNetwork, Intervention, induction_logits, learner, traced
+from icl_lab.prompts import Prompt
+
+N, D, P, L = 3, 5, 9, 4
+NETWORK = InductionNetwork(labels=L, slots=P, hidden=8)
+
+
+def _prompts(batch=6, offsets=True):
+    x, y, query, place = jax.random.split(jax.random.key(0), 4)
+    scale = D**-0.5
+    return Prompt(
+        x=scale * jax.random.normal(x, (batch, N, D)),
+        y=scale * jax.random.normal(y, (batch, N, D)),
+        x_query=scale * jax.random.normal(query, (batch, D)),
+        offset=jax.random.randint(place, (batch,), 0, P - 2 * N) if offsets else None,
+    )
+
+
+def _first(prompts):
+    return jax.tree.map(lambda leaf: leaf[0], prompts)
+
+
+def _params(network=NETWORK, scale=1.0):
+    tokens = item_label_layout(network.slots).encode(_first(_prompts()))
+    params = jax.jit(lambda key: dict(network.init(key, tokens)))(jax.random.key(1))
+    return jax.tree.map(lambda leaf: scale * leaf, params)
+
+
+def _slopes(logits, params):
+    return jax.grad(lambda p: -jax.nn.log_softmax(logits(p))[:, 0].mean())(params)["params"]
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+def test_fast_form_is_the_network_in_value_and_gradient(x64, offsets):
+    prompts, params = _prompts(offsets=offsets), _params(scale=2.0)  # sharp attention
+    plain = lambda p: jax.vmap(learner(NETWORK, p, item_label_layout(P)))(prompts)  # noqa: E731
+    fast = lambda p: induction_logits(NETWORK, p, prompts)  # noqa: E731
+    np.testing.assert_allclose(fast(params), plain(params), rtol=1e-11, atol=1e-12)
+    expected, found = (jax.jit(_slopes, static_argnums=0)(form, params) for form in (plain, fast))
+    for name, slope in expected.items():
+        np.testing.assert_allclose(found[name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
+
+
+def test_layers_are_those_of_the_paper(x64):
+    prompt, params = _first(_prompts()), _params()["params"]
+    z = np.asarray(item_label_layout(P).encode(prompt))
+    for w_q, w_k, w_v in zip(*(np.asarray(params[name]) for name in ("w_q", "w_k", "w_v"))):
+        update = np.zeros_like(z)
+        for i in range(len(z)):
+            odds = np.exp([(w_k.T @ z[j]) @ (w_q.T @ z[i]) for j in range(i + 1)])
+            update[i] = w_v.T @ sum(p * z[j] for j, p in enumerate(odds / odds.sum()))
+        z = z + update
+    hidden = z[-1]
+    for layer in range(3):
+        hidden = np.maximum(hidden @ params[f"mlp_{layer}"] + params["mlp_bias"][layer], 0)
+    logits = learner(NETWORK, {"params": params}, item_label_layout(P))(prompt)
+    np.testing.assert_allclose(logits, hidden @ params["read_out"], rtol=1e-11)
+
+
+def test_a_token_sees_none_behind_it():
+    prompt, params = _first(_prompts()), _params()
+    later = prompt.replace(x_query=-prompt.x_query, y=prompt.y.at[-1].add(1))
+    _, first = traced(NETWORK, params, item_label_layout(P))(prompt)
+    _, second = traced(NETWORK, params, item_label_layout(P))(later)
+    unchanged = 2 * N - 1
+    np.testing.assert_array_equal(first.residual[:, :unchanged], second.residual[:, :unchanged])
+    assert (first.attention == jnp.tril(first.attention)).all()
+
+
+def test_interventions_replace_what_is_computed():
+    prompt, run = _first(_prompts()), traced(NETWORK, _params(), item_label_layout(P))
+    t, e = 2 * N + 1, P + D
+    previous = jnp.eye(t, k=-1).at[0, 0].set(1.0)
+    shapes = {"attention": (2, 1, t, t), "head_output": (2, 1, t, e), "residual": (3, t, e)}
+    values = {
+        "attention": jnp.broadcast_to(previous, shapes["attention"]),
+        "head_output": jnp.ones(shapes["head_output"]),
+        "residual": jnp.ones(shapes["residual"]),
+    }
+    free = run(prompt)
+    for name, value in values.items():
+        mask = jnp.zeros((shapes[name][0],) + (1,) * (len(shapes[name]) - 1), bool).at[1].set(True)
+        pinned = Intervention({name: value}, {name: mask}, start=2, stop=4)
+        logits, trace = run(prompt, pinned, 2)
+        np.testing.assert_array_equal(getattr(trace, name)[1], value[1])
+        np.testing.assert_array_equal(trace.attention[0], free[1].attention[0])
+        assert np.abs(logits - free[0]).max() > 1e-3
+        for step in (1, 4):
+            np.testing.assert_array_equal(run(prompt, pinned, step)[0], free[0])
+
+
+def test_published_size_and_start():
+    network = InductionNetwork(labels=32, slots=65)
+    start = jax.jit(lambda key: network.init(key, jnp.zeros((2, 128)))["params"])
+    params = start(jax.random.key(2))
+    assert sum(leaf.size for leaf in params.values()) == 151_555  # section 2
+    spreads = {"w_q": 63, "w_k": 63, "w_v": 63, "mlp_0": 64, "mlp_1": 64, "mlp_2": 64, "read_out": 128}
+    for name, inverse_variance in spreads.items():  # 4096 entries or more: standard error of the variance .022
+        assert float(jnp.var(params[name])) * inverse_variance == pytest.approx(1, abs=0.12), name
+    bias = np.stack([start(jax.random.key(seed))["mlp_bias"] for seed in range(100)])  # standard error .08
+    assert bias.var() * 128 == pytest.approx(1, abs=0.33)
+
+
+@pytest.mark.parametrize(
+    ("changes", "width", "named"),
+    [
+        ({"labels": 0}, 14, "labels"),
+        ({"hidden": 0}, 14, "hidden"),
+        ({"layers": 0}, 14, "layers"),
+        ({"classifier_layers": 0}, 14, "classifier_layers"),
+        ({}, P, "slots"),
+    ],
+)
+def test_what_is_no_network_is_refused(changes, width, named):
+    with pytest.raises(ValueError, match=named):
+        NETWORK.clone(**changes).init(jax.random.key(0), jnp.zeros((7, width)))
+
+
+def test_fast_form_refuses_what_it_does_not_compute():
+    with pytest.raises(ValueError, match="layers=3"):
+        induction_logits(NETWORK.clone(layers=3), {}, _prompts())
+    with pytest.raises(ValueError, match="slots"):
+        induction_logits(NETWORK.clone(slots=2 * N), {"params": {}}, _prompts(offsets=False))
