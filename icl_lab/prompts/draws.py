@@ -85,6 +85,37 @@ def threefry(words: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
     return x0, x1
 
 
+def normals(key: Array, shape: tuple[int, ...]) -> Array:
+    """Independent N(0, 1) draws, float32: at half the time of the quantile function of ``centred_uniforms``.
+
+    Box and Muller 1958: both words of a Threefry evaluation make a pair. The key must not be used for anything else.
+    """
+    size = math.prod(shape)
+    half = -(-size // 2)
+    pair = _normal_pairs(jax.random.key_data(key).ravel()[:2], half=half)
+    return jnp.concatenate([pair.real, pair.imag[: size - half]]).reshape(shape)
+
+
+@unfused(static=("half",))
+def _normal_pairs(words: Array, *, half: int) -> Array:
+    """(half,) pairs of independent draws, as complex numbers for the reason of ``_uniform_pairs``."""
+    counts = lax.iota(jnp.uint32, half)
+    first, second = threefry(words, jnp.zeros_like(counts), counts)
+    radius = jnp.sqrt(-2 * jnp.log(np.float32(0.5) + _centred(first)))
+    angle = np.float32(np.pi) * _centred(second)  # half of it, so that series of few terms reach float32 accuracy
+    square = angle * angle
+    sine, cosine = angle * _series(square, 1, 6), _series(square, 0, 7)
+    return lax.complex(radius * (cosine * cosine - sine * sine), radius * (2 * sine * cosine))
+
+
+def _series(square: Array, odd: int, terms: int) -> Array:
+    """Taylor series of cos t (``odd`` = 0) or sin t / t (1) in t^2."""
+    value = jnp.zeros_like(square)
+    for k in reversed(range(terms)):
+        value = value * square + np.float32((-1) ** k / math.factorial(2 * k + odd))
+    return value
+
+
 def _normal(u: Array) -> Array:
     return np.float32(np.sqrt(2.0)) * lax.erf_inv(2 * u)
 

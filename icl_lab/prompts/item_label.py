@@ -10,7 +10,7 @@ from flax import struct
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.draws import QUANTILES, centred_uniforms
+from icl_lab.prompts.draws import centred_uniforms, normals
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 
 NOVEL_CLASSES = 128
@@ -164,7 +164,7 @@ def item_label_classification(
     copies = jnp.where(law.burstiness > 0, law.burstiness, max(n // 2, 1))
 
     def sampler(key: Array, batch: int) -> Sample:
-        choice_key, mean_key, noise_key = jax.random.split(key, 3)
+        choice_key, content_key = jax.random.split(key)
         u = 0.5 + centred_uniforms(choice_key, (1, 3 * n + 4, 1, batch))[0, :, 0]  # (3N + 4, B)
         which, class_draw, label_draw, order = u[:4], u[4 : n + 4], u[n + 4 : 2 * n + 4], u[2 * n + 4 :]
         novel = which[0] < law.novel_share
@@ -183,10 +183,10 @@ def item_label_classification(
         match = classes[:, :n] == classes[:, n:]
         label = (classes + 1) % labels if swapped else classes % labels
 
-        draws = QUANTILES["normal"](centred_uniforms(noise_key, (1, batch, n + 1, size)))[0]
-        fresh = size**-0.5 * QUANTILES["normal"](centred_uniforms(mean_key, (1, NOVEL_CLASSES, 1, size)))[0, :, 0]
-        means = jnp.where(novel[:, None, None], _rows(fresh, classes), _rows(law.class_means, classes))
-        items = (means + (law.spread * size**-0.5) * draws) / jnp.sqrt(1 + law.spread**2)
+        draws = size**-0.5 * normals(content_key, (NOVEL_CLASSES + batch * (n + 1), size))
+        eta = draws[NOVEL_CLASSES:].reshape(batch, n + 1, size)
+        means = jnp.where(novel[:, None, None], _rows(draws, classes), _rows(law.class_means, classes))
+        items = (means + law.spread * eta) / jnp.sqrt(1 + law.spread**2)
         prompt = Prompt(
             x=items[:, :n],
             y=_rows(law.label_vectors, label[:, :n]),

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend.random import threefry_2x32
+from scipy import stats
 
 from icl_lab.prompts.draws import (
     BLOCK,
@@ -14,6 +15,7 @@ from icl_lab.prompts.draws import (
     block_last,
     block_shape,
     centred_uniforms,
+    normals,
     threefry,
 )
 
@@ -98,3 +100,18 @@ def test_quantiles_are_finite_at_the_ends(law):
     ends = _centred(jnp.uint32([0, 2**32 - 1]))
     assert -0.5 < ends[0] == -ends[1]
     assert np.isfinite(QUANTILES[law](ends)).all()
+
+
+def test_normals_are_standard_and_independent():
+    drawn = jax.jit(normals, static_argnums=1)(KEY, (401, 251))  # odd: the last pair is cut
+    assert drawn.shape == (401, 251)
+    assert drawn.dtype == jnp.float32
+    values = np.asarray(drawn, np.float64).ravel()
+    half = -(-values.size // 2)
+    pairs = np.stack([values[: half - 1], values[half:]])
+    assert stats.kstest(values, "norm").pvalue > 1e-4
+    squared = (pairs**2).sum(0)
+    assert stats.kstest(squared, "chi2", (2,)).pvalue > 1e-4
+    assert stats.kstest(np.arctan2(pairs[1], pairs[0]), "uniform", (-np.pi, 2 * np.pi)).pvalue > 1e-4
+    rows = np.concatenate([pairs, np.roll(pairs, 1, axis=1), pairs**2 - 1])
+    assert np.abs(np.corrcoef(rows) - np.eye(6)).max() < SIGMAS / np.sqrt(half)

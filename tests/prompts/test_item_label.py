@@ -193,7 +193,7 @@ def test_shapes_and_keys():
 def test_a_law_that_is_none_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         law_of(**wrong)
-    with pytest.raises(ValueError, match="rows.*must be given where classes is traced"):
+    with pytest.raises(ValueError, match=r"rows.*must be given where classes is traced"):
         jax.jit(lambda k: law_of(classes=k))(32)
 
 
