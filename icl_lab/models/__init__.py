@@ -6,6 +6,7 @@ from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.induction_batched import induction_logits
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.models.learner import learner, traced
+from icl_lab.models.reduced_induction import ReducedInduction, reduced_logits
 from icl_lab.models.transformer import LinearSelfAttention, Transformer, folded_weights
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "InductionNetwork",
     "Intervention",
     "LinearSelfAttention",
+    "ReducedInduction",
     "Trace",
     "Transformer",
     "batched_predictions",
@@ -20,5 +22,6 @@ __all__ = [
     "induction_logits",
     "learner",
     "prefix_predictions",
+    "reduced_logits",
     "traced",
 ]

@@ -46,6 +46,14 @@ from icl_lab.theory.linear_regression import (
     one_step_loss_out_of_distribution,
     one_step_optimum,
 )
+from icl_lab.theory.nested_logit_flow import NestedLogitFlow, cliff_time, escape_time, nested_logit_flow
+from icl_lab.theory.nested_logits import (
+    mean_field_loss,
+    nested_logit_gradient,
+    nested_logit_hessian,
+    nested_logit_loss,
+    slow_phase_time,
+)
 from icl_lab.theory.race import growth_rates, race_margin, race_probability, race_threshold
 from icl_lab.theory.random_covariance import (
     expected_variance,
@@ -64,15 +72,18 @@ from icl_lab.theory.shifts import orthant_risk, orthogonal_query_prediction, sub
 __all__ = [
     "Flow",
     "JointLaw",
+    "NestedLogitFlow",
     "StableManifoldWarning",
     "best_linear_predictor",
     "block_loss",
     "centred_step_optimum",
+    "cliff_time",
     "condition_number",
     "eigenvalue_density",
     "error_floor",
     "error_floor_bound",
     "escape_rate",
+    "escape_time",
     "escape_times",
     "expected_variance",
     "failure_law",
@@ -95,6 +106,11 @@ __all__ = [
     "joint_risk",
     "largest_initial_scale",
     "linear_labels",
+    "mean_field_loss",
+    "nested_logit_flow",
+    "nested_logit_gradient",
+    "nested_logit_hessian",
+    "nested_logit_loss",
     "one_step_loss",
     "one_step_loss_out_of_distribution",
     "one_step_optimum",
@@ -119,6 +135,7 @@ __all__ = [
     "residual_factor",
     "risk",
     "risk_bound",
+    "slow_phase_time",
     "smallest_value_square",
     "spurious_curvature",
     "spurious_loss",

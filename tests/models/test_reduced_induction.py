@@ -1,0 +1,120 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.layouts import content_layout
+from icl_lab.models import Intervention, ReducedInduction, learner, reduced_logits, traced
+from icl_lab.prompts import Prompt
+from icl_lab.theory import mean_field_loss
+
+N, D, L = 3, 5, 4
+NETWORK = ReducedInduction(labels=L, hidden=8)
+SCALARS = {"beta_1": 1.5, "alpha": 3.0, "beta_2": -0.7}
+
+
+def _prompts(batch=6):
+    x, y, query = jax.random.split(jax.random.key(0), 3)
+    return Prompt(
+        jax.random.normal(x, (batch, N, D)), jax.random.normal(y, (batch, N, D)), jax.random.normal(query, (batch, D))
+    )
+
+
+def _first(prompts):
+    return jax.tree.map(lambda leaf: leaf[0], prompts)
+
+
+def _params(network=NETWORK, **scalars):
+    params = dict(network.init(jax.random.key(1), jnp.zeros((2 * N + 1, D)))["params"])
+    names = [name for name in SCALARS if name in params]
+    return {"params": params | {name: jnp.asarray({**SCALARS, **scalars}[name], float) for name in names}}
+
+
+@pytest.mark.parametrize("three", [True, False])
+def test_fast_form_is_the_module_in_value_and_gradient(x64, three):
+    network, prompts = NETWORK.clone(target_label_attention=three), _prompts()
+    params = _params(network)
+    assert ("beta_2" in params["params"]) == three
+    plain = jax.jit(lambda p: jax.vmap(learner(network, p, content_layout()))(prompts))
+    fast = jax.jit(lambda p: reduced_logits(network, p, prompts))
+    np.testing.assert_allclose(fast(params), plain(params), rtol=1e-11, atol=1e-12)
+    slopes = [jax.grad(lambda p, f=f: -jax.nn.log_softmax(f(p))[:, 0].mean())(params)["params"] for f in (plain, fast)]
+    for name, slope in slopes[0].items():
+        np.testing.assert_allclose(slopes[1][name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
+
+
+def test_layers_are_those_of_the_paper(x64):
+    prompt, params = _first(_prompts()), _params()
+    c = np.asarray(content_layout().encode(prompt))
+    b, a, b_2 = SCALARS.values()
+    buffers = []
+    for i in range(len(c)):
+        odds = np.array([np.exp(b * (j == i - 1)) for j in range(i + 1)])
+        buffers.append(odds @ c[: i + 1] / odds.sum())
+    odds = np.exp([a * c[-1] @ buffer + b_2 * ((len(c) - 1 - j) % 2) for j, buffer in enumerate(buffers)])
+    w = odds @ c / odds.sum()
+    logits, trace = traced(NETWORK, params, content_layout())(prompt)
+    np.testing.assert_allclose(trace.residual[0], np.concatenate([c, 0 * c], axis=1))
+    np.testing.assert_allclose(trace.residual[1], np.concatenate([c, np.array(buffers)], axis=1), rtol=1e-11)
+    np.testing.assert_allclose(trace.residual[2, -1], np.concatenate([c[-1], w]), rtol=1e-11)
+    np.testing.assert_allclose(trace.attention[1, 0, -1], odds / odds.sum(), rtol=1e-11)
+    hidden = np.concatenate([c[-1], w])
+    for layer in range(3):
+        hidden = np.maximum(hidden @ params["params"][f"mlp_{layer}"] + params["params"]["mlp_bias"][layer], 0)
+    np.testing.assert_allclose(logits, hidden @ params["params"]["read_out"], rtol=1e-11)
+
+
+def test_its_mean_field_loss_is_the_theory(x64):
+    """Orthonormal contents and a linear read-out xi of the labels, in place of the classifier."""
+    n, labels, xi = 2, 5, 4.0
+    basis = jnp.eye(n + labels)
+    losses = []
+    for matched in range(n):
+        x = basis[labels:]
+        prompt = Prompt(x, basis[1 : n + 1], x[matched])
+        network = ReducedInduction(labels=labels, target_label_attention=False)
+        params = network.init(jax.random.key(0), jnp.zeros((2 * n + 1, n + labels)))["params"]
+        params = params | {"beta_1": jnp.array(1.5), "alpha": jnp.array(3.0)}
+        _, trace = traced(network, {"params": params}, content_layout())(prompt)
+        logits = xi * trace.residual[2, -1, n + labels :][:labels]
+        losses.append(-jax.nn.log_softmax(logits)[1 + matched])
+    expected = mean_field_loss(1.5, 3.0, xi, context_length=n, labels=labels)
+    np.testing.assert_allclose(np.mean(losses), expected, rtol=1e-12)
+
+
+def test_large_scalars_are_an_induction_head_but_for_the_first_item_that_has_none_before_it():
+    """Contents orthonormal: what is left over is attention e^-8 and e^-12 for each token that is not meant."""
+    x, y = jnp.eye(16)[:8], jnp.eye(16)[8:]
+    network = ReducedInduction(labels=8, hidden=4)
+    params = dict(network.init(jax.random.key(0), jnp.zeros((17, 16)))["params"])
+    params |= {"beta_1": jnp.array(8.0), "alpha": jnp.array(12.0), "beta_2": jnp.array(0.0)}
+    run = traced(network, {"params": params}, content_layout())
+    for matched, expected in ((0, (x[0] + y[0]) / 2), (3, y[3]), (7, y[7])):
+        _, trace = run(Prompt(x, y, x[matched]))
+        np.testing.assert_allclose(trace.residual[2, -1, 16:], expected, atol=17 * 12 * np.exp(-8))
+
+
+def test_interventions_replace_what_is_computed():
+    prompt, run = _first(_prompts()), traced(NETWORK, _params(), content_layout())
+    t, free = 2 * N + 1, run(prompt)
+    shapes = {"attention": (2, 1, t, t), "head_output": (2, 1, t, 2 * D), "residual": (3, t, 2 * D)}
+    for name, shape in shapes.items():
+        assert getattr(free[1], name).shape == shape
+        for layer in range(shape[0]):
+            mask = jnp.zeros((shape[0],) + (1,) * (len(shape) - 1), bool).at[layer].set(True)
+            pinned = Intervention({name: jnp.full(shape, 0.5)}, {name: mask}, start=2, stop=4)
+            logits, trace = run(prompt, pinned, 2)
+            np.testing.assert_array_equal(getattr(trace, name)[layer], 0.5)
+            assert np.abs(logits - free[0]).max() > 1e-4
+            np.testing.assert_array_equal(run(prompt, pinned, 4)[0], free[0])
+
+
+def test_scalars_start_where_told():
+    params = NETWORK.clone(start=0.25).init(jax.random.key(0), jnp.zeros((7, D)))["params"]
+    assert [float(params[name]) for name in SCALARS] == [0.25] * 3
+    assert params["mlp_0"].shape == (2 * D, 8)
+
+
+def test_tokens_without_a_target_are_refused():
+    with pytest.raises(ValueError, match="odd number"):
+        NETWORK.init(jax.random.key(0), jnp.zeros((6, D)))
