@@ -73,6 +73,7 @@ def fit(
     measure_every: int | None = None,
     members_at_once: int | None = None,
     schedule: Callable[[Tree, Array], Tree] | None = None,
+    measure_schedule: Callable[[Tree, Array], Tree] | None = None,
     resume: Resume | None = None,
     progress: Progress | None = None,
 ) -> Fit:
@@ -97,6 +98,7 @@ def fit(
         are large, go one member at a time. None means all, in both.
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
+      measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
 
@@ -131,8 +133,12 @@ def fit(
         state, losses = jax.lax.scan(lambda s, _: step(s, key, setting), state, length=measure_every)
         return state, losses.mean()
 
-    def observe(params: Tree, key: Array, setting: Tree) -> Metrics:
-        return {} if measure is None else measure(params, key, setting)
+    def observe(params: Tree, step: Array, key: Array, setting: Tree) -> Metrics:
+        now = setting if measure_schedule is None else measure_schedule(setting, step)
+        return {} if measure is None else measure(params, key, now)
+
+    def measured(state: TrainState) -> dict[str, np.ndarray]:
+        return _host(observe_all(state.params, state.step, eval_keys, settings))
 
     advance_all = jax.jit(_over_members(members, members_at_once)(advance))
     observe_all = jax.jit(_over_members(members, None if members_at_once is None else 1)(observe))
@@ -140,7 +146,7 @@ def fit(
 
     saved = resume.load({"state": state}) if resume is not None else None
     if saved is None:
-        rows = [{"train_loss": np.full(members, np.nan)} | _host(observe_all(state.params, eval_keys, settings))]
+        rows = [{"train_loss": np.full(members, np.nan)} | measured(state)]
     else:
         state, rows = saved["state"], list(_unstack(saved["metrics"]))
     if progress is not None:
@@ -151,7 +157,7 @@ def fit(
 
     for done in range(len(rows), steps // measure_every + 1):
         state, train_loss = advance_all(state, data_keys, settings)
-        rows.append({"train_loss": np.asarray(train_loss)} | _host(observe_all(state.params, eval_keys, settings)))
+        rows.append({"train_loss": np.asarray(train_loss)} | measured(state))
         if resume is not None:
             resume.save(snapshot, finished=done * measure_every == steps)
         if progress is not None:

@@ -1,5 +1,8 @@
 """The one door into a network: what it computed on the way (Trace), and what to put there instead (Intervention)."""
 
+from dataclasses import field
+
+import jax
 from flax import struct
 from jax import Array
 from jax import numpy as jnp
@@ -24,24 +27,87 @@ class Trace:
 
 @struct.dataclass
 class Intervention:
-    """Array data that replaces parts of a trace while a network runs; it vmaps, and lives inside a compiled loop.
+    """Array data that clamps a network while it runs or learns; it vmaps, and lives inside a compiled loop.
+
+    Entries of a trace may be replaced, attention to a group of tokens kept at a share, parameters frozen. Arrays of a
+    trace field have its rank, and its shape or 1 where they are the same along an axis. ``icl_lab.clamping`` builds
+    the usual ones, and trains under them.
 
     Attributes:
-      replace: by name of a ``Trace`` field, the values to put in (that field's shape).
-      mask: by the same names, True where the value is replaced (same rank, broadcastable).
+      replace: by name of a ``Trace`` field, the values to put in.
+      mask: by the same names, True where the value is replaced.
+      share: (L, H, T, 1) what a group of tokens gets of the attention of each token.
+      group: (L, H, T, N) True for the group; rows without one stay. The pattern's shape within the group is free, and
+        outside: both are scaled, so rows must be positive and sum to one (softmax).
+      frozen: by name of a parameter (its path in ``params["params"]``, parts joined by "/"), True where it does not
+        move in training, broadcastable to it.
       start: first training step at which it acts.
       stop: first training step at which it no longer acts.
+      also: other interventions, each with its own steps; a later one acts on what an earlier one left.
     """
 
-    replace: dict[str, Array]
-    mask: dict[str, Array]
+    replace: dict[str, Array] = field(default_factory=dict)
+    mask: dict[str, Array] = field(default_factory=dict)
     start: ArrayLike = 0
     stop: ArrayLike = 2**31 - 1
+    share: Array | None = None
+    group: Array | None = None
+    frozen: dict[str, Array] = field(default_factory=dict)
+    also: tuple["Intervention", ...] = ()
+
+
+def acts(intervention: Intervention, step: ArrayLike) -> Array:
+    """Whether it acts at this step (those that it carries in ``also`` have their own steps)."""
+    return (jnp.asarray(step) >= intervention.start) & (jnp.asarray(step) < intervention.stop)
 
 
 def intervened(value: Array, name: str, layer: int, intervention: Intervention | None, step: ArrayLike) -> Array:
     """The value of trace field ``name`` at ``layer``, with the intervention applied where it acts at this step."""
-    if intervention is None or name not in intervention.replace:
+    if intervention is None:
         return value
-    active = (jnp.asarray(step) >= intervention.start) & (jnp.asarray(step) < intervention.stop)
-    return jnp.where(active & intervention.mask[name][layer], intervention.replace[name][layer], value)
+    active = acts(intervention, step)
+    if name in intervention.replace:
+        value = jnp.where(active & intervention.mask[name][layer], intervention.replace[name][layer], value)
+    if name == "attention" and intervention.share is not None and intervention.group is not None:
+        group = intervention.group[layer]
+        active = active & group.any(-1, keepdims=True)
+        value = jnp.where(active, _shared(value, group, intervention.share[layer]), value)
+    for other in intervention.also:
+        value = intervened(value, name, layer, other, step)
+    return value
+
+
+def _shared(pattern: Array, group: Array, share: Array) -> Array:
+    """(H, T, N) pattern scaled so that each row gives its group this share, and the rest to the others."""
+    inside, outside = (jnp.where(part, pattern, 0).sum(-1, keepdims=True) for part in (group, ~group))
+    inside, outside = jnp.maximum(inside, 1e-12), jnp.maximum(outside, 1e-12)  # rows without a group divide too
+    return pattern * jnp.where(group, share / inside, (1 - share) / outside)
+
+
+def held(updates: dict, intervention: Intervention | None, step: ArrayLike) -> dict:
+    """A tree like ``{"params": ...}`` (updates, gradients) with zeros for what is frozen at this step.
+
+    Raises:
+      ValueError: for a frozen name that no parameter has.
+    """
+    if intervention is None:
+        return updates
+    names = [_name(path) for path, _ in jax.tree_util.tree_leaves_with_path(updates)]
+    unknown = set(intervention.frozen) - set(names)
+    if unknown:
+        raise ValueError(f"frozen must name parameters, {sorted(names)}; got {sorted(unknown)}")
+    active = acts(intervention, step)
+
+    def hold(path: tuple, update: Array) -> Array:
+        mask = intervention.frozen.get(_name(path))
+        return update if mask is None else jnp.where(active & mask, 0, update)
+
+    updates = jax.tree_util.tree_map_with_path(hold, updates)
+    for other in intervention.also:
+        updates = held(updates, other, step)
+    return updates
+
+
+def _name(path: tuple) -> str:
+    """The name of a parameter: its path in ``params["params"]``."""
+    return "/".join(str(part.key) for part in path[1:])

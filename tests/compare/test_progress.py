@@ -20,7 +20,7 @@ def test_uniform_attention_gives_the_values_of_the_paper():
     uniform = causal(np.zeros((2 * N + 1, 2 * N + 1)))
     found = progress_measures(jnp.asarray(np.stack([uniform, uniform])[:, None]), jnp.zeros(LABELS), CONTEXT, MATCH)
     expected: dict[str, float] = {
-        "ila1": np.mean([1 / (2 * i) for i in range(1, N + 1)]),
+        "ila1": float(np.mean([1 / (2 * i) for i in range(1, N + 1)])),
         "tila2": 1 / (2 * N + 1),
         "tla2": N / (2 * N + 1),
         "cla": 0,  # the first of equal logits is label 0
