@@ -124,7 +124,7 @@ def item_label_classification(
     context_length: int,
     slots: int | None = None,
     distinct_labels: bool = True,
-    swapped: bool = False,
+    swapped: ArrayLike = False,
 ) -> Sampler:
     """Sampler of item-label sequences (Reddy 2023, section 2, and the released code).
 
@@ -142,7 +142,7 @@ def item_label_classification(
       context_length: N.
       slots: P, position slots; the first token's slot is uniform in 0..P - (2N + 1). None means slot 0.
       distinct_labels: mode of the bursty draw.
-      swapped: every label of context and answer is the next one, (l + 1) mod L.
+      swapped: every label of context and answer is the next one, (l + 1) mod L; may be traced.
 
     Returns:
       ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, D) label vectors, x_query (B, D), offset (B,) int32, target
@@ -181,7 +181,7 @@ def item_label_classification(
         target = _pick(shuffled, _whole(which[2:3], n))
         classes = jnp.where(bursty[None], jnp.concatenate([shuffled, target]), any_class).T  # (B, N + 1)
         match = classes[:, :n] == classes[:, n:]
-        label = (classes + 1) % labels if swapped else classes % labels
+        label = (classes + jnp.asarray(swapped, jnp.int32)) % labels
 
         draws = size**-0.5 * normals(content_key, (NOVEL_CLASSES + batch * (n + 1), size))
         eta = draws[NOVEL_CLASSES:].reshape(batch, n + 1, size)

@@ -1,0 +1,155 @@
+"""What the binaries of this paper are set by: the law of item-label prompts, and how a network is trained on them."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from experiments import settings
+from experiments.settings import Members, member_keys
+from icl_lab.flags import FlagError, setting
+from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, item_label_law
+
+WORLDS = 7_000
+"""Stage of the keys of the dictionaries, apart from the keys of every training."""
+
+SMALL: dict[str, Any] = {
+    "classes": 128, "labels": 16, "context_length": 4, "input_size": 31, "slots": 33, "learning_rate": 0.05,
+    "measure_every": 100, "eval_tasks": 1000,
+}  # fmt: skip
+"""The small setting of the lab presets: a transition within some thousand steps, under a millisecond each."""
+
+SMOKE: dict[str, Any] = {
+    "members": 2, "classes": 8, "labels": 4, "context_length": 2, "input_size": 5, "slots": 6, "hidden": 8,
+    "batch": 8, "steps": 4, "measure_every": 2, "eval_tasks": 16, "learning_rate": 0.05,
+}  # fmt: skip
+"""Seconds; judges nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data(Members):
+    """The law of item-label prompts (section 2 of the paper); defaults are those of its Fig. 3."""
+
+    members: int = setting(6, "independent trainings, each with its own dictionaries, start and data", at_least=1)
+    classes: int = setting(256, "K, item classes, a multiple of the labels", at_least=1)
+    labels: int = setting(32, "L, labels, a divisor of the 128 classes that novel sequences draw from", at_least=2)
+    context_length: int = setting(8, "N, item-label pairs before the target", at_least=1)
+    input_size: int = setting(63, "D, content dimensions of a token", at_least=1)
+    slots: int = setting(65, "P, position slots of a token, at least 2N + 1; the first is drawn", at_least=3)
+    burstiness: int = setting(
+        1, "B, copies of a class in a bursty sequence, a divisor of N below it; 0: none", at_least=0
+    )
+    bursty_share: float = setting(1.0, "p_B, share of bursty sequences", at_least=0, at_most=1)
+    novel_share: float = setting(0.8, "p_C, share of sequences of classes drawn afresh", at_least=0, at_most=1)
+    spread: float = setting(0.1, "epsilon, within-class spread of items", at_least=0)
+    exponent: float = setting(0.0, "alpha, of the rank-frequency law of the classes, k^-alpha", at_least=0)
+    distinct_labels: bool = setting(True, "the classes of a bursty sequence have different labels")
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(Data):
+    """How a network is trained on them (section 2 and appendix of the paper): plain SGD."""
+
+    hidden: int = setting(128, "width of the classifier's three hidden layers", at_least=1)
+    batch: int = setting(128, "fresh sequences in a training step", at_least=1)
+    steps: int = setting(150_000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(500, "steps between measurements", at_least=1)
+    learning_rate: float = setting(0.01, "of SGD", above=0)
+    shrink: float = setting(1e-6, "every parameter shrinks by this share in every step", at_least=0)
+    eval_tasks: int = setting(10_000, "sequences of each test set, the same at every measurement", at_least=1)
+
+
+def check(config: Training) -> None:
+    """Raises FlagError where fields do not fit together."""
+    settings.check(config)
+    check_classes("classes", config.classes, config.labels)
+    check_prompt(config)
+    check_burstiness("burstiness", config.burstiness, config)
+    check_exponent("exponent", config.exponent, config.distinct_labels)
+
+
+def check_classes(flag: str, classes: int, labels: int) -> None:
+    """Every label has the same number of classes, among the trained and among the novel ones."""
+    if classes % labels:
+        raise FlagError(f"--{flag}={classes}: allowed is a multiple of --labels={labels}")
+    check_labels("labels", labels)
+
+
+def check_labels(flag: str, labels: int) -> None:
+    """Every label has the same number of novel classes."""
+    if NOVEL_CLASSES % labels:
+        raise FlagError(f"--{flag}={labels}: allowed is a divisor of {NOVEL_CLASSES}, the classes of novel sequences")
+
+
+def check_prompt(config: Data) -> None:
+    """A prompt has a slot for each of its tokens."""
+    tokens = 2 * config.context_length + 1
+    if tokens > config.slots:
+        raise FlagError(f"--slots={config.slots}: allowed is at least 2N + 1 = {tokens}")
+
+
+def check_burstiness(flag: str, burstiness: int, config: Data) -> None:
+    """B copies of each of N/B classes fill the context, with N/B different labels where they must differ."""
+    n = config.context_length
+    divisors = [b for b in range(1, n + 1) if n % b == 0 and (b < n or n == 1)]
+    if burstiness and burstiness not in divisors:
+        raise FlagError(f"--{flag}={burstiness}: allowed is 0 or a divisor of N below it: {divisors}")
+    needed = n // (burstiness or max(n // 2, 1))
+    if config.distinct_labels and needed > config.labels:
+        raise FlagError(
+            f"--{flag}={burstiness}: {needed} different labels in a context, but --labels={config.labels}; allowed is "
+            f"N/B at most L, or --nodistinct_labels"
+        )
+
+
+def check_exponent(flag: str, exponent: float, distinct_labels: bool) -> None:
+    """Sequences whose labels must differ draw labels, not classes: a rank-frequency law would be ignored there."""
+    if exponent and distinct_labels:
+        raise FlagError(f"--{flag}={exponent:g}: allowed is 0 with --distinct_labels, which ignores the law of classes")
+
+
+def laws(config: Data, keys: Array | None = None, rows: int | None = None, **overrides: ArrayLike) -> ItemLabelLaw:
+    """Training laws of all members, each with its own dictionaries.
+
+    Args:
+      config: the setting.
+      keys: (M,) keys of the dictionaries; None means those of ``config.members`` members. Members with the same key
+        share the class means and label vectors of as many classes as both have.
+      rows: classes of the tables, where members use different numbers of them; None means ``config.classes``.
+      overrides: (M,) arrays or numbers for fields of ``ItemLabelLaw`` that differ from the configuration.
+
+    Returns:
+      An ``ItemLabelLaw`` with a leading member axis.
+    """
+    keys = member_keys(config, WORLDS) if keys is None else keys
+
+    def draw(key: Array) -> ItemLabelLaw:
+        return item_label_law(
+            key,
+            classes=config.classes,
+            labels=config.labels,
+            input_size=config.input_size,
+            burstiness=config.burstiness,
+            bursty_share=config.bursty_share,
+            novel_share=config.novel_share,
+            spread=config.spread,
+            exponent=config.exponent,
+            rows=rows,
+        )
+
+    law = jax.jit(jax.vmap(draw))(keys)
+    return dataclasses.replace(
+        law,
+        **{
+            name: jnp.broadcast_to(jnp.asarray(value, getattr(law, name).dtype), keys.shape)
+            for name, value in overrides.items()
+        },
+    )
+
+
+def repeated(keys: Array, points: int) -> Array:
+    """(points * M,) the keys of M members at every point of a grid, point after point: points are paired by member."""
+    return jnp.concatenate([keys] * points)
