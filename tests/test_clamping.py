@@ -193,8 +193,8 @@ def test_without_an_intervention_it_is_fit_to_the_bit_and_a_control_is_it_to_rou
 
     plain = fit(init, loss, OPTIMISER, KEY[None], steps=STEPS)
     clamped = fit_clamped(init, run, case.objective, law_of(case), OPTIMISER, KEY[None], None, batch=BATCH, steps=STEPS)
-    leaves = (jax.tree.leaves(params) for params in (clamped.params, plain.params, trained.fitted.params))
-    for none, reference, control in zip(*leaves):
+    leaves = jax.tree.leaves
+    for none, reference, control in zip(leaves(clamped.params), leaves(plain.params), leaves(trained.fitted.params)):
         np.testing.assert_array_equal(none, reference)
         np.testing.assert_allclose(control[CONTROL], reference[0], rtol=1e-4, atol=1e-6)
 
@@ -204,7 +204,7 @@ def test_a_kept_share_leaves_the_shape_within_the_group_and_rows_without_one():
     pattern = jnp.array([[1.0, 0, 0], [0.5, 0.5, 0], [0.1, 0.3, 0.6]])[None]
     kept = kept_share(0.8, group, 1, layers=2, start=3, stop=5)
     found = intervened(pattern, "attention", 1, kept, 3)
-    np.testing.assert_allclose(found[0], [[1, 0, 0], [0.5, 0.5, 0], [0.2, 0.6, 0.2]], rtol=1e-6)
+    np.testing.assert_allclose(found[0], [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.6, 0.2]], rtol=1e-6)
     for layer, step in ((0, 3), (1, 2), (1, 5)):
         np.testing.assert_array_equal(intervened(pattern, "attention", layer, kept, step), pattern)
     gradient = jax.grad(lambda scores: intervened(jax.nn.softmax(scores), "attention", 1, kept, 3)[0, 2, 0])(pattern)
