@@ -47,12 +47,12 @@ from icl_lab.theory.linear_regression import (
     one_step_optimum,
 )
 from icl_lab.theory.nested_logit_flow import NestedLogitFlow, cliff_time, escape_time, nested_logit_flow
+from icl_lab.theory.nested_logit_times import balanced_alpha, cliff_time_limit, slow_phase_time
 from icl_lab.theory.nested_logits import (
     mean_field_loss,
     nested_logit_gradient,
     nested_logit_hessian,
     nested_logit_loss,
-    slow_phase_time,
 )
 from icl_lab.theory.race import growth_rates, race_margin, race_probability, race_threshold
 from icl_lab.theory.random_covariance import (
@@ -74,10 +74,12 @@ __all__ = [
     "JointLaw",
     "NestedLogitFlow",
     "StableManifoldWarning",
+    "balanced_alpha",
     "best_linear_predictor",
     "block_loss",
     "centred_step_optimum",
     "cliff_time",
+    "cliff_time_limit",
     "condition_number",
     "eigenvalue_density",
     "error_floor",

@@ -57,7 +57,7 @@ def nested_logit_flow(
     if output.ndim != 1 or not np.isfinite(output).all() or output[0] < 0 or np.any(np.diff(output) <= 0):
         raise ValueError(f"times must be finite and increase from 0 on, got {times!r}")
     with jax.enable_x64(True):
-        found = _paths(form, int(n.max()))(jnp.asarray(starts), jnp.asarray(n), jnp.asarray(count), output)
+        found = _paths(form, _pairs(form, n))(jnp.asarray(starts), jnp.asarray(n), jnp.asarray(count), output)
     path, loss, gradient, reached = jax.device_get(found)
     if not reached.all():
         raise RuntimeError(f"flows {np.flatnonzero(~reached).tolist()} did not reach time {output[-1]:g}")
@@ -94,7 +94,7 @@ def escape_time(
         raise ValueError(f"level and horizon must be positive, got {level!r} and {horizon!r}")
     starts, n, count = _checked(start, context_length, labels, form, len(levels))
     with jax.enable_x64(True):
-        program = _events(form, int(n.max()))
+        program = _events(form, _pairs(form, n))
         arguments = [jnp.asarray(value) for value in (starts, n, count, np.broadcast_to(levels, n.shape))]
         time, escaped, failed = jax.device_get(program(*arguments, jnp.float64(horizon)))
     if failed.any():
@@ -135,6 +135,11 @@ def _checked(
         check_sizes(*pair)
     lengths, counts = (np.broadcast_to(size, members) for size in sizes)
     return np.broadcast_to(starts, (*members, 3)), lengths, counts
+
+
+def _pairs(form: str, n: Floats) -> int:
+    """Pairs that the mean field has room for; the simplified form has none, and one program serves every N."""
+    return int(n.max()) if form == "mean_field" else 0
 
 
 def _velocity(form: str, pairs: int):

@@ -113,34 +113,6 @@ def nested_logit_hessian(context_length: int, labels: int, form: str = "simplifi
     return hessian
 
 
-def slow_phase_time(xi: ArrayLike, *, context_length: int, labels: int) -> NDArray[np.float64] | np.float64:
-    """Time in which the flow takes the read-out from 0 to ``xi`` while alpha = 0 (this lab, both forms).
-
-    Nothing in the attention tells the context labels apart, and xi alone grows:
-    dxi/dt = p (L-N) / (N e^(p xi) + L - N), p = 1/T, so that
-
-        t = T^2 [u + (e^u - 1) N / (L-N)],   u = xi / T,   T = 2N + 1:
-
-    the wait grows as N^2, and as 1/(L/N - 1) near L = N, where it never ends.
-
-    Args:
-      xi: at least 0, any shape.
-      context_length: N.
-      labels: L.
-
-    Raises:
-      ValueError: as ``nested_logit_loss``, or for a negative xi.
-    """
-    check_sizes(context_length, labels)
-    value = np.asarray(xi, np.float64)
-    if not (np.isfinite(value).all() and np.all(value >= 0)):
-        raise ValueError(f"xi must be finite and at least 0, got {xi!r}")
-    tokens = 2 * context_length + 1
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = np.where(value > 0, np.expm1(value / tokens) * np.divide(context_length, labels - context_length), 0.0)
-    return (tokens**2 * (value / tokens + share))[()]
-
-
 def check_sizes(context_length: int, labels: int) -> None:
     """ValueError naming the argument unless N >= 1 and L >= N are whole numbers."""
     for name, value, least in (("context_length", context_length, 1), ("labels", labels, context_length)):

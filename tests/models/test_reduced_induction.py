@@ -53,7 +53,7 @@ def test_layers_are_those_of_the_paper(x64):
         buffers.append(odds @ c[: i + 1] / odds.sum())
     odds = np.exp([a * c[-1] @ buffer + b_2 * ((len(c) - 1 - j) % 2) for j, buffer in enumerate(buffers)])
     w = odds @ c / odds.sum()
-    logits, trace = traced(NETWORK, params, content_layout())(prompt)
+    logits, trace = jax.jit(traced(NETWORK, params, content_layout()))(prompt)
     np.testing.assert_allclose(trace.residual[0], np.concatenate([c, 0 * c], axis=1))
     np.testing.assert_allclose(trace.residual[1], np.concatenate([c, np.array(buffers)], axis=1), rtol=1e-11)
     np.testing.assert_allclose(trace.residual[2, -1], np.concatenate([c[-1], w]), rtol=1e-11)
@@ -67,15 +67,14 @@ def test_layers_are_those_of_the_paper(x64):
 def test_its_mean_field_loss_is_the_theory(x64):
     """Orthonormal contents and a linear read-out xi of the labels, in place of the classifier."""
     n, labels, xi = 2, 5, 4.0
-    basis = jnp.eye(n + labels)
-    losses = []
+    basis, losses = jnp.eye(n + labels), []
+    network = ReducedInduction(labels=labels, hidden=4, target_label_attention=False)
+    params = dict(network.init(jax.random.key(0), jnp.zeros((2 * n + 1, n + labels)))["params"])
+    params |= {"beta_1": jnp.array(1.5), "alpha": jnp.array(3.0)}
+    run = jax.jit(traced(network, {"params": params}, content_layout()))
     for matched in range(n):
         x = basis[labels:]
-        prompt = Prompt(x, basis[1 : n + 1], x[matched])
-        network = ReducedInduction(labels=labels, target_label_attention=False)
-        params = network.init(jax.random.key(0), jnp.zeros((2 * n + 1, n + labels)))["params"]
-        params = params | {"beta_1": jnp.array(1.5), "alpha": jnp.array(3.0)}
-        _, trace = traced(network, {"params": params}, content_layout())(prompt)
+        _, trace = run(Prompt(x, basis[1 : n + 1], x[matched]))
         logits = xi * trace.residual[2, -1, n + labels :][:labels]
         losses.append(-jax.nn.log_softmax(logits)[1 + matched])
     expected = mean_field_loss(1.5, 3.0, xi, context_length=n, labels=labels)
@@ -88,14 +87,14 @@ def test_large_scalars_are_an_induction_head_but_for_the_first_item_that_has_non
     network = ReducedInduction(labels=8, hidden=4)
     params = dict(network.init(jax.random.key(0), jnp.zeros((17, 16)))["params"])
     params |= {"beta_1": jnp.array(8.0), "alpha": jnp.array(12.0), "beta_2": jnp.array(0.0)}
-    run = traced(network, {"params": params}, content_layout())
+    run = jax.jit(traced(network, {"params": params}, content_layout()))
     for matched, expected in ((0, (x[0] + y[0]) / 2), (3, y[3]), (7, y[7])):
         _, trace = run(Prompt(x, y, x[matched]))
         np.testing.assert_allclose(trace.residual[2, -1, 16:], expected, atol=17 * 12 * np.exp(-8))
 
 
 def test_interventions_replace_what_is_computed():
-    prompt, run = _first(_prompts()), traced(NETWORK, _params(), content_layout())
+    prompt, run = _first(_prompts()), jax.jit(traced(NETWORK, _params(), content_layout()))
     t, free = 2 * N + 1, run(prompt)
     shapes = {"attention": (2, 1, t, t), "head_output": (2, 1, t, 2 * D), "residual": (3, t, 2 * D)}
     for name, shape in shapes.items():

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lab.theory import (
+    balanced_alpha,
     cliff_time,
+    cliff_time_limit,
     escape_time,
     mean_field_loss,
     nested_logit_flow,
@@ -118,6 +120,20 @@ def test_the_saddle_is_left_after_a_logarithm_of_the_start(form):
     np.testing.assert_allclose(waited, predicted, rtol=1e-3)
 
 
+def test_many_pairs_meet_the_cliff_when_the_blow_up_is():
+    n, labels = np.array([8, 8, 512, 512]), np.array([9, 64, 640, 5120])
+    ratio = cliff_time(np.zeros(3), context_length=n, labels=labels) / cliff_time_limit(n, labels)
+    assert (np.abs(ratio - 1) < [0.1, 0.1, 0.005, 0.005]).all()
+
+
+@pytest.mark.parametrize("labels", [3, 12])
+def test_the_path_of_the_simplified_form_is_the_same_whatever_the_labels(labels):
+    flow = nested_logit_flow([0.0, 0.0, 0.1], [30.0, 300.0, 3000.0], context_length=3, labels=labels)
+    beta_1, alpha, _ = flow.path[0].T
+    assert alpha[-1] > 2
+    np.testing.assert_allclose(alpha, balanced_alpha(beta_1, 3), rtol=1e-6)
+
+
 BAD = {
     "context_length": lambda: nested_logit_loss(0, 0, 0, context_length=0, labels=4),
     "labels": lambda: mean_field_loss(0, 0, 0, context_length=4, labels=3),
@@ -125,6 +141,8 @@ BAD = {
     "alpha must be finite": lambda: nested_logit_loss(0, np.nan, 0, context_length=2, labels=4),
     "form": lambda: nested_logit_hessian(2, 4, "exact"),
     "xi must be": lambda: slow_phase_time(-1.0, context_length=2, labels=4),
+    "beta_1 must be": lambda: balanced_alpha(-1.0, 2),
+    "labels must be above": lambda: cliff_time_limit(4, 4),
     "start must be": lambda: nested_logit_flow(np.zeros((2, 2)), 1.0, context_length=2, labels=4),
     "times must": lambda: nested_logit_flow(np.zeros(3), [1.0, 1.0], context_length=2, labels=4),
     "level and horizon": lambda: escape_time(np.zeros(3), 0.0, context_length=2, labels=4),
