@@ -1,0 +1,182 @@
+"""In-weights or in-context learning by the data alone (Reddy 2023, Figs. 2 and A.3).
+
+No sequence has novel classes: every one can be solved by what the classifier has stored of the trained classes, or by
+copying the label that follows the item of the target's class. Three sweeps, each for the network and for the reduced
+induction-head model: the number of classes K with the burstiness B (2a), the within-class spread (2b), and the exponent
+of the rank-frequency law of the classes (2c). More classes, more copies and more spread favour the in-context solution;
+a steep law of the classes favours the weights, and around an exponent of one both are learned.
+
+The third sweep draws the classes of a bursty sequence from the law, so two of them may share a label: with different
+labels, as in the other two, a bursty sequence would ignore the law (a trap of the released code).
+
+In-context accuracy is the mean of the tests on novel classes and on swapped labels; guessing one of the context's
+labels gives B/N, so the score drawn is its share of the way from B/N to 1. In-weights accuracy is measured on
+independent draws of trained classes. A member has the same dictionaries, start and keys at every point of every sweep.
+"""
+
+import dataclasses
+import math
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.reddy.data_dependence_claims import CLAIMS
+from experiments.reddy.data_dependence_figures import figures
+from experiments.reddy.settings import (
+    SMALL,
+    SMOKE,
+    WORLDS,
+    Training,
+    check_burstiness,
+    check_classes,
+    laws,
+    repeated,
+)
+from experiments.reddy.settings import check as check_training
+from experiments.reddy.training import network, reduced, train
+from experiments.settings import check_each_once, member_keys
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+
+MODELS = {"network": network, "reduced": reduced}
+SWEEPS = ("classes", "spread", "exponent")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Training):
+    """Figs. 2 and A.3 as published."""
+
+    novel_share: float = setting(0.0, "p_C, share of sequences of classes drawn afresh", at_least=0, at_most=1)
+    models: tuple[str, ...] = setting(("network", "reduced"), "what is trained", choices=tuple(MODELS))
+    only: str = setting("all", "the one part to run, <model>_classes, <model>_spread or <model>_exponent, or all")
+    reduced_steps: int = setting(150_000, "training steps of the reduced model", at_least=1)
+    class_grid: tuple[int, ...] = setting((128, 256, 512, 1024, 2048), "K of the first sweep", at_least=1)
+    burstiness_grid: tuple[int, ...] = setting((0, 1, 2, 4), "B of the first sweep", at_least=0)
+    spread_grid: tuple[float, ...] = setting(
+        (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "epsilon of the second sweep", at_least=0
+    )
+    spread_classes: tuple[int, ...] = setting(
+        (1024, 1024), "K of the second sweep, of the network and of the reduced model", at_least=1
+    )
+    exponent_grid: tuple[float, ...] = setting(
+        (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75), "alpha of the third sweep", at_least=0
+    )
+    exponent_classes: int = setting(1024, "K of the third sweep", at_least=1)
+
+
+_SMALL = SMALL | {
+    "members": 6, "steps": 6000, "reduced_steps": 4000, "measure_every": 500, "class_grid": (64, 128, 256, 512),
+    "burstiness_grid": (0, 1, 2), "spread_grid": (0.0, 0.3, 0.5, 0.7), "spread_classes": (256, 128),
+    "exponent_grid": (0.0, 0.5, 1.0, 1.5), "exponent_classes": 512,
+}  # fmt: skip
+
+PRESETS = {
+    "smoke": Config(
+        **SMOKE | {
+            "reduced_steps": 4, "class_grid": (4, 8), "burstiness_grid": (0, 1), "spread_grid": (0.0, 0.5),
+            "spread_classes": (8, 8), "exponent_grid": (0.0, 1.0, 2.0), "exponent_classes": 8,
+        },
+    ),
+    "quick": Config(
+        **_SMALL | {
+            "members": 2, "models": ("reduced",), "reduced_steps": 600, "measure_every": 200, "class_grid": (64, 256),
+            "burstiness_grid": (1, 2), "spread_grid": (0.0, 0.7), "exponent_grid": (0.0, 1.0, 2.0),
+            "exponent_classes": 256, "learning_rate": 0.1, "steps": 600,
+        },
+    ),
+    "lab": Config(**_SMALL),
+    "paper": Config(),
+}  # fmt: skip
+
+
+class Sweep(NamedTuple):
+    """The points of one sweep: its shape, and (points,) values of what differs in the law."""
+
+    shape: tuple[int, ...]
+    values: dict[str, np.ndarray]
+
+
+def sweep(config: Config, model: str, name: str) -> Sweep:
+    """The points of a sweep of one model, in the order of its shape."""
+    if name == "classes":
+        shape: tuple[int, ...] = (len(config.class_grid), len(config.burstiness_grid))
+        classes, burstiness = np.meshgrid(config.class_grid, config.burstiness_grid, indexing="ij")
+        values = {"classes": classes.ravel(), "burstiness": burstiness.ravel()}
+    elif name == "spread":
+        shape = (len(config.spread_grid),)
+        k = config.spread_classes[list(MODELS).index(model)]
+        values = {"classes": np.full(shape, k), "spread": np.array(config.spread_grid)}
+    else:
+        shape = (len(config.exponent_grid),)
+        values = {"classes": np.full(shape, config.exponent_classes), "exponent": np.array(config.exponent_grid)}
+    rest = {key: np.full(math.prod(shape), getattr(config, key)) for key in ("burstiness", "spread", "exponent")}
+    return Sweep(shape, rest | values)
+
+
+def chosen(config: Config) -> list[tuple[str, str]]:
+    """(model, sweep) of every part to run."""
+    every = [(model, name) for model in config.models for name in SWEEPS]
+    return [part for part in every if config.only in ("all", "_".join(part))]
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_training(config)
+    check_training(dataclasses.replace(config, steps=config.reduced_steps))
+    for name in ("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"):
+        check_each_once(name, getattr(config, name))
+    for name in ("class_grid", "spread_classes"):
+        for classes in getattr(config, name):
+            check_classes(name, classes, config.labels)
+    check_classes("exponent_classes", config.exponent_classes, config.labels)
+    for burstiness in config.burstiness_grid:
+        check_burstiness("burstiness_grid", burstiness, config)
+    if len(config.spread_classes) != len(MODELS):
+        raise FlagError(f"--spread_classes: allowed are {len(MODELS)} values, of the network and of the reduced model")
+    if not chosen(config):
+        parts = ", ".join("_".join(part) for part in chosen(dataclasses.replace(config, only="all")))
+        raise FlagError(f"--only={config.only}: allowed is all, {parts}")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains every model at every point; points that share the mode of the bursty draw share a program."""
+    arrays: dict[str, np.ndarray] = {}
+    parts = chosen(config)
+    for model in config.models:
+        for distinct in (True, False):
+            names = [name for of, name in parts if of == model and (name != "exponent") == distinct]
+            if names:
+                arrays |= _trained(config, session, model, names, distinct)
+    return {"parts": ["_".join(part) for part in parts]}, arrays
+
+
+def _trained(config: Config, session: Session, model: str, names: list[str], distinct: bool) -> dict[str, np.ndarray]:
+    """Curves (M, *shape, R) of the sweeps of one program, by ``<metric>_<model>_<sweep>``."""
+    steps = config.steps if model == "network" else config.reduced_steps
+    one = dataclasses.replace(config, steps=steps, distinct_labels=config.distinct_labels and distinct)
+    points = {name: sweep(config, model, name) for name in names}
+    values = {key: np.concatenate([p.values[key] for p in points.values()]) for key in points[names[0]].values}
+    total = values["classes"].size
+    law = laws(
+        one,
+        repeated(member_keys(config, WORLDS), total),
+        rows=int(values["classes"].max()),
+        **{key: np.repeat(value, config.members) for key, value in values.items()},
+    )
+    keys = repeated(member_keys(config), total)
+    fitted = train(session, f"{model}_{'_'.join(names)}", one, MODELS[model](one), keys, law)
+    arrays, start = {f"steps_{model}": fitted.steps}, 0
+    for name, (shape, _) in points.items():
+        stop = start + math.prod(shape) * config.members
+        for metric in ("ic", "ic2", "iwl", "loss"):
+            curves = fitted.metrics[metric][start:stop].reshape(*shape, config.members, -1)
+            arrays[f"{metric}_{model}_{name}"] = np.moveaxis(curves, -2, 0)
+        start = stop
+    return arrays
+
+
+EXPERIMENT = Experiment("reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,146 @@
+"""Claims of the dependence on data: orderings of what members that share everything else have learned."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from experiments.statistics import Statistic
+from icl_lab.claims import Claim
+from icl_lab.records import Record
+
+
+def in_context(record: Record, model: str, sweep: str) -> np.ndarray:
+    """(M, *points) score at the end: share of the way from guessing a label of the context, B/N, to 1; at least 0."""
+    accuracy = (record.arrays[f"ic_{model}_{sweep}"] + record.arrays[f"ic2_{model}_{sweep}"])[..., -1] / 2
+    config, n = record.config, record.config["context_length"]
+    copies = np.array(config["burstiness_grid"] if sweep == "classes" else [config["burstiness"]])
+    guess = np.where(copies > 0, copies, n // 2) / n
+    return np.maximum(accuracy - guess, 0) / (1 - guess)
+
+
+def in_weights(record: Record, model: str, sweep: str) -> np.ndarray:
+    """(M, *points) accuracy at the end on trained classes without help of the context."""
+    return record.arrays[f"iwl_{model}_{sweep}"][..., -1]
+
+
+Measure = Callable[[Record, str, str], np.ndarray]
+
+
+def _of_burstiness(measure: Measure, record: Record, model: str, burstiness: int) -> np.ndarray:
+    """(M, classes) at one B of the first sweep."""
+    grid = list(record.config["burstiness_grid"])
+    if burstiness not in grid:
+        raise KeyError(f"burstiness {burstiness}")
+    return measure(record, model, "classes")[:, :, grid.index(burstiness)]
+
+
+def _classes(measure: Measure, model: str) -> Statistic:
+    """(M,) at the largest K less at the smallest, B = 1."""
+
+    def statistic(record: Record) -> np.ndarray:
+        values = _of_burstiness(measure, record, model, 1)
+        return values[:, -1] - values[:, 0]
+
+    return statistic
+
+
+def _burstiness(measure: Measure, model: str) -> Statistic:
+    """(M,) at the largest B less at B = 1, mean over K."""
+
+    def statistic(record: Record) -> np.ndarray:
+        largest = _of_burstiness(measure, record, model, max(record.config["burstiness_grid"]))
+        return (largest - _of_burstiness(measure, record, model, 1)).mean(1)
+
+    return statistic
+
+
+def _capacity(model: str) -> Statistic:
+    """(M,) in-weights accuracy at the largest K, without bursty sequences less at B = 1."""
+    return lambda record: (_of_burstiness(in_weights, record, model, 0) - _of_burstiness(in_weights, record, model, 1))[
+        :, -1
+    ]
+
+
+def _spread(measure: Measure, model: str) -> Statistic:
+    """(M,) at the largest spread less at the smallest."""
+
+    def statistic(record: Record) -> np.ndarray:
+        values = measure(record, model, "spread")
+        return values[:, -1] - values[:, 0]
+
+    return statistic
+
+
+def _preference(model: str, end: int) -> Statistic:
+    """(M,) in-context score less in-weights accuracy, at the smallest or largest exponent."""
+    return lambda record: (in_context(record, model, "exponent") - in_weights(record, model, "exponent"))[:, end]
+
+
+def _both(model: str) -> Statistic:
+    """(M,) the smaller of score and in-weights accuracy: at the exponent next to 1, less the better of the two ends."""
+
+    def statistic(record: Record) -> np.ndarray:
+        both = np.minimum(in_context(record, model, "exponent"), in_weights(record, model, "exponent"))
+        middle = int(np.abs(np.array(record.config["exponent_grid"]) - 1).argmin())
+        return both[:, middle] - np.maximum(both[:, 0], both[:, -1])
+
+    return statistic
+
+
+def _claims(model: str, figure: str) -> tuple[Claim, ...]:
+    title = "The network" if model == "network" else "The reduced model"
+
+    def claim(name: str, statement: str, statistic: Statistic, expected: float, relation: str, reason: str) -> Claim:
+        return Claim(
+            f"reddy.data_dependence.{model}_{name}", f"Reddy 2023, Fig. {figure}", f"{title}: {statement}", statistic,
+            expected=expected, tolerance=0.0, relation=relation, reason=reason,
+            expected_verdict={"lab": "holds", "paper": "holds"}, minimum_members=6,
+        )  # fmt: skip
+
+    half = "one solution gives way to the other: more than half of the range from 0 to 1"
+    order = "an ordering, paired by member"
+    return (
+        claim(
+            "classes_in_context", "many classes are solved in context, few are not (difference of scores, B = 1).",
+            _classes(in_context, model), 0.5, ">=", half,
+        ),
+        claim(
+            "classes_in_weights", "few classes are solved in weights, many are not (difference of accuracies, many "
+            "less few, B = 1).", _classes(in_weights, model), -0.5, "<=", half,
+        ),
+        claim(
+            "burstiness_in_context", "more copies raise the in-context score (largest B less B = 1, mean over K).",
+            _burstiness(in_context, model), 0.0, ">=", order,
+        ),
+        claim(
+            "burstiness_in_weights", "more copies lower in-weights accuracy (largest B less B = 1, mean over K).",
+            _burstiness(in_weights, model), 0.0, "<=", order,
+        ),
+        claim(
+            "capacity", "without bursty sequences even the most classes are solved in weights: the competition, not "
+            "the capacity, stops it at B = 1 (difference of accuracies).", _capacity(model), 0.5, ">=", half,
+        ),
+        claim(
+            "spread_in_context", "a larger spread raises the in-context score (largest less smallest).",
+            _spread(in_context, model), 0.0, ">=", order,
+        ),
+        claim(
+            "spread_in_weights", "a larger spread lowers in-weights accuracy (largest less smallest).",
+            _spread(in_weights, model), 0.0, "<=", order,
+        ),
+        claim(
+            "flat_law", "classes of equal frequency are solved in context, not in weights (score less accuracy).",
+            _preference(model, 0), 0.5, ">=", half,
+        ),
+        claim(
+            "steep_law", "under the steepest rank-frequency law they are solved in weights, not in context (score less "
+            "accuracy).", _preference(model, -1), -0.5, "<=", half,
+        ),
+        claim(
+            "both", "around an exponent of 1 both are learned: the smaller of score and in-weights accuracy is larger "
+            "there than at either end.", _both(model), 0.0, ">=", order,
+        ),
+    )  # fmt: skip
+
+
+CLAIMS = (*_claims("network", "2"), *_claims("reduced", "A.3"))
