@@ -23,6 +23,7 @@ from absl import flags as absl_flags
 from rich.console import Console
 from rich.table import Table
 
+from experiments.benchmarks.induction import induction
 from experiments.benchmarks.prefixes import prefixes
 from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
@@ -38,6 +39,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "tuning": tuning,
     "prefixes": prefixes,
     "theory": theory,
+    "induction": induction,
     "members": members,
     "whole": whole,
 }

@@ -9,7 +9,8 @@ import optax
 import pytest
 
 from experiments import benchmark
-from experiments.benchmarks import floor, prefixes, programs, theory, timing, training, tuning, whole
+from experiments.benchmarks import floor, induction, prefixes, programs, theory, timing, training, tuning, whole
+from experiments.reddy.settings import SMOKE, Training
 from experiments.von_oswald import one_step
 
 TINY = timing.Config(
@@ -79,6 +80,26 @@ def test_theory_gives_rows(monkeypatch):
     assert forms[1]["loss difference"] < 1e-12
 
 
+def test_induction_gives_rows(monkeypatch):
+    monkeypatch.setattr(induction, "SETTINGS", {"smoke": Training(**SMOKE)})
+    (rows,) = induction.induction(dataclasses.replace(TINY, induction_members=1)).values()
+    assert [row.name for row in rows] == [induction.PLAIN, induction.FULL, induction.OURS]
+    _sound(rows)
+
+
+def test_plain_batch_holds_item_label_sequences():
+    setting = Training(**SMOKE | {"context_length": 4, "slots": 12, "burstiness": 2, "spread": 0.0})
+    p, rng = setting.slots, np.random.default_rng(0)
+    means, labels = (rng.normal(size=(k, setting.input_size)) for k in (setting.classes, setting.labels))
+    tokens, targets = induction.plain_batch(setting, rng, means, labels)
+    contents = tokens[:, :, p:]
+    np.testing.assert_array_equal(np.diff(tokens[:, :, :p].argmax(-1), axis=1), 1)  # consecutive slots
+    match = (contents[:, :-1:2] == contents[:, -1:]).all(-1)
+    assert (match.sum(1) == 2).all()
+    for s, answer in enumerate(targets):
+        np.testing.assert_allclose(contents[s, 1::2][match[s]], np.tile(labels[answer], (2, 1)), rtol=1e-6)
+
+
 def test_whole_experiment_adds_up(monkeypatch):
     def run(config, session):
         assert (config.sizes, config.sweep_members) == ((2,), 1)
@@ -145,7 +166,7 @@ def test_record_is_saved(tmp_path, monkeypatch, capsys):
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):
-    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "whole"]
+    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "whole"]
     assert benchmark.chosen(timing.Config(whole=True), False) == every
     assert benchmark.chosen(timing.Config(only=("tuning", "steps")), True) == ["steps", "tuning"]
     monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")

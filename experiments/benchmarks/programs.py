@@ -42,11 +42,13 @@ class _Arguments:
 
 def program(network: Transformer, setting: settings.Setting, members: int = 1) -> Program:
     """Training of some members of a network, without measurements on the way."""
-    session = cast(Session, _Arguments())
-    keys = member_keys(setting, members=members)
-    return cast(
-        Program, training.train(session, "", setting, training.model(network, setting), keys=keys, measured=False)
-    )
+    keys, model = member_keys(setting, members=members), training.model(network, setting)
+    return collected(lambda session: training.train(session, "", setting, model, keys=keys, measured=False))
+
+
+def collected(train: Callable[[Session], Any]) -> Program:
+    """What ``train`` asks its session to fit."""
+    return cast(Program, train(cast(Session, _Arguments())))
 
 
 def networks(config: Config) -> dict[str, Network]:
@@ -88,7 +90,11 @@ def by_fit(
     network: Transformer, setting: settings.Setting, chunk: int, members: int = 1, **options: Any
 ) -> Callable[[Callable[[int, int], None]], Any]:
     """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``training.train`` chooses."""
-    p = program(network, setting, members)
+    return in_chunks(program(network, setting, members), chunk, **options)
+
+
+def in_chunks(p: Program, chunk: int, **options: Any) -> Callable[[Callable[[int, int], None]], Any]:
+    """``progress -> fit(...)`` of a program, as ``by_fit``."""
     endless = {"steps": 10**6 * chunk, "measure_every": chunk}
     arguments = (p.init, p.loss, p.optimizer, p.keys, p.settings)
     return lambda progress: fit(*arguments, **(p.options | endless | options), progress=progress)
