@@ -1,0 +1,171 @@
+"""Both solutions learned, and kept, from mixed data (Reddy 2023, Fig. A.1).
+
+A sequence has novel classes, which only the context can tell, with probability p_C; trained classes in a bursty
+context, which weights or context can tell, with probability (1 - p_C) p_B; and otherwise independent draws of trained
+classes, which only the weights can tell. The network is trained at p_B and p_C of {.25, .75}: at all four points the
+loss asks for both, and both are learned. Which comes first, and when, is a matter of the shares; what came first is not
+lost when the other comes.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.panels import ABOVE
+from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
+from experiments.reddy.settings import check as check_training
+from experiments.reddy.training import network, train
+from experiments.settings import check_each_once, member_keys
+from experiments.statistics import Statistic
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import setting
+from icl_lab.records import Record
+from icl_lab.style import band
+from icl_lab.style import panels as axes_grid
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Training):
+    """Fig. A.1 as published; the points of the grid replace ``bursty_share`` and ``novel_share``."""
+
+    bursty_shares: tuple[float, ...] = setting((0.25, 0.75), "p_B of the grid", at_least=0, at_most=1)
+    novel_shares: tuple[float, ...] = setting((0.25, 0.75), "p_C of the grid", at_least=0, at_most=1)
+
+
+PRESETS = {
+    "smoke": Config(**SMOKE | {"bursty_shares": (0.25,)}),
+    "quick": Config(
+        **SMALL | {
+            "members": 2, "steps": 1500, "measure_every": 100, "learning_rate": 0.2, "bursty_shares": (0.75,),
+        },
+    ),
+    "lab": Config(**SMALL | {"steps": 8000, "measure_every": 250, "learning_rate": 0.1}),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_training(config)
+    check_each_once("bursty_shares", config.bursty_shares)
+    check_each_once("novel_shares", config.novel_shares)
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains all points of the grid in one program; a member has the same dictionaries, start and keys at each."""
+    shape = (len(config.bursty_shares), len(config.novel_shares))
+    bursty, novel = (v.ravel() for v in np.meshgrid(config.bursty_shares, config.novel_shares, indexing="ij"))
+    law = laws(
+        config,
+        repeated(member_keys(config, WORLDS), bursty.size),
+        bursty_share=np.repeat(bursty, config.members),
+        novel_share=np.repeat(novel, config.members),
+    )
+    keys = repeated(member_keys(config), bursty.size)
+    fitted = train(session, "training", config, network(config), keys, law)
+    arrays = {"steps": fitted.steps}
+    for name in ("ic", "ic2", "iwl", "loss", "accuracy"):
+        arrays[name] = np.moveaxis(fitted.metrics[name].reshape(*shape, config.members, -1), 2, 0)
+    return {}, arrays
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One panel a point: the three test accuracies over training."""
+    bursty, novel = record.config["bursty_shares"], record.config["novel_shares"]
+    figure, grid = axes_grid(len(novel), len(bursty))
+    for i, row in enumerate(grid):
+        for j, axes in enumerate(row):
+            for name, look in SOLUTIONS.items():
+                band(axes, record.arrays["steps"], record.arrays[name][:, i, j], **look | {"marker": ""})
+            guess_line(axes, record.config["burstiness"] / record.config["context_length"])
+            axes.set_title(f"$p_B$ = {bursty[i]:g}, $p_C$ = {novel[j]:g}")
+            axes.set_xlabel("training step")
+            axes.set_ylabel("accuracy")
+            axes.set_ylim(-0.03, 1.03)
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), ncols=2, **ABOVE)
+    return {"mixtures": figure}
+
+
+def _everywhere(*names: str) -> Statistic:
+    """(M,) least accuracy of these tests at the end, over all points of the grid."""
+    return lambda record: np.min([record.arrays[name][..., -1].min((1, 2)) for name in names], axis=0)
+
+
+def _lost(*names: str) -> Statistic:
+    """(M,) most that these accuracies fell from an earlier level to the end, over all points of the grid.
+
+    Levels are means of three measurements, so that the sampling of one test set is no loss.
+    """
+
+    def fall(curves: np.ndarray) -> np.ndarray:
+        smooth = np.mean([curves[..., i : curves.shape[-1] - 2 + i] for i in range(3)], axis=0)
+        return (smooth.max(-1) - smooth[..., -1]).max((1, 2))
+
+    return lambda record: np.max([fall(record.arrays[name]) for name in names], axis=0)
+
+
+def _step(name: str, level: float) -> Callable[[Record], np.ndarray]:
+    """(M, p_B, p_C) first measured step at this accuracy; the last one plus one measurement where it is not reached."""
+
+    def found(record: Record) -> np.ndarray:
+        steps, reached = record.arrays["steps"], record.arrays[name] >= level
+        never = 2 * steps[-1] - steps[-2]
+        return np.where(reached.any(-1), steps[reached.argmax(-1)], never).astype(float)
+
+    return found
+
+
+def _sooner(name: str, level: float, axis: int) -> Statistic:
+    """(M,) mean log2 of the steps to this accuracy: at the larger share of one kind over the smaller."""
+
+    def statistic(record: Record) -> np.ndarray:
+        steps = np.log2(np.moveaxis(_step(name, level)(record), axis + 1, 1))
+        return (steps[:, -1] - steps[:, 0]).mean(-1)
+
+    return statistic
+
+
+def _claim(name: str, statement: str, statistic: Statistic, expected: float, **options: Any) -> Claim:
+    verdicts = {"lab": "holds", "paper": "holds"}
+    return Claim(
+        f"reddy.mixtures.{name}", "Reddy 2023, Fig. A.1", statement, statistic, expected=expected, tolerance=0.0,
+        expected_verdict=verdicts, minimum_members=6, **options,
+    )  # fmt: skip
+
+
+CLAIMS = (
+    _claim(
+        "in_context", "At all four mixtures novel classes are learned in context (least accuracy over the grid).",
+        _everywhere("ic"), 0.75, relation=">=", reason="far above guessing a label of the context, 1/N",
+    ),
+    _claim(
+        "in_weights", "At all four mixtures trained classes are learned in weights (least accuracy over the grid).",
+        _everywhere("iwl"), 0.5, relation=">=", reason="far above chance, 1/L",
+    ),
+    _claim(
+        "kept", "What was learned is kept: neither accuracy falls again (largest fall from its highest level to the "
+        "end, over the grid).", _lost("ic", "iwl"), 0.1, relation="<=",
+        reason="a transience of in-context learning would end at guessing",
+    ),
+    _claim(
+        "novel_share", "A larger share of novel classes brings in-context learning forward (log2 of the steps to "
+        "accuracy .75 on novel classes, p_C = .75 over .25, mean over p_B).", _sooner("ic", 0.75, 1), 0.0,
+        relation="<=", reason="an ordering, paired by member",
+    ),
+    _claim(
+        "trained_share", "A larger share of novel classes puts in-weights learning back (log2 of the steps to accuracy .5 on trained "
+        "classes, p_C = .75 over .25, mean over p_B).",
+        _sooner("iwl", 0.5, 1), 0.0, relation=">=", reason="an ordering, paired by member",
+    ),
+)  # fmt: skip
+
+EXPERIMENT = Experiment("reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
