@@ -74,7 +74,8 @@ _SMALL = SMALL | {
 PRESETS = {
     "smoke": Config(
         **SMOKE | {
-            "reduced_steps": 4, "class_grid": (4, 8), "burstiness_grid": (0, 1), "spread_grid": (0.0, 0.5),
+            "models": ("reduced",), "reduced_steps": 4, "class_grid": (4, 8),
+            "burstiness_grid": (0, 1), "spread_grid": (0.0, 0.5),
             "spread_classes": (8, 8), "exponent_grid": (0.0, 1.0, 2.0), "exponent_classes": 8,
         },
     ),

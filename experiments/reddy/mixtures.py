@@ -159,9 +159,9 @@ CLAIMS = (
         relation="<=", reason="an ordering, paired by member",
     ),
     _claim(
-        "trained_share", "A larger share of novel classes puts in-weights learning back (log2 of the steps to accuracy .5 on trained "
-        "classes, p_C = .75 over .25, mean over p_B).",
-        _sooner("iwl", 0.5, 1), 0.0, relation=">=", reason="an ordering, paired by member",
+        "trained_share", "A larger share of novel classes puts in-weights learning back (log2 of the steps to "
+        "accuracy .5 on trained classes, p_C = .75 over .25, mean over p_B).", _sooner("iwl", 0.5, 1), 0.0,
+        relation=">=", reason="an ordering, paired by member",
     ),
 )  # fmt: skip
 

@@ -1,0 +1,208 @@
+"""Enough labels start the curriculum (Reddy 2023, Fig. A.5).
+
+At the start of training a network can do better than chance before it looks for the target's item: by answering with
+some label of the context, which lowers the loss from log L to log N. Where L = N there is nothing to gain by that, and
+the circuit has to appear at once. Networks are trained at several N and, for each, at every L of the grid from N on:
+with L > N all of them learn in context; with L = N = 8 none does, with L = N = 4 or 2 it depends on the start, and the
+transition comes late.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.panels import ABOVE
+from experiments.reddy.settings import SMALL, SMOKE, Training, check_burstiness, check_classes, check_prompt, laws
+from experiments.reddy.settings import check as check_training
+from experiments.reddy.statistics import learned, onset, solved
+from experiments.reddy.training import network, train
+from experiments.settings import check_each_once, member_keys
+from experiments.statistics import Statistic
+from icl_lab.claims import Claim, wilson_interval
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.records import Record
+from icl_lab.style import panels as axes_grid
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Training):
+    """Fig. A.5 as published; ``lengths`` and ``label_grid`` replace ``context_length`` and ``labels``."""
+
+    lengths: tuple[int, ...] = setting((2, 4, 8), "N, one panel each", at_least=1)
+    label_grid: tuple[int, ...] = setting((2, 4, 8, 16, 32), "L; each N is trained at those from N on", at_least=2)
+    only: str = setting("all", "the one N to run, or all")
+
+
+PRESETS = {
+    "smoke": Config(**SMOKE | {"lengths": (2,), "label_grid": (2,)}),
+    "quick": Config(
+        **SMALL | {
+            "members": 2, "steps": 1500, "measure_every": 100, "learning_rate": 0.2, "lengths": (4,),
+            "label_grid": (4, 16),
+        },
+    ),
+    "lab": Config(
+        **SMALL | {"steps": 6000, "measure_every": 200, "learning_rate": 0.1, "label_grid": (2, 4, 8, 32)},
+    ),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def settings_of(config: Config) -> list[Config]:
+    """One setting for each N and L to run."""
+    return [
+        dataclasses.replace(config, context_length=n, labels=labels)
+        for n in config.lengths
+        for labels in config.label_grid
+        if labels >= n and config.only in ("all", str(n))
+    ]
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_training(config)
+    check_each_once("lengths", config.lengths)
+    check_each_once("label_grid", config.label_grid)
+    if list(config.label_grid) != sorted(config.label_grid):
+        raise FlagError(f"--label_grid={','.join(map(str, config.label_grid))}: allowed are numbers that rise")
+    for one in settings_of(config):
+        check_classes("label_grid", config.classes, one.labels)
+        check_prompt(one)
+        check_burstiness("burstiness", config.burstiness, one)
+    if config.only != "all" and config.only not in map(str, config.lengths):
+        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(map(str, config.lengths))}")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains all members at every N and L."""
+    arrays: dict[str, np.ndarray] = {}
+    for one in settings_of(config):
+        name = f"{one.context_length}_{one.labels}"
+        fitted = train(session, name, one, network(one), member_keys(config), laws(one))
+        arrays["steps"] = fitted.steps
+        arrays |= {f"{metric}_{name}": fitted.metrics[metric] for metric in ("ic", "ic_loss", "loss")}
+    return {}, arrays
+
+
+def _labels(record: Record, n: int) -> list[int]:
+    """The L at which an N was trained."""
+    return [labels for labels in record.config["label_grid"] if f"ic_{n}_{labels}" in record.arrays]
+
+
+def _level(record: Record, n: int) -> float:
+    return solved(n, record.config["burstiness"])
+
+
+LOOKS = (
+    {"color": "#000000", "linestyle": "-", "marker": "o"},
+    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    {"color": "#009E73", "linestyle": "-.", "marker": "^"},
+    {"color": "#0072B2", "linestyle": ":", "marker": "D"},
+    {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
+)
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """In-context accuracy of every member over training, one panel an N; the fraction that has learned."""
+    lengths = [n for n in record.config["lengths"] if _labels(record, n)]
+    figure, (row,) = axes_grid(len(lengths) + 1, 1, height=3.0)
+    for axes, n in zip(row, lengths):
+        for i, labels in enumerate(_labels(record, n)):
+            look = {key: LOOKS[i % len(LOOKS)][key] for key in ("color", "linestyle")}
+            curves = record.arrays[f"ic_{n}_{labels}"]
+            axes.plot(record.arrays["steps"], curves.T, linewidth=0.9, **look)
+            axes.plot([], [], label=f"L = {labels}", **look)
+        axes.axhline(1 / n, color="0.6", linewidth=0.8, label="1/N")
+        axes.set_xlabel("training step")
+        axes.set_ylabel("in-context accuracy")
+        axes.set_ylim(-0.03, 1.03)
+        axes.legend(title=f"N = {n}, every member", ncols=2, **ABOVE)
+    _fractions(row[-1], record, lengths)
+    return {"label_count": figure}
+
+
+def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
+    """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
+    for i, n in enumerate(lengths):
+        ratios = np.array(_labels(record, n)) / n
+        curves = [record.arrays[f"ic_{n}_{labels}"] for labels in _labels(record, n)]
+        found = [wilson_interval(learned(c, _level(record, n))) for c in curves]
+        share = np.array([estimate for estimate, _ in found])
+        ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
+        shifted = ratios * 2 ** (0.12 * (i - (len(lengths) - 1) / 2))
+        axes.errorbar(shifted, share, np.maximum(ends, 0).T, label=f"N = {n}", capsize=2, **LOOKS[i % len(LOOKS)])
+    axes.set_xscale("log", base=2)
+    every = sorted({labels / n for n in lengths for labels in _labels(record, n)})
+    axes.set_xticks(every, [f"{ratio:g}" for ratio in every])
+    axes.set_xlabel("labels over context pairs, L/N")
+    axes.set_ylabel("fraction that has learned")
+    axes.set_ylim(-0.03, 1.03)
+    axes.legend(title="95 % interval", ncols=len(lengths), **ABOVE)
+
+
+def _learned(n: int, more: bool) -> Statistic:
+    """(values,) 1 where a member has learned at the end: at all L > N, or at L = N."""
+
+    def statistic(record: Record) -> np.ndarray:
+        labels = [value for value in _labels(record, n) if (value > n) == more]
+        if not labels:
+            raise KeyError(f"N = {n} with L {'>' if more else '='} N")
+        return np.concatenate([learned(record.arrays[f"ic_{n}_{value}"], _level(record, n)) for value in labels])
+
+    return statistic
+
+
+def _delay(n: int) -> Statistic:
+    """(M,) log2 of the onset at L = N over that at the next L; a member that never learns counts as at the end."""
+
+    def statistic(record: Record) -> np.ndarray:
+        few, more = (
+            onset(record.arrays[f"ic_{n}_{labels}"], record.arrays["steps"], _level(record, n))
+            for labels in (n, next((value for value in _labels(record, n) if value > n), n))
+        )
+        end = record.arrays["steps"][-1]
+        return np.log2(np.minimum(few, end) / np.minimum(more, end))
+
+    return statistic
+
+
+def _claim(name: str, statement: str, statistic: Statistic, **options: Any) -> Claim:
+    return Claim(
+        f"reddy.label_count.{name}", "Reddy 2023, Fig. A.5", statement, statistic, tolerance=0.0,
+        expected_verdict={"lab": "holds", "paper": "holds"}, minimum_members=6, **options,
+    )  # fmt: skip
+
+
+CLAIMS = (
+    *(
+        _claim(
+            f"more_labels_{n}", f"N = {n}: with L > N every network learns in context (fraction over members and L).",
+            _learned(n, more=True), expected=0.6, relation=">=", interval="wilson",
+            reason="six of six leave the interval [.61, 1]", control=_learned(n, more=False),
+        )
+        for n in (2, 4, 8)
+    ),
+    _claim(
+        "as_many_labels_8", "With L = N = 8 no network does (fraction).", _learned(8, more=False), expected=0.4,
+        relation="<=", interval="wilson", reason="none of six leaves the interval [0, .39]",
+        control=_learned(8, more=True),
+    ),
+    *(
+        _claim(
+            f"delay_{n}", f"N = {n}: with L = N the transition comes later than with the next L, if it comes (log2 of "
+            "the steps, never counted as the last one).", _delay(n), expected=0.0, relation=">=",
+            reason="an ordering, paired by member",
+        )
+        for n in (2, 4)
+    ),
+)  # fmt: skip
+
+EXPERIMENT = Experiment("reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
