@@ -1,0 +1,194 @@
+"""Claims of ``reduced_model``."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.reddy.reduced_figures import NAMES, equal_onset
+from experiments.reddy.statistics import learned, onset, solved
+from experiments.statistics import Statistic
+from icl_lab.claims import Claim
+from icl_lab.records import Record
+
+
+def jump(part: str) -> Statistic:
+    """(M,) step of the jump in in-context accuracy; no value where a member has none."""
+
+    def statistic(record: Record) -> np.ndarray:
+        times = _onset(record, part)
+        return np.where(np.isfinite(times), times, np.nan)
+
+    return statistic
+
+
+def solves(part: str) -> Statistic:
+    """(M,) whether the member solves novel classes in context at the end."""
+    return lambda record: learned(record.arrays[f"{part}_ic"], solved(record.config["context_length"]))
+
+
+def sharpness(part: str) -> Statistic:
+    """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
+
+    def statistic(record: Record) -> np.ndarray:
+        steps, found = record.arrays["steps"], []
+        for curve in record.arrays[f"{part}_ic"]:
+            high = int(np.argmax(curve >= 0.9))
+            low = np.flatnonzero(curve[:high] <= 0.2)
+            found.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
+        return np.array(found)
+
+    return statistic
+
+
+def ahead(part: str, first: str) -> Statistic:
+    """(M,) share of its way that a measure has made at the last measurement before ILA1 has made a tenth of its own.
+
+    The way is from the first measurement to the last; only members that solve the task have a value. CLA's ends at 1.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        solved_at_end = solves(part)(record) == 1
+
+        def way(name: str) -> np.ndarray:
+            curves = record.arrays[f"{part}_{name}"]
+            length = (1.0 if name == "cla" else curves[:, -1]) - curves[:, 0]
+            return (curves - curves[:, :1]) / np.where(solved_at_end, length, 1.0)[:, None]
+
+        before = np.maximum(np.argmax(way("ila1") >= 0.1, axis=1) - 1, 0)
+        found = np.take_along_axis(way(first), before[:, None], axis=1)[:, 0]
+        return np.where(solved_at_end, found, np.nan)
+
+    return statistic
+
+
+def path_error(part: str) -> Statistic:
+    """(M,) largest deviation of alpha from the flow's at the same beta_1, of the latter, where beta_1 is above .1."""
+
+    def statistic(record: Record) -> np.ndarray:
+        a = record.arrays
+        beta_1, alpha = a[f"{part}_beta_1"], a[f"{part}_alpha"]
+        predicted = np.interp(beta_1, a["theory_beta_1"], a["theory_alpha"])
+        off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
+        return np.where(np.isfinite(off), off, np.nan)
+
+    return statistic
+
+
+def later(record: Record) -> np.ndarray:
+    """(M,) whether a member jumps later without beta_2 than with it (same classifier and data)."""
+    two, three = _onset(record, "two"), _onset(record, "three")
+    return np.where(np.isfinite(three), (two > three).astype(float), np.nan)
+
+
+def equal_solves(start: float) -> Statistic:
+    """(M,) whether a member solves L = N from this value of the scalars."""
+
+    def statistic(record: Record) -> np.ndarray:
+        starts = list(record.config["starts"])
+        if start not in starts:
+            raise KeyError(f"start {start:g}")
+        curves = record.arrays["equal_ic"][starts.index(start)]
+        return learned(curves, solved(record.config["equal_length"]))
+
+    return statistic
+
+
+def equal_sooner(record: Record) -> np.ndarray:
+    """(M,) whether L = N is solved in less than half the time from the largest start as from the smallest."""
+    times = equal_onset(record)
+    return np.where(np.isfinite(times[-1]), (times[-1] < 0.5 * times[0]).astype(float), 0.0)
+
+
+def more_solves(record: Record) -> np.ndarray:
+    """(M,) whether a member solves L > N from scalars zero."""
+    return learned(record.arrays["more_ic"][0], solved(record.config["equal_length"]))
+
+
+def _onset(record: Record, part: str) -> np.ndarray:
+    level = solved(record.config["context_length"])
+    return onset(record.arrays[f"{part}_ic"], record.arrays["steps"], level)
+
+
+def _claim(
+    name: str, figure: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
+) -> Claim:
+    return Claim(
+        f"reddy.reduced_model.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
+        expected_verdict={"lab": "holds"}, **options,
+    )  # fmt: skip
+
+
+_MOST: dict[str, Any] = {"expected": 0.6, "tolerance": 0.0, "relation": ">=", "interval": "wilson"}
+_ALL = "all members are expected to; ten of ten leave an interval from .72 on"
+
+CLAIMS = (
+    *(
+        claim
+        for part, figure, step, slack in (("three", "Fig. A.2", 3750, 1500), ("two", "Fig. 6", 4750, 1900))
+        for claim in (
+            _claim(
+                f"solves_{part}", figure, f"The reduced model ({NAMES[part]}) learns novel classes in context.",
+                solves(part), reason=_ALL, **_MOST,
+            ),
+            _claim(
+                f"onset_{part}", figure,
+                f"At N = 8, L = 32, p_C = .8, rate .05 it jumps near step {step} ({NAMES[part]}; members that do).",
+                jump(part), step, slack, interval="bootstrap",
+                reason="one run of one reader; 40 % either side for other starts and data",
+            ),
+            _claim(
+                f"sharp_{part}", figure,
+                "The jump is sudden: from IC accuracy .2 to .9 in at most 15 % of the steps up to there "
+                f"({NAMES[part]}).",
+                sharpness(part), 0.15, 0.0, relation="<=",
+                reason="a wait six times as long as the rise is a plateau and a jump; measured every 100 steps",
+            ),
+            _claim(
+                f"path_{part}", "Figs. 5-7 (this lab)",
+                "alpha follows beta_1 as on the gradient flow of the mean-field nested-logit loss, which has nothing "
+                f"to fit ({NAMES[part]}; largest deviation, of the theory's alpha).",
+                path_error(part), 0.15, 0.0, relation="<=",
+                reason="contents are orthogonal to 1/sqrt(63) = .13 only, and a deep classifier stands for a read-out",
+            ),
+        )
+    ),
+    _claim(
+        "cla_first", "Figs. 4, 5", "Context-label accuracy goes before attention to the previous token: when ILA1 has "
+        "made a tenth of its way, CLA has made a fifth at least (control: beta_2 = 0).",
+        ahead("three", "cla"), 0.2, 0.0, relation=">=", control=ahead("two", "cla"),
+        reason="twice as far as ILA1; the measures' own noise is .02",
+    ),
+    _claim(
+        "tla2_first", "Figs. 4, 5", "So does attention to labels: when ILA1 has made a tenth of its way, TLA2 has made "
+        "half (control: beta_2 = 0).",
+        ahead("three", "tla2"), 0.5, 0.0, relation=">=", control=ahead("two", "tla2"),
+        reason="most of its way before ILA1 has begun",
+    ),
+    _claim(
+        "tla2_not_needed", "Fig. 6", "Without beta_2 attention to labels does not go before: when ILA1 has made a "
+        "tenth of its way, TLA2 has made at most a tenth.",
+        ahead("two", "tla2"), 0.1, 0.0, relation="<=", control=ahead("three", "tla2"), reason="no further than ILA1",
+    ),
+    _claim(
+        "two_later", "Fig. 6", "Without beta_2 the jump comes later (same start of the classifier, same data).",
+        later, 0.5, 0.0, relation=">=", interval="wilson", reason="most members; chance is one half",
+    ),
+    _claim(
+        "equal_from_zero", "Fig. 6",
+        "L = N = 4, scalars zero: within 4,000 steps some members learn and others do not.",
+        equal_solves(0.0), 0.5, 0.4, interval="wilson",
+        reason="neither none nor all: one to nine of ten members lie inside in expectation",
+    ),
+    _claim(
+        "equal_from_one", "Fig. 6", "L = N = 4, scalars one: members learn (control: scalars zero).",
+        equal_solves(1.0), control=equal_solves(0.0), reason=_ALL, **_MOST,
+    ),
+    _claim(
+        "equal_start", "Fig. 6", "L = N: the largest start takes less than half the time of the smallest.",
+        equal_sooner, reason="most members; a saddle is left after a logarithm of the start over a small rate", **_MOST,
+    ),
+    _claim(
+        "more_from_zero", "Figs. 6, A.5", "L > N, scalars zero, all else alike: members learn (control: L = N).",
+        more_solves, control=equal_solves(0.0), reason=_ALL, **_MOST,
+    ),
+)  # fmt: skip

@@ -1,0 +1,76 @@
+"""How the reduced model is trained: members that start at different scalars, whose course is measured."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from experiments.reddy.settings import Training
+from experiments.reddy.training import cross_entropy, measure, reduced, sampler, sgd
+from experiments.training import members_at_once
+from icl_lab.experiment import Session
+from icl_lab.prompts import ItemLabelLaw
+from icl_lab.training import Fit
+
+SCALARS = ("beta_1", "alpha", "beta_2")
+
+
+def train_reduced(
+    session: Session,
+    stage: str,
+    config: Training,
+    keys: Array,
+    law: ItemLabelLaw,
+    *,
+    label_attention: ArrayLike = 1.0,
+    starts: ArrayLike = 0.0,
+    measures: bool = False,
+) -> Fit:
+    """Trains M members of the reduced model in one program, of three or two parameters, each from its own start.
+
+    Args:
+      session: where it runs.
+      stage: name of the checkpoint and of the progress bar.
+      config: the setting.
+      keys: (M,) member keys.
+      law: training laws with a leading member axis.
+      label_attention: (M,) factor on beta_2: 1 the model of three parameters; 0 that of two, with beta_2 = 0.
+      starts: (M,) initial value of the scalars, or one for all.
+      measures: the progress measures too.
+
+    Returns:
+      A ``Fit`` whose metrics (M, R) are those of ``training.measure``, and the scalars by name.
+    """
+    model = reduced(config)
+    observe = measure(config, model, measures)
+    each = {"start": starts, "label_attention": label_attention}
+    settings = {"law": law} | {
+        name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in each.items()
+    }
+
+    def init(key: Array, setting: dict) -> dict:
+        return {"params": dict(model.init(key)["params"]) | dict.fromkeys(SCALARS, setting["start"])}
+
+    def acting(params: dict, setting: dict) -> dict:
+        weights = params["params"]
+        return {"params": weights | {"beta_2": setting["label_attention"] * weights["beta_2"]}}
+
+    def loss(params: dict, key: Array, setting: dict) -> Array:
+        samples = sampler(config, setting["law"])(key, config.batch)
+        return cross_entropy(model.logits(acting(params, setting), samples.prompt), samples).mean()
+
+    def measured(params: dict, key: Array, setting: dict) -> dict[str, Array]:
+        params = acting(params, setting)
+        return observe(params, key, setting["law"]) | {name: params["params"][name] for name in SCALARS}
+
+    return session.fit(
+        stage,
+        init,
+        loss,
+        sgd(config.learning_rate, config.shrink),
+        keys,
+        settings,
+        steps=config.steps,
+        measure_every=config.measure_every,
+        measure=measured,
+        members_at_once=members_at_once(config.batch, 2),
+    )
