@@ -1,0 +1,174 @@
+"""Does an automatic curriculum bring the transition earlier, at equal samples? (The outlook of Reddy 2023.)
+
+The wait before an induction head forms grows with the context length N and is set by the labels in use and by the share
+of sequences of novel classes, which only a context can answer. Each curriculum starts where one of the three is easy:
+short contexts, few labels, or novel classes alone; it moves on, one level after the other up to the whole task, when
+the member's own training accuracy passes a threshold. Everything else is the control's, member by member: the start,
+the batch, the number of sequences. Onset is when the accuracy on novel classes at the full N and L is half way from
+guessing one of the context's labels to 1. Short contexts have fewer tokens: equal samples, not equal work.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments.reddy.curriculum_figures import CLAIMS, CURRICULA, figures
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, check_labels, laws, repeated
+from experiments.reddy.settings import check as check_training
+from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, sampler, sgd
+from experiments.settings import member_keys
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.prompts import ItemLabelLaw
+from icl_lab.training import Tree
+
+LENGTH, LABELS, NOVEL = (CURRICULA.index(name) for name in ("length", "labels", "novel"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Training):
+    """The published setting of Fig. 3, each curriculum as many members."""
+
+    lengths: tuple[int, ...] = setting((1, 2, 4, 8), "N, level by level, up to the setting's own", at_least=1)
+    label_counts: tuple[int, ...] = setting((16, 24, 32, 32), "labels in use, level by level", at_least=2)
+    novel_shares: tuple[float, ...] = setting(
+        (1.0, 0.9, 0.8, 0.8), "share of novel classes, level by level", at_least=0, at_most=1
+    )
+    passed: float = setting(0.8, "training accuracy at which the next level begins", above=0, at_most=1)
+    memory: int = setting(50, "steps over which the training accuracy is averaged (exponentially)", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(**SMOKE, lengths=(1, 2), label_counts=(3, 4), novel_shares=(1.0, 0.8), passed=0.01, memory=1),
+    "quick": Config(
+        **SMALL, members=2, steps=600, lengths=(1, 2, 4), label_counts=(8, 12, 16), novel_shares=(1.0, 0.9, 0.8),
+    ),
+    "lab": Config(
+        **SMALL, members=10, steps=3500, lengths=(1, 2, 4), label_counts=(8, 12, 16), novel_shares=(1.0, 0.9, 0.8),
+    ),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_training(config)
+    whole = {"lengths": config.context_length, "label_counts": config.labels, "novel_shares": config.novel_share}
+    levels = len(config.lengths)
+    for name, last in whole.items():
+        values = getattr(config, name)
+        if len(values) != levels or values[-1] != last:
+            raise FlagError(
+                f"--{name}={','.join(map(str, values))}: allowed is as many levels as --lengths has ({levels}), the "
+                f"last {last}, the setting's own"
+            )
+    check_labels("labels", config.labels)
+    most, copies = max(config.lengths), max(config.burstiness, 1)
+    if most != config.context_length or any(n % copies for n in config.lengths):
+        raise FlagError(
+            f"--lengths={','.join(map(str, config.lengths))}: allowed is at most --context_length="
+            f"{config.context_length}, multiples of --burstiness={config.burstiness}"
+        )
+    fewest = config.context_length // copies
+    if not fewest <= min(config.label_counts) <= max(config.label_counts) <= config.labels:
+        raise FlagError(
+            f"--label_counts={','.join(map(str, config.label_counts))}: allowed is from N/B = {fewest} different "
+            f"labels to --labels={config.labels}"
+        )
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains the control and the curricula in one program, members paired by key."""
+    model = network(config)
+    settings = {
+        "law": laws(config, repeated(member_keys(config, WORLDS), len(CURRICULA))),
+        "kind": jnp.repeat(jnp.arange(len(CURRICULA)), config.members),
+    }
+
+    def measure(state: Tree, key: Array, setting: Tree) -> dict[str, Array]:
+        samples = evaluation_samples(config, setting["law"], "ic", key)
+        right = model.logits(state["weights"], samples.prompt).argmax(-1) == samples.target
+        return {"ic": right.mean(), "level": state["level"]}
+
+    fitted = session.fit(
+        "training",
+        lambda key, _: {
+            "weights": model.init(key),
+            **{name: jnp.float32(0) for name in ("level", "accuracy", "probe")},
+        },
+        loss_of(config, model),
+        advancing(sgd(config.learning_rate, config.shrink), config),
+        repeated(member_keys(config), len(CURRICULA)),
+        settings,
+        steps=config.steps,
+        measure_every=config.measure_every,
+        measure=measure,
+        members_at_once=1 if jax.default_backend() == "cpu" else None,  # one at a time, a switch runs one branch
+    )
+    arrays = {"steps": fitted.steps}
+    for i, name in enumerate(CURRICULA):
+        for metric in ("ic", "level", "train_loss"):
+            arrays[f"{name}_{metric}"] = np.split(fitted.metrics[metric], len(CURRICULA))[i]
+    return {}, arrays
+
+
+def law_at(config: Config, law: ItemLabelLaw, kind: Array, level: Array) -> ItemLabelLaw:
+    """The law of a curriculum's level; those of the context length have the whole law."""
+    labels, shares = jnp.asarray(config.label_counts), jnp.asarray(config.novel_shares, jnp.float32)
+    return dataclasses.replace(
+        law,
+        labels=jnp.where(kind == LABELS, labels[level], law.labels),
+        novel_share=jnp.where(kind == NOVEL, shares[level], law.novel_share),
+    )
+
+
+def loss_of(config: Config, model: Induction) -> Callable[[Tree, Array, Tree], Array]:
+    """The training loss at the member's level.
+
+    The derivative by ``probe``, which stays 0, is the batch's accuracy: so the accuracy reaches ``advancing``.
+    """
+
+    def loss(state: Tree, key: Array, setting: Tree) -> Array:
+        level = state["level"].astype(jnp.int32)
+        law = law_at(config, setting["law"], setting["kind"], level)
+
+        def at(length: int) -> Callable[[], tuple[Array, Array]]:
+            def value() -> tuple[Array, Array]:
+                samples = sampler(dataclasses.replace(config, context_length=length), law)(key, config.batch)
+                logits = model.logits(state["weights"], samples.prompt)
+                return cross_entropy(logits, samples).mean(), (logits.argmax(-1) == samples.target).mean()
+
+            return value
+
+        which = jnp.where(setting["kind"] == LENGTH, level, len(config.lengths) - 1)
+        value, accuracy = jax.lax.switch(which, [at(length) for length in config.lengths])
+        return value + jax.lax.stop_gradient(accuracy) * state["probe"]
+
+    return loss
+
+
+def advancing(inner: optax.GradientTransformation, config: Config) -> optax.GradientTransformation:
+    """Trains the weights by ``inner``, and raises the level where the averaged training accuracy has passed."""
+    last = len(config.lengths) - 1
+
+    def update(gradient: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        updates, state = inner.update(gradient["weights"], state, params["weights"])
+        mean = params["accuracy"] + (gradient["probe"] - params["accuracy"]) / config.memory
+        up = (mean >= config.passed) & (params["level"] < last)
+        moved = {"level": up.astype(jnp.float32), "accuracy": jnp.where(up, 0, mean) - params["accuracy"]}
+        return {"weights": updates, "probe": jnp.zeros_like(params["probe"]), **moved}, state
+
+    return optax.GradientTransformation(lambda params: inner.init(params["weights"]), update)
+
+
+EXPERIMENT = Experiment("reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,68 @@
+"""The form of the network that trains under a clamp against the network itself, and what the clamps do to it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from experiments.reddy.clamped import clamps, fast_run, uniform
+from experiments.reddy.clamping import Config, losing
+from experiments.reddy.settings import SMOKE
+from experiments.reddy.training import network
+from icl_lab.clamping import by_member
+from icl_lab.compare import progress_measures
+from icl_lab.prompts import Prompt
+
+CONFIG = Config(**SMOKE)
+MODEL = network(CONFIG)
+PARAMS = MODEL.init(jax.random.key(0))
+N, D = CONFIG.context_length, CONFIG.input_size
+DRAWN = np.random.default_rng(0).normal(size=(2 * N + 1, D)).astype(np.float32)
+PROMPT = Prompt(jnp.asarray(DRAWN[:N]), jnp.asarray(DRAWN[N:-1]), jnp.asarray(DRAWN[-1]), jnp.int32(1))
+
+
+def test_the_fast_form_is_the_network_in_value_and_gradient_under_every_clamp():
+    names = ("control", "ila1_held", "tila2_held", "tla2_held", "ila1_given")
+    every = by_member(clamps(CONFIG, {name: (0, 5)}, ("read_out",)) for name in names)
+
+    def found(run):
+        def value(params, clamp):
+            logits = run(params, PROMPT, clamp, 2)[0]
+            return jax.nn.logsumexp(logits) - logits[0], logits
+
+        return jax.jit(jax.vmap(jax.grad(value, has_aux=True), in_axes=(None, 0)))(PARAMS, every)
+
+    plain, fast = found(MODEL.run), found(fast_run(CONFIG.slots))
+    assert len({tuple(logits) for logits in np.asarray(plain[1]).round(4).tolist()}) == len(names)
+    for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(fast)):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5 * float(jnp.abs(a).max()))
+
+
+def test_what_is_lost_is_that_of_the_start_again_after_the_hold():
+    fresh = {"params": {"w_q": jnp.full(3, 7.0), "read_out": jnp.full(3, 7.0)}}
+    setting = {"fresh": fresh, "lost": {"w_q": jnp.array(True), "read_out": jnp.array(False)}}
+    transformation = losing(optax.sgd(1.0), setting, 2)
+    params, state = fresh, transformation.init(fresh)
+    for step in range(1, 4):
+        updates, state = transformation.update(jax.tree.map(jnp.ones_like, params), state, params)
+        params = optax.apply_updates(params, updates)
+        assert params["params"]["read_out"][0] == 7 - step
+        assert params["params"]["w_q"][0] == (7 - step if step < 2 else 9 - step)
+
+
+def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_is_perfect():
+    labels, match = jnp.arange(N), jnp.arange(N) == 0
+    same = jnp.broadcast_to(uniform(2 * N + 1)[None], (2, 1, 2 * N + 1, 2 * N + 1))
+    start = progress_measures(same, jnp.zeros(CONFIG.labels), labels, match)
+    for condition, name, value in (
+        ("ila1_held", "ila1", start["ila1"]),
+        ("tila2_held", "tila2", start["tila2"]),
+        ("tla2_held", "tla2", start["tla2"]),
+        ("ila1_given", "ila1", 1.0),
+    ):
+        clamp = clamps(CONFIG, {condition: (1, 5)}, ())
+        for step in (0, 1, 5):
+            logits, trace = MODEL.run(PARAMS, PROMPT, clamp, step)
+            found = progress_measures(trace.attention, logits, labels, match)[name]
+            assert (found == pytest.approx(float(value), rel=1e-5)) == (step == 1), (condition, step)
