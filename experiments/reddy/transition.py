@@ -1,0 +1,140 @@
+"""The abrupt birth of an induction head (Reddy 2023, Figs. 1d, 3 and 4).
+
+A network of two attention layers and a deep classifier learns to give an item the label that stood behind an item of
+its class. Two training laws: trained classes alone (Fig. 1d), where in-context learning has to win against the weights,
+and mostly classes never seen before (Figs. 3 and 4), which the context alone can tell. The loss falls slowly from log L
+towards log(N/B) while the network learns to answer with some label of the context; then, within a small part of that
+wait, accuracy jumps from B/N to 1, and so it does on swapped labels.
+
+Progress measures, on sequences of new classes: CLA, how often the answer is a label of the context, and TLA2, the
+target's attention to labels, rise in the slow phase; ILA1, the attention of labels to their items, and TILA2, the
+target's attention to its item's label, jump together at the transition. Attention maps are means over such sequences
+whose target is like one given item, half-way through a member's wait and at the end.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.reddy.settings import (
+    SMALL,
+    SMOKE,
+    WORLDS,
+    Training,
+    check_burstiness,
+    check_classes,
+    laws,
+    repeated,
+)
+from experiments.reddy.settings import check as check_training
+from experiments.reddy.training import cross_entropy, evaluation_samples, measure, network, sampler, sgd
+from experiments.reddy.transition_claims import CLAIMS, PARTS, copies_of, matched_item, waits
+from experiments.reddy.transition_figures import figures
+from experiments.settings import member_keys
+from icl_lab.compare import progress_measures
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import setting
+from icl_lab.prompts import ItemLabelLaw, Sample
+from icl_lab.training import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Training):
+    """The published settings; those of Training are those of Figs. 3 and 4."""
+
+    trained_classes: int = setting(512, "K of the law without novel classes (Fig. 1d)", at_least=1)
+    trained_burstiness: int = setting(2, "B of the law without novel classes", at_least=1)
+    only: tuple[str, ...] = setting(PARTS, "parts to run: with novel classes, with trained ones alone", choices=PARTS)
+
+
+PRESETS = {
+    "smoke": Config(**SMOKE, trained_classes=12, trained_burstiness=1),
+    "quick": Config(**SMALL, members=2, steps=3000, trained_burstiness=1, only=("novel",)),
+    # N/B = 4 classes in a context of trained classes, as in the published one
+    "lab": Config(**SMALL, members=16, steps=5000, trained_burstiness=1),
+    "paper": Config(),
+}
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_training(config)
+    check_classes("trained_classes", config.trained_classes, config.labels)
+    check_burstiness("trained_burstiness", config.trained_burstiness, config)
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains the members of all parts in one program; they share dictionaries, starts and keys."""
+    parts = [part for part in PARTS if part in config.only]
+    fitted = _train(session, config, parts)
+    arrays = {"steps": fitted.steps}
+    for i, part in enumerate(parts):
+        members = slice(i * config.members, (i + 1) * config.members)
+        metrics = {name: values[members] for name, values in fitted.metrics.items()}
+        maps, copies = metrics.pop("attention"), copies_of(part, dataclasses.asdict(config))
+        half = 0.5 * waits(metrics["ic"], fitted.steps, copies / config.context_length)
+        before = np.searchsorted(fitted.steps, np.where(np.isfinite(half), half, 0.0), side="right") - 1
+        metrics |= {"map_half": maps[np.arange(len(maps)), before], "map_end": maps[:, -1]}
+        arrays |= {f"{part}_{name}": values for name, values in metrics.items()}
+    return {}, arrays
+
+
+def _train(session: Session, config: Config, parts: list[str]) -> Fit:
+    """Training of ``config.members`` members of each part, one part after the other.
+
+    Metrics are those of ``training.measure``, and on sequences of new classes the progress measures and ``attention``
+    (M, R, 2, T, T), the mean map of those whose target is like ``matched_item``.
+    """
+    model, count = network(config), len(parts)
+    classes = {"novel": config.classes, "trained": config.trained_classes}
+    burstiness = {"novel": config.burstiness, "trained": config.trained_burstiness}
+    novel_share = {"novel": config.novel_share, "trained": 0.0}
+    law = laws(
+        config,
+        repeated(member_keys(config, WORLDS), count),
+        rows=max(classes.values()),
+        classes=np.repeat([classes[part] for part in parts], config.members),
+        burstiness=np.repeat([burstiness[part] for part in parts], config.members),
+        novel_share=np.repeat([novel_share[part] for part in parts], config.members),
+    )
+    accuracies, item = measure(config, model), matched_item(config.context_length)
+
+    def loss(params: dict, key: Array, law: ItemLabelLaw) -> Array:
+        samples = sampler(config, law)(key, config.batch)
+        return cross_entropy(model.logits(params, samples.prompt), samples).mean()
+
+    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
+        def inside(sample: Sample) -> dict[str, Array]:
+            logits, trace = model.run(params, sample.prompt)
+            measures = progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
+            chosen = sample.latent["match"][item].astype(logits.dtype)
+            return measures | {"attention": chosen * trace.attention[:, 0], "chosen": chosen}
+
+        found = jax.vmap(inside)(evaluation_samples(config, law, "ic", key))
+        found = jax.tree.map(lambda values: values.mean(0), found)
+        found["attention"] = found["attention"] / jnp.maximum(found.pop("chosen"), 1 / config.eval_tasks)
+        return accuracies(params, key, law) | found
+
+    return session.fit(
+        "training",
+        lambda key, _: model.init(key),
+        loss,
+        sgd(config.learning_rate, config.shrink),
+        repeated(member_keys(config), count),
+        law,
+        steps=config.steps,
+        measure_every=config.measure_every,
+        measure=observe,
+        members_at_once=1,  # of this network several at once are slower
+    )
+
+
+EXPERIMENT = Experiment("reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,234 @@
+"""What ``transition`` claims: who learns, how long it waits, how fast it jumps, and in which order its parts move."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.reddy.statistics import learned
+from icl_lab.claims import Claim
+from icl_lab.records import Record
+
+PARTS = ("novel", "trained")
+"""Training laws: with novel classes (Figs. 3, 4), of trained classes alone (Fig. 1d)."""
+
+
+def copies_of(part: str, config: Mapping[str, Any]) -> int:
+    """B of a part."""
+    return config["trained_burstiness"] if part == "trained" else config["burstiness"] or config["context_length"] // 2
+
+
+def matched_item(context_length: int) -> int:
+    """Item that the target of the prompts of an attention map is like: the one before the middle, counted from 0."""
+    return (context_length - 1) // 2
+
+
+def crossings(curves: np.ndarray, steps: np.ndarray, levels: np.ndarray | float) -> np.ndarray:
+    """(M,) step at which curves (M, R) first reach a level, by linear interpolation; infinite if never."""
+    levels = np.broadcast_to(levels, curves.shape[:1])
+    found = np.full(curves.shape[0], np.inf)
+    for m, (curve, level) in enumerate(zip(curves, levels)):
+        r = int(np.argmax(curve >= level))
+        if curve[r] >= level:
+            start = max(r - 1, 0)
+            rise = curve[r] - curve[start]
+            share = (level - curve[start]) / rise if rise > 0 else 1.0
+            found[m] = steps[start] + share * (steps[r] - steps[start])
+    return found
+
+
+def waits(accuracy: np.ndarray, steps: np.ndarray, guess: float) -> np.ndarray:
+    """(M,) step at which accuracy is half-way from guessing a label of the context to 1; infinite if never."""
+    return crossings(accuracy, steps, (1 + guess) / 2)
+
+
+def _guess(record: Record, part: str) -> float:
+    return copies_of(part, record.config) / record.config["context_length"]
+
+
+def wait(record: Record, part: str) -> np.ndarray:
+    """(M,) the wait of every member that ends it; no value for the others."""
+    found = waits(record.arrays[f"{part}_ic"], record.arrays["steps"], _guess(record, part))
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def done(record: Record, part: str, name: str) -> np.ndarray:
+    """(M, R) share of the way from a measure's first to its last value."""
+    curves = record.arrays[f"{part}_{name}"]
+    way = curves[:, -1:] - curves[:, :1]
+    return (curves - curves[:, :1]) / np.where(way == 0, np.nan, way)
+
+
+def at_half_wait(record: Record, part: str, curves: np.ndarray) -> np.ndarray:
+    """(M,) curves (M, R) half-way through each member's wait."""
+    steps = record.arrays["steps"]
+    times = 0.5 * wait(record, part)
+    return np.array([np.interp(t, steps, curve) if np.isfinite(t) else np.nan for t, curve in zip(times, curves)])
+
+
+def _reaches(part: str, *tests: str) -> Callable[[Record], np.ndarray]:
+    """(M,) 1 where the last accuracies of all tests are .9 or more."""
+    return lambda record: np.prod([learned(record.arrays[f"{part}_{test}"], 0.9) for test in tests], axis=0)
+
+
+def _loss_at_half_wait(part: str) -> Callable[[Record], np.ndarray]:
+    """(M,) training-law loss half-way through the wait, on the scale from log(N/B) = 0 to log L = 1."""
+
+    def statistic(record: Record) -> np.ndarray:
+        floor, start = -np.log(_guess(record, part)), np.log(record.config["labels"])
+        return (at_half_wait(record, part, record.arrays[f"{part}_loss"]) - floor) / (start - floor)
+
+    return statistic
+
+
+def _accuracy_at_half_wait(part: str) -> Callable[[Record], np.ndarray]:
+    """(M,) in-context accuracy half-way through the wait, in units of that of a random label of the context."""
+    return lambda record: at_half_wait(record, part, record.arrays[f"{part}_ic"]) / _guess(record, part)
+
+
+def _done_at_half_wait(name: str) -> Callable[[Record], np.ndarray]:
+    return lambda record: at_half_wait(record, "novel", done(record, "novel", name))
+
+
+def _rise(part: str) -> Callable[[Record], np.ndarray]:
+    """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
+
+    def statistic(record: Record) -> np.ndarray:
+        curves, steps, guess = record.arrays[f"{part}_ic"], record.arrays["steps"], _guess(record, part)
+        low, high = (crossings(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
+        return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
+
+    return statistic
+
+
+def _kept(part: str) -> Callable[[Record], np.ndarray]:
+    """(M,) last in-context accuracy less the best on the way, of members that learned."""
+
+    def statistic(record: Record) -> np.ndarray:
+        curves = record.arrays[f"{part}_ic"]
+        reached = curves.max(axis=1) >= 0.9
+        return np.where(reached, curves[:, -1] - curves.max(axis=1), np.nan)
+
+    return statistic
+
+
+def lead(record: Record, part: str, first: str, then: str, share: float = 0.25) -> np.ndarray:
+    """(M,) steps by which one measure has done a share of its way before another, over the member's wait."""
+    steps = record.arrays["steps"]
+    times = np.array([crossings(done(record, part, name), steps, share) for name in (first, then)])
+    early, late = np.where(np.isfinite(times), times, np.nan)
+    return (late - early) / wait(record, part)
+
+
+def _lead(first: str, then: str) -> Callable[[Record], np.ndarray]:
+    return lambda record: lead(record, "novel", first, then)
+
+
+def _apart(part: str, one: str, other: str) -> Callable[[Record], np.ndarray]:
+    """(M,) steps between the times at which two measures have done half of their way, over the wait."""
+    return lambda record: np.abs(lead(record, part, one, other, 0.5))
+
+
+def _last(name: str) -> Callable[[Record], np.ndarray]:
+    """(M,) last value of a measure of the members that learned."""
+    return lambda record: np.where(np.isnan(wait(record, "novel")), np.nan, record.arrays[f"novel_{name}"][:, -1])
+
+
+def _claim(name: str, figure: str, statement: str, statistic: Callable, expected: float, tolerance: float, **more: Any):
+    verdicts = {"lab": "holds", "paper": "holds"}
+    return Claim(
+        f"reddy.transition.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
+        expected_verdict=verdicts, minimum_members=6, **more,
+    )  # fmt: skip
+
+
+_LAW = {"novel": "mostly novel classes", "trained": "trained classes alone"}
+_WHERE = {"novel": "Fig. 3", "trained": "Fig. 1d"}
+
+CLAIMS = (
+    *(
+        claim
+        for part in PARTS
+        for claim in (
+            _claim(
+                f"learns_{part}", _WHERE[part],
+                f"On {_LAW[part]} members learn in context: accuracy .9 on novel classes and on swapped labels at the "
+                "end (share of members).",
+                _reaches(part, "ic", "ic2"), 0.6, 0.0, relation=">=", interval="wilson",
+                reason="all six seeds of the paper do; the interval needs all of 6 members, 14 of 16",
+            ),
+            _claim(
+                f"plateau_{part}", _WHERE[part],
+                f"Half-way through the wait, on {_LAW[part]}, the loss lies between log L and log(N/B) (0: log(N/B), "
+                "1: log L).",
+                _loss_at_half_wait(part), 0.5, 0.5,
+                reason="the network knows at most that the label is one of the context's",
+            ),
+            _claim(
+                f"guesses_{part}", _WHERE[part],
+                f"Half-way through the wait, on {_LAW[part]}, new classes are answered no better than by a random "
+                "label of the context (accuracy over B/N).",
+                _accuracy_at_half_wait(part), 1.2, 0.0, relation="<=",
+                reason="the beginning of the jump, where it is soft; solved would be N/B = 4",
+            ),
+            _claim(
+                f"abrupt_{part}", _WHERE[part],
+                f"On {_LAW[part]} the transition is short against the wait (steps from a quarter to three quarters of "
+                "the way from guessing to 1, over the wait; median).",
+                _rise(part), 0.3, 0.0, relation="<=", interval="bootstrap",
+                reason="half of what a steady rise from the start would take, (1 - B/N) / (1 + B/N) = .6",
+            ),
+            _claim(
+                f"kept_{part}", "section 3 (no transience)",
+                f"In-context learning, once acquired on {_LAW[part]}, is not lost (last accuracy less the best).",
+                _kept(part), 0.0, 0.03, reason="the best of several dozen measurements of 1000 tasks is .01 too good",
+            ),
+        )
+    ),
+    _claim(
+        "together", "Fig. 1d",
+        "Accuracy on novel classes and on swapped labels of trained ones rise together (time between the halves of "
+        "their ways, over the wait; median).",
+        _apart("trained", "ic", "ic2"), 0.1, 0.0, relation="<=", interval="bootstrap",
+        reason="a tenth of the wait is less than what the rise itself takes",
+    ),
+    *(
+        _claim(
+            f"order_{first}_{then}", "Fig. 4",
+            f"{first.upper()} moves before {then.upper()} (steps between a quarter of their ways, over the wait).",
+            _lead(first, then), 0.0, 0.0, relation=">=", reason="an ordering, paired by member",
+        )
+        for first in ("cla", "tla2")
+        for then in ("ila1", "tila2")
+    ),
+    _claim(
+        "slow_phase", "Fig. 4",
+        "Half-way through the wait the network answers with labels of the context (share of CLA's way done).",
+        _done_at_half_wait("cla"), 0.5, 0.0, relation=">=", reason="more than half of the way",
+    ),
+    *(
+        _claim(
+            f"latent_{name}", "Fig. 4",
+            f"Half-way through the wait {name.upper()} is where it started (share of its way done).",
+            _done_at_half_wait(name), 0.0, 0.1, reason="a tenth of its way",
+        )
+        for name in ("ila1", "tila2")
+    ),
+    _claim(
+        "jump_together", "Fig. 4",
+        "ILA1 and TILA2 jump together (time between the halves of their ways, over the wait; median).",
+        _apart("novel", "ila1", "tila2"), 0.15, 0.0, relation="<=", interval="bootstrap",
+        reason="half of what the rise of the accuracy may take",
+    ),
+    *(
+        _claim(
+            f"head_{name}", "Fig. 3",
+            f"At the end {what} (mean attention).",
+            _last(name), 0.5, 0.0, relation=">=", reason="most of the attention; uniform it would be a quarter or less",
+        )
+        for name, what in (
+            ("ila1", "labels attend to the token before them in the first layer"),
+            ("tila2", "the target attends to the right label in the second"),
+        )
+    ),
+)  # fmt: skip

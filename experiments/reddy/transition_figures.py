@@ -1,0 +1,110 @@
+"""Figures of ``transition``: curves of accuracy, loss and progress measures; attention before and after."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.panels import ABOVE
+from experiments.reddy.transition_claims import PARTS, copies_of, matched_item, wait
+from icl_lab.records import Record
+from icl_lab.style import THEORY, band, panels
+
+ACCURACIES: dict[str, dict[str, Any]] = {
+    "ic": {"color": "#0072B2", "linestyle": "-", "label": "IC"},
+    "ic2": {"color": "#D55E00", "linestyle": "--", "label": "IC2"},
+    "iwl": {"color": "#777777", "linestyle": "-.", "label": "IWL"},
+}
+MEASURES: dict[str, dict[str, Any]] = {
+    "cla": {"color": "#009E73", "linestyle": "-.", "label": "CLA"},
+    "tla2": {"color": "#CC79A7", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "label": "TLA2"},
+    "ila1": {"color": "#0072B2", "linestyle": "-", "label": "ILA1"},
+    "tila2": {"color": "#D55E00", "linestyle": "--", "label": "TILA2"},
+}
+TITLES = {"novel": "mostly novel classes", "trained": "trained classes alone"}
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Curves of every part that was run, and its attention maps."""
+    parts = [part for part in PARTS if f"{part}_ic" in record.arrays]
+    figure, rows = panels(4, len(parts), width=3.0)
+    for part, row in zip(parts, rows):
+        _accuracy(row[0], record, part)
+        _loss(row[1], record, part)
+        _progress(row[2], record, part)
+        _aligned(row[3], record, part)
+    return {"curves": figure, **{f"attention_{part}": _maps(record, part) for part in parts}}
+
+
+def _accuracy(axes: Axes, record: Record, part: str) -> None:
+    for name, look in ACCURACIES.items():
+        band(axes, record.arrays["steps"], record.arrays[f"{part}_{name}"], **look)
+    guess = copies_of(part, record.config) / record.config["context_length"]
+    axes.axhline(guess, **THEORY, label="B/N")
+    _label(axes, "accuracy", TITLES[part])
+
+
+def _loss(axes: Axes, record: Record, part: str) -> None:
+    band(axes, record.arrays["steps"], record.arrays[f"{part}_loss"], color="#0072B2", label="training law")
+    config = record.config
+    labels = config["context_length"] / copies_of(part, config)
+    axes.axhline(np.log(config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
+    axes.axhline(np.log(labels), **THEORY, label="log(N/B)")
+    axes.set_ylim(bottom=0)
+    _label(axes, "loss (nats)", None)
+
+
+def _progress(axes: Axes, record: Record, part: str) -> None:
+    for name, look in MEASURES.items():
+        band(axes, record.arrays["steps"], record.arrays[f"{part}_{name}"], **look)
+    _label(axes, "progress measure", None)
+
+
+def _aligned(axes: Axes, record: Record, part: str) -> None:
+    """Progress of the members that learn, in units of their own wait."""
+    steps, waits, grid = record.arrays["steps"], wait(record, part), np.linspace(0, 2, 81)
+    for name, look in MEASURES.items():
+        curves = [
+            np.interp(grid * t, steps, curve, right=np.nan)
+            for t, curve in zip(waits, record.arrays[f"{part}_{name}"])
+            if np.isfinite(t)
+        ]
+        if curves:
+            band(axes, grid, np.stack(curves), **look)
+    axes.axvline(1, color="0.6", linewidth=0.8)
+    axes.set_xlabel("training step / wait of the member")
+    axes.set_ylabel("progress measure")
+    axes.set_ylim(0, 1.02)
+    if axes.lines[:-1]:
+        axes.legend(ncols=4, **ABOVE)
+
+
+def _label(axes: Axes, what: str, title: str | None) -> None:
+    axes.set_xlabel("training step")
+    axes.set_ylabel(what)
+    if what != "loss (nats)":
+        axes.set_ylim(0, 1.02)
+    if title:
+        axes.annotate(title, (-0.32, 0.5), xycoords="axes fraction", rotation=90, va="center", weight="bold")
+    axes.legend(ncols=4, **ABOVE)
+
+
+def _maps(record: Record, part: str) -> Figure:
+    """Attention of both layers half-way through the wait and at the end, of prompts whose target matches one item."""
+    figure, axes = panels(2, 2, width=2.9, height=2.7)
+    for column, (name, when) in enumerate({"half": "half of the wait", "end": "end"}.items()):
+        mean = record.arrays[f"{part}_map_{name}"].mean(axis=0)  # (2, T, T)
+        tokens = [f"{kind}{i // 2 + 1}" for i, kind in enumerate("xl" * (mean.shape[-1] // 2))] + ["t"]
+        for layer in range(2):
+            ax = axes[layer, column]
+            image = ax.imshow(mean[layer], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+            ax.set_title(f"layer {layer + 1}, {when}")
+            ax.grid(False)
+            ax.set_xticks(range(len(tokens)), tokens, fontsize=6)
+            ax.set_yticks(range(len(tokens)), tokens, fontsize=6)
+            ax.set_xlabel("attended token")
+            ax.set_ylabel("query token")
+    where = f"target of the class of x{matched_item(record.config['context_length']) + 1}"
+    figure.colorbar(image, ax=axes, shrink=0.7, label=f"attention (mean over prompts and members; {where})")
+    return figure

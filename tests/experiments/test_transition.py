@@ -1,0 +1,75 @@
+"""What the claims of reddy.transition read off curves made by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.reddy import transition
+from experiments.reddy.transition_claims import CLAIMS, crossings, matched_item, waits
+from icl_lab.claims import FAILS, HOLDS, judge
+from icl_lab.experiment import execute
+from icl_lab.flags import FlagError
+from icl_lab.records import Record
+
+STEPS = np.arange(0, 5001, 100)
+
+
+def _sigmoid(middle, width, start=0.0, end=1.0):
+    rise = 1 / (1 + np.exp(-(STEPS[None] - middle[:, None]) / width))
+    return start + (end - start) * rise
+
+
+def _record(jump_width=60.0, order=1.0):
+    """Sixteen members whose parts move in the paper's order at 2000 steps, more or less; order -1 is the reverse."""
+    middle = 2000 + 30.0 * np.arange(16)
+    parts: dict[str, np.ndarray] = {}
+    for part in ("novel", "trained"):
+        slow, jump = middle - order * 1300, middle
+        accuracy = _sigmoid(slow, 150, 0.06, 0.25) + _sigmoid(jump, jump_width, 0, 0.74)
+        labels = _sigmoid(slow, 150, 0.25, 1.0)
+        parts |= {
+            f"{part}_ic": accuracy, f"{part}_ic2": accuracy, f"{part}_cla": labels,
+            f"{part}_tla2": _sigmoid(slow, 200, 0.45, 0.9), f"{part}_ila1": _sigmoid(jump, 80, 0.26, 0.8),
+            f"{part}_tila2": _sigmoid(jump, 80, 0.12, 0.8), f"{part}_loss": 2.1 - 2.0 * _sigmoid(jump, jump_width),
+        }  # fmt: skip
+    config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 1, "labels": 16, "members": 16}
+    return Record("reddy.transition", "lab", config, {}, {"steps": STEPS} | parts, {})
+
+
+def _verdicts(record):
+    return {claim.id.removeprefix("reddy.transition."): judge(claim, record)["verdict"] for claim in CLAIMS}
+
+
+def test_every_claim_holds_of_an_abrupt_birth():
+    assert set(_verdicts(_record()).values()) == {HOLDS}
+
+
+def test_claims_fail_of_other_births():
+    gradual = _verdicts(_record(jump_width=700.0))
+    assert gradual["abrupt_novel"] == gradual["abrupt_trained"] == FAILS
+    reverse = _verdicts(_record(order=-0.5))
+    assert {reverse[name] for name in reverse if name.startswith("order_")} == {FAILS}
+    assert reverse["slow_phase"] == FAILS
+    forgotten = _record()
+    forgotten.arrays["novel_ic"][:, -5:] = 0.3
+    assert _verdicts(forgotten)["kept_novel"] == _verdicts(forgotten)["learns_novel"] == FAILS
+
+
+def test_crossings_interpolate():
+    curves = np.array([[0.0, 0.5, 0.4, 1.0], [0.2, 0.2, 0.2, 0.2], [0.9, 0.0, 0.0, 1.0]])
+    steps = np.array([0, 10, 20, 30])
+    np.testing.assert_allclose(crossings(curves, steps, 0.25), [5, np.inf, 0])
+    np.testing.assert_allclose(crossings(curves, steps, np.array([0.7, 0.2, 0.95])), [25, 0, 29.5])
+    np.testing.assert_allclose(waits(curves, steps, 0.0), [10, np.inf, 0])
+    assert [matched_item(n) for n in (1, 2, 4, 8)] == [0, 0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"trained_classes": 13}, "trained_classes"), ({"trained_burstiness": 3}, "trained_burstiness")],
+)
+def test_what_does_not_fit_is_refused(changes, named, tmp_path):
+    config = dataclasses.replace(transition.PRESETS["smoke"], **changes)
+    with pytest.raises(FlagError, match=named):
+        execute(transition.EXPERIMENT, "smoke", config, tmp_path)
