@@ -26,7 +26,7 @@ TITLES = {"novel": "mostly novel classes", "trained": "trained classes alone"}
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """Curves of every part that was run, and its attention maps."""
+    """Curves and attention maps of every part that was run."""
     parts = [part for part in PARTS if f"{part}_ic" in record.arrays]
     figure, rows = panels(4, len(parts), width=3.0)
     for part, row in zip(parts, rows):
@@ -34,7 +34,7 @@ def figures(record: Record) -> dict[str, Figure]:
         _loss(row[1], record, part)
         _progress(row[2], record, part)
         _aligned(row[3], record, part)
-    return {"curves": figure, **{f"attention_{part}": _maps(record, part) for part in parts}}
+    return {"curves": figure, "attention": _maps(record, parts)}
 
 
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
@@ -90,21 +90,25 @@ def _label(axes: Axes, what: str, title: str | None) -> None:
     axes.legend(ncols=4, **ABOVE)
 
 
-def _maps(record: Record, part: str) -> Figure:
+def _maps(record: Record, parts: list[str]) -> Figure:
     """Attention of both layers half-way through the wait and at the end, of prompts whose target matches one item."""
-    figure, axes = panels(2, 2, width=2.9, height=2.7)
-    for column, (name, when) in enumerate({"half": "half of the wait", "end": "end"}.items()):
-        mean = record.arrays[f"{part}_map_{name}"].mean(axis=0)  # (2, T, T)
-        tokens = [f"{kind}{i // 2 + 1}" for i, kind in enumerate("xl" * (mean.shape[-1] // 2))] + ["t"]
-        for layer in range(2):
-            ax = axes[layer, column]
-            image = ax.imshow(mean[layer], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
-            ax.set_title(f"layer {layer + 1}, {when}")
-            ax.grid(False)
-            ax.set_xticks(range(len(tokens)), tokens, fontsize=6)
-            ax.set_yticks(range(len(tokens)), tokens, fontsize=6)
-            ax.set_xlabel("attended token")
-            ax.set_ylabel("query token")
+    figure, axes = panels(2 * len(parts), 2, width=2.8, height=2.7)
+    for i, part in enumerate(parts):
+        for j, (name, when) in enumerate({"half": "half of the wait", "end": "end"}.items()):
+            mean = record.arrays[f"{part}_map_{name}"].mean(axis=0)  # (2, T, T)
+            for layer, column in enumerate(axes[:, 2 * i + j]):
+                image = column.imshow(mean[layer], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+                column.set_title(f"{TITLES[part]}\nlayer {layer + 1}, {when}" if layer == 0 else f"layer 2, {when}")
+                _name_tokens(column, mean.shape[-1])
     where = f"target of the class of x{matched_item(record.config['context_length']) + 1}"
-    figure.colorbar(image, ax=axes, shrink=0.7, label=f"attention (mean over prompts and members; {where})")
+    figure.colorbar(image, ax=axes, shrink=0.7, label=f"attention (mean over prompts and members;\n{where})")
     return figure
+
+
+def _name_tokens(axes: Axes, count: int) -> None:
+    tokens = [f"{kind}{i // 2 + 1}" for i, kind in enumerate("xl" * (count // 2))] + ["t"]
+    axes.grid(False)
+    axes.set_xticks(range(count), tokens, fontsize=6)
+    axes.set_yticks(range(count), tokens, fontsize=6)
+    axes.set_xlabel("attended token")
+    axes.set_ylabel("query token")
