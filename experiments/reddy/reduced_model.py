@@ -57,7 +57,8 @@ _SMALL: dict[str, Any] = {
 
 PRESETS = {
     "smoke": Config(
-        **SMOKE, starts=(0.0, 1.0), equal_length=2, equal_size=5, equal_classes=8, more_labels=4, equal_steps=4
+        **SMOKE, only=("three", "two", "equal"), starts=(0.0, 1.0), equal_length=2, equal_size=5, equal_classes=8,
+        more_labels=4, equal_steps=4,
     ),
     "quick": Config(
         **(_SMALL | SMALL), members=2, steps=1600, only=("three", "two", "equal"), starts=(0.0, 1.0), equal_steps=600,

@@ -11,7 +11,7 @@ import optimistix
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from icl_lab.theory.nested_logits import check_form, check_sizes, checked_logits, loss_of
+from icl_lab.theory.nested_logits import check_form, check_sizes, checked_logits, loss_of, room
 
 Floats = NDArray[np.float64]
 RTOL, ATOL, MAX_STEPS = 1e-8, 1e-11, 100_000
@@ -57,8 +57,8 @@ def nested_logit_flow(
     if output.ndim != 1 or not np.isfinite(output).all() or output[0] < 0 or np.any(np.diff(output) <= 0):
         raise ValueError(f"times must be finite and increase from 0 on, got {times!r}")
     with jax.enable_x64(True):
-        found = _paths(form, _pairs(form, n))(jnp.asarray(starts), jnp.asarray(n), jnp.asarray(count), output)
-    path, loss, gradient, reached = jax.device_get(found)
+        found = _paths(form, room(form, int(n.max())))(*_padded(8, starts, n, count), output)
+    path, loss, gradient, reached = (value[: len(n)] for value in jax.device_get(found))
     if not reached.all():
         raise RuntimeError(f"flows {np.flatnonzero(~reached).tolist()} did not reach time {output[-1]:g}")
     return NestedLogitFlow(output, path, loss, gradient)
@@ -94,9 +94,9 @@ def escape_time(
         raise ValueError(f"level and horizon must be positive, got {level!r} and {horizon!r}")
     starts, n, count = _checked(start, context_length, labels, form, len(levels))
     with jax.enable_x64(True):
-        program = _events(form, _pairs(form, n))
-        arguments = [jnp.asarray(value) for value in (starts, n, count, np.broadcast_to(levels, n.shape))]
-        time, escaped, failed = jax.device_get(program(*arguments, jnp.float64(horizon)))
+        arguments = _padded(64, starts, n, count, np.broadcast_to(levels, n.shape))
+        found = _events(form, room(form, int(n.max())))(*arguments, jnp.float64(horizon))
+    time, escaped, failed = (value[: len(n)] for value in jax.device_get(found))
     if failed.any():
         raise RuntimeError(f"flows {np.flatnonzero(failed).tolist()} took more than {MAX_STEPS} steps")
     return np.where(escaped, time, np.inf)
@@ -137,9 +137,12 @@ def _checked(
     return np.broadcast_to(starts, (*members, 3)), lengths, counts
 
 
-def _pairs(form: str, n: Floats) -> int:
-    """Pairs that the mean field has room for; the simplified form has none, and one program serves every N."""
-    return int(n.max()) if form == "mean_field" else 0
+def _padded(capacity: int, *values: Floats) -> list[Array]:
+    """Members up to ``capacity``, or as often four times that as needed: so many share one compiled program."""
+    while capacity < len(values[0]):
+        capacity *= 4
+    missing = capacity - len(values[0])
+    return [jnp.asarray(np.concatenate([value, np.repeat(value[-1:], missing, axis=0)])) for value in values]
 
 
 def _velocity(form: str, pairs: int):

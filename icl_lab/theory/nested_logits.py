@@ -134,6 +134,13 @@ def checked_logits(values: ArrayLike, name: str) -> NDArray[np.float64]:
     return logits
 
 
+def room(form: str, n: int) -> int:
+    """Pairs that a program of the mean field has room for, a power of two, so that many N share it; none are needed for
+    the simplified form.
+    """
+    return max(8, 2 ** (int(n) - 1).bit_length()) if form == "mean_field" else 0
+
+
 def loss_of(form: str, pairs: int):
     """``((3,) logits, N, L) -> ()`` loss of one form in JAX; N and L may be traced, N at most ``pairs``."""
     return _simplified if form == "simplified" else lambda logits, n, labels: _mean_field(logits, n, labels, pairs)
@@ -173,7 +180,7 @@ def _evaluated(form: str, logits: tuple[ArrayLike, ...], n: int, labels: int) ->
     named = zip(("beta_1", "alpha", "xi"), logits)
     grid = np.stack(np.broadcast_arrays(*(checked_logits(value, name) for name, value in named)), axis=-1)
     with jax.enable_x64(True):
-        losses = _program(form, int(n))(grid.reshape(-1, 3), float(n), float(labels))
+        losses = _program(form, room(form, n))(grid.reshape(-1, 3), float(n), float(labels))
         return np.asarray(losses).reshape(grid.shape[:-1])[()]
 
 

@@ -1,0 +1,213 @@
+"""The phenomenological landscape of induction-head learning (Reddy 2023, Figs. 7 and A.4): shelf, cliff and saddle.
+
+Three logits, each inside the next: beta_1 of layer 1, alpha of layer 2, xi of the read-out. The simplified loss and the
+exact mean field of the reduced model, over (beta_1, alpha) at several xi, with the gradient flow from the origin on it;
+nothing is trained.
+
+- L > N: the origin has a slope, along xi alone. The loss rests on a shelf until the three logits reinforce one another,
+  and falls off its end in a time much shorter than the wait. The wait grows with N and as N/L -> 1; for the simplified
+  form it is (2 pi)^(1/4) (2N+1)^(3/2) (1 - N/L)^(-1/2) (``icl_lab.theory.cliff_time_limit``).
+- L = N: the origin is a strict saddle, left after log(1/s) over its rate from a start of size s, towards attention to
+  the right label or away from it (both solve the task); from random starts the time is predicted one by one.
+"""
+
+import dataclasses
+import itertools
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.reddy.landscape_claims import CLAIMS
+from experiments.reddy.landscape_figures import figures
+from experiments.settings import Members, check_each_once
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.theory import (
+    cliff_time,
+    cliff_time_limit,
+    escape_time,
+    mean_field_loss,
+    nested_logit_flow,
+    nested_logit_gradient,
+    nested_logit_hessian,
+    nested_logit_loss,
+)
+from icl_lab.theory.nested_logits import FORMS
+
+LOSSES: dict[str, Callable[..., Any]] = {"simplified": nested_logit_loss, "mean_field": mean_field_loss}
+LEVELS = (0.9, 0.5)
+"""Of log N: top and middle of the cliff."""
+
+DIFFERENCE = 1e-3
+"""Step of the numerical derivatives at the origin."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Members):
+    """Fig. 7 at the paper's N and L; members are random starts at L = N."""
+
+    members: int = setting(200, "random starts at L = N", at_least=1)
+    context_length: int = setting(8, "N of the maps", at_least=2)
+    labels: int = setting(32, "L of the maps with L > N", at_least=3)
+    resolution: int = setting(61, "points along each side of a map", at_least=3)
+    read_outs: tuple[float, ...] = setting((1.0, 4.0, 7.0), "xi of the maps over (beta_1, alpha), rising", above=0)
+    lengths: tuple[int, ...] = setting((4, 8, 16, 32), "N of the waits, rising", at_least=2)
+    factors: tuple[float, ...] = setting((1.125, 1.5, 2.0, 4.0, 16.0), "L / N of the waits, rising", above=1)
+    scales: tuple[float, ...] = setting((1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6), "starts at L = N, falling", above=0)
+    saddle_lengths: tuple[int, ...] = setting((2, 4, 8), "N of the waits at L = N, with that of the maps", at_least=2)
+    start_scale: float = setting(0.01, "standard deviation of the random starts", above=0)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=3, context_length=2, labels=4, resolution=5, read_outs=(1.0, 4.0), lengths=(2, 3), factors=(2.0, 4.0),
+        scales=(1e-1, 1e-2), saddle_lengths=(2,),
+    ),
+    "quick": Config(members=50, resolution=41, lengths=(4, 8), factors=(1.125, 2.0, 4.0), scales=(1e-1, 1e-2, 1e-3),
+        saddle_lengths=(4, 8),
+    ),
+    "lab": Config(),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    if config.labels <= config.context_length:
+        raise FlagError(f"--labels={config.labels}: allowed is above --context_length={config.context_length}")
+    for name in ("read_outs", "lengths", "factors", "scales", "saddle_lengths"):
+        values = getattr(config, name)
+        check_each_once(name, values)
+        if name != "saddle_lengths" and (len(values) < 2 or list(values) != sorted(values, reverse=name == "scales")):
+            order = "fall" if name == "scales" else "rise"
+            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are two or more values that {order}")
+    if config.context_length not in config.saddle_lengths:
+        raise FlagError(
+            f"--saddle_lengths: allowed are values with --context_length={config.context_length} among them"
+        )
+    if any(math.ceil(a * n) == math.ceil(b * n) for n in config.lengths for a, b in itertools.pairwise(config.factors)):
+        raise FlagError("--factors: allowed are values that give each of --lengths different numbers of labels")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Maps, paths, waits and escapes of both forms."""
+    arrays: dict[str, np.ndarray] = {}
+    with session.bar("forms", len(FORMS)) as advance:
+        for i, form in enumerate(FORMS):
+            found = _maps(config, form) | _paths(config, form) | _waits(config, form) | _saddle(config, form)
+            arrays |= {f"{form}_{name}": value for name, value in found.items()}
+            advance(i + 1, len(FORMS))
+    n, labels = _cells(config)
+    arrays["wait_limit"] = cliff_time_limit(n, labels).reshape(len(config.lengths), -1)
+    arrays["wait_labels"] = labels.reshape(len(config.lengths), -1)
+    return {}, arrays | _axes(config)
+
+
+def _axes(config: Config) -> dict[str, np.ndarray]:
+    """Where the maps are: beta_1 and alpha of those at fixed xi; alpha and xi of the plane beta_1 = 0."""
+    points = config.resolution
+    return {
+        "beta_1": np.linspace(-1.0, 7.0, points),
+        "alpha": np.linspace(-1.0, 9.0, points),
+        "plane": np.linspace(-4.0, 4.0, points),
+    }
+
+
+def _maps(config: Config, form: str) -> dict[str, np.ndarray]:
+    axes, loss, n = _axes(config), LOSSES[form], config.context_length
+    grid = (axes["beta_1"][None], axes["alpha"][:, None])
+    found = {
+        name: np.stack([loss(*grid, xi, context_length=n, labels=labels) for xi in config.read_outs])
+        for name, labels in (("map", config.labels), ("equal_map", n))
+    }
+    plane = axes["plane"]
+    return found | {"plane_map": loss(0.0, plane[None], plane[:, None], context_length=n, labels=n)}
+
+
+def _paths(config: Config, form: str) -> dict[str, np.ndarray]:
+    """Flows from the origin at L > N, that of the maps and of every N at L = 4N; from around the origin at L = N."""
+    n, lengths = config.context_length, np.array(config.lengths)
+    around = np.array([(0.0, 0.3, 0.3), (0.0, -0.3, -0.3), (0.0, 1.2, -1.0), (0.0, -1.0, 1.2)])
+    starts = np.concatenate([around, np.zeros((1 + len(lengths), 3))])
+    sizes = np.concatenate([[n] * len(around), [n], lengths])
+    labels = np.concatenate([[n] * len(around), [config.labels], 4 * lengths])
+    times = np.concatenate([[0.0], np.geomspace(1.0, 4000.0, 400)])
+    flow = nested_logit_flow(starts, times, context_length=sizes, labels=labels, form=form)
+    k = len(around)
+    return {
+        "times": times,
+        "path": flow.path[k],
+        "loss": flow.loss[k],
+        "lengths_loss": flow.loss[k + 1 :],
+        "equal_paths": flow.path[:k],
+    }
+
+
+def _cells(config: Config) -> tuple[np.ndarray, np.ndarray]:
+    """(cells,) N and L of the waits."""
+    cells = [(n, math.ceil(factor * n)) for n in config.lengths for factor in config.factors]
+    return np.array(cells).T[0], np.array(cells).T[1]
+
+
+def _waits(config: Config, form: str) -> dict[str, np.ndarray]:
+    """Times at which the flow from the origin passes the levels, and the slope at the origin by differences."""
+    n, labels = _cells(config)
+    times = escape_time(
+        np.zeros(3), np.repeat(LEVELS, len(n)) * np.log(np.tile(n, len(LEVELS))),
+        context_length=np.tile(n, len(LEVELS)), labels=np.tile(labels, len(LEVELS)), form=form,
+    )  # fmt: skip
+    times = times.reshape(len(LEVELS), len(config.lengths), -1)
+    slopes = np.array([_derivatives(form, *cell)[0] for cell in zip(n, labels)])
+    closed = np.array([nested_logit_gradient(*cell)[2] for cell in zip(n, labels)])
+    return {
+        "wait": times,
+        "slope": slopes,
+        "slope_error": slopes[:, 2] / closed - 1,
+    }
+
+
+def _saddle(config: Config, form: str) -> dict[str, np.ndarray]:
+    """At L = N: rate and slope of the origin by differences, escapes from small starts, and from random ones."""
+    lengths, scales = np.array(config.saddle_lengths), np.array(config.scales)
+    measured = [_derivatives(form, n, n) for n in lengths]
+    rates = -np.array([nested_logit_hessian(n, n, form)[1, 2] for n in lengths])
+    each = np.repeat(lengths, 2 * len(scales))
+    signed = np.tile(np.concatenate([scales, -scales]), len(lengths))
+    starts = np.stack([0 * signed, signed, signed], axis=1)
+    times = cliff_time(starts, context_length=each, labels=each, form=form)
+    times = times.reshape(len(lengths), 2, -1)  # towards the right label, away from it
+    n = config.context_length
+    drawn = np.asarray(jax.random.normal(jax.random.key(config.seed), (config.members, 3)), np.float64)
+    drawn = config.start_scale * drawn
+    along = drawn[:, 1:].mean(axis=1)
+    index = list(lengths).index(n)
+    last = np.where(along > 0, times[index, 0, -1], times[index, 1, -1])
+    return {
+        "saddle_slope": np.array([gradient for gradient, _ in measured]),
+        "saddle_rate_error": np.array([-mixed for _, mixed in measured]) / rates - 1,
+        "rate": rates,
+        "escape": times,
+        "random": cliff_time(drawn, context_length=n, labels=n, form=form),
+        "random_predicted": last + np.log(scales[-1] / np.abs(along)) / rates[index],
+        "random_along": along,
+    }
+
+
+def _derivatives(form: str, n: int, labels: int) -> tuple[np.ndarray, float]:
+    """(3,) gradient and the alpha-xi entry of the Hessian at the origin, by central differences of the loss."""
+    steps = DIFFERENCE * np.concatenate([np.eye(3), -np.eye(3)])
+    corners = DIFFERENCE * np.array([(0, 1, 1), (0, -1, -1), (0, 1, -1), (0, -1, 1)])
+    points = np.concatenate([steps, corners])
+    losses = LOSSES[form](*points.T, context_length=int(n), labels=int(labels))
+    gradient = (losses[:3] - losses[3:6]) / (2 * DIFFERENCE)
+    return gradient, float(losses[6] + losses[7] - losses[8] - losses[9]) / (4 * DIFFERENCE**2)
+
+
+EXPERIMENT = Experiment("reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))
