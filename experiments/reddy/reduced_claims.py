@@ -99,6 +99,12 @@ def equal_sooner(record: Record) -> np.ndarray:
     return np.where(np.isfinite(times[-1]), (times[-1] < 0.5 * times[0]).astype(float), 0.0)
 
 
+def equal_later(record: Record) -> np.ndarray:
+    """(M,) whether L = N from the smallest start takes more than twice the time of L > N, which the member learns."""
+    equal, more = equal_onset(record)[0], equal_onset(record, "more")[0]
+    return np.where(np.isfinite(more), (equal > 2 * more).astype(float), np.nan)
+
+
 def more_solves(record: Record) -> np.ndarray:
     """(M,) whether a member solves L > N from scalars zero."""
     return learned(record.arrays["more_ic"][0], solved(record.config["equal_length"]))
@@ -174,13 +180,13 @@ CLAIMS = (
         later, 0.5, 0.0, relation=">=", interval="wilson", reason="most members; chance is one half",
     ),
     _claim(
-        "equal_from_zero", "Fig. 6",
-        "L = N = 4, scalars zero: within 4,000 steps some members learn and others do not.",
-        equal_solves(0.0), 0.5, 0.4, interval="wilson",
-        reason="neither none nor all: one to nine of ten members lie inside in expectation",
+        "equal_later", "Fig. 6",
+        "Scalars zero: L = N takes more than twice the time of L > N, or is not learned (N = 4, L = 4 against 16).",
+        equal_later, reason="most members; chance is one half, of one time being longer at all", **_MOST,
     ),
     _claim(
-        "equal_from_one", "Fig. 6", "L = N = 4, scalars one: members learn (control: scalars zero).",
+        "equal_from_one", "Fig. 6",
+        "L = N = 4, scalars one: members learn within 4,000 steps (control: scalars zero).",
         equal_solves(1.0), control=equal_solves(0.0), reason=_ALL, **_MOST,
     ),
     _claim(

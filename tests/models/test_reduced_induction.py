@@ -108,6 +108,13 @@ def test_interventions_replace_what_is_computed():
             np.testing.assert_array_equal(run(prompt, pinned, 4)[0], free[0])
 
 
+def test_two_parameters_are_three_with_beta_2_zero():
+    three, prompts = _params(beta_2=0.0), _prompts()
+    two = {"params": {name: value for name, value in three["params"].items() if name != "beta_2"}}
+    found = reduced_logits(NETWORK.clone(target_label_attention=False), two, prompts)
+    np.testing.assert_array_equal(found, reduced_logits(NETWORK, three, prompts))
+
+
 def test_scalars_start_where_told():
     params = NETWORK.clone(start=0.25).init(jax.random.key(0), jnp.zeros((7, D)))["params"]
     assert [float(params[name]) for name in SCALARS] == [0.25] * 3

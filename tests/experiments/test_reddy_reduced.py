@@ -1,0 +1,136 @@
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.reddy import landscape, reduced_model
+from experiments.reddy.landscape_figures import NAMES
+from icl_lab.claims import judge
+from icl_lab.flags import FlagError, to_json
+from icl_lab.records import Record
+from icl_lab.theory import balanced_alpha, cliff_time_limit
+
+MEMBERS, STEPS, EQUAL_STEPS = 10, np.arange(0, 8001, 100), np.arange(0, 4001, 100)
+
+
+def rise(steps, at, low, high, width):
+    """(M, R) logistic curves, one for each time in ``at``."""
+    return low + (high - low) / (1 + np.exp(-(steps[None] - np.asarray(at)[:, None]) / width))
+
+
+def reduced_record(**changes):
+    """Members that jump as the paper says: labels of the context first, then all at once."""
+    arrays: dict[str, Any] = {"steps": STEPS, "equal_steps": EQUAL_STEPS, "theory_beta_1": np.linspace(0, 9, 50)}
+    arrays["theory_alpha"] = balanced_alpha(arrays["theory_beta_1"], 8)
+    for part, mean in (("three", 3700), ("two", 4800)):
+        at = mean + np.linspace(-300, 300, MEMBERS)
+        early = (1 - (STEPS[None] < at[:, None] - 1500)) if part == "three" else 0.0
+        arrays[f"{part}_ic"] = rise(STEPS, at, 0.03, 1.0, 20)
+        arrays[f"{part}_ila1"] = rise(STEPS, at, 0.17, 0.9, 20)
+        arrays[f"{part}_cla"] = np.maximum(rise(STEPS, at - 500, 0.25, 0.7, 200), rise(STEPS, at, 0.25, 1.0, 20))
+        arrays[f"{part}_tla2"] = np.maximum(rise(STEPS, at, 0.47, 0.95, 20), 0.47 + 0.4 * early)
+        arrays[f"{part}_beta_1"] = rise(STEPS, at, 0.0, 5.0, 20)
+        arrays[f"{part}_alpha"] = np.interp(arrays[f"{part}_beta_1"], arrays["theory_beta_1"], arrays["theory_alpha"])
+    starts = [np.where(np.arange(MEMBERS) < 5, 3000, 9000), np.full(MEMBERS, 1500), np.full(MEMBERS, 600)]
+    arrays["equal_ic"] = np.stack([rise(EQUAL_STEPS, at, 0.25, 1.0, 20) for at in starts])
+    arrays["more_ic"] = rise(EQUAL_STEPS, np.full(MEMBERS, 1200), 0.06, 1.0, 20)[None]
+    return Record("toy", "lab", to_json(reduced_model.PRESETS["lab"]), {}, arrays | changes, {})
+
+
+def landscape_record(**changes):
+    """The closed forms themselves."""
+    config = landscape.PRESETS["lab"]
+    n = np.array(config.lengths)[:, None]
+    labels = np.ceil(n * np.array(config.factors))
+    saddles, scales = len(config.saddle_lengths), np.array(config.scales)
+    times = np.concatenate([[0.0], np.geomspace(1, 4000, 300)])
+    beta_1 = np.linspace(0, 6, 301)
+    arrays: dict[str, Any] = {"wait_limit": cliff_time_limit(n, labels), "wait_labels": labels}
+    for form in NAMES:
+        top = arrays["wait_limit"]
+        loss = np.log(4 * n) * (times[None] < top[:, 2:3])
+        arrays |= {
+            f"{form}_slope": np.full((labels.size, 3), 0.04),
+            f"{form}_slope_error": np.zeros(labels.size),
+            f"{form}_saddle_slope": np.zeros((saddles, 3)),
+            f"{form}_saddle_rate_error": np.zeros(saddles),
+            f"{form}_wait": np.stack([top, 1.01 * top]) / 1.01,
+            f"{form}_lengths_loss": loss,
+            f"{form}_times": times,
+            f"{form}_path": np.stack([beta_1, balanced_alpha(beta_1, 8), beta_1], axis=1),
+            f"{form}_rate": np.full(saddles, 0.01),
+            f"{form}_escape": np.broadcast_to(50 - np.log(scales) / 0.01, (saddles, 2, len(scales))),
+            f"{form}_random": np.linspace(300, 500, 200),
+            f"{form}_random_predicted": np.linspace(300, 500, 200),
+        }
+    return Record("toy", "lab", to_json(config), {}, arrays | changes, {})
+
+
+def verdicts(binary, record):
+    return {row["id"].split(".", 2)[-1]: row["verdict"] for row in (judge(claim, record) for claim in binary.CLAIMS)}
+
+
+def failing(binary, record):
+    return {name for name, verdict in verdicts(binary, record).items() if verdict == "fails"}
+
+
+def test_members_that_jump_as_the_paper_says_bear_every_claim_out():
+    assert set(verdicts(reduced_model, reduced_record()).values()) == {"holds"}
+    assert set(verdicts(landscape, landscape_record()).values()) == {"holds"}
+
+
+def test_members_that_do_not_are_told():
+    good = reduced_record().arrays
+    slow = reduced_record(three_ic=rise(STEPS, np.full(MEMBERS, 3700), 0.03, 1.0, 400))
+    assert failing(reduced_model, slow) == {"sharp_three"}
+    never = reduced_record(two_ic=0.1 + 0 * good["two_ic"], more_ic=0.1 + 0 * good["more_ic"])
+    assert {"solves_two", "more_from_zero"} <= failing(reduced_model, never)
+    together = reduced_record(three_cla=good["three_ila1"], three_tla2=good["three_ila1"], two_tla2=good["two_cla"])
+    assert failing(reduced_model, together) == {"cla_first", "tla2_first", "tla2_not_needed"}
+    alike = reduced_record(equal_ic=np.stack([good["equal_ic"][1]] * 3), two_ic=good["three_ic"])
+    assert {"equal_start", "two_later"} <= failing(reduced_model, alike)
+    astray = reduced_record(two_alpha=1.3 * good["two_alpha"])
+    assert failing(reduced_model, astray) == {"path_two"}
+    stuck = reduced_record(equal_ic=0.25 + 0 * good["equal_ic"])
+    assert failing(reduced_model, stuck) == {"equal_from_one", "equal_start"}
+    early = reduced_record(equal_ic=good["equal_ic"][[1, 1, 2]])
+    assert failing(reduced_model, early) == {"equal_later"}
+
+
+def test_another_landscape_is_told():
+    good = landscape_record().arrays
+    power = np.broadcast_to(np.array(landscape.PRESETS["lab"].scales) ** -0.5, good["mean_field_escape"].shape)
+    changed = landscape_record(
+        simplified_wait=np.stack([np.ones((4, 5)), 1.2 * np.ones((4, 5))]),
+        mean_field_escape=power,
+        mean_field_random=1.1 * good["mean_field_random"],
+        simplified_slope_error=1e-3 + good["simplified_slope_error"],
+        simplified_saddle_slope=1e-3 + good["simplified_saddle_slope"],
+        mean_field_saddle_rate_error=1e-2 + good["mean_field_saddle_rate_error"],
+        simplified_path=good["simplified_path"] * [1, 1.1, 1],
+        mean_field_lengths_loss=good["mean_field_lengths_loss"] * np.linspace(1, 0.1, 301) ** 3,
+    )
+    assert failing(landscape, changed) == {
+        "cliff_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit", "escape_mean_field",
+        "random_mean_field", "slope_simplified", "critical_simplified", "saddle_mean_field", "shelf_mean_field", "path",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("binary", "changes", "named"),
+    [
+        (reduced_model, {"starts": (1.0, 0.0)}, "starts"),
+        (reduced_model, {"more_labels": 4}, "more_labels"),
+        (reduced_model, {"equal_classes": 6}, "equal_classes"),
+        (reduced_model, {"steps": 150}, "steps"),
+        (landscape, {"labels": 8}, "labels"),
+        (landscape, {"lengths": (8, 4)}, "lengths"),
+        (landscape, {"scales": (0.1, 0.1)}, "scales"),
+        (landscape, {"saddle_lengths": (2, 4)}, "saddle_lengths"),
+        (landscape, {"factors": (1.01, 1.02)}, "factors"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(binary, changes, named):
+    with pytest.raises(FlagError, match=named):
+        binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["lab"], **changes))
