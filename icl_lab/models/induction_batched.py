@@ -17,7 +17,8 @@ def induction_logits(network: InductionNetwork, params: dict, prompts: Prompt) -
     with tokens U, A = W_q1 W_k1^T, first pattern p, u the last token, v = u + (p_T U) W_v1 and q = v W_q2 W_k2^T,
     token j scores u_j.q + sum_i p_ji u_i.(q W_v1^T), and with the second pattern p' the last token becomes
     v + (p' U + (p' p) U W_v1) W_v2. So U A U^T is the only product of all tokens with a matrix. Tokens are data: no
-    gradient flows to them, and gradients are by reverse mode only.
+    gradient flows to them, and gradients are by reverse mode only. (To gather A's rows by slot instead of multiplying
+    them by one-hot positions does not pay on a CPU.)
 
     Args:
       network: a network of two layers.
