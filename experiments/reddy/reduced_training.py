@@ -5,10 +5,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Training
-from experiments.reddy.training import cross_entropy, measure, reduced, sampler, sgd
+from experiments.reddy.training import cross_entropy, evaluation_samples, progress, reduced, sampler, sgd
 from experiments.training import members_at_once
 from icl_lab.experiment import Session
-from icl_lab.prompts import ItemLabelLaw
+from icl_lab.prompts import ItemLabelLaw, Sample
 from icl_lab.training import Fit
 
 SCALARS = ("beta_1", "alpha", "beta_2")
@@ -35,13 +35,12 @@ def train_reduced(
       law: training laws with a leading member axis.
       label_attention: (M,) factor on beta_2: 1 the model of three parameters; 0 that of two, with beta_2 = 0.
       starts: (M,) initial value of the scalars, or one for all.
-      measures: the progress measures too.
+      measures: the progress measures on novel classes, and the in-weights accuracy, too.
 
     Returns:
-      A ``Fit`` whose metrics (M, R) are those of ``training.measure``, and the scalars by name.
+      A ``Fit`` whose metrics (M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and the scalars.
     """
     model = reduced(config)
-    observe = measure(config, model, measures)
     each = {"start": starts, "label_attention": label_attention}
     settings = {"law": law} | {
         name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in each.items()
@@ -54,13 +53,23 @@ def train_reduced(
         weights = params["params"]
         return {"params": weights | {"beta_2": setting["label_attention"] * weights["beta_2"]}}
 
+    def right(logits: Array, samples: Sample) -> Array:
+        return (logits.argmax(-1) == samples.target).mean()
+
     def loss(params: dict, key: Array, setting: dict) -> Array:
         samples = sampler(config, setting["law"])(key, config.batch)
         return cross_entropy(model.logits(acting(params, setting), samples.prompt), samples).mean()
 
     def measured(params: dict, key: Array, setting: dict) -> dict[str, Array]:
         params = acting(params, setting)
-        return observe(params, key, setting["law"]) | {name: params["params"][name] for name in SCALARS}
+        samples = evaluation_samples(config, setting["law"], "ic", key)
+        logits = model.logits(params, samples.prompt)
+        found = {"ic": right(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
+        if measures:
+            memorised = evaluation_samples(config, setting["law"], "iwl", key)
+            found["iwl"] = right(model.logits(params, memorised.prompt), memorised)
+            found |= progress(model, params, samples)
+        return found | {name: params["params"][name] for name in SCALARS}
 
     return session.fit(
         stage,
