@@ -63,7 +63,7 @@ PRESETS = {
     "quick": Config(
         **(_SMALL | SMALL), members=2, steps=1600, only=("three", "two", "equal"), starts=(0.0, 1.0), equal_steps=600,
     ),
-    "lab": Config(**_SMALL, members=10, steps=8000, measure_every=100, eval_tasks=1000, equal_steps=4000),
+    "lab": Config(**_SMALL, members=16, steps=8000, measure_every=100, eval_tasks=1000, equal_steps=4000),
     "paper": Config(),
 }  # fmt: skip
 
