@@ -48,7 +48,7 @@ class Config(Training):
 
 PRESETS = {
     "smoke": Config(**SMOKE, hold=2),
-    "quick": Config(**SMALL, members=2, steps=200, hold=100),
+    "quick": Config(**SMALL | {"measure_every": 50}, members=2, steps=150, hold=50),
     "lab": Config(**SMALL, members=8, steps=5000, hold=1500),
     "paper": Config(),
 }
@@ -70,7 +70,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains the members of all conditions in one program, paired by key: the same start and the same sequences."""
     model, conditions = network(config), ("control", *sum((PARTS[part] for part in chosen(config)), ()))
     keys = repeated(member_keys(config), len(conditions))
-    fresh = jax.jit(jax.vmap(model.init))(keys)
+    fresh = jax.jit(lambda ks: jax.lax.map(model.init, ks))(member_keys(config))  # vmap compiles for longer
     answer = tuple(name for name in fresh["params"] if name not in ATTENTION)
     classifier_names = tuple(name for name in answer if name != "w_v")
     forever = config.steps + 1
@@ -82,7 +82,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     ]
     settings = {
         "law": laws(config, repeated(member_keys(config, WORLDS), len(conditions))),
-        "fresh": fresh,
+        "fresh": jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(conditions)), fresh),
         "lost": {
             name: jnp.repeat(jnp.array([lost == condition for condition in conditions]), config.members)
             for names, lost in ((ATTENTION, "attention_lost"), (answer, "answer_lost"))
