@@ -45,7 +45,7 @@ def figures(record: Record) -> dict[str, Figure]:
             spot = {key: LOOKS[name][key] for key in ("color", "marker", "label")}
             row[2].plot(onsets(record, "control"), onsets(record, name), linestyle="", markersize=4, **spot)
     row[0].axhline(level(record), color="0.6", linewidth=0.8)
-    row[0].set_ylabel("accuracy on novel classes, whole task")
+    row[0].set_ylabel("accuracy, novel classes")
     row[1].set_ylabel("level of the curriculum")
     row[1].set_yticks(range(1, len(record.config["lengths"]) + 1))
     for axes in row[:2]:
@@ -75,6 +75,9 @@ _SENTENCES = {
     "novel": "Starting from novel classes alone brings the onset earlier at equal samples",
 }
 
+_AT_LAB = {"labels": {"lab": "not resolved"}, "novel": {"lab": "fails"}}
+"""What the lab record says of the claims that do not hold."""
+
 CLAIMS = (
     *(
         Claim(
@@ -82,7 +85,7 @@ CLAIMS = (
             f"{sentence} (paired difference of onset over the control's; negative is earlier).",
             _change(name), expected=0.0, tolerance=0.0, relation="<=",
             reason="the outlook says only that it is earlier; the size is what the interval shows",
-            expected_verdict=_LAB, minimum_members=6,
+            expected_verdict=_LAB | _AT_LAB.get(name, {}), minimum_members=6,
         )
         for name, sentence in _SENTENCES.items()
     ),
