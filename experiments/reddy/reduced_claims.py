@@ -115,12 +115,16 @@ def _onset(record: Record, part: str) -> np.ndarray:
     return onset(record.arrays[f"{part}_ic"], record.arrays["steps"], level)
 
 
+_AT_LAB = {"onset_three": "not resolved"}
+"""What the lab record says of the claims that do not hold."""
+
+
 def _claim(
     name: str, figure: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
 ) -> Claim:
     return Claim(
         f"reddy.reduced_model.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": "holds"}, **options,
+        expected_verdict={"lab": _AT_LAB.get(name, "holds")}, **options,
     )  # fmt: skip
 
 
