@@ -4,6 +4,8 @@ from icl_lab.prompts.gaussian import VARIANCE_LAWS, gaussian_regression, random_
 from icl_lab.prompts.item_label import (
     NOVEL_CLASSES,
     ItemLabelLaw,
+    burstiness_values,
+    copies_without_bursts,
     evaluation_laws,
     item_label_classification,
     item_label_law,
@@ -24,7 +26,9 @@ __all__ = [
     "Prompt",
     "Sample",
     "Sampler",
+    "burstiness_values",
     "context_in_an_orthant",
+    "copies_without_bursts",
     "evaluation_laws",
     "gaussian_regression",
     "in_a_subspace",

@@ -102,14 +102,36 @@ def item_label_law(
     )
 
 
+def burstiness_values(context_length: int) -> tuple[int, ...]:
+    """The B > 0 that a context of N items can have, in rising order: divisors of N below it; 1 where N = 1.
+
+    B = N is none of them, as then the answer is the one label there is.
+
+    Raises:
+      ValueError: for a context length below 1.
+    """
+    n = context_length
+    if n < 1:
+        raise ValueError(f"context_length must be at least 1, got {n}")
+    return tuple(b for b in range(1, n + 1) if n % b == 0 and (b < n or n == 1))
+
+
+def copies_without_bursts(context_length: int) -> int:
+    """Copies of each class in the in-context tests of a law with B = 0: the largest B that N can have.
+
+    N/2 for even N, which is what the released code takes for its N = 8.
+    """
+    return burstiness_values(context_length)[-1]
+
+
 def evaluation_laws(law: ItemLabelLaw, context_length: int) -> dict[str, ItemLabelLaw]:
     """The laws of the evaluation sets beside the training law itself (Reddy 2023, section 2).
 
     ``iwl``, in-weights: context and target are independent draws of trained classes. ``ic``, in-context: novel classes
     only. ``ic2``: bursty sequences of trained classes, to be sampled with ``swapped=True``. The two in-context laws
-    have the training law's burstiness, N/2 where that is 0 (so the released code).
+    have the training law's burstiness, ``copies_without_bursts`` where that is 0.
     """
-    copies = jnp.where(law.burstiness > 0, law.burstiness, max(context_length // 2, 1))
+    copies = jnp.where(law.burstiness > 0, law.burstiness, copies_without_bursts(context_length))
     zero, one = jnp.zeros_like(law.novel_share), jnp.ones_like(law.novel_share)
     return {
         "iwl": replace(law, burstiness=jnp.zeros_like(law.burstiness), bursty_share=zero, novel_share=zero),
@@ -150,18 +172,17 @@ def item_label_classification(
 
     Raises:
       ValueError: for a context length below 1, more tokens than slots, and where these are not traced: a burstiness
-        that does not divide N, fewer labels in use than different ones in a sequence, or an exponent with
-        ``distinct_labels``.
+        that N cannot have (``burstiness_values``), fewer labels in use than different ones in a sequence, or an
+        exponent with ``distinct_labels``.
     """
     n, tokens = context_length, 2 * context_length + 1
-    if n < 1:
-        raise ValueError(f"context_length must be at least 1, got {n}")
+    without_bursts = copies_without_bursts(n)
     if slots is not None and slots < tokens:
         raise ValueError(f"slots must be at least 2N + 1 = {tokens}, got {slots}")
     _check_sequence(law, n, distinct_labels)
     offsets = 1 if slots is None else slots - tokens + 1
     size, labels = law.class_means.shape[-1], law.label_vectors.shape[-2]
-    copies = jnp.where(law.burstiness > 0, law.burstiness, max(n // 2, 1))
+    copies = jnp.where(law.burstiness > 0, law.burstiness, without_bursts)
 
     def sampler(key: Array, batch: int) -> Sample:
         choice_key, content_key = jax.random.split(key)
@@ -261,15 +282,14 @@ def _check_scalars(scalars: Mapping[str, ArrayLike], rows: int, labels: int) -> 
 def _check_sequence(law: ItemLabelLaw, n: int, distinct_labels: bool) -> None:
     if isinstance(law.burstiness, jax.core.Tracer):
         return
-    copies = np.asarray(law.burstiness)
-    if np.any((copies > 0) & (n % np.maximum(copies, 1) > 0)):
-        allowed = ", ".join(str(b) for b in range(n + 1) if b == 0 or n % b == 0)
-        raise ValueError(f"burstiness must divide context_length = {n}: allowed is one of {allowed}, got {copies}")
+    copies, allowed = np.asarray(law.burstiness), burstiness_values(n)
+    if not np.isin(copies, (0, *allowed)).all():
+        raise ValueError(f"burstiness must be 0 or a divisor of N below it: {list(allowed)}, got {copies}")
     if not distinct_labels:
         return
     if not isinstance(law.exponent, jax.core.Tracer) and np.any(np.asarray(law.exponent) > 0):
         raise ValueError("exponent must be 0 with distinct_labels, whose bursty sequences would ignore it")
     if not isinstance(law.labels, jax.core.Tracer):
-        needed = n // np.where(copies > 0, copies, max(n // 2, 1))
+        needed = n // np.where(copies > 0, copies, copies_without_bursts(n))
         if np.any(needed > np.asarray(law.labels)):
             raise ValueError(f"labels must be at least N/B = {needed.max()}, all different, got {law.labels}")

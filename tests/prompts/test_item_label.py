@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from icl_lab.prompts import NOVEL_CLASSES, evaluation_laws, item_label_classification, item_label_law
+from icl_lab.prompts import (
+    NOVEL_CLASSES,
+    burstiness_values,
+    copies_without_bursts,
+    evaluation_laws,
+    item_label_classification,
+    item_label_law,
+)
 
 KEY = jax.random.key(5)
 SIGMAS = 4.5  # standard errors; some hundred comparisons in all
@@ -51,7 +58,7 @@ def assert_share(hits, expected):
     assert abs(hits.mean() - expected) <= SIGMAS * np.sqrt(expected * (1 - expected) / hits.size) + 1e-9
 
 
-@pytest.mark.parametrize("copies", [1, 2, 4])
+@pytest.mark.parametrize("copies", [1, 2])
 def test_bursty_sequences_hold_copies_of_classes_with_different_labels(copies):
     law = law_of(burstiness=copies)
     sample = draw(law)
@@ -138,6 +145,17 @@ def test_evaluation_laws():
     assert np.asarray(evaluation_laws(law_of(burstiness=1), N)["ic"].burstiness) == 1
 
 
+def test_copies_where_no_sequence_is_bursty():
+    assert [copies_without_bursts(n) for n in (1, 2, 3, 4, 5, 8, 9, 15)] == [1, 1, 1, 2, 1, 4, 3, 5]
+    assert burstiness_values(12) == (1, 2, 3, 4, 6)
+    n = 5  # half of which is no divisor
+    law = evaluation_laws(law_of(burstiness=0), n)["ic"]
+    for sample in (draw(law, n=n), draw(dataclasses.replace(law, burstiness=jnp.int32(0)), n=n)):
+        assert (np.asarray([np.unique(row).size for row in sample.latent["labels"]]) == n).all()
+        for column in range(n):
+            assert_share(sample.latent["match"][:, column], 1 / n)
+
+
 def test_contents_have_unit_norm_and_fresh_noise_in_every_item():
     size, spread = 200, 0.5
     law = law_of(input_size=size, spread=spread)
@@ -204,7 +222,8 @@ def test_a_law_that_is_none_is_refused(wrong, message):
     [
         ({}, {"context_length": 0}, "context_length must be at least 1"),
         ({}, {"slots": 8}, r"slots must be at least 2N \+ 1 = 9, got 8"),
-        ({"burstiness": 3}, {}, "burstiness must divide context_length = 4: allowed is one of 0, 1, 2, 4, got 3"),
+        ({"burstiness": 3}, {}, r"burstiness must be 0 or a divisor of N below it: \[1, 2\], got 3"),
+        ({"burstiness": 4}, {}, r"burstiness must be 0 or a divisor of N below it: \[1, 2\], got 4"),
         ({}, {"context_length": 9}, "labels must be at least N/B = 9, all different, got 8"),
         ({"exponent": 0.5}, {}, "exponent must be 0 with distinct_labels"),
     ],
