@@ -1,0 +1,116 @@
+"""What the binaries on data, mixtures and label counts lay out and read off their records."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from experiments.reddy import data_dependence, data_dependence_claims, label_count, mixtures
+from icl_lab.experiment import Experiment
+from icl_lab.flags import FlagError, validate
+
+STEPS = np.arange(5) * 100
+
+
+def claim_of(binary, name):
+    (claim,) = (c for c in binary.CLAIMS if c.id.endswith(f".{name}"))
+    return claim.statistic
+
+
+def test_points_of_a_sweep_are_in_the_order_of_its_shape():
+    config = data_dependence.PRESETS["lab"]
+    shape, values = data_dependence.sweep(config, "network", "classes")
+    classes, burstiness = (values[name].reshape(shape) for name in ("classes", "burstiness"))
+    assert (classes == np.array(config.class_grid)[:, None]).all()
+    assert (burstiness == np.array(config.burstiness_grid)[None]).all()
+    for model, k in zip(data_dependence.MODELS, config.spread_classes):
+        _, values = data_dependence.sweep(config, model, "spread")
+        assert (values["classes"] == k).all()
+        assert tuple(values["spread"]) == config.spread_grid
+        assert (values["burstiness"] == config.burstiness).all()
+        assert not values["exponent"].any()
+    _, values = data_dependence.sweep(config, "reduced", "exponent")
+    assert tuple(values["exponent"]) == config.exponent_grid
+    assert (values["spread"] == config.spread).all()
+
+
+def dependence(ic, iwl, **config):
+    """A record of one member with these accuracies at the points of the first and third sweep, at the end."""
+    settings = {"context_length": 4, "burstiness": 1, "burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.1, 2.0)}
+    arrays = {}
+    for sweep in ("classes", "exponent"):
+        at_end = {"ic": ic[sweep], "ic2": ic[sweep], "iwl": iwl[sweep]}
+        arrays |= {f"{name}_network_{sweep}": np.array(v)[None, ..., None] for name, v in at_end.items()}
+    return SimpleNamespace(config=settings | config, arrays=arrays)
+
+
+RECORD = dependence(
+    ic={"classes": [[0.1, 0.25, 0.5], [0.2, 1.0, 0.75]], "exponent": [1.0, 0.625, 0.1]},
+    iwl={"classes": [[1.0, 0.9, 0.8], [1.0, 0.2, 0.1]], "exponent": [0.1, 0.4, 0.9]},
+)
+
+
+def test_the_score_is_zero_at_guessing_a_label_of_the_context_and_one_at_all_right():
+    score = data_dependence_claims.in_context(RECORD, "network", "classes")
+    np.testing.assert_allclose(score, [[[0, 0, 0], [0, 1, 0.5]]])
+
+
+def test_claims_compare_the_points_that_they_name():
+    expected = {
+        "classes_in_context": 1.0, "classes_in_weights": -0.7, "burstiness_in_context": -0.25,
+        "burstiness_in_weights": -0.1, "capacity": 0.8, "flat_law": 0.9, "steep_law": -0.9, "both": 0.3,
+    }  # fmt: skip
+    for name, value in expected.items():
+        assert claim_of(data_dependence, f"network_{name}")(RECORD) == pytest.approx([value]), name
+    without = SimpleNamespace(config=RECORD.config | {"burstiness_grid": (0, 2)}, arrays=RECORD.arrays)
+    with pytest.raises(KeyError, match="burstiness 1"):
+        claim_of(data_dependence, "network_capacity")(without)
+
+
+def test_what_mixtures_keep_and_which_share_is_sooner():
+    steps = np.arange(7) * 100
+    late, soon = [0, 0, 0, 0, 1, 1, 1], [0, 1, 1, 1, 1, 1, 1]
+    curves = np.array([[[late, soon], [late, soon]]], float)  # one member, (p_B, p_C, R)
+    arrays = {"steps": steps, "ic": curves, "iwl": curves[:, :, ::-1].copy()}
+    record = SimpleNamespace(config={}, arrays=arrays)
+    assert claim_of(mixtures, "novel_share")(record) == pytest.approx([-2])
+    assert claim_of(mixtures, "trained_share")(record) == pytest.approx([2])
+    assert claim_of(mixtures, "kept")(record) == pytest.approx([0])
+    arrays["iwl"][0, 1, 0] = [0, 0.9, 0.9, 0.9, 0.3, 0.3, 0.3]
+    assert claim_of(mixtures, "kept")(record) == pytest.approx([0.6])
+    assert claim_of(mixtures, "in_weights")(record) == pytest.approx([0.3])
+
+
+def test_who_has_learned_and_how_much_later_with_as_many_labels():
+    never, late, soon = [0.5, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.9, 0.9], [0.5, 0.9, 0.9, 0.9, 0.9]
+    arrays = {"steps": STEPS, "ic_2_2": np.array([never, late]), "ic_2_8": np.array([soon, soon])}
+    config = {"lengths": (2, 4), "label_grid": (2, 8), "burstiness": 1}
+    record = SimpleNamespace(config=config, arrays=arrays)
+    assert claim_of(label_count, "more_labels_2")(record).tolist() == [1, 1]
+    assert claim_of(label_count, "delay_2")(record) == pytest.approx(np.log2([4, 3]))
+    with pytest.raises(KeyError, match="N = 4 with L > N"):
+        claim_of(label_count, "more_labels_4")(record)
+
+
+@pytest.mark.parametrize(
+    ("binary", "wrong", "message"),
+    [
+        (data_dependence, {"only": "spread"}, "--only=spread: allowed is all, network_classes"),
+        (data_dependence, {"class_grid": (64, 100)}, "--class_grid=100: allowed is a multiple of --labels=16"),
+        (data_dependence, {"burstiness_grid": (1, 3)}, "--burstiness_grid=3: allowed is 0 or a divisor of N"),
+        (data_dependence, {"spread_classes": (64,)}, "--spread_classes: allowed are 2 values"),
+        (data_dependence, {"spread_grid": (0.1, 0.1)}, "--spread_grid=0.1,0.1: allowed is each value once"),
+        (mixtures, {"novel_shares": (0.5, 0.5)}, "--novel_shares=0.5,0.5: allowed is each value once"),
+        (label_count, {"lengths": (4, 32)}, "--slots=33: allowed is at least 2N . 1 = 65"),
+        (label_count, {"label_grid": (4, 48)}, "--label_grid=48: allowed is a multiple|--label_grid=128: allowed"),
+        (label_count, {"label_grid": (8, 4)}, "--label_grid=8,4: allowed are numbers that rise"),
+        (label_count, {"only": "3"}, "--only=3: allowed is all, 2, 4, 8"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(binary, wrong, message):
+    experiment: Experiment = binary.EXPERIMENT
+    config = dataclasses.replace(experiment.presets["lab"], **wrong)
+    validate(config)
+    with pytest.raises(FlagError, match=message):
+        experiment.check(config)
