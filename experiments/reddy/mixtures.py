@@ -9,7 +9,6 @@ lost when the other comes.
 
 import dataclasses
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from experiments.panels import ABOVE
 from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
 from experiments.reddy.settings import check as check_training
+from experiments.reddy.statistics import guess, onset
 from experiments.reddy.training import network, train
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
@@ -83,7 +83,7 @@ def figures(record: Record) -> dict[str, Figure]:
         for j, axes in enumerate(row):
             for name, look in SOLUTIONS.items():
                 band(axes, record.arrays["steps"], record.arrays[name][:, i, j], **look | {"marker": ""})
-            guess_line(axes, record.config["burstiness"] / record.config["context_length"])
+            guess_line(axes, guess(record.config))
             axes.set_title(f"$p_B$ = {bursty[i]:g}, $p_C$ = {novel[j]:g}")
             axes.set_xlabel("training step")
             axes.set_ylabel("accuracy")
@@ -97,36 +97,42 @@ def _everywhere(*names: str) -> Statistic:
     return lambda record: np.min([record.arrays[name][..., -1].min((1, 2)) for name in names], axis=0)
 
 
-def _lost(*names: str) -> Statistic:
-    """(M,) most that these accuracies fell from an earlier level to the end, over all points of the grid.
+LEVELS = {"ic": 0.75, "iwl": 0.5}
+"""Accuracy from which on a test counts as learned: far above guessing a label of the context, and above chance."""
 
-    Levels are means of three measurements, so that the sampling of one test set is no loss.
+
+def _lost(record: Record) -> np.ndarray:
+    """(M,) most that an accuracy fell from an earlier level to the end, over the tests and points that were learned.
+
+    Levels are means of three measurements, so that the sampling of one test set is no loss. No value for a member that
+    has learned nothing.
+    """
+    falls = []
+    for name, level in LEVELS.items():
+        curves = record.arrays[name]
+        smooth = np.mean([curves[..., i : curves.shape[-1] - 2 + i] for i in range(3)], axis=0)
+        top = smooth.max(-1)
+        falls.append(np.where(top >= level, top - smooth[..., -1], -np.inf).max((1, 2)))
+    fall = np.max(falls, axis=0)
+    return np.where(np.isfinite(fall), fall, np.nan)
+
+
+def _larger_share(name: str, later: bool) -> Statistic:
+    """(M,) mean over p_B of log2 of the steps to learn a test, at the largest p_C over those at the smallest.
+
+    ``later`` says whether more are expected at the largest. The end at which more are expected counts as one
+    measurement after the last where the test is not learned, a bound; where it is not at the other, the value is
+    infinite, against the claim, or none if it is at neither.
     """
 
-    def fall(curves: np.ndarray) -> np.ndarray:
-        smooth = np.mean([curves[..., i : curves.shape[-1] - 2 + i] for i in range(3)], axis=0)
-        return (smooth.max(-1) - smooth[..., -1]).max((1, 2))
-
-    return lambda record: np.max([fall(record.arrays[name]) for name in names], axis=0)
-
-
-def _step(name: str, level: float) -> Callable[[Record], np.ndarray]:
-    """(M, p_B, p_C) first measured step at this accuracy; the last one plus one measurement where it is not reached."""
-
-    def found(record: Record) -> np.ndarray:
-        steps, reached = record.arrays["steps"], record.arrays[name] >= level
-        never = 2 * steps[-1] - steps[-2]
-        return np.where(reached.any(-1), steps[reached.argmax(-1)], never).astype(float)
-
-    return found
-
-
-def _sooner(name: str, level: float, axis: int) -> Statistic:
-    """(M,) mean log2 of the steps to this accuracy: at the larger share of one kind over the smaller."""
-
     def statistic(record: Record) -> np.ndarray:
-        steps = np.log2(np.moveaxis(_step(name, level)(record), axis + 1, 1))
-        return (steps[:, -1] - steps[:, 0]).mean(-1)
+        steps = record.arrays["steps"]
+        times = onset(record.arrays[name], steps, LEVELS[name])  # (M, p_B, p_C)
+        slow, fast = (times[..., -1], times[..., 0]) if later else (times[..., 0], times[..., -1])
+        never = np.isinf(slow)
+        found = np.log2(np.where(never, 2 * steps[-1] - steps[-2], slow)) - np.log2(fast)
+        found = np.where(never & np.isinf(fast), np.nan, found).mean(-1)
+        return found if later else -found
 
     return statistic
 
@@ -150,17 +156,17 @@ CLAIMS = (
     ),
     _claim(
         "kept", "What was learned is kept: neither accuracy falls again (largest fall from its highest level to the "
-        "end, over the grid).", _lost("ic", "iwl"), 0.1, relation="<=",
+        "end, over the points of the grid where it was learned).", _lost, 0.1, relation="<=",
         reason="a transience of in-context learning would end at guessing",
     ),
     _claim(
         "novel_share", "A larger share of novel classes brings in-context learning forward (log2 of the steps to "
-        "accuracy .75 on novel classes, p_C = .75 over .25, mean over p_B).", _sooner("ic", 0.75, 1), 0.0,
+        "accuracy .75 on novel classes, p_C = .75 over .25, mean over p_B).", _larger_share("ic", later=False), 0.0,
         relation="<=", reason="an ordering, paired by member",
     ),
     _claim(
         "trained_share", "A larger share of novel classes puts in-weights learning back (log2 of the steps to "
-        "accuracy .5 on trained classes, p_C = .75 over .25, mean over p_B).", _sooner("iwl", 0.5, 1), 0.0,
+        "accuracy .5 on trained classes, p_C = .75 over .25, mean over p_B).", _larger_share("iwl", later=True), 0.0,
         relation=">=", reason="an ordering, paired by member",
     ),
 )  # fmt: skip

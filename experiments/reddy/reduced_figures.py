@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import panels
-from experiments.reddy.statistics import onset, solved
+from experiments.reddy.statistics import guess, onset, onsets, solved
 from icl_lab.records import Record
 from icl_lab.style import THEORY, band
 from icl_lab.style import panels as axes_grid
@@ -45,14 +45,14 @@ def figures(record: Record) -> dict[str, Figure]:
 def equal_onset(record: Record, part: str = "equal") -> np.ndarray:
     """(starts, M) step at which each member of the part ``equal`` or ``more`` learns; infinite if never."""
     curves = record.arrays[f"{part}_ic"]
-    level = solved(record.config["equal_length"])
+    level = solved(record.config, context_length=record.config["equal_length"])
     return np.stack([onset(members, record.arrays["equal_steps"], level) for members in curves])
 
 
 def _measures(axes: Axes, record: Record, part: str) -> None:
     """Against the steps from the jump of each member, since members jump at different times."""
     steps = record.arrays["steps"]
-    times = onset(record.arrays[f"{part}_ic"], steps, solved(record.config["context_length"]))
+    times = onsets(record, part)
     jumping = np.isfinite(times) if np.isfinite(times).any() else np.ones(len(times), bool)
     jumps = np.minimum(times[jumping], steps[-1])
     x = np.arange(-jumps.max(), steps[-1] - jumps.min() + 1, steps[1])
@@ -70,7 +70,7 @@ def _loss(axes: Axes, record: Record, parts: list[str]) -> None:
     for (color, dash, _), part in zip(LOOKS, parts):
         look = {"color": color, "linestyle": dash, "label": NAMES[part]}
         band(axes, record.arrays["steps"], record.arrays[f"{part}_ic_loss"], **look)
-    for name, choices in (("log L", record.config["labels"]), ("log N", record.config["context_length"])):
+    for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
         axes.axhline(np.log(choices), **THEORY | {"color": "black" if name == "log L" else "0.55"}, label=name)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss on novel classes (nats)")
@@ -109,7 +109,7 @@ def _members(axes: Axes, record: Record) -> None:
         color, dash, _ = LOOKS[i % 4]
         for m, curve in enumerate(record.arrays["equal_ic"][i]):
             axes.plot(steps, curve, color=color, linestyle=dash, linewidth=0.8, label=None if m else f"start {start:g}")
-    axes.axhline(1 / length, **THEORY, label="1/N")
+    axes.axhline(guess(record.config, context_length=length), **THEORY, label="B/N")
     axes.set_xlabel("training step")
     axes.set_ylabel("IC accuracy, each member")
     axes.set_ylim(-0.03, 1.03)

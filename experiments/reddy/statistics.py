@@ -1,17 +1,66 @@
 """What the claims of this paper read off a record: when a member learns, and whether it does."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
+from icl_lab.prompts import copies_without_bursts
+from icl_lab.records import Record
 
-def solved(context_length: int, burstiness: int = 1) -> float:
-    """In-context accuracy half way from guessing a label of the context (B/N) to 1."""
-    return 0.5 * (1 + burstiness / context_length)
+
+def copies(config: Mapping[str, Any], **changed: int) -> int:
+    """B of the in-context tests; ``changed`` are fields of the configuration that differ in a part of the run."""
+    config = {**config, **changed}
+    return config["burstiness"] or copies_without_bursts(config["context_length"])
+
+
+def guess(config: Mapping[str, Any], **changed: int) -> float:
+    """In-context accuracy of answering with a random label of the context: B/N.
+
+    So where the labels of a context are different; where they may repeat, (1 - B/N)/L more on novel classes.
+    """
+    return copies(config, **changed) / {**config, **changed}["context_length"]
+
+
+def solved(config: Mapping[str, Any], **changed: int) -> float:
+    """In-context accuracy half way from guessing a label of the context to 1."""
+    return 0.5 * (1 + guess(config, **changed))
 
 
 def onset(curves: np.ndarray, steps: np.ndarray, level: float) -> np.ndarray:
-    """(M,) first measured step at which a curve (M, R) has reached the level; infinite if never."""
+    """(...) first measured step at which curves (..., R) have reached the level; infinite if never."""
     reached = curves >= level
-    return np.where(reached.any(axis=1), steps[reached.argmax(axis=1)].astype(float), np.inf)
+    return np.where(reached.any(axis=-1), steps[reached.argmax(axis=-1)].astype(float), np.inf)
+
+
+def crossing(curves: np.ndarray, steps: np.ndarray, levels: np.ndarray | float) -> np.ndarray:
+    """(M,) step at which curves (M, R) first reach a level, by linear interpolation; infinite if never."""
+    levels = np.broadcast_to(levels, curves.shape[:1])
+    found = np.full(curves.shape[0], np.inf)
+    for m, (curve, level) in enumerate(zip(curves, levels)):
+        r = int(np.argmax(curve >= level))
+        if curve[r] >= level:
+            start = max(r - 1, 0)
+            rise = curve[r] - curve[start]
+            share = (level - curve[start]) / rise if rise > 0 else 1.0
+            found[m] = steps[start] + share * (steps[r] - steps[start])
+    return found
+
+
+def onsets(record: Record, name: str) -> np.ndarray:
+    """(M,) onset of the in-context accuracy ``<name>_ic``; infinite if never."""
+    return onset(record.arrays[f"{name}_ic"], record.arrays["steps"], solved(record.config))
+
+
+def or_last(times: np.ndarray, record: Record) -> np.ndarray:
+    """Times, the last step where they are infinite: a lower bound of what was not waited for."""
+    return np.minimum(times, record.arrays["steps"][-1])
+
+
+def present(times: np.ndarray) -> np.ndarray:
+    """Times, no value where they are infinite."""
+    return np.where(np.isfinite(times), times, np.nan)
 
 
 def learned(curves: np.ndarray, level: float) -> np.ndarray:

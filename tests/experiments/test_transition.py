@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.reddy import transition
-from experiments.reddy.transition_claims import CLAIMS, crossings, matched_item, waits
+from experiments.reddy.statistics import crossing
+from experiments.reddy.transition_claims import CLAIMS, matched_item, waits
 from icl_lab.claims import FAILS, HOLDS, judge
 from icl_lab.experiment import execute
 from icl_lab.flags import FlagError
@@ -59,8 +60,8 @@ def test_claims_fail_of_other_births():
 def test_crossings_interpolate():
     curves = np.array([[0.0, 0.5, 0.4, 1.0], [0.2, 0.2, 0.2, 0.2], [0.9, 0.0, 0.0, 1.0]])
     steps = np.array([0, 10, 20, 30])
-    np.testing.assert_allclose(crossings(curves, steps, 0.25), [5, np.inf, 0])
-    np.testing.assert_allclose(crossings(curves, steps, np.array([0.7, 0.2, 0.95])), [25, 0, 29.5])
+    np.testing.assert_allclose(crossing(curves, steps, 0.25), [5, np.inf, 0])
+    np.testing.assert_allclose(crossing(curves, steps, np.array([0.7, 0.2, 0.95])), [25, 0, 29.5])
     np.testing.assert_allclose(waits(curves, steps, 0.0), [10, np.inf, 0])
     assert [matched_item(n) for n in (1, 2, 4, 8)] == [0, 0, 1, 3]
 
