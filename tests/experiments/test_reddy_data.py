@@ -38,7 +38,7 @@ def test_points_of_a_sweep_are_in_the_order_of_its_shape():
 def dependence(ic, iwl, **config):
     """A record of one member with these accuracies at the points of the first and third sweep, at the end."""
     settings = {"context_length": 4, "burstiness": 1, "burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.1, 2.0)}
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for sweep in ("classes", "exponent"):
         at_end = {"ic": ic[sweep], "ic2": ic[sweep], "iwl": iwl[sweep]}
         arrays |= {f"{name}_network_{sweep}": np.array(v)[None, ..., None] for name, v in at_end.items()}
@@ -53,7 +53,7 @@ RECORD = dependence(
 
 def test_the_score_is_zero_at_guessing_a_label_of_the_context_and_one_at_all_right():
     score = data_dependence_claims.in_context(RECORD, "network", "classes")
-    np.testing.assert_allclose(score, [[[0, 0, 0], [0, 1, 0.5]]])
+    np.testing.assert_allclose(score, np.array([[[0, 0, 0], [0, 1, 0.5]]]))
 
 
 def test_claims_compare_the_points_that_they_name():
