@@ -1,5 +1,6 @@
 """A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
@@ -28,7 +29,8 @@ class Claim:
       reason: where the tolerance comes from.
       interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics) or ``wilson`` (fraction of
         members; the statistic is 0 or 1).
-      control: the statistic of what the claim must be told apart from, shown beside it; None where there is none.
+      control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
+        where there is none.
       expected_verdict: by preset; a preset that is not named is not judged.
       minimum_members: fewer members than this leave the claim not resolved.
     """
@@ -88,8 +90,9 @@ def judge(claim: Claim, record: Record) -> dict:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
     control = None
     if claim.control is not None and not missing:
-        controls = _present(claim.control(record))
-        control = _number(float(controls.mean())) if controls.size else None
+        with contextlib.suppress(KeyError):  # of a part that was not run: the claim itself is judged
+            controls = _present(claim.control(record))
+            control = _number(float(controls.mean())) if controls.size else None
     return {
         "id": claim.id,
         "paper": claim.paper,

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.typing import ArrayLike
@@ -51,6 +52,8 @@ def kept_share(
 ) -> Intervention:
     """A group of tokens gets this share of a softmax layer's attention; the pattern within it and outside is free.
 
+    A network with a layer of linear attention, whose rows do not sum to one, refuses it.
+
     Args:
       share: in [0, 1].
       group: (T, N) True for the tokens that share it; rows without one stay as they are.
@@ -60,8 +63,10 @@ def kept_share(
       stop: first training step at which it no longer acts.
 
     Raises:
-      ValueError: for a layer that there is not, or a group of another rank.
+      ValueError: for a layer that there is not, a group of another rank, or a share outside [0, 1] that is not traced.
     """
+    if not isinstance(share, jax.core.Tracer) and not ((np.asarray(share) >= 0) & (np.asarray(share) <= 1)).all():
+        raise ValueError(f"share must be in [0, 1], got {share}")
     if group.ndim != 2:
         raise ValueError(f"group must be (T, N), got shape {group.shape}")
     share = jnp.broadcast_to(jnp.asarray(share, float), (layers, 1, 1, 1))

@@ -164,6 +164,11 @@ def test_the_control_is_shown_beside(control, shown):
     assert judge(claim(control=lambda record: np.array(control)), record([1.0, 1.0]))["control"] == shown
 
 
+def test_a_control_of_a_part_that_was_not_run_is_not_shown():
+    row = judge(claim(control=lambda record: record.arrays["other"]), record([1.0, 1.0]))
+    assert (row["control"], row["verdict"], row["note"]) == (None, HOLDS, "")
+
+
 @pytest.mark.parametrize("wrong", [{"relation": "<"}, {"interval": "normal"}, {"tolerance": -0.1}])
 def test_a_claim_that_means_nothing_is_refused(wrong):
     with pytest.raises(ValueError, match=r"paper\.figure\.claim"):

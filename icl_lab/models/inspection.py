@@ -36,9 +36,9 @@ class Intervention:
     Attributes:
       replace: by name of a ``Trace`` field, the values to put in.
       mask: by the same names, True where the value is replaced.
-      share: (L, H, T, 1) what a group of tokens gets of the attention of each token.
+      share: (L, H, T, 1) what a group of tokens gets of the attention of each token, in [0, 1].
       group: (L, H, T, N) True for the group; rows without one stay. The pattern's shape within the group is free, and
-        outside: both are scaled, so rows must be positive and sum to one (softmax).
+        outside: both are scaled, so rows must be positive and sum to one (a stack with linear attention refuses it).
       frozen: by name of a parameter (its path in ``params["params"]``, parts joined by "/"), True where it does not
         move in training, broadcastable to it.
       start: first training step at which it acts.
@@ -59,6 +59,13 @@ class Intervention:
 def acts(intervention: Intervention, step: ArrayLike) -> Array:
     """Whether it acts at this step (those that it carries in ``also`` have their own steps)."""
     return (jnp.asarray(step) >= intervention.start) & (jnp.asarray(step) < intervention.stop)
+
+
+def keeps_share(intervention: Intervention | None) -> bool:
+    """Whether it, or one that it carries in ``also``, keeps attention to a group of tokens at a share, at any step."""
+    if intervention is None:
+        return False
+    return intervention.share is not None or any(map(keeps_share, intervention.also))
 
 
 def intervened(value: Array, name: str, layer: int, intervention: Intervention | None, step: ArrayLike) -> Array:

@@ -10,7 +10,7 @@ from jax.nn.initializers import Initializer, ones, variance_scaling, zeros
 from jax.typing import ArrayLike
 
 from icl_lab.attention import PATTERNS
-from icl_lab.models.inspection import Intervention, Trace, intervened
+from icl_lab.models.inspection import Intervention, Trace, intervened, keeps_share
 
 Params = dict[str, Any]
 NORM = {"scale": ones, "offset": zeros}
@@ -97,9 +97,12 @@ class Transformer(nn.Module):
           (T, E) tokens of the last layer, and the trace, whose residual stream starts behind the embedding.
 
         Raises:
-          ValueError: for settings outside their range, or fewer than two tokens.
+          ValueError: for settings outside their range, fewer than two tokens, or an intervention that keeps a share of
+            attention where a layer's is linear.
         """
         self._check(tokens)
+        if "linear" in self.attentions() and keeps_share(intervention):
+            raise ValueError("a share is of attention whose rows sum to one: allowed is softmax attention alone")
         tokens = self._embed(tokens)
         params, norms = self._parameters(tokens.shape[-1]), self._norms(tokens.shape[-1])
         attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]
