@@ -16,7 +16,8 @@ from icl_lab.models.inspection import intervened
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training import Fit, fit
 
-N, D, BATCH, STEPS, START, STOP = 2, 3, 4, 4, 1, 3
+N, D, BATCH, STEPS, START, STOP = 3, 3, 4, 4, 1, 3
+SHARE = 0.8
 OPTIMISER = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.02, momentum=0.5))
 KEY = jax.random.key(5)
 
@@ -42,7 +43,7 @@ def entropy(logits, sample):
 CASES = {
     "linear": Case(LinearSelfAttention(layers=2, heads=2, init_scale=0.5), squared, 2, "w_q"),
     "softmax": Case(Transformer(layers=2, heads=2, init_scale=0.5), squared, 2, "w_p"),
-    "induction": Case(InductionNetwork(labels=4, slots=6, hidden=8), entropy, 1, "mlp_0", item_label_layout(6)),
+    "induction": Case(InductionNetwork(labels=4, slots=8, hidden=8), entropy, 1, "mlp_0", item_label_layout(8)),
 }
 
 
@@ -66,36 +67,44 @@ def law_of(case: Case):
 
 
 class Trained(NamedTuple):
-    """A case, its clamped fit, the pinned pattern, and how often the network was traced."""
+    """A case, its clamped fit of M members, the pinned pattern, and how often the network was traced."""
 
     case: Case
     fitted: Fit
     pattern: np.ndarray
     traces: int
+    members: int
 
 
-CONTROL, PINNED, ZEROED, FROZEN = range(4)
+CONTROL, PINNED, ZEROED, FROZEN, KEPT = range(5)
+GROUP = slice(1, 3)
+"""Keys that share the attention of the last token."""
 
 
 @pytest.fixture(scope="module", params=CASES)
 def trained(request) -> Trained:
-    """Members: control, first layer pinned, a head of the second zeroed, a parameter of the second layer frozen."""
+    """Members: control, first layer pinned, a head of the second zeroed, a parameter of the second layer frozen.
+
+    And where attention is softmax: in the second layer a share of the last token's attention kept for a group.
+    """
     case, traces = CASES[request.param], 0
+    members = 4 if request.param == "linear" else 5
     init, run = program(case)
     sample = jax.tree.map(lambda leaf: leaf[0], law_of(case)(None)(KEY, 1))
     shape = run(init(KEY, None), sample.prompt)[1].attention.shape[1:]
     pattern = jax.random.uniform(KEY, shape)
-    mask = {case.frozen: jnp.arange(2)[:, None] == 1 if case.layout else jnp.array([False, True])[:, None, None, None]}
-    if case.layout:
-        mask = {case.frozen: jnp.array(True)}
+    group = jnp.zeros(shape[1:], bool).at[-1, GROUP].set(True)
+    mask = {case.frozen: jnp.array(True) if case.layout else jnp.array([False, True])[:, None, None, None]}
 
     def clamp(member):
-        stops = [STOP if member == kind else START for kind in (PINNED, ZEROED, FROZEN)]
-        return combined(
-            pinned_attention(pattern, 0, layers=2, start=START, stop=stops[0]),
-            zeroed_head(1, 0, layers=2, heads=case.heads, start=START, stop=stops[1]),
-            frozen(mask, start=START, stop=stops[2]),
-        )
+        stops = [STOP if member == kind else START for kind in range(5)]
+        clamps = [
+            pinned_attention(jnp.asarray(pattern), 0, layers=2, start=START, stop=stops[PINNED]),
+            zeroed_head(1, 0, layers=2, heads=case.heads, start=START, stop=stops[ZEROED]),
+            frozen(mask, start=START, stop=stops[FROZEN]),
+            kept_share(SHARE, group, 1, layers=2, start=START, stop=stops[KEPT]),
+        ]
+        return combined(*clamps[: members - 1])
 
     def counted(*args):
         nonlocal traces
@@ -103,6 +112,8 @@ def trained(request) -> Trained:
         return run(*args)
 
     def measure(params, key, setting, intervention, step):
+        sample = jax.tree.map(lambda leaf: leaf[0], law_of(case)(None)(KEY, 1))
+
         def loss(params):
             prediction, trace = counted(params, sample.prompt, intervention, step)
             return case.objective(prediction, sample), trace.attention
@@ -111,10 +122,10 @@ def trained(request) -> Trained:
         return {"attention": attention, "params": params["params"], "gradient": gradient["params"]}
 
     fitted = fit_clamped(
-        init, counted, case.objective, law_of(case), OPTIMISER, jnp.stack([KEY] * 4),
-        by_member(clamp(m) for m in range(4)), batch=BATCH, steps=STEPS, measure=flat(measure), measure_every=1,
+        init, counted, case.objective, law_of(case), OPTIMISER, jnp.stack([KEY] * members),
+        by_member(clamp(m) for m in range(members)), batch=BATCH, steps=STEPS, measure=flat(measure), measure_every=1,
     )  # fmt: skip
-    return Trained(case, fitted, np.asarray(pattern), traces)
+    return Trained(case, fitted, np.asarray(pattern), traces, members)
 
 
 def program(case: Case):
@@ -124,7 +135,8 @@ def program(case: Case):
     def run(params, prompt, intervention=None, step=0):
         return traced(case.network, params, case.layout)(prompt, intervention, step)
 
-    params = dict(case.network.init(KEY, encode(empty)))
+    draw, shapes = np.random.default_rng(1), jax.eval_shape(case.network.init, KEY, encode(empty))
+    params = jax.tree.map(lambda leaf: 0.3 * draw.standard_normal(leaf.shape, np.float32), shapes)
     return lambda *_: params, run
 
 
@@ -141,9 +153,30 @@ def flat(measure):
 def test_a_pinned_pattern_is_what_the_trace_shows_from_start_to_stop(trained):
     attention = trained.fitted.metrics["attention"]
     for step in range(STEPS + 1):
-        for member in range(4):
+        for member in range(trained.members):
             pinned = member == PINNED and START <= step < STOP
             assert np.array_equal(attention[member, step, 0], trained.pattern) == pinned, (member, step)
+
+
+def test_a_pinned_pattern_stops_the_gradients_to_queries_and_keys(trained):
+    for name in ("w_q", "w_k"):
+        gradient = trained.fitted.metrics[f"gradient.{name}"][:, :, 0]  # of the first layer
+        for step in range(STEPS + 1):
+            for member in range(trained.members):
+                pinned = member == PINNED and START <= step < STOP
+                assert (not gradient[member, step].any()) == pinned, (name, member, step)
+
+
+def test_a_kept_share_is_what_the_group_gets_from_start_to_stop(trained):
+    if trained.members <= KEPT:
+        pytest.skip("linear attention refuses a share")
+    attention = trained.fitted.metrics["attention"][:, :, 1, :, -1]  # (M, R, H, keys)
+    for step in range(STEPS + 1):
+        for member in range(trained.members):
+            kept = member == KEPT and START <= step < STOP
+            share = attention[member, step, :, GROUP].sum(-1)
+            assert (np.abs(share - SHARE).max() < 1e-5) == kept, (member, step)
+    np.testing.assert_allclose(attention[KEPT].sum(-1), 1, atol=1e-5)
 
 
 def test_a_zeroed_head_gets_no_gradient_from_start_to_stop(trained):
@@ -152,7 +185,7 @@ def test_a_zeroed_head_gets_no_gradient_from_start_to_stop(trained):
         gradient = trained.fitted.metrics[f"gradient.{name}"][:, :, 1]  # of the second layer
         head = gradient[:, :, 0] if trained.case.heads > 1 else gradient
         for step in range(STEPS + 1):
-            for member in range(4):
+            for member in range(trained.members):
                 zeroed = member == ZEROED and START <= step < STOP
                 assert (not head[member, step].any()) == zeroed, (name, member, step)
 
@@ -161,7 +194,7 @@ def test_frozen_parameters_are_bit_identical_and_others_move(trained):
     for name in (key for key in trained.fitted.metrics if key.startswith("params.")):
         values = trained.fitted.metrics[name]
         for step in range(STEPS):
-            for member in range(4):
+            for member in range(trained.members):
                 held = name == f"params.{trained.case.frozen}" and member == FROZEN and START <= step < STOP
                 now, then = values[member, step], values[member, step + 1]
                 if held and not trained.case.layout:  # of the second layer only
@@ -174,15 +207,16 @@ def test_members_start_alike_and_part_only_when_the_clamp_acts(trained):
     for name in (key for key in trained.fitted.metrics if key.startswith("params.")):
         values = trained.fitted.metrics[name]
         assert np.array_equal(values[1:, : START + 1], np.broadcast_to(values[:1], values[1:].shape)[:, : START + 1])
-    moved = np.concatenate([leaf.reshape(4, -1) for leaf in jax.tree.leaves(trained.fitted.params)], axis=1)
-    assert len(np.unique(moved, axis=0)) == 4
+    moved = np.concatenate(
+        [leaf.reshape(trained.members, -1) for leaf in jax.tree.leaves(trained.fitted.params)], axis=1
+    )
+    assert len(np.unique(moved, axis=0)) == trained.members
 
 
 def test_all_members_and_steps_are_one_traced_program(trained):
     assert trained.traces == 2  # the training loss and the measurement
 
 
-@pytest.mark.parametrize("trained", ["induction"], indirect=True)  # what is compared is the training loop
 def test_without_an_intervention_it_is_fit_to_the_bit_and_a_control_is_it_to_rounding(trained):
     case = trained.case
     init, run = program(case)
@@ -207,7 +241,8 @@ def test_a_kept_share_leaves_the_shape_within_the_group_and_rows_without_one():
     np.testing.assert_allclose(found[0], [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.6, 0.2]], rtol=1e-6)
     for layer, step in ((0, 3), (1, 2), (1, 5)):
         np.testing.assert_array_equal(intervened(pattern, "attention", layer, kept, step), pattern)
-    gradient = jax.grad(lambda scores: intervened(jax.nn.softmax(scores), "attention", 1, kept, 3)[0, 2, 0])(pattern)
+    first = jax.jit(lambda scores: intervened(jax.nn.softmax(scores), "attention", 1, kept, 3)[0, 2, 0])
+    gradient = jax.grad(first)(pattern)
     assert np.isfinite(gradient).all()
     assert gradient[0, 2, :2].any()
     assert abs(gradient[0, 2, 2]) < 1e-6  # the third token's score changes neither share
@@ -227,6 +262,9 @@ def test_rows_choose_the_tokens_whose_attention_is_pinned():
         (lambda: pinned_attention(jnp.eye(3)[None], 2, layers=2), "layer must be one of 0 .. 1, got 2"),
         (lambda: pinned_attention(jnp.eye(3), 0, layers=2), "pattern must be .* got shape"),
         (lambda: kept_share(0.5, jnp.ones((1, 3, 3), bool), 0, layers=2), "group must be .* got shape"),
+        (lambda: kept_share(3.0, jnp.ones((3, 3), bool), 0, layers=2), r"share must be in \[0, 1\], got 3.0"),
+        (lambda: kept_share(float("nan"), jnp.ones((3, 3), bool), 0, layers=2), r"share must be in \[0, 1\], got nan"),
+        (lambda: clamped_by(combined(kept_share(0.5, jnp.ones((4, 3), bool), 1, layers=2))), "rows sum to one"),
         (lambda: zeroed_head(0, 2, layers=2, heads=2), "head must be one of 0 .. 1, got 2"),
         (lambda: by_member([frozen(["a"]), frozen(["b"])]), "must be of the same kinds"),
         (lambda: clamped_by(frozen(["w_x"])), "frozen must name parameters.*'w_k'.*got ..w_x"),
