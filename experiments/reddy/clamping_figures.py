@@ -95,8 +95,10 @@ def _delays(record: Record) -> Figure:
 
 def _points(axes: Axes, at: float, values: np.ndarray, look: dict) -> None:
     marks = {"linestyle": "", "color": look["color"], "marker": look["marker"]}
-    axes.plot(at + 0.25 * np.linspace(-1, 1, len(values)), np.sort(values), markersize=3, alpha=0.5, **marks)
-    axes.plot([at], [np.median(values)], markersize=7, **marks)  # no point where a control has no onset
+    values = np.sort(values[np.isfinite(values)])  # none where a control has no onset
+    axes.plot(at + 0.25 * np.linspace(-1, 1, len(values)), values, markersize=3, alpha=0.5, **marks)
+    if values.size:
+        axes.plot([at], [np.median(values)], markersize=7, **marks)
 
 
 def _delay(condition: str) -> Callable[[Record], np.ndarray]:

@@ -1,11 +1,14 @@
 """Figures of the dependence on data, from its record."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
-from experiments.reddy.data_dependence_claims import in_context, in_weights
+from experiments.reddy.data_dependence_claims import guesses, in_context, in_weights
 from icl_lab.records import Record
 from icl_lab.style import band
 from icl_lab.style import panels as axes_grid
@@ -73,12 +76,18 @@ def _accuracies(row: np.ndarray, record: Record, model: str, sweep: str) -> None
         axes.set_xlabel(r"within-class spread $\epsilon$")
     else:
         axes.set_xlabel(r"rank-frequency exponent $\alpha$")
-    guess_line(axes, record.config["burstiness"] / record.config["context_length"])
+    guess_line(axes, guesses(record, sweep), x)
     axes.set_ylabel("accuracy")
     axes.set_ylim(-0.03, 1.03)
     axes.legend(title=f"{TITLES[model]}, K = {k}", ncols=1, **ABOVE)
 
 
-def guess_line(axes: Axes, level: float) -> None:
-    """The accuracy of guessing one of the context's labels."""
-    axes.axhline(level, color="black", linestyle=(0, (1, 1)), linewidth=1.0, label="guess of a context label")
+def guess_line(axes: Axes, levels: np.ndarray | float, x: Sequence[float] | np.ndarray) -> None:
+    """The in-context accuracy of guessing one of the context's labels, at every x."""
+    drawn: dict[str, Any] = {
+        "color": "black",
+        "linestyle": (0, (1, 1)),
+        "linewidth": 1.0,
+        "label": "guess of a context label",
+    }
+    axes.plot(x, np.broadcast_to(levels, len(x)), **drawn)

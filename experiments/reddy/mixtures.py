@@ -83,7 +83,7 @@ def figures(record: Record) -> dict[str, Figure]:
         for j, axes in enumerate(row):
             for name, look in SOLUTIONS.items():
                 band(axes, record.arrays["steps"], record.arrays[name][:, i, j], **look | {"marker": ""})
-            guess_line(axes, guess(record.config))
+            guess_line(axes, guess(record.config), record.arrays["steps"])
             axes.set_title(f"$p_B$ = {bursty[i]:g}, $p_C$ = {novel[j]:g}")
             axes.set_xlabel("training step")
             axes.set_ylabel("accuracy")
