@@ -119,7 +119,7 @@ def test_query_is_not_among_the_keys():
 
 
 def test_a_learner_cannot_see_the_answer():
-    assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query"}
+    assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query", "offset"}
     samples = samples_of(4, 3)
     other = linear_regression(context_length=4, input_size=3, input_range=2.0)(KEY, 4)
     network = LinearSelfAttention(layers=2)
