@@ -6,7 +6,9 @@ nothing is trained.
 
 - L > N: the origin has a slope, along xi alone. The loss rests on a shelf until the three logits reinforce one another,
   and falls off its end in a time much shorter than the wait. The wait grows with N and as N/L -> 1; for the simplified
-  form it is (2 pi)^(1/4) (2N+1)^(3/2) (1 - N/L)^(-1/2) (``icl_lab.theory.cliff_time_limit``).
+  form it is (2 pi)^(1/4) (2N+1)^(3/2) (1 - N/L)^(-1/2) (``icl_lab.theory.cliff_time_limit``). Here this lab differs
+  from the paper, whose slow phase goes down to log N, some label of the context, before the cliff: with equal rates of
+  the three logits, which the flow has, the shelf ends with less than half of the way from log L to log N gone.
 - L = N: the origin is a strict saddle, left after log(1/s) over its rate from a start of size s, towards attention to
   the right label or away from it (both solve the task); from random starts the time is predicted one by one.
 """

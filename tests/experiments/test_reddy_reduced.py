@@ -117,6 +117,32 @@ def test_another_landscape_is_told():
     }  # fmt: skip
 
 
+def test_one_cell_of_twenty_is_enough_for_an_exact_claim_to_fail():
+    good = landscape_record().arrays
+    for form in NAMES:
+        wait, loss = good[f"{form}_wait"].copy(), good[f"{form}_lengths_loss"].copy()
+        wait[1, 0, 0] *= 1.5
+        loss[0] *= np.linspace(1, 0.1, loss.shape[1]) ** 3
+        slope, saddle, rate, escape = (
+            good[f"{form}_{name}"].copy() for name in ("slope_error", "saddle_slope", "saddle_rate_error", "escape")
+        )
+        slope[3], saddle[1, 2], rate[1], escape[0, 0, -1] = 1e-5, -1e-9, -1e-3, 1.1 * escape[0, 0, -1]
+        changed = landscape_record(**{
+            f"{form}_wait": wait, f"{form}_lengths_loss": loss, f"{form}_slope_error": slope,
+            f"{form}_saddle_slope": saddle, f"{form}_saddle_rate_error": rate, f"{form}_escape": escape,
+        })  # fmt: skip
+        names = ("slope", "critical", "saddle", "cliff", "escape", "shelf")
+        assert failing(landscape, changed) == {f"{name}_{form}" for name in names}
+    unordered = good["mean_field_wait"].copy()
+    unordered[1, 1, 1] = unordered[1, 0, 1]
+    assert failing(landscape, landscape_record(mean_field_wait=unordered)) >= {"wait_pairs_mean_field"}
+    last = good["simplified_wait"].copy()
+    last[:, -1, 0] *= 1.05
+    path = good["simplified_path"].copy()
+    path[200, 1] *= 1.001
+    assert failing(landscape, landscape_record(simplified_wait=last, simplified_path=path)) == {"limit", "path"}
+
+
 @pytest.mark.parametrize(
     ("binary", "changes", "named"),
     [
