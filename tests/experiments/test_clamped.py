@@ -12,6 +12,7 @@ from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
 from icl_lab.clamping import by_member
 from icl_lab.compare import progress_measures
+from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
 
 CONFIG = Config(**SMOKE)
@@ -66,3 +67,16 @@ def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_
             logits, trace = MODEL.run(PARAMS, PROMPT, clamp, step)
             found = progress_measures(trace.attention, logits, labels, match)[name]
             assert (found == pytest.approx(float(value), rel=1e-5)) == (step == 1), (condition, step)
+
+
+def test_a_held_classifier_is_all_but_attention_and_values_and_moves_outside_the_hold_only():
+    names = tuple(name for name in PARAMS["params"] if name not in ("w_q", "w_k", "w_v"))
+    assert set(names) == {"mlp_0", "mlp_1", "mlp_2", "mlp_bias", "read_out"}
+    clamp = clamps(CONFIG, {"cla_held": (1, 5)}, names)
+    updates = jax.tree.map(jnp.ones_like, PARAMS)
+    for step in (0, 1, 4, 5):
+        moved = {name for name, update in held(updates, clamp, step)["params"].items() if update.any()}
+        assert moved == set(PARAMS["params"]) - (set(names) if 1 <= step < 5 else set())
+    for condition in ("control", "ila1_held", "tila2_held", "tla2_held", "ila1_given"):
+        moved = held(updates, clamps(CONFIG, {condition: (0, 5)}, names), 2)["params"]
+        assert all(update.all() for update in moved.values())

@@ -57,6 +57,27 @@ def test_claims_fail_of_other_births():
     assert _verdicts(forgotten)["kept_novel"] == _verdicts(forgotten)["learns_novel"] == FAILS
 
 
+@pytest.mark.parametrize(
+    ("changes", "fails"),
+    [
+        ({"novel_loss": 2.7 + 0 * STEPS}, {"plateau_novel"}),  # at log L still: on no plateau
+        ({"trained_loss": np.where(STEPS > 100, 1.4, 2.77)}, {"plateau_trained"}),  # at log(N/B) at once
+        ({"novel_ic": np.where(STEPS > 500, 0.5, 0.06) + 0.5 * (STEPS > 2000)}, {"guesses_novel"}),
+        ({"trained_ic2": 0.06 + 0.9 * (STEPS > 3500)}, {"together"}),
+        ({"novel_ila1": np.where(STEPS > 900, 0.8, 0.26)}, {"latent_ila1", "jump_together"}),
+        ({"novel_tila2": np.where(STEPS > 900, 0.8, 0.12)}, {"latent_tila2", "jump_together"}),
+        ({"novel_tila2": np.where(STEPS > 3500, 0.8, 0.12)}, {"jump_together"}),
+        ({"novel_ila1": 0.26 + 0.1 * (STEPS > 2200)}, {"head_ila1"}),
+        ({"novel_tila2": 0.12 + 0.1 * (STEPS > 2200)}, {"head_tila2"}),
+    ],
+)
+def test_each_part_of_the_birth_is_told_when_it_is_missing(changes, fails):
+    record = _record()
+    for name, curve in changes.items():
+        record.arrays[name] = np.broadcast_to(curve, record.arrays[name].shape)
+    assert fails <= {name for name, verdict in _verdicts(record).items() if verdict == FAILS}
+
+
 def test_crossings_interpolate():
     curves = np.array([[0.0, 0.5, 0.4, 1.0], [0.2, 0.2, 0.2, 0.2], [0.9, 0.0, 0.0, 1.0]])
     steps = np.array([0, 10, 20, 30])

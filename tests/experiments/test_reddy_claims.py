@@ -1,0 +1,221 @@
+"""That the claims of the binaries on clamping, curricula, labels, mixtures and data hold and fail where they should."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.reddy import clamping_figures, curriculum_figures, data_dependence_claims, label_count, mixtures
+from experiments.reddy.data_dependence_claims import guesses, same_label
+from experiments.reddy.statistics import copies, guess, onset, solved
+from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
+from icl_lab.records import Record
+
+MEMBERS, HOLD, STEPS = 8, 1500, np.arange(0, 5001, 100)
+CONFIG: dict[str, Any] = {"context_length": 4, "burstiness": 1, "labels": 16, "hold": HOLD}
+
+
+def rises(at, low=0.06, high=1.0, width=60.0):
+    """(M, R) logistic curves, the members some steps apart."""
+    middle = at + 10.0 * np.arange(MEMBERS)[:, None]
+    return low + (high - low) / (1 + np.exp(-(STEPS - middle) / width))
+
+
+def verdicts(claims, arrays, config=None):
+    record = Record("toy", "lab", CONFIG | (config or {}), {}, arrays)
+    return {claim.id.split(".", 2)[-1]: judge(claim, record)["verdict"] for claim in claims}
+
+
+def among(found, verdict):
+    return {name for name, value in found.items() if value == verdict}
+
+
+def test_guessing_is_of_the_copies_that_the_tests_have():
+    assert guess(CONFIG) == 0.25
+    assert guess(CONFIG, burstiness=2) == guess(CONFIG, burstiness=0) == 0.5
+    assert guess(CONFIG, context_length=5, burstiness=0) == 0.2
+    assert (copies(CONFIG, context_length=9, burstiness=0), solved(CONFIG, context_length=1)) == (3, 1.0)
+
+
+def test_an_onset_is_the_first_measured_step():
+    curves = np.array([[[0.1, 0.7, 0.2], [0.6, 0.1, 0.1]], [[0.1, 0.2, 0.3], [0.0, 0.0, 0.6]]])
+    np.testing.assert_array_equal(onset(curves, np.array([0, 5, 9]), 0.6), [[5, 0], [np.inf, 9]])
+
+
+CONDITIONS = {
+    "control": 2100, "ila1_held": 2100, "tila2_held": 2700, "tla2_held": 2300, "cla_held": 3300,
+    "attention_lost": 2500, "answer_lost": 2800, "ila1_given": 1500,
+}  # fmt: skip
+
+
+def clamped(changes=None, **times):
+    arrays = {"steps": STEPS}
+    for name, at in (CONDITIONS | times).items():
+        arrays |= {f"{name}_{measure}": rises(at) for measure in ("ic", "ila1", "tila2")}
+        arrays[f"{name}_cla"] = rises(600 + HOLD if name == "cla_held" else 600, 0.25, 1.0, 100)
+    return verdicts(clamping_figures.CLAIMS, arrays | (changes or {}))
+
+
+def test_clamping_holds_where_the_classifier_is_what_must_move_first():
+    assert set(clamped().values()) == {HOLDS}
+
+
+def test_clamping_fails_where_another_part_must():
+    delays = {"cla_delays", "cla_before_tila2", "cla_before_tla2", "cla_drives_ila1", "cla_drives_tila2"}
+    assert among(clamped(cla_held=2100), FAILS) == delays
+    assert among(clamped(ila1_held=3600), FAILS) == {"ila1_does_not_delay", "cla_before_ila1"}
+    assert among(clamped(tla2_held=3600), FAILS) == {"tla2_does_not_delay", "cla_before_tla2"}
+    assert among(clamped(attention_lost=3100), FAILS) == {"attention_lost", "answer_before_attention"}
+    given = {"ila1_given_cla": rises(100, 0.25, 1.0, 50)}
+    assert among(clamped(given, ila1_given=400), FAILS) == {"slow_phase_stays", "wait_stays"}
+    moves = {"cla_held_cla": rises(600, 0.25, 1.0, 100)}
+    assert among(clamped(moves), FAILS) == {"cla_is_held"}
+
+
+def test_what_cla_does_when_the_hold_is_over_is_not_counted_in():
+    waiting = np.where(STEPS < HOLD, 0.25, rises(600, 0.25, 1.0, 100))
+    for part in ("ila1", "tila2", "tla2"):
+        assert among(clamped({f"{part}_held_cla": waiting}), FAILS) == {f"cla_without_{part}"}
+
+
+@pytest.mark.parametrize("part", ["ila1_held", "tla2_held", "attention_lost"])
+def test_a_part_that_is_never_learned_is_no_short_delay(part):
+    never = np.full((MEMBERS, len(STEPS)), 0.2)
+    late = dict.fromkeys(CONDITIONS, 4300)
+    claim = part if part == "attention_lost" else part.replace("held", "does_not_delay")
+    for changes in (never, np.where(np.arange(MEMBERS)[:, None] == 0, never, rises(4300))):
+        found = clamped({f"{part}_ic": changes}, **late)
+        assert found[claim] == NOT_RESOLVED
+    assert clamped({f"{part}_ic": never})[f"{part}_learns"] == FAILS
+    without = clamped({"control_ic": never, "control_cla": never})
+    judged = {name for name in without if not name.endswith("_learns")}
+    assert {without[name] for name in judged} == {NOT_RESOLVED}
+    assert without["control_learns"] == FAILS
+
+
+def curriculum(changes=None, **times):
+    onsets = {"control": 2100, "length": 1300, "labels": 1800, "novel": 1900} | times
+    arrays = {"steps": STEPS} | {f"{name}_ic": rises(at) for name, at in onsets.items()}
+    return verdicts(curriculum_figures.CLAIMS, arrays | (changes or {}))
+
+
+def test_a_curriculum_is_earlier_or_it_is_not():
+    assert set(curriculum().values()) == {HOLDS}
+    assert among(curriculum(length=2300, labels=2300, novel=2300), FAILS) == {"length", "labels", "novel"}
+    never = np.full((MEMBERS, len(STEPS)), 0.2)
+    found = curriculum({"novel_ic": never}, control=5000)
+    assert (found["novel"], found["novel_learned"]) == (NOT_RESOLVED, FAILS)
+    nothing = curriculum(dict.fromkeys(("control_ic", "length_ic", "labels_ic", "novel_ic"), never))
+    assert {nothing[name] for name in ("length", "labels", "novel")} == {NOT_RESOLVED}
+
+
+LABELS = {(2, 2): 2000, (2, 4): 1000, (2, 8): 900, (4, 4): 9000, (4, 8): 1500, (8, 8): 9000, (8, 16): 2500}
+
+
+def counted(changes=None, times=LABELS):
+    arrays = {"steps": STEPS} | {f"ic_{n}_{labels}": rises(at) for (n, labels), at in times.items()}
+    return verdicts(label_count.CLAIMS, arrays | (changes or {}), {"label_grid": (2, 4, 8, 16)})
+
+
+def test_more_labels_than_pairs_are_learned_and_as_many_are_not():
+    assert set(counted().values()) == {HOLDS}
+    other = np.arange(MEMBERS)[:, None] < 4
+    apart = {"ic_2_4": np.where(other, rises(1000), 0.2), "ic_2_8": np.where(other, 0.2, rises(900))}
+    assert among(counted(apart), FAILS) == {"more_labels_2"}  # no member at every L
+    assert among(counted(times=LABELS | {(8, 8): 3000}), FAILS) == {"as_many_labels_8"}
+    assert among(counted(times=LABELS | {(2, 4): 3000, (4, 4): 1000}), FAILS) == {"delay_2", "delay_4"}
+
+
+def test_a_run_too_short_for_anything_says_nothing_of_as_many_labels():
+    short = counted(times=dict.fromkeys(LABELS, 9000))
+    assert {short[name] for name in ("as_many_labels_8", "delay_2", "delay_4")} == {NOT_RESOLVED}
+    assert {short[f"more_labels_{n}"] for n in (2, 4, 8)} == {FAILS}
+    alone = counted(times={(2, 2): 2000, (4, 4): 2000})
+    assert set(alone.values()) == {NOT_JUDGED}
+
+
+def mixed(ic, iwl):
+    """Of onsets (p_B, p_C)."""
+    arrays = {"steps": STEPS}
+    for name, times in (("ic", ic), ("iwl", iwl)):
+        arrays[name] = np.stack([np.stack([rises(at) for at in row], axis=1) for row in times], axis=1)
+    return arrays
+
+
+SOONER, LATER = [[3000, 1000], [2500, 900]], [[1000, 3000], [800, 2500]]
+
+
+def test_mixtures_are_both_learned_kept_and_ordered_by_their_share():
+    arrays = mixed(SOONER, LATER)
+    claims = mixtures.CLAIMS
+    assert set(verdicts(claims, arrays).values()) == {HOLDS}
+    assert among(verdicts(claims, mixed(LATER, SOONER)), FAILS) == {"novel_share", "trained_share"}
+    for name, claim in (("ic", "in_context"), ("iwl", "in_weights")):
+        worse = arrays[name].copy()
+        worse[:, 0, 0, 10:] = 0.2
+        assert claim in among(verdicts(claims, arrays | {name: worse}), FAILS)
+        lost = arrays[name].copy()
+        lost[:, 1, 1, -3:] -= 0.2
+        assert "kept" in among(verdicts(claims, arrays | {name: lost}), FAILS)
+    nothing = verdicts(claims, mixed(np.full((2, 2), 9000), np.full((2, 2), 9000)))
+    assert among(nothing, NOT_RESOLVED) == {"kept", "novel_share", "trained_share"}
+    assert among(nothing, FAILS) == {"in_context", "in_weights"}
+    where = [[3000, 9000], [2500, 9000]], [[9000, 3000], [9000, 2500]]  # the one that should be sooner is not learned
+    assert among(verdicts(claims, mixed(*where)), HOLDS) == {"kept"}
+
+
+def dependence(model="network", **changes):
+    """Scores and accuracies at the end; the arrays that change are (*points,)."""
+    ends = {
+        "ic_classes": [[0.5, 0.3, 0.8], [0.5, 0.9, 0.95]], "iwl_classes": [[1.0, 0.9, 0.5], [1.0, 0.1, 0.05]],
+        "ic_spread": [0.5, 0.95], "iwl_spread": [0.8, 0.2],
+        "ic_exponent": [1.0, 0.9, 0.4], "iwl_exponent": [0.1, 0.7, 0.95],
+    } | changes  # fmt: skip
+    arrays = {}
+    for name, values in ends.items():
+        metric, sweep = name.split("_")
+        curves = np.broadcast_to(np.array(values)[None, ..., None], (MEMBERS, *np.shape(values), 1))
+        arrays[f"{metric}_{model}_{sweep}"] = curves
+        if metric == "ic":
+            arrays[f"ic2_{model}_{sweep}"] = curves
+    config = {"burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.1, 2.0), "exponent_classes": 512}
+    found = verdicts(data_dependence_claims.CLAIMS, arrays, config)
+    return {name.removeprefix(f"{model}_"): v for name, v in found.items() if name.startswith(model)}
+
+
+@pytest.mark.parametrize("model", ["network", "reduced"])
+def test_data_decide_between_weights_and_context(model):
+    assert set(dependence(model).values()) == {HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fails"),
+    [
+        ({"ic_classes": [[0.5, 0.9, 0.95], [0.5, 0.3, 0.8]]}, {"classes_in_context"}),
+        ({"ic_classes": [[0.5, 0.3, 0.1], [0.5, 0.9, 0.8]]}, {"burstiness_in_context"}),
+        ({"iwl_classes": [[1.0, 0.2, 0.1], [1.0, 0.1, 0.05]]}, {"classes_in_weights"}),
+        ({"iwl_classes": [[1.0, 0.9, 1.0], [1.0, 0.1, 0.2]]}, {"burstiness_in_weights"}),
+        ({"iwl_classes": [[1.0, 0.9, 0.5], [0.4, 0.1, 0.05]]}, {"capacity"}),
+        ({"ic_spread": [0.95, 0.5], "iwl_spread": [0.2, 0.8]}, {"spread_in_context", "spread_in_weights"}),
+        ({"iwl_exponent": [0.9, 0.7, 0.95]}, {"flat_law", "both_peak"}),
+        ({"ic_exponent": [1.0, 0.9, 0.9]}, {"steep_law", "both_peak"}),
+        ({"iwl_exponent": [0.1, 0.4, 0.95]}, {"both"}),
+        ({"ic_exponent": [1.0, 0.5, 0.4]}, {"both"}),
+    ],
+)
+def test_data_that_decide_otherwise_are_told(changes, fails):
+    assert among(dependence(**changes), FAILS) == fails
+
+
+def test_guesses_count_labels_that_repeat():
+    rng = np.random.default_rng(0)
+    law = np.arange(1, 13) ** -1.5
+    draws = rng.choice(12, (2, 200_000), p=law / law.sum()) % 4
+    share = (draws[0] == draws[1]).mean()
+    assert same_label(1.5, 12, 4) == pytest.approx(share, abs=0.005)  # 4.5 standard errors
+    assert same_label(0.0, 12, 4) == pytest.approx(0.25)
+    config = CONFIG | {"burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.5), "exponent_classes": 12, "labels": 4}
+    record = Record("toy", "lab", config, {}, {})
+    np.testing.assert_allclose(guesses(record, "classes"), [0.5, 0.25, 0.5])
+    steep = 0.25 + 0.75 * (0.25 + same_label(1.5, 12, 4)) / 2
+    np.testing.assert_allclose(guesses(record, "exponent"), [0.25 + 0.75 * 0.25, steep])
