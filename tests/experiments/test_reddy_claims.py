@@ -174,7 +174,8 @@ def dependence(model="network", **changes):
     arrays = {}
     for name, values in ends.items():
         metric, sweep = name.split("_")
-        curves = np.broadcast_to(np.array(values)[None, ..., None], (MEMBERS, *np.shape(values), 1))
+        points = np.array(values)
+        curves = np.broadcast_to(points[None, ..., None], (MEMBERS, *points.shape, 1))
         arrays[f"{metric}_{model}_{sweep}"] = curves
         if metric == "ic":
             arrays[f"ic2_{model}_{sweep}"] = curves
