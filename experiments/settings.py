@@ -30,10 +30,11 @@ class Scheduled(Protocol):
         """Steps between measurements."""
 
 
-def check(config: Scheduled) -> None:
-    """Raises FlagError where fields do not fit together."""
-    if config.steps % config.measure_every:
-        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measure_every={config.measure_every}")
+def check(config: Scheduled, flag: str = "steps") -> None:
+    """Raises FlagError where the steps of a training, given by this flag, do not fit its measurements."""
+    steps = getattr(config, flag)
+    if steps % config.measure_every:
+        raise FlagError(f"--{flag}={steps}: allowed is a multiple of --measure_every={config.measure_every}")
 
 
 def check_each_once(name: str, values: tuple) -> None:

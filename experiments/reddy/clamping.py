@@ -26,14 +26,14 @@ from experiments.reddy.clamped import ATTENTION, clamps, fast_run
 from experiments.reddy.clamping_figures import CLAIMS, PARTS, figures
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
 from experiments.reddy.settings import check as check_training
-from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, sampler, sgd
+from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, progress, sampler, sgd
 from experiments.settings import member_keys
 from experiments.training import members_at_once
 from icl_lab.clamping import by_member, fit_clamped
-from icl_lab.compare import progress_measures
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
 from icl_lab.models import Intervention
+from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
 from icl_lab.training import Fit, Tree
 
@@ -141,13 +141,11 @@ def measure(config: Config, model: Induction) -> Callable[..., dict[str, Array]]
     def measured(
         params: dict, key: Array, setting: dict, intervention: Intervention | None, step: Array
     ) -> dict[str, Array]:
-        def one(sample: Sample) -> dict[str, Array]:
-            logits, trace = model.run(params, sample.prompt, intervention, step)
-            found = progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
-            return found | {"ic": (logits.argmax() == sample.target).astype(logits.dtype)}
+        def right(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
+            return {"ic": (logits.argmax() == sample.target).astype(logits.dtype)}
 
         samples = evaluation_samples(config, setting["law"], "ic", key)
-        return {name: values.mean() for name, values in jax.vmap(one)(samples).items()}
+        return progress(lambda prompt: model.run(params, prompt, intervention, step), samples, right)
 
     return measured
 

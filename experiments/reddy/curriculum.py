@@ -1,11 +1,16 @@
 """Does an automatic curriculum bring the transition earlier, at equal samples? (The outlook of Reddy 2023.)
 
-The wait before an induction head forms grows with the context length N and is set by the labels in use and by the share
-of sequences of novel classes, which only a context can answer. Each curriculum starts where one of the three is easy:
-short contexts, few labels, or novel classes alone; it moves on, one level after the other up to the whole task, when
-the member's own training accuracy passes a threshold. Everything else is the control's, member by member: the start,
-the batch, the number of sequences. Onset is when the accuracy on novel classes at the full N and L is half way from
-guessing one of the context's labels to 1. Short contexts have fewer tokens: equal samples, not equal work.
+Each curriculum starts at an end of one of three scales: short contexts, few labels in use, or novel classes alone,
+which only a context can answer; it moves on, one level after the other up to the whole task, when the member's own
+training accuracy passes a threshold. Everything else is the control's, member by member: the start, the batch, the
+number of sequences. Onset is when the accuracy on novel classes at the full N and L is half way from guessing one of
+the context's labels to 1. Short contexts have fewer tokens: equal samples, not equal work.
+
+The outlook expects all three to bring the onset earlier. Theory (``landscape``) says so of short contexts: the wait
+grows as N^(3/2). Of few labels it says the opposite, as does Fig. A.5 (``label_count``): the wait grows as N/L goes to
+1, since with few labels there is little to gain by answering with some label of the context, and at L = N nothing.
+Fewer labels are a task that is easier to guess, not one whose circuit is easier to find. Of the share of novel classes
+it says nothing.
 """
 
 import dataclasses
@@ -20,13 +25,13 @@ import optax
 from jax import Array
 
 from experiments.reddy.curriculum_figures import CLAIMS, CURRICULA, figures
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, check_labels, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
 from experiments.reddy.settings import check as check_training
 from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, sampler, sgd
 from experiments.settings import member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
-from icl_lab.prompts import ItemLabelLaw
+from icl_lab.prompts import ItemLabelLaw, burstiness_values
 from icl_lab.training import Tree
 
 LENGTH, LABELS, NOVEL = (CURRICULA.index(name) for name in ("length", "labels", "novel"))
@@ -60,6 +65,13 @@ PRESETS = {
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     check_training(config)
+    for flag, allowed, given in (
+        ("nodistinct_labels", "--distinct_labels", config.distinct_labels),
+        (f"bursty_share={config.bursty_share:g}", "1", config.bursty_share == 1),
+        ("burstiness=0", "at least 1", config.burstiness > 0),
+    ):
+        if not given:
+            raise FlagError(f"--{flag}: allowed is {allowed}, as sequences of other kinds have all labels at any level")
     whole = {"lengths": config.context_length, "label_counts": config.labels, "novel_shares": config.novel_share}
     levels = len(config.lengths)
     for name, last in whole.items():
@@ -69,12 +81,11 @@ def check(config: Config) -> None:
                 f"--{name}={','.join(map(str, values))}: allowed is as many levels as --lengths has ({levels}), the "
                 f"last {last}, the setting's own"
             )
-    check_labels("labels", config.labels)
-    most, copies = max(config.lengths), max(config.burstiness, 1)
-    if most != config.context_length or any(n % copies for n in config.lengths):
+    copies = config.burstiness
+    if max(config.lengths) > config.context_length or any(copies not in burstiness_values(n) for n in config.lengths):
         raise FlagError(
             f"--lengths={','.join(map(str, config.lengths))}: allowed is at most --context_length="
-            f"{config.context_length}, multiples of --burstiness={config.burstiness}"
+            f"{config.context_length}, with --burstiness={copies} a divisor of N below it (or N = B = 1)"
         )
     fewest = config.context_length // copies
     if not fewest <= min(config.label_counts) <= max(config.label_counts) <= config.labels:

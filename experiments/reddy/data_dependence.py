@@ -30,11 +30,13 @@ from experiments.reddy.settings import (
     Training,
     check_burstiness,
     check_classes,
+    check_exponent,
+    check_prompt,
     laws,
     repeated,
 )
-from experiments.reddy.settings import check as check_training
 from experiments.reddy.training import network, reduced, train
+from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
@@ -47,6 +49,7 @@ SWEEPS = ("classes", "spread", "exponent")
 class Config(Training):
     """Figs. 2 and A.3 as published."""
 
+    classes: int = setting(256, "not used: class_grid, spread_classes and exponent_classes replace it")
     novel_share: float = setting(0.0, "p_C, share of sequences of classes drawn afresh", at_least=0, at_most=1)
     models: tuple[str, ...] = setting(("network", "reduced"), "what is trained", choices=tuple(MODELS))
     only: str = setting("all", "the one part to run, <model>_classes, <model>_spread or <model>_exponent, or all")
@@ -123,21 +126,26 @@ def chosen(config: Config) -> list[tuple[str, str]]:
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_training(config)
-    check_training(dataclasses.replace(config, steps=config.reduced_steps))
     for name in ("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"):
         check_each_once(name, getattr(config, name))
-    for name in ("class_grid", "spread_classes"):
-        for classes in getattr(config, name):
-            check_classes(name, classes, config.labels)
-    check_classes("exponent_classes", config.exponent_classes, config.labels)
-    for burstiness in config.burstiness_grid:
-        check_burstiness("burstiness_grid", burstiness, config)
     if len(config.spread_classes) != len(MODELS):
         raise FlagError(f"--spread_classes: allowed are {len(MODELS)} values, of the network and of the reduced model")
     if not chosen(config):
         parts = ", ".join("_".join(part) for part in chosen(dataclasses.replace(config, only="all")))
         raise FlagError(f"--only={config.only}: allowed is all, {parts}")
+    models, sweeps = map(set, zip(*chosen(config)))
+    for model in models:
+        check_steps(config, "steps" if model == "network" else "reduced_steps")
+    check_prompt(config)
+    check_exponent("exponent", config.exponent, config.distinct_labels)
+    for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
+        for classes in np.atleast_1d(getattr(config, name)) if of_sweep in sweeps else ():
+            check_classes(name, classes, config.labels)
+    for burstiness in config.burstiness_grid if "classes" in sweeps else ():
+        check_burstiness("burstiness_grid", burstiness, config)
+    if sweeps != {"classes"}:
+        distinct = config.distinct_labels and "spread" in sweeps
+        check_burstiness("burstiness", config.burstiness, dataclasses.replace(config, distinct_labels=distinct))
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

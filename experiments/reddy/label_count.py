@@ -16,10 +16,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
-from experiments.reddy.settings import SMALL, SMOKE, Training, check_burstiness, check_classes, check_prompt, laws
-from experiments.reddy.settings import check as check_training
+from experiments.reddy.settings import (
+    SMALL,
+    SMOKE,
+    Training,
+    check_burstiness,
+    check_classes,
+    check_exponent,
+    check_prompt,
+    laws,
+)
 from experiments.reddy.statistics import guess, learned, onset, or_last, present, solved
 from experiments.reddy.training import network, train
+from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
 from icl_lab.claims import Claim, wilson_interval
@@ -33,6 +42,8 @@ from icl_lab.style import panels as axes_grid
 class Config(Training):
     """Fig. A.5 as published; ``lengths`` and ``label_grid`` replace ``context_length`` and ``labels``."""
 
+    context_length: int = setting(8, "not used: lengths replace it")
+    labels: int = setting(32, "not used: label_grid replaces it")
     lengths: tuple[int, ...] = setting((2, 4, 8), "N, one panel each", at_least=1)
     label_grid: tuple[int, ...] = setting((2, 4, 8, 16, 32), "L; each N is trained at those from N on", at_least=2)
     only: str = setting("all", "the one N to run, or all")
@@ -65,17 +76,23 @@ def settings_of(config: Config) -> list[Config]:
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_training(config)
+    check_steps(config)
+    check_exponent("exponent", config.exponent, config.distinct_labels)
     check_each_once("lengths", config.lengths)
     check_each_once("label_grid", config.label_grid)
     if list(config.label_grid) != sorted(config.label_grid):
         raise FlagError(f"--label_grid={','.join(map(str, config.label_grid))}: allowed are numbers that rise")
-    for one in settings_of(config):
-        check_classes("label_grid", config.classes, one.labels)
-        check_prompt(one)
-        check_burstiness("burstiness", config.burstiness, one)
+    if max(config.lengths) > max(config.label_grid):
+        raise FlagError(
+            f"--lengths={','.join(map(str, config.lengths))}: allowed are N up to the largest L of --label_grid="
+            f"{','.join(map(str, config.label_grid))}"
+        )
     if config.only != "all" and config.only not in map(str, config.lengths):
         raise FlagError(f"--only={config.only}: allowed is all, {', '.join(map(str, config.lengths))}")
+    for one in settings_of(config):
+        check_classes("classes", config.classes, one.labels, "label_grid")
+        check_prompt(one)
+        check_burstiness("burstiness", config.burstiness, one)
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

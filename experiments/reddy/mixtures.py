@@ -24,7 +24,7 @@ from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, Session, main
-from icl_lab.flags import setting
+from icl_lab.flags import FlagError, setting
 from icl_lab.records import Record
 from icl_lab.style import band
 from icl_lab.style import panels as axes_grid
@@ -34,6 +34,8 @@ from icl_lab.style import panels as axes_grid
 class Config(Training):
     """Fig. A.1 as published; the points of the grid replace ``bursty_share`` and ``novel_share``."""
 
+    bursty_share: float = setting(1.0, "not used: bursty_shares replace it")
+    novel_share: float = setting(0.8, "not used: novel_shares replace it")
     bursty_shares: tuple[float, ...] = setting((0.25, 0.75), "p_B of the grid", at_least=0, at_most=1)
     novel_shares: tuple[float, ...] = setting((0.25, 0.75), "p_C of the grid", at_least=0, at_most=1)
 
@@ -55,6 +57,11 @@ def check(config: Config) -> None:
     check_training(config)
     check_each_once("bursty_shares", config.bursty_shares)
     check_each_once("novel_shares", config.novel_shares)
+    if config.steps < 2 * config.measure_every:
+        raise FlagError(
+            f"--steps={config.steps}: allowed is at least 2 * --measure_every={config.measure_every}: what is kept is "
+            f"read off three measurements"
+        )
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

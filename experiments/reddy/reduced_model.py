@@ -26,7 +26,8 @@ from experiments.reddy import settings
 from experiments.reddy.reduced_claims import CLAIMS
 from experiments.reddy.reduced_figures import figures
 from experiments.reddy.reduced_training import train_reduced
-from experiments.reddy.settings import SMALL, SMOKE, Training, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, Training, check_classes, laws, repeated
+from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
@@ -77,11 +78,12 @@ def check(config: Config) -> None:
         raise FlagError(f"--starts={','.join(map(str, config.starts))}: allowed are two or more values that rise")
     if config.more_labels <= config.equal_length:
         raise FlagError(f"--more_labels={config.more_labels}: allowed is above --equal_length={config.equal_length}")
-    for name, labels in (("equal", config.equal_length), ("more", config.more_labels)):
-        try:
-            settings.check(_smaller(config, labels))
-        except FlagError as error:
-            raise FlagError(f"part {name} (--equal_length, --equal_classes, --more_labels): {error}") from None
+    check_steps(config, "equal_steps")
+    for flag in ("equal_length", "more_labels"):
+        labels = getattr(config, flag)
+        check_classes("equal_classes", config.equal_classes, labels, flag)
+        settings.check_prompt(_smaller(config, labels))
+        settings.check_burstiness("burstiness", config.burstiness, _smaller(config, labels))
 
 
 def _smaller(config: Config, labels: int) -> Config:

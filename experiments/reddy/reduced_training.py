@@ -1,12 +1,12 @@
 """How the reduced model is trained: members that start at different scalars, whose course is measured."""
 
-import jax.numpy as jnp
+from functools import partial
+
 from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Training
-from experiments.reddy.training import cross_entropy, evaluation_samples, progress, reduced, sampler, sgd
-from experiments.training import members_at_once
+from experiments.reddy.training import cross_entropy, evaluation_samples, progress, reduced, train
 from icl_lab.experiment import Session
 from icl_lab.prompts import ItemLabelLaw, Sample
 from icl_lab.training import Fit
@@ -41,13 +41,9 @@ def train_reduced(
       A ``Fit`` whose metrics (M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and the scalars.
     """
     model = reduced(config)
-    each = {"start": starts, "label_attention": label_attention}
-    settings = {"law": law} | {
-        name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in each.items()
-    }
 
-    def init(key: Array, setting: dict) -> dict:
-        return {"params": dict(model.init(key)["params"]) | dict.fromkeys(SCALARS, setting["start"])}
+    def starting(params: dict, setting: dict) -> dict:
+        return {"params": dict(params["params"]) | dict.fromkeys(SCALARS, setting["start"])}
 
     def acting(params: dict, setting: dict) -> dict:
         weights = params["params"]
@@ -56,30 +52,15 @@ def train_reduced(
     def right(logits: Array, samples: Sample) -> Array:
         return (logits.argmax(-1) == samples.target).mean()
 
-    def loss(params: dict, key: Array, setting: dict) -> Array:
-        samples = sampler(config, setting["law"])(key, config.batch)
-        return cross_entropy(model.logits(acting(params, setting), samples.prompt), samples).mean()
-
-    def measured(params: dict, key: Array, setting: dict) -> dict[str, Array]:
-        params = acting(params, setting)
-        samples = evaluation_samples(config, setting["law"], "ic", key)
+    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
+        samples = evaluation_samples(config, law, "ic", key)
         logits = model.logits(params, samples.prompt)
         found = {"ic": right(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
         if measures:
-            memorised = evaluation_samples(config, setting["law"], "iwl", key)
+            memorised = evaluation_samples(config, law, "iwl", key)
             found["iwl"] = right(model.logits(params, memorised.prompt), memorised)
-            found |= progress(model, params, samples)
+            found |= progress(partial(model.run, params), samples)
         return found | {name: params["params"][name] for name in SCALARS}
 
-    return session.fit(
-        stage,
-        init,
-        loss,
-        sgd(config.learning_rate, config.shrink),
-        keys,
-        settings,
-        steps=config.steps,
-        measure_every=config.measure_every,
-        measure=measured,
-        members_at_once=members_at_once(config.batch, 2),
-    )
+    each = {"start": starts, "label_attention": label_attention}
+    return train(session, stage, config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 from experiments import settings
 from experiments.settings import Members, member_keys
 from icl_lab.flags import FlagError, setting
-from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, item_label_law
+from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, burstiness_values, copies_without_bursts, item_label_law
 
 WORLDS = 7_000
 """Stage of the keys of the dictionaries, apart from the keys of every training."""
@@ -71,17 +71,14 @@ def check(config: Training) -> None:
     check_exponent("exponent", config.exponent, config.distinct_labels)
 
 
-def check_classes(flag: str, classes: int, labels: int) -> None:
+def check_classes(flag: str, classes: int, labels: int, labels_flag: str = "labels") -> None:
     """Every label has the same number of classes, among the trained and among the novel ones."""
-    if classes % labels:
-        raise FlagError(f"--{flag}={classes}: allowed is a multiple of --labels={labels}")
-    check_labels("labels", labels)
-
-
-def check_labels(flag: str, labels: int) -> None:
-    """Every label has the same number of novel classes."""
     if NOVEL_CLASSES % labels:
-        raise FlagError(f"--{flag}={labels}: allowed is a divisor of {NOVEL_CLASSES}, the classes of novel sequences")
+        raise FlagError(
+            f"--{labels_flag}={labels}: allowed is a divisor of {NOVEL_CLASSES}, the classes of novel sequences"
+        )
+    if classes % labels:
+        raise FlagError(f"--{flag}={classes}: allowed is a multiple of --{labels_flag}={labels}")
 
 
 def check_prompt(config: Data) -> None:
@@ -94,10 +91,10 @@ def check_prompt(config: Data) -> None:
 def check_burstiness(flag: str, burstiness: int, config: Data) -> None:
     """B copies of each of N/B classes fill the context, with N/B different labels where they must differ."""
     n = config.context_length
-    divisors = [b for b in range(1, n + 1) if n % b == 0 and (b < n or n == 1)]
-    if burstiness and burstiness not in divisors:
-        raise FlagError(f"--{flag}={burstiness}: allowed is 0 or a divisor of N below it: {divisors}")
-    needed = n // (burstiness or max(n // 2, 1))
+    allowed = burstiness_values(n)
+    if burstiness and burstiness not in allowed:
+        raise FlagError(f"--{flag}={burstiness}: allowed is 0 or a divisor of N = {n} below it: {list(allowed)}")
+    needed = n // (burstiness or copies_without_bursts(n))
     if config.distinct_labels and needed > config.labels:
         raise FlagError(
             f"--{flag}={burstiness}: {needed} different labels in a context, but --labels={config.labels}; allowed is "
@@ -119,26 +116,18 @@ def laws(config: Data, keys: Array | None = None, rows: int | None = None, **ove
       keys: (M,) keys of the dictionaries; None means those of ``config.members`` members. Members with the same key
         share the class means and label vectors of as many classes as both have.
       rows: classes of the tables, where members use different numbers of them; None means ``config.classes``.
-      overrides: (M,) arrays or numbers for fields of ``ItemLabelLaw`` that differ from the configuration.
+      overrides: (M,) arrays or numbers for fields of ``ItemLabelLaw`` that replace the configuration's.
 
     Returns:
       An ``ItemLabelLaw`` with a leading member axis.
     """
-    keys = member_keys(config, WORLDS) if keys is None else keys
+    keys, rows = member_keys(config, WORLDS) if keys is None else keys, rows or config.classes
+    names = {"burstiness", "bursty_share", "novel_share", "spread", "exponent"} - set(overrides)
+    scalars = {name: getattr(config, name) for name in names}
+    scalars["classes"] = rows if "classes" in overrides else config.classes
 
     def draw(key: Array) -> ItemLabelLaw:
-        return item_label_law(
-            key,
-            classes=config.classes,
-            labels=config.labels,
-            input_size=config.input_size,
-            burstiness=config.burstiness,
-            bursty_share=config.bursty_share,
-            novel_share=config.novel_share,
-            spread=config.spread,
-            exponent=config.exponent,
-            rows=rows,
-        )
+        return item_label_law(key, labels=config.labels, input_size=config.input_size, rows=rows, **scalars)
 
     law = jax.jit(jax.vmap(draw))(keys)
     return dataclasses.replace(

@@ -1,13 +1,12 @@
 """How the binaries of this paper train a network or the reduced model, and measure it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 from jax.typing import ArrayLike
@@ -50,11 +49,9 @@ def network(config: Training) -> Induction:
     return _induction(module, item_label_layout(config.slots), induction_logits, config)
 
 
-def reduced(config: Training, target_label_attention: bool = True, start: float = 0.0) -> Induction:
-    """The reduced induction-head model (section 4 of the paper): three parameters, or two without beta_2."""
-    module = ReducedInduction(
-        labels=config.labels, hidden=config.hidden, target_label_attention=target_label_attention, start=start
-    )
+def reduced(config: Training) -> Induction:
+    """The reduced induction-head model of three parameters (section 4 of the paper)."""
+    module = ReducedInduction(labels=config.labels, hidden=config.hidden)
     return _induction(module, content_layout(), reduced_logits, config)
 
 
@@ -107,11 +104,14 @@ def evaluation_samples(config: Training, law: ItemLabelLaw, name: str | Array, k
     return sampler(config, replace(law, **drawn), swapped)(jax.random.fold_in(key, number), config.eval_tasks)
 
 
-def measure(config: Training, model: Induction, measures: bool = False) -> Callable[..., dict[str, Array]]:
-    """``(params, key, law) -> {name: ()}``: loss and accuracy on the training law, accuracies and losses on the tests.
+Observe = Callable[[dict, Array, ItemLabelLaw], dict[str, Array]]
+"""``(params, key, law) -> {name: array}``, what is measured of a member."""
 
-    ``accuracy`` and ``loss`` are of the training law; ``ic``, ``ic2`` and ``iwl`` accuracies; ``ic_loss``. With
-    ``measures`` the progress measures of the ``ic`` set too.
+
+def measure(config: Training, model: Induction) -> Observe:
+    """Loss and accuracy on the training law, accuracies on the tests: ``loss``, ``accuracy``, ``iwl``, ``ic``, ``ic2``.
+
+    And ``ic_loss``, the loss on novel classes.
     """
 
     def measured(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
@@ -124,20 +124,34 @@ def measure(config: Training, model: Induction, measures: bool = False) -> Calla
 
         losses, right = jax.lax.map(one, jnp.arange(len(EVALUATION_SETS)))
         found = {"loss": losses[0], "ic_loss": losses[EVALUATION_SETS.index("ic")], "accuracy": right[0]}
-        found |= dict(zip(EVALUATION_SETS[1:], right[1:]))
-        return found | (progress(model, params, evaluation_samples(config, law, "ic", key)) if measures else {})
+        return found | dict(zip(EVALUATION_SETS[1:], right[1:]))
 
     return measured
 
 
-def progress(model: Induction, params: dict, samples: Sample) -> dict[str, Array]:
-    """Mean progress measures of a batch of sequences (section 3 of the paper)."""
+def progress(
+    run: Callable[[Prompt], tuple[Array, Trace]],
+    samples: Sample,
+    beside: Callable[[Sample, Array, Trace], dict[str, Array]] | None = None,
+) -> dict[str, Array]:
+    """Mean progress measures of a batch of sequences (section 3 of the paper), and of what ``beside`` reads off each.
+
+    Args:
+      run: ``prompt -> (logits, trace)``.
+      samples: the sequences.
+      beside: ``(sample, logits, trace) -> {name: array}``; None for nothing more.
+    """
 
     def one(sample: Sample) -> dict[str, Array]:
-        logits, trace = model.run(params, sample.prompt)
-        return progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
+        logits, trace = run(sample.prompt)
+        found = progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
+        return found | (beside(sample, logits, trace) if beside else {})
 
-    return {name: values.mean() for name, values in jax.vmap(one)(samples).items()}
+    return {name: values.mean(0) for name, values in jax.vmap(one)(samples).items()}
+
+
+Change = Callable[[dict, dict], dict]
+"""``(params, setting of the member) -> params``."""
 
 
 def train(
@@ -148,8 +162,11 @@ def train(
     keys: Array,
     law: ItemLabelLaw,
     *,
-    measures: bool = False,
-    learning_rates: ArrayLike | None = None,
+    each: Mapping[str, ArrayLike] | None = None,
+    starting: Change | None = None,
+    acting: Change | None = None,
+    observe: Observe | None = None,
+    one_by_one: bool = False,
 ) -> Fit:
     """Trains M members, each on its own law, in one program.
 
@@ -160,29 +177,38 @@ def train(
       model: what is trained.
       keys: (M,) member keys.
       law: training laws with a leading member axis (``settings.laws``); a grid is just more members.
-      measures: the progress measures too.
-      learning_rates: (M,), where members differ.
+      each: (M,) values, or one for all, that ``starting`` and ``acting`` find in a member's setting, by name.
+      starting: what is made of the initial parameters; None leaves them.
+      acting: what is made of the parameters wherever they act, in training and measurement; None leaves them.
+      observe: what is measured; None means ``measure``.
+      one_by_one: on a CPU no two members are vectorised together, which is faster for some sizes.
 
     Returns:
-      A ``Fit`` whose metrics are those of ``measure``, (M, R).
+      A ``Fit`` whose metrics are those of ``observe``, (M, R, ...).
     """
-    rates = np.broadcast_to(config.learning_rate if learning_rates is None else learning_rates, keys.shape)
-    settings = {"law": law, "learning_rate": jnp.asarray(rates, jnp.float32)}
-    observe = measure(config, model, measures)
+    settings = {"law": law} | {
+        name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in (each or {}).items()
+    }
+    starting, acting, observe = starting or _as_is, acting or _as_is, observe or measure(config, model)
 
     def loss(params: dict, key: Array, setting: dict) -> Array:
         samples = sampler(config, setting["law"])(key, config.batch)
-        return cross_entropy(model.logits(params, samples.prompt), samples).mean()
+        return cross_entropy(model.logits(acting(params, setting), samples.prompt), samples).mean()
 
+    together = members_at_once(config.batch, 2)
     return session.fit(
         stage,
-        lambda key, _: model.init(key),
+        lambda key, setting: starting(model.init(key), setting),
         loss,
-        lambda setting: sgd(setting["learning_rate"], config.shrink),
+        sgd(config.learning_rate, config.shrink),
         keys,
         settings,
         steps=config.steps,
         measure_every=config.measure_every,
-        measure=lambda params, key, setting: observe(params, key, setting["law"]),
-        members_at_once=members_at_once(config.batch, 2),
+        measure=lambda params, key, setting: observe(acting(params, setting), key, setting["law"]),
+        members_at_once=1 if one_by_one and together else together,
     )
+
+
+def _as_is(params: dict, setting: dict) -> dict:
+    return params

@@ -14,9 +14,9 @@ whose target is like one given item, half-way through a member's wait and at the
 
 import dataclasses
 import sys
+from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -32,13 +32,13 @@ from experiments.reddy.settings import (
     repeated,
 )
 from experiments.reddy.settings import check as check_training
-from experiments.reddy.training import cross_entropy, evaluation_samples, measure, network, sampler, sgd
+from experiments.reddy.training import evaluation_samples, measure, network, progress, train
 from experiments.reddy.transition_claims import CLAIMS, PARTS, copies_of, matched_item, waits
 from experiments.reddy.transition_figures import figures
 from experiments.settings import member_keys
-from icl_lab.compare import progress_measures
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
+from icl_lab.models.inspection import Trace
 from icl_lab.prompts import ItemLabelLaw, Sample
 from icl_lab.training import Fit
 
@@ -104,34 +104,18 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
     )
     accuracies, item = measure(config, model), matched_item(config.context_length)
 
-    def loss(params: dict, key: Array, law: ItemLabelLaw) -> Array:
-        samples = sampler(config, law)(key, config.batch)
-        return cross_entropy(model.logits(params, samples.prompt), samples).mean()
+    def attention(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
+        chosen = sample.latent["match"][item].astype(logits.dtype)
+        return {"attention": chosen * trace.attention[:, 0], "chosen": chosen}
 
     def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
-        def inside(sample: Sample) -> dict[str, Array]:
-            logits, trace = model.run(params, sample.prompt)
-            measures = progress_measures(trace.attention, logits, sample.latent["labels"], sample.latent["match"])
-            chosen = sample.latent["match"][item].astype(logits.dtype)
-            return measures | {"attention": chosen * trace.attention[:, 0], "chosen": chosen}
-
-        found = jax.vmap(inside)(evaluation_samples(config, law, "ic", key))
-        found = jax.tree.map(lambda values: values.mean(0), found)
+        samples = evaluation_samples(config, law, "ic", key)
+        found = progress(partial(model.run, params), samples, attention)
         found["attention"] = found["attention"] / jnp.maximum(found.pop("chosen"), 1 / config.eval_tasks)
         return accuracies(params, key, law) | found
 
-    return session.fit(
-        "training",
-        lambda key, _: model.init(key),
-        loss,
-        sgd(config.learning_rate, config.shrink),
-        repeated(member_keys(config), count),
-        law,
-        steps=config.steps,
-        measure_every=config.measure_every,
-        measure=observe,
-        members_at_once=1 if jax.default_backend() == "cpu" else None,  # there several at once are slower
-    )
+    keys = repeated(member_keys(config), count)
+    return train(session, "training", config, model, keys, law, observe=observe, one_by_one=True)
 
 
 EXPERIMENT = Experiment("reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check)
