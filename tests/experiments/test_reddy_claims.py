@@ -87,6 +87,9 @@ def test_a_part_that_is_never_learned_is_no_short_delay(part):
         found = clamped({f"{part}_ic": changes}, **late)
         assert found[claim] == NOT_RESOLVED
     assert clamped({f"{part}_ic": never})[f"{part}_learns"] == FAILS
+    neither = clamped({f"{part}_ic": never, "cla_held_ic": never, "answer_lost_ic": never})
+    order = "answer_before_attention" if part == "attention_lost" else f"cla_before_{part[:4]}"
+    assert neither[order] == NOT_RESOLVED
     without = clamped({"control_ic": never, "control_cla": never})
     judged = {name for name in without if not name.endswith("_learns")}
     assert {without[name] for name in judged} == {NOT_RESOLVED}
@@ -103,8 +106,9 @@ def test_a_curriculum_is_earlier_or_it_is_not():
     assert set(curriculum().values()) == {HOLDS}
     assert among(curriculum(length=2300, labels=2300, novel=2300), FAILS) == {"length", "labels", "novel"}
     never = np.full((MEMBERS, len(STEPS)), 0.2)
-    found = curriculum({"novel_ic": never}, control=5000)
+    found = curriculum({"novel_ic": never}, control=4880)  # the control's onset is at the last step
     assert (found["novel"], found["novel_learned"]) == (NOT_RESOLVED, FAILS)
+    assert curriculum({"control_ic": never})["length"] == NOT_RESOLVED
     nothing = curriculum(dict.fromkeys(("control_ic", "length_ic", "labels_ic", "novel_ic"), never))
     assert {nothing[name] for name in ("length", "labels", "novel")} == {NOT_RESOLVED}
 
