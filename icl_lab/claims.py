@@ -27,8 +27,8 @@ class Claim:
       relation: "==", "<=" or ">=".
       tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
       reason: where the tolerance comes from.
-      interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics) or ``wilson`` (fraction of
-        members; the statistic is 0 or 1).
+      interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics), ``wilson`` (fraction of
+        members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
       control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
         where there is none.
       expected_verdict: by preset; a preset that is not named is not judged.
@@ -80,7 +80,7 @@ def judge(claim: Claim, record: Record) -> dict:
     expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
     if expected_verdict is None:
         verdict = NOT_JUDGED
-    elif values.size < claim.minimum_members:
+    elif values.size < (1 if claim.interval == "exact" else claim.minimum_members):
         verdict, note = NOT_RESOLVED, f"needs at least {claim.minimum_members} members with a value"
     elif interval[0] >= low and interval[1] <= high:
         verdict = HOLDS
@@ -140,7 +140,14 @@ def bootstrap_interval(values: np.ndarray, resamples: int = 9999) -> tuple[float
     return median, (float(low), float(high))
 
 
-_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "bootstrap": bootstrap_interval}
+def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """The one value of a quantity without chance, and the interval that holds it alone."""
+    if values.size != 1:
+        raise ValueError(f"an exact quantity has one value, got {values.size}")
+    return float(values[0]), (float(values[0]), float(values[0]))
+
+
+_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "bootstrap": bootstrap_interval, "exact": exact_value}
 
 
 def _members_needed(members: int, estimate: float, interval: tuple[float, float], low: float, high: float) -> str:

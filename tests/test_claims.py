@@ -152,6 +152,14 @@ def test_fewer_members_than_the_minimum_resolve_nothing():
     assert verdict([1.0] * 50, minimum_members=50) == HOLDS
 
 
+def test_an_exact_quantity_is_one_value_without_an_interval():
+    assert verdict([1.0], interval="exact") == HOLDS
+    assert verdict([1.0]) == NOT_RESOLVED
+    assert verdict([3.0], interval="exact") == FAILS
+    with pytest.raises(ValueError, match="one value"):
+        verdict([1.0, 1.0], interval="exact")
+
+
 def test_a_record_without_the_part_is_not_judged():
     row = judge(claim(statistic=lambda record: record.arrays["other"]), record([1.0, 1.0]))
     assert row["verdict"] == NOT_JUDGED
