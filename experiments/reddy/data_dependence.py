@@ -9,9 +9,9 @@ a steep law of the classes favours the weights, and around an exponent of one bo
 The third sweep draws the classes of a bursty sequence from the law, so two of them may share a label: with different
 labels, as in the other two, a bursty sequence would ignore the law (a trap of the released code).
 
-In-context accuracy is the mean of the tests on novel classes and on swapped labels; guessing one of the context's
-labels gives B/N, so the score drawn is its share of the way from B/N to 1. In-weights accuracy is measured on
-independent draws of trained classes. A member has the same dictionaries, start and keys at every point of every sweep.
+In-context accuracy is the mean of the tests on novel classes and on swapped labels; the score drawn is its share of the
+way from guessing one of the context's labels to 1. Guessing gives B/N, and more in the third sweep, where labels repeat.
+In-weights accuracy is measured on independent draws of trained classes. A member has the same dictionaries, start and keys at every point of every sweep.
 """
 
 import dataclasses

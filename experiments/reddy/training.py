@@ -115,9 +115,8 @@ def measure(config: Training, model: Induction) -> Observe:
     """
 
     def measured(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
-        def one(
-            number: Array,
-        ) -> tuple[Array, Array]:  # one program for all sets: four take longer to compile than to run
+        # one program for all sets: four take longer to compile than to run
+        def one(number: Array) -> tuple[Array, Array]:
             samples = evaluation_samples(config, law, number, key)
             logits = model.logits(params, samples.prompt)
             return cross_entropy(logits, samples).mean(), (logits.argmax(-1) == samples.target).mean()
