@@ -10,8 +10,9 @@ The third sweep draws the classes of a bursty sequence from the law, so two of t
 labels, as in the other two, a bursty sequence would ignore the law (a trap of the released code).
 
 In-context accuracy is the mean of the tests on novel classes and on swapped labels; the score drawn is its share of the
-way from guessing one of the context's labels to 1. Guessing gives B/N, and more in the third sweep, where labels repeat.
-In-weights accuracy is measured on independent draws of trained classes. A member has the same dictionaries, start and keys at every point of every sweep.
+way from guessing one of the context's labels to 1. Guessing gives B/N, and more in the third sweep, where labels
+repeat. In-weights accuracy is measured on independent draws of trained classes. A member has the same dictionaries,
+start and keys at every point of every sweep.
 """
 
 import dataclasses
