@@ -20,7 +20,12 @@ def softmax_pattern(queries: Array, keys: Array) -> Array:
 
     (T, K), (N, K) -> (T, N); rows sum to one.
     """
-    return jax.nn.softmax(queries @ keys.T / jnp.sqrt(jnp.asarray(keys.shape[-1], keys.dtype)), axis=-1)
+    return jax.nn.softmax(scaled_scores(queries, keys), axis=-1)
+
+
+def scaled_scores(queries: Array, keys: Array) -> Array:
+    """Scores of softmax attention, q.k / sqrt(K): (T, K), (N, K) -> (T, N)."""
+    return queries @ keys.T / jnp.sqrt(jnp.asarray(keys.shape[-1], keys.dtype))
 
 
 PATTERNS: dict[str, Callable[[Array, Array], Array]] = {"linear": linear_pattern, "softmax": softmax_pattern}
