@@ -1,0 +1,127 @@
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.attention import (
+    PATTERNS,
+    linear_pattern,
+    momentum,
+    momentum_attention,
+    momentum_pattern,
+    recent_pattern,
+)
+
+T, V, K = 7, 3, 4
+TIGHT = {"rtol": 0, "atol": 1e-12}
+RNG = np.random.default_rng(0)
+Q, KEYS, VALUES = RNG.normal(size=(T, K)), RNG.normal(size=(T, K)), RNG.normal(size=(T, V))
+recurrence = jax.jit(momentum, static_argnames="normalised")
+toeplitz = jax.jit(momentum_pattern, static_argnums=0, static_argnames=("keys", "normalised"))
+
+
+def by_hand(values, eta, normalised=False):
+    past = [sum((eta ** (t - i) * values[i] for i in range(t)), np.zeros(V)) for t in range(len(values))]
+    return np.stack(past) * ((1 - eta) / eta if normalised else 1)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_recurrence_toeplitz_and_sum_agree(normalised, x64):
+    for eta in (0.3, 0.9):
+        expected = by_hand(VALUES, eta, normalised)
+        np.testing.assert_allclose(recurrence(VALUES, eta, normalised=normalised), expected, **TIGHT)
+        matrix = np.asarray(toeplitz(T, eta, normalised=normalised))
+        np.testing.assert_allclose(matrix @ VALUES, expected, **TIGHT)
+        mass = eta * (1 - eta ** np.arange(T)) / (1 - eta) * ((1 - eta) / eta if normalised else 1)
+        np.testing.assert_allclose(matrix.sum(1), mass, **TIGHT)
+        np.testing.assert_array_equal(toeplitz(T, eta, keys=T - 1, normalised=normalised), matrix[:, :-1])
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_momentum_adds_the_past_values_to_any_attention(kind, x64):
+    pattern = np.tril(PATTERNS[kind](Q, KEYS))
+    attend = jax.jit(momentum_attention)
+    vanilla = pattern @ VALUES
+    for eta in (0.3, 0.9):
+        np.testing.assert_allclose(attend(pattern, VALUES, eta), vanilla + by_hand(VALUES, eta), **TIGHT)
+    np.testing.assert_allclose(attend(pattern, VALUES, 0.0), vanilla, **TIGHT)
+    context = momentum_attention(pattern[:, :-1], VALUES[:-1], 0.5)  # the query is no key
+    own = np.append(VALUES[:-1], np.zeros((1, V)), 0)
+    np.testing.assert_allclose(context, pattern @ own + by_hand(own, 0.5), **TIGHT)
+
+
+def test_momentum_sees_the_strict_past_and_no_query(x64):
+    for form in (recurrence, lambda values, eta: toeplitz(T, eta) @ values):
+        depends = np.abs(jax.jacobian(form)(VALUES, 0.5)).sum((1, 3)) > 0
+        np.testing.assert_array_equal(depends, np.tril(np.ones((T, T), bool), -1))
+    pattern = linear_pattern(0 * Q, KEYS)
+    assert np.abs(momentum_attention(pattern, VALUES, 0.5)[1:]).max() > 0.1  # no matrix read by q = 0 does that
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_the_limit_of_no_momentum(normalised, x64):
+    shifted = np.append(np.zeros((1, V)), VALUES[:-1], 0)
+    expected = shifted if normalised else np.zeros_like(shifted)
+    np.testing.assert_array_equal(recurrence(VALUES, 0.0, normalised=normalised), expected)
+    np.testing.assert_array_equal(toeplitz(T, 0.0, normalised=normalised) @ VALUES, expected)
+    np.testing.assert_allclose(toeplitz(T, 1e-9, normalised=normalised) @ VALUES, expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_a_learned_coefficient_gets_the_same_gradient_in_both_forms_also_at_zero(normalised, x64):
+    target = RNG.normal(size=(T, V))
+    forms = (
+        functools.partial(momentum, normalised=normalised),
+        lambda values, eta: momentum_pattern(T, eta, normalised=normalised) @ values,
+    )
+    losses = [lambda eta, form=form: ((form(VALUES, eta) - target) ** 2).sum() for form in forms]
+    slopes = [jax.jit(jax.grad(loss)) for loss in losses]
+    for eta in (0.0, 0.4):
+        first, second = (float(slope(eta)) for slope in slopes)
+        np.testing.assert_allclose(first, second, rtol=1e-11)
+        values = [float(losses[1](eta + step)) for step in (0, 1e-4, 2e-4)]  # one-sided: eta must not be negative
+        np.testing.assert_allclose((4 * values[1] - 3 * values[0] - values[2]) / 2e-4, second, rtol=1e-4, atol=1e-4)
+
+
+def test_one_coefficient_a_head(x64):
+    eta, patterns = np.asarray([0.2, 0.8]), np.stack([np.tril(Q @ KEYS.T), np.tril(KEYS @ Q.T)])
+    heads = jax.vmap(momentum_attention)(patterns, np.stack([VALUES, 2 * VALUES]), eta)
+    for h in range(2):
+        np.testing.assert_allclose(heads[h], (patterns[h] @ VALUES + by_hand(VALUES, eta[h])) * (h + 1), **TIGHT)
+
+
+def test_the_local_mixer_without_momentum(x64):
+    for window in (1, 3):
+        mixed = recent_pattern(T, window) @ VALUES
+        padded = np.append(np.zeros((window, V)), VALUES, 0)
+        np.testing.assert_allclose(mixed, [padded[t : t + window].mean(0) for t in range(T)], **TIGHT)
+    np.testing.assert_array_equal(recent_pattern(T, 1), toeplitz(T, 0.0, normalised=True))
+    np.testing.assert_array_equal(recent_pattern(T, 3, keys=4), recent_pattern(T, 3)[:, :4])
+
+
+def test_single_precision_stays():
+    values = jnp.asarray(VALUES, jnp.float32)
+    assert momentum(values, 0.5).dtype == momentum_attention(jnp.eye(T), values, 0.5).dtype == jnp.float32
+    half = momentum_attention(jnp.eye(T, dtype=jnp.bfloat16), values.astype(jnp.bfloat16), 0.5)
+    assert half.dtype == jnp.bfloat16
+
+
+REFUSED = {
+    r"eta must be .* got 1\.0": lambda: momentum(VALUES, 1.0),
+    r"eta must be .* got -0\.1": lambda: momentum_pattern(T, -0.1),
+    "eta must be .* got nan": lambda: momentum_attention(np.eye(T), VALUES, float("nan")),
+    "eta must be a scalar": lambda: jax.jit(momentum_pattern, static_argnums=0)(T, np.asarray([0.5, 0.2])),
+    "tokens": lambda: momentum_pattern(0, 0.5),
+    "keys": lambda: momentum_pattern(3, 0.5, keys=4),
+    "window": lambda: recent_pattern(T, 0),
+    "pattern and values": lambda: momentum_attention(np.eye(T), VALUES[:-1], 0.5),
+    "values must be": lambda: momentum(VALUES[0], 0.5),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_refused(what):
+    with pytest.raises(ValueError, match=what):
+        REFUSED[what]()
