@@ -27,7 +27,7 @@ def recorded_descent(
 
     The error of an input is e = -learning_rate * dL/dF(x) **at the time of its step**: sequential descent moves W
     between the inputs, and errors recomputed with the last W give another matrix. With them W = W0 + sum x_i^T e_i,
-    whatever the loss, also one that couples the inputs of a step. Dai et al. 2022, section 3.1 (Irie et al. 2022).
+    whatever the loss, also one that couples the inputs of a step. Dai et al. 2022, dual form of a linear layer (Irie et al. 2022).
 
     Args:
       loss: of the outputs of one step, (B, O), and their targets; any differentiable function to a scalar.
@@ -63,7 +63,7 @@ def dual_form(w0: Array, inputs: Array, errors: Array, queries: Array) -> Array:
     """Predictions of a layer that learned by gradient descent, without its weights: W0, and linear attention.
 
     F(q) = q W0 + sum_i (q . x_i) e_i: attention from q to the training inputs as keys, with their errors as values.
-    Exact for the errors of ``recorded_descent``. Dai et al. 2022, eqs. 3 to 5.
+    Exact for the errors of ``recorded_descent``. Dai et al. 2022, dual form of a linear layer.
 
     Args:
       w0: (D, O) the layer at the start.
@@ -94,7 +94,8 @@ def relaxed_decomposition(keys: Array, values: Array, demonstrations: Array) -> 
     ``linear_pattern(q, keys) @ values == q @ (w_zsl + dw_icl)`` with dW_ICL = sum over demonstration tokens of k^T v, a
     sum of outer products of "inputs" k = x W_k and "meta-gradients" v = x W_v. It does not depend on q, and its rank is
     at most the number of demonstration tokens, of channels of a key or of a value, whichever is least: with more tokens
-    than channels a head is bounded by its own size, and the rank says nothing. Dai et al. 2022, eqs. 8 to 10.
+    than channels a head is bounded by its own size, and the rank says nothing. Dai et al. 2022,
+    relaxed linear attention.
 
     Args:
       keys: (N, K) of all tokens that the query sees.
@@ -188,7 +189,7 @@ def fine_tuning_update(x: Array, w_k: Array, w_v: Array, dw_k: Array, dw_v: Arra
     """What fine-tuning of keys and values does to relaxed attention, in the form of dW_ICL: dW_FT and its terms.
 
     F_FT(q) = q (W_ZSL + dW_FT), W_ZSL = (x W_k)^T (x W_v), and with the changed weights expanded (this lab; the form is
-    Dai et al. 2022, eq. 12)
+    that of Dai et al. 2022, fine-tuning in the same form)
 
         dW_FT = (x W_k)^T (x dW_v) + (x dW_k)^T (x W_v) + (x dW_k)^T (x dW_v).
 

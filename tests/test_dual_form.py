@@ -1,4 +1,4 @@
-"""Identities of Dai et al. 2022, section 3, to float64 rounding."""
+"""Identities of Dai et al. 2022 to float64 rounding."""
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +51,10 @@ def test_a_layer_after_descent_is_linear_attention_to_its_training_set(loss, ste
 
 def test_errors_are_those_of_their_step(x64):
     w0, x, y, q = normal(0, 5, 3), normal(1, 7, 1, 5), normal(2, 7, 1, 3), normal(3, 6, 5)
-    weights, errors = descend(squared, w0, x, y, 0.2)
+    weights, errors = (np.asarray(part) for part in descend(squared, w0, x, y, 0.2))
     np.testing.assert_allclose(errors[0, 0], 0.2 * (y[0, 0] - x[0, 0] @ w0), **TIGHT)
     late = 0.2 * (y - x @ weights)
-    assert np.abs(dual_form(w0, x, late, q) - q @ weights).max() > 0.1
+    assert np.abs(q @ (w0 + x[:, 0].T @ late[:, 0]) - q @ weights).max() > 0.1
     turned, _ = descend(squared, w0, x[::-1], y[::-1], 0.2)
     assert np.abs(turned - weights).max() > 0.01
     whole = [descend(squared, w0, part[None], goal[None], 0.2)[0] for part, goal in
@@ -62,12 +62,12 @@ def test_errors_are_those_of_their_step(x64):
     np.testing.assert_allclose(*whole, **TIGHT)
 
 
-@pytest.mark.parametrize(("count", "k", "v", "rank"), [(0, 6, 5, 0), (2, 6, 5, 2), (9, 4, 5, 4)])
-def test_relaxed_attention_is_the_zero_shot_matrix_and_an_update_of_low_rank(count, k, v, rank, x64):
+@pytest.mark.parametrize(("count", "rank"), [(0, 0), (2, 2), (9, 4)])
+def test_relaxed_attention_is_the_zero_shot_matrix_and_an_update_of_low_rank(count, rank, x64):
     # a token that begins the prompt, the demonstrations, the query's own tokens
-    demonstrations = np.asarray([False] + [True] * count + [False] * 3)
-    keys, values, q = normal(0, 4 + count, k), normal(1, 4 + count, v), normal(2, 5, k)
-    w_zsl, dw_icl = relaxed_decomposition(keys, values, demonstrations)
+    demonstrations = (np.arange(13) > 0) & (np.arange(13) <= count)
+    keys, values, q = normal(0, 13, 4), normal(1, 13, 5), normal(2, 6, 4)
+    w_zsl, dw_icl = (np.asarray(part) for part in relaxed_decomposition(keys, values, demonstrations))
     np.testing.assert_allclose(q @ (w_zsl + dw_icl), q @ keys.T @ values, **TIGHT)
     alone = ~demonstrations
     np.testing.assert_allclose(q @ w_zsl, q @ keys[alone].T @ values[alone], **TIGHT)
@@ -121,15 +121,16 @@ def test_fine_tuning_of_keys_and_values_in_the_same_form(x64):
 def test_distance_of_the_relaxed_form(x64):
     softmax = jnp.asarray([[3.0, 4.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]])
     relaxed = jnp.asarray([[30.0, 40.0], [1.0, 1.0], [-1.0, 0.0], [0.0, 0.0]])
-    found = relaxation_distance(softmax, relaxed)
+    distance = jax.jit(relaxation_distance)
+    found = distance(softmax, relaxed)
     half = np.sqrt(0.5)
     np.testing.assert_allclose(found["relative_error"], [9, 1, 2, 1], **TIGHT)
     np.testing.assert_allclose(found["cosine"], [1, half, -1, np.nan], **TIGHT)
     np.testing.assert_allclose(found["scaled_error"], [0, half, 0, np.nan], rtol=0, atol=1e-7)
-    q, keys, values = normal(0, 5, 4), normal(1, 6, 4), normal(2, 6, 3)
+    q, keys, values = normal(0, 4, 4), normal(1, 6, 4), normal(2, 6, 2)
     weak = 1e-4 * q  # softmax of small scores is a mean plus linear attention to centred keys
     centred = weak @ keys.T @ (values - values.mean(0))
-    apart = relaxation_distance((attended(weak, keys, True) - 1 / 6) @ values, centred / 12)
+    apart = distance((attended(weak, keys, True) - 1 / 6) @ values, centred / 12)
     assert apart["relative_error"].max() < 1e-3
 
 

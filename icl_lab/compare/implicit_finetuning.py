@@ -1,9 +1,11 @@
 """Does in-context learning do to a network what fine-tuning does? Similarities of hidden states and of attention.
 
-Dai et al. 2022, sections 4.3 and 4.4, with the corrections of Deutch et al. 2024. Every function is of one example and
-layer, and of any leading axes (examples, layers) alike. A cosine with a vector of zeros is NaN, not 0: an update that
-is not there has no direction. ``released`` is the code's reading, 1e-20 added to what is divided by, which makes it 0.
-``icl_lab.compare.scores`` makes means with intervals of them, and says why one is NaN.
+Dai et al. 2022 (tables of the final version), with the corrections of Deutch et al. 2024. Every function is of one
+example and layer, and of any leading axes (examples, layers) alike. A cosine with a vector of zeros is NaN, not 0: an
+update that is not there has no direction. ``released`` is the code's reading, 1e-20 added to what is divided by, which
+makes it 0. The states that are compared must come from one compiled program, or where nothing was updated there is a
+rounding error, which has a direction. ``icl_lab.compare.scores`` makes means with intervals of them, and says why one
+is NaN.
 """
 
 import jax
@@ -21,7 +23,7 @@ def update_similarity(
 
     cos(h_ICL - h_ZSL, h_FT - h_ZSL) of the attention block's output behind its projection. Normalised, each h is
     divided by its norm first, as in the paper; it is then similar also where the two have nothing in common, see
-    ``update_similarity_floor``. Dai et al. 2022, section 4.3; not normalised: Deutch et al. 2024.
+    ``update_similarity_floor``. Dai et al. 2022, Table 3; not normalised: Deutch et al. 2024.
 
     Args:
       zero_shot: (..., E) h_ZSL.
@@ -67,7 +69,7 @@ def update_similarity_floor(zero_shot: Array, in_context: Array, finetuned: Arra
 def orthogonal_noise_floor(in_context_ratio: Array, finetuned_ratio: Array) -> Array:
     """Normalised SimAOU of two updates orthogonal to h_ZSL and to each other: (1/2) sqrt((1 - s)(1 - s')).
 
-    s = 1 / sqrt(1 + rho^2) with rho = |u| / |h_ZSL|. 1/4 at rho^2 = 3 for both (Deutch et al. 2024, appendix), 1/2 in
+    s = 1 / sqrt(1 + rho^2) with rho = |u| / |h_ZSL|. 1/4 at rho^2 = 3 for both (Deutch et al. 2024), 1/2 in
     the limit; 0 if not normalised. Two norms that differ, and this form of it, are this lab's.
 
     Args:
@@ -111,7 +113,7 @@ def attention_similarity(in_context: Array, other: Array, *, released: bool = Fa
     """SimAM: cosine of the last token's attention scores to the query's tokens, mean over heads.
 
     cos(m_ICL, m_ZSL) before fine-tuning and cos(m_ICL, m_FT) after it; m are scores q.k / sqrt(K) before the softmax,
-    without mask, of the query's tokens alone. Padding with zeros changes nothing. Dai et al. 2022, section 4.3.
+    without mask, of the query's tokens alone. Padding with zeros changes nothing. Dai et al. 2022, Table 4.
 
     Args:
       in_context: (..., H, T) m_ICL, the demonstrations' columns dropped.
@@ -156,8 +158,7 @@ def finetuned_token_scores(training_queries: Array, query: Array) -> Array:
     """How much the last token of a query example "attends" to the tokens of fine-tuning: q . q', summed over heads.
 
     Not keys but attention query vectors of the training tokens, recorded at the step that trains them. Its counterpart
-    in context are the last token's scores to the demonstrations' tokens, summed over heads. Dai et al. 2022, section
-    4.4 (attention to training tokens).
+    in context are the last token's scores to the demonstrations' tokens, summed over heads. Dai et al. 2022, Table 5.
 
     Args:
       training_queries: (..., N, H, K) without the tokens that begin or end an example.
@@ -178,7 +179,7 @@ def finetuned_token_scores(training_queries: Array, query: Array) -> Array:
 
 
 def kendall(a: Array, b: Array, *, released: bool = False) -> Array:
-    """Kendall's rank correlation, (concordant - discordant) / (N (N - 1) / 2) pairs. Dai et al. 2022, section 4.4.
+    """Kendall's rank correlation, (concordant - discordant) / (N (N - 1) / 2) pairs. Dai et al. 2022, Table 5.
 
     The paper's is tau-a, where a tie counts as neither; the code's is tau-b, which leaves ties out of the number of
     pairs. Without ties they are the same.

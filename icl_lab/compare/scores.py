@@ -43,7 +43,7 @@ class LayerScores(NamedTuple):
 def recall_to_finetuning(zero_shot: ArrayLike, finetuned: ArrayLike, in_context: ArrayLike) -> dict[str, Score]:
     """Rec2FTP: of the examples that fine-tuning mends, how many do demonstrations mend? With what it is worth.
 
-    ``recall`` R = P(ICL right | zero-shot wrong, fine-tuned right), the paper's number (Dai et al. 2022, section 4.3).
+    ``recall`` R = P(ICL right | zero-shot wrong, fine-tuned right), the paper's number (Dai et al. 2022, Table 2).
     It is high for whatever is accurate, so beside it (this lab) ``base_rate`` B = P(ICL right | zero-shot wrong),
     ``lift`` R - B, and ``contrast`` R - P(ICL right | zero-shot wrong, fine-tuned wrong), which does not shrink where
     fine-tuning mends nearly all: with f the share that it mends, the lift is (1 - f) times the contrast.
