@@ -46,10 +46,10 @@ def momentum_attention(pattern: Array, values: Array, eta: ArrayLike, *, normali
     """Attention with momentum: what a head reads, and an exponential moving sum of the values before it.
 
     out_t = sum_i pattern_ti v_i + sum_(i < t) eta^(t-i) v_i, for any pattern, linear or softmax (Dai et al. 2022,
-    momentum-based attention; the paper does not give eta). Gradient descent with momentum as the paper writes it, Theta_t =
-    Theta_(t-1) - gamma sum_(i < t) eta^(t-i) grad_i, is heavy ball at the learning rate gamma eta. The analogy is one
-    of form: momentum on the outer products k_i^T v_i that linear attention writes would be read by the query, but this
-    sum of values depends on no query and no key, so it is no weight matrix W with out = q W (this lab).
+    momentum-based attention; the paper does not give eta). Gradient descent with momentum as the paper writes it,
+    Theta_t = Theta_(t-1) - gamma sum_(i < t) eta^(t-i) grad_i, is heavy ball at the learning rate gamma eta. The
+    analogy is one of form: momentum on the outer products k_i^T v_i that linear attention writes would be read by the
+    query, but this sum of values depends on no query and no key, so it is no weight matrix W with out = q W (this lab).
 
     One product with the Toeplitz matrix ``momentum_pattern`` added to the pattern, which costs (T, N) sums more than
     attention alone; ``momentum`` is the same in one pass over the tokens.

@@ -27,7 +27,8 @@ def recorded_descent(
 
     The error of an input is e = -learning_rate * dL/dF(x) **at the time of its step**: sequential descent moves W
     between the inputs, and errors recomputed with the last W give another matrix. With them W = W0 + sum x_i^T e_i,
-    whatever the loss, also one that couples the inputs of a step. Dai et al. 2022, dual form of a linear layer (Irie et al. 2022).
+    whatever the loss, also one that couples the inputs of a step. Dai et al. 2022, dual form of a linear layer (Irie et
+    al. 2022).
 
     Args:
       loss: of the outputs of one step, (B, O), and their targets; any differentiable function to a scalar.
