@@ -56,7 +56,7 @@ PRESETS = {
         **SMALL, members=2, steps=300, lengths=(2, 4), label_counts=(8, 16), novel_shares=(1.0, 0.8),
     ),
     "lab": Config(
-        **SMALL, members=10, steps=3500, lengths=(1, 2, 4), label_counts=(8, 12, 16), novel_shares=(1.0, 0.9, 0.8),
+        **SMALL, members=16, steps=3500, lengths=(1, 2, 4), label_counts=(8, 12, 16), novel_shares=(1.0, 0.9, 0.8),
     ),
     "paper": Config(),
 }  # fmt: skip
