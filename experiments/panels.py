@@ -19,6 +19,16 @@ ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspaci
 """Where a legend does not cover its curves."""
 
 
+SERIES: tuple[dict, ...] = (
+    {"color": "#000000", "linestyle": "-", "marker": "o"},
+    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    {"color": "#009E73", "linestyle": "-.", "marker": "^"},
+    {"color": "#0072B2", "linestyle": ":", "marker": "D"},
+    {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
+)
+"""Looks of the values of a grid, which are no learners of ``icl_lab.style``."""
+
+
 def loss_panel(
     axes: Axes,
     steps: np.ndarray,

@@ -27,7 +27,7 @@ from jax import Array
 from experiments.reddy.curriculum_figures import CLAIMS, CURRICULA, figures
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
 from experiments.reddy.settings import check as check_training
-from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, sampler, sgd
+from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, network, sampler, sgd
 from experiments.settings import member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
@@ -105,8 +105,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
     def measure(state: Tree, key: Array, setting: Tree) -> dict[str, Array]:
         samples = evaluation_samples(config, setting["law"], "ic", key)
-        right = model.logits(state["weights"], samples.prompt).argmax(-1) == samples.target
-        return {"ic": right.mean(), "level": state["level"]}
+        return {"ic": accuracy(model.logits(state["weights"], samples.prompt), samples), "level": state["level"]}
 
     fitted = session.fit(
         "training",
@@ -154,13 +153,13 @@ def loss_of(config: Config, model: Induction) -> Callable[[Tree, Array, Tree], A
             def value() -> tuple[Array, Array]:
                 samples = sampler(dataclasses.replace(config, context_length=length), law)(key, config.batch)
                 logits = model.logits(state["weights"], samples.prompt)
-                return cross_entropy(logits, samples).mean(), (logits.argmax(-1) == samples.target).mean()
+                return cross_entropy(logits, samples).mean(), accuracy(logits, samples)
 
             return value
 
         which = jnp.where(setting["kind"] == LENGTH, level, len(config.lengths) - 1)
-        value, accuracy = jax.lax.switch(which, [at(length) for length in config.lengths])
-        return value + jax.lax.stop_gradient(accuracy) * state["probe"]
+        value, right = jax.lax.switch(which, [at(length) for length in config.lengths])
+        return value + jax.lax.stop_gradient(right) * state["probe"]
 
     return loss
 

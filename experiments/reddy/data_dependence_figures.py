@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, SERIES
 from experiments.reddy.data_dependence_claims import guesses, in_context, in_weights
 from icl_lab.records import Record
 from icl_lab.style import band
@@ -20,14 +20,6 @@ SOLUTIONS = {
     "iwl": {"label": "in weights", "color": "#D55E00", "linestyle": "-.", "marker": "^"},
 }
 """How the three test accuracies are drawn."""
-
-COPIES = (
-    {"color": "#777777", "linestyle": ":", "marker": "D"},
-    {"color": "#D55E00", "linestyle": "-.", "marker": "^"},
-    {"color": "#009E73", "linestyle": "--", "marker": "s"},
-    {"color": "#0072B2", "linestyle": "-", "marker": "o"},
-    {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
-)
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -55,7 +47,7 @@ def _classes(row: np.ndarray, record: Record, model: str, sweep: str) -> None:
     for axes, (label, measure) in zip(row, both):
         values = measure(record, model, sweep)
         for i, copies in enumerate(record.config["burstiness_grid"]):
-            band(axes, x, values[:, :, i], label=f"B = {copies}", **COPIES[i % len(COPIES)])
+            band(axes, x, values[:, :, i], label=f"B = {copies}", **SERIES[i % len(SERIES)])
         axes.set_xscale("log", base=2)
         axes.set_xticks(x, [str(k) for k in x])
         axes.set_xlabel("classes K")

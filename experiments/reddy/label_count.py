@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, SERIES
 from experiments.reddy.settings import (
     SMALL,
     SMOKE,
@@ -115,22 +115,13 @@ def _level(record: Record, n: int) -> float:
     return solved(record.config, context_length=n)
 
 
-LOOKS = (
-    {"color": "#000000", "linestyle": "-", "marker": "o"},
-    {"color": "#D55E00", "linestyle": "--", "marker": "s"},
-    {"color": "#009E73", "linestyle": "-.", "marker": "^"},
-    {"color": "#0072B2", "linestyle": ":", "marker": "D"},
-    {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
-)
-
-
 def figures(record: Record) -> dict[str, Figure]:
     """In-context accuracy of every member over training, one panel an N; the fraction that has learned."""
     lengths = [n for n in record.config["lengths"] if _labels(record, n)]
     figure, (row,) = axes_grid(len(lengths) + 1, 1, height=3.0)
     for axes, n in zip(row, lengths):
         for i, labels in enumerate(_labels(record, n)):
-            look = {key: LOOKS[i % len(LOOKS)][key] for key in ("color", "linestyle")}
+            look = {key: SERIES[i % len(SERIES)][key] for key in ("color", "linestyle")}
             curves = record.arrays[f"ic_{n}_{labels}"]
             axes.plot(record.arrays["steps"], curves.T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
@@ -152,7 +143,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
         share = np.array([estimate for estimate, _ in found])
         ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
         shifted = ratios * 2 ** (0.12 * (i - (len(lengths) - 1) / 2))
-        axes.errorbar(shifted, share, np.maximum(ends, 0).T, label=f"N = {n}", capsize=2, **LOOKS[i % len(LOOKS)])
+        axes.errorbar(shifted, share, np.maximum(ends, 0).T, label=f"N = {n}", capsize=2, **SERIES[i % len(SERIES)])
     axes.set_xscale("log", base=2)
     every = sorted({labels / n for n in lengths for labels in _labels(record, n)})
     axes.set_xticks(every, [f"{ratio:g}" for ratio in every])

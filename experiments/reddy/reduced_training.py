@@ -6,9 +6,9 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Training
-from experiments.reddy.training import cross_entropy, evaluation_samples, progress, reduced, train
+from experiments.reddy.training import accuracy, cross_entropy, evaluation_samples, progress, reduced, train
 from icl_lab.experiment import Session
-from icl_lab.prompts import ItemLabelLaw, Sample
+from icl_lab.prompts import ItemLabelLaw
 from icl_lab.training import Fit
 
 SCALARS = ("beta_1", "alpha", "beta_2")
@@ -49,16 +49,13 @@ def train_reduced(
         weights = params["params"]
         return {"params": weights | {"beta_2": setting["label_attention"] * weights["beta_2"]}}
 
-    def right(logits: Array, samples: Sample) -> Array:
-        return (logits.argmax(-1) == samples.target).mean()
-
     def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
         samples = evaluation_samples(config, law, "ic", key)
         logits = model.logits(params, samples.prompt)
-        found = {"ic": right(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
+        found = {"ic": accuracy(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
         if measures:
             memorised = evaluation_samples(config, law, "iwl", key)
-            found["iwl"] = right(model.logits(params, memorised.prompt), memorised)
+            found["iwl"] = accuracy(model.logits(params, memorised.prompt), memorised)
             found |= progress(partial(model.run, params), samples)
         return found | {name: params["params"][name] for name in SCALARS}
 

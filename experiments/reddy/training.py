@@ -77,6 +77,11 @@ def cross_entropy(logits: Array, samples: Sample) -> Array:
     return optax.softmax_cross_entropy_with_integer_labels(logits, samples.target)
 
 
+def accuracy(logits: Array, samples: Sample) -> Array:
+    """() the share of sequences whose largest logit is the right label's."""
+    return (logits.argmax(-1) == samples.target).mean()
+
+
 def sampler(config: Data, law: ItemLabelLaw, swapped: ArrayLike = False) -> Sampler:
     """Sequences of a law, as this configuration lays them out."""
     return item_label_classification(
@@ -119,7 +124,7 @@ def measure(config: Training, model: Induction) -> Observe:
         def one(number: Array) -> tuple[Array, Array]:
             samples = evaluation_samples(config, law, number, key)
             logits = model.logits(params, samples.prompt)
-            return cross_entropy(logits, samples).mean(), (logits.argmax(-1) == samples.target).mean()
+            return cross_entropy(logits, samples).mean(), accuracy(logits, samples)
 
         losses, right = jax.lax.map(one, jnp.arange(len(EVALUATION_SETS)))
         found = {"loss": losses[0], "ic_loss": losses[EVALUATION_SETS.index("ic")], "accuracy": right[0]}
