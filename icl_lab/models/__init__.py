@@ -5,22 +5,29 @@ from icl_lab.models.gpt import GPT, prefix_predictions
 from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.induction_batched import induction_logits
 from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.language import LanguageModel, language_logits
+from icl_lab.models.language_capture import Capture, captured, local_logits
 from icl_lab.models.learner import learner, traced
 from icl_lab.models.reduced_induction import ReducedInduction, reduced_logits
 from icl_lab.models.transformer import LinearSelfAttention, Transformer, folded_weights
 
 __all__ = [
     "GPT",
+    "Capture",
     "InductionNetwork",
     "Intervention",
+    "LanguageModel",
     "LinearSelfAttention",
     "ReducedInduction",
     "Trace",
     "Transformer",
     "batched_predictions",
+    "captured",
     "folded_weights",
     "induction_logits",
+    "language_logits",
     "learner",
+    "local_logits",
     "prefix_predictions",
     "reduced_logits",
     "traced",
