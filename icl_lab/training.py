@@ -74,6 +74,7 @@ def fit(
     members_at_once: int | None = None,
     schedule: Callable[[Tree, Array], Tree] | None = None,
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
+    adapt: Callable[[Tree, int, dict[str, np.ndarray]], Tree] | None = None,
     resume: Resume | None = None,
     progress: Progress | None = None,
 ) -> Fit:
@@ -99,6 +100,10 @@ def fit(
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
+      adapt: ``(settings, steps taken, what was measured (M, ...)) -> settings`` for all members, after every
+        measurement: what changes in answer to what a member has learned, as a curriculum that waits for it. It must be
+        a pure function that keeps shapes: a resumed run calls it again on the measurements that it kept. ``init`` sees
+        the settings as they are given, all else as they have become.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
 
@@ -137,8 +142,11 @@ def fit(
         now = setting if measure_schedule is None else measure_schedule(setting, step)
         return {} if measure is None else measure(params, key, now)
 
-    def measured(state: TrainState) -> dict[str, np.ndarray]:
+    def measured(state: TrainState, settings: Tree) -> dict[str, np.ndarray]:
         return _host(observe_all(state.params, state.step, eval_keys, settings))
+
+    def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
+        return settings if adapt is None else adapt(settings, chunks * measure_every, row)
 
     advance_all = jax.jit(_over_members(members, members_at_once)(advance))
     observe_all = jax.jit(_over_members(members, None if members_at_once is None else 1)(observe))
@@ -146,9 +154,11 @@ def fit(
 
     saved = resume.load({"state": state}) if resume is not None else None
     if saved is None:
-        rows = [{"train_loss": np.full(members, np.nan)} | measured(state)]
+        rows = [{"train_loss": np.full(members, np.nan)} | measured(state, settings)]
     else:
         state, rows = saved["state"], list(_unstack(saved["metrics"]))
+    for chunks, row in enumerate(rows):
+        settings = adapted(settings, chunks, row)
     if progress is not None:
         progress((len(rows) - 1) * measure_every, steps)
 
@@ -157,7 +167,8 @@ def fit(
 
     for done in range(len(rows), steps // measure_every + 1):
         state, train_loss = advance_all(state, data_keys, settings)
-        rows.append({"train_loss": np.asarray(train_loss)} | measured(state))
+        rows.append({"train_loss": np.asarray(train_loss)} | measured(state, settings))
+        settings = adapted(settings, done, rows[-1])
         if resume is not None:
             resume.save(snapshot, finished=done * measure_every == steps)
         if progress is not None:

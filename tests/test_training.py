@@ -141,6 +141,27 @@ def test_a_schedule_changes_what_the_loss_sees_and_nothing_else():
     assert (np.abs(scheduled.metrics["b"][:, 1] - always.metrics["b"][:, 1]) > 0.1).all()
 
 
+def halved_while_high(settings, step, row):
+    """The learning rate of a member is halved after a measurement above .3."""
+    return settings | {"rate": jnp.where(row["loss"] > 0.3, settings["rate"] / 2, settings["rate"])}
+
+
+def test_settings_adapt_to_what_was_measured_and_only_from_then_on(whole):
+    adapted = train(adapt=halved_while_high)
+    start = whole.metrics["loss"][:, 0]
+    slower = jnp.where(start > 0.3, SETTINGS["rate"] / 2, SETTINGS["rate"])
+    assert 0 < (start > 0.3).sum()
+    by_hand = train(steps=4, settings=SETTINGS | {"rate": slower})
+    np.testing.assert_array_equal(adapted.metrics["loss"][:, :2], by_hand.metrics["loss"])
+    assert not np.array_equal(adapted.metrics["loss"][:, 2], whole.metrics["loss"][:, 2])
+
+
+def test_adapted_settings_are_found_again_on_resuming(tmp_path):
+    straight = train(adapt=halved_while_high)
+    train(adapt=halved_while_high, steps=8, resume=Checkpoint(tmp_path, "run", 0))
+    assert_same(train(adapt=halved_while_high, resume=Checkpoint(tmp_path, "run", 0)), straight)
+
+
 def test_measurements_have_members_and_rows(whole):
     np.testing.assert_array_equal(whole.steps, [0, 4, 8, 12])
     assert {name: value.shape for name, value in whole.metrics.items()} == {
