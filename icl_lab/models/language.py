@@ -23,8 +23,8 @@ class LanguageModel(nn.Module):
     Blocks e <- e + attention(norm(e)), e <- e + MLP(norm(e)); the MLP is four times as wide, with GELU (tanh); a last
     LayerNorm, and the next token's logits are products with the rows of the embedding (Radford et al. 2019). Options:
     rotary positions (Su et al. 2021), and a fixed mixer of earlier values beside attention (Dai et al. 2022,
-    momentum-based attention, and the local mixers that it is judged against). Weights start at N(0, .02^2), those that
-    write to the residual stream at N(0, .02^2 / 2L), biases at 0.
+    momentum-based attention, and the local mixers that it is judged against). Weights start at N(0, spread^2), those
+    that write to the residual stream at N(0, spread^2 / 2L), biases at 0.
 
     Row-vector convention. Parameters: embedding (V, E), position (P, E); stacked over layers w_q, w_k, w_v, w_p
     (L, E, E), of which head h has the h-th E/H columns (rows of w_p), their biases q_bias .. p_bias (L, E), norms
@@ -40,7 +40,8 @@ class LanguageModel(nn.Module):
       rotary: base of rotary positions, 0 for none. Channels i and i + K/2 of a head's queries and keys are turned by
         t rotary^(-2i/K) at token t, so that scores depend on distances alone.
       scaled: embeddings (of tokens and positions) start with standard deviation E^-1/2 and are multiplied by E^1/2 on
-        the way in; else they start at GPT-2's .02.
+        the way in; else they start at ``spread``.
+      spread: standard deviation of the initial weights.
       mixer: ``none``, ``momentum`` (``momentum_pattern`` is added to every head's attention pattern) or ``recent``
         (``recent_pattern`` is).
       eta: momentum's coefficient in [0, 1).
@@ -56,6 +57,7 @@ class LanguageModel(nn.Module):
     positions: int = 1024
     rotary: float = 0.0
     scaled: bool = False
+    spread: float = SPREAD
     mixer: str = "none"
     eta: float = 0.0
     learned_eta: bool = False
@@ -123,7 +125,7 @@ class LanguageModel(nn.Module):
     def _weights(self) -> Params:
         """All weights; those of the blocks are stacked over layers."""
         n, e, v = self.layers, self.width, self.vocabulary
-        dense, writing = normal(SPREAD), normal(SPREAD / (2 * n) ** 0.5)
+        dense, writing = normal(self.spread), normal(self.spread / (2 * n) ** 0.5)
         embedding = normal(e**-0.5) if self.scaled else dense
         shapes: dict[str, tuple[Initializer, tuple[int, ...]]] = {
             "embedding": (embedding, (v, e)),
