@@ -1,15 +1,47 @@
-"""Is learner a the same as learner b? By predictions on the same tasks, and by weights modulo symmetry."""
+"""Is learner a the same as learner b? By predictions on the same tasks, weights modulo symmetry, states inside."""
 
+from icl_lab.compare.distributions import jensen_shannon, order_sensitivity, top_overlap
+from icl_lab.compare.implicit_finetuning import (
+    attention_similarity,
+    attention_update_similarity,
+    finetuned_token_scores,
+    kendall,
+    orthogonal_noise_floor,
+    random_update_similarity,
+    update_similarity,
+    update_similarity_floor,
+)
+from icl_lab.compare.network_states import NetworkStates, network_states, similarities
 from icl_lab.compare.predictions import compare, compare_batches, mean_loss, task_losses
 from icl_lab.compare.progress import progress_measures
+from icl_lab.compare.scores import LayerScores, Score, agreement_where_wrong, layer_scores, recall_to_finetuning
 from icl_lab.compare.weights import align_weights, interpolate
 
 __all__ = [
+    "LayerScores",
+    "NetworkStates",
+    "Score",
+    "agreement_where_wrong",
     "align_weights",
+    "attention_similarity",
+    "attention_update_similarity",
     "compare",
     "compare_batches",
+    "finetuned_token_scores",
     "interpolate",
+    "jensen_shannon",
+    "kendall",
+    "layer_scores",
     "mean_loss",
+    "network_states",
+    "order_sensitivity",
+    "orthogonal_noise_floor",
     "progress_measures",
+    "random_update_similarity",
+    "recall_to_finetuning",
+    "similarities",
     "task_losses",
+    "top_overlap",
+    "update_similarity",
+    "update_similarity_floor",
 ]

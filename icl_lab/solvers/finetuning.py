@@ -1,0 +1,151 @@
+"""Explicit fine-tuning of a language model on the demonstrations, and controls of what it does to the network."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.models.language import LanguageModel, language_logits
+from icl_lab.models.language_capture import captured, local_logits
+from icl_lab.models.transformer import Params
+
+TUNED = ("w_k", "w_v", "k_bias", "v_bias")
+"""What fine-tuning moves, in every layer: the projections of keys and values, and their biases."""
+
+OBJECTIVES = ("all", "local")
+
+
+class Finetuned(NamedTuple):
+    """A fine-tuned network. N examples of at most S tokens.
+
+    Attributes:
+      params: the pytree of ``network.init``; what is not in ``TUNED`` is untouched.
+      queries: (N, S, L, H, K) attention queries of the training tokens, by the weights with which their example's
+        gradient was taken.
+      update_norms: by name of ``TUNED``, (L,) Frobenius norms of what was added.
+    """
+
+    params: Params
+    queries: Array
+    update_norms: dict[str, Array]
+
+
+def finetune(
+    network: LanguageModel,
+    params: Params,
+    examples: Array,
+    lengths: Array,
+    learning_rate: ArrayLike,
+    *,
+    objective: str = "all",
+    sequential: bool = True,
+) -> Finetuned:
+    """Plain SGD on demonstrations: one pass in their order, one step an example, keys and values alone.
+
+    The loss of an example is that of a causal language model on its whole text, the mean over the tokens it predicts;
+    the token that begins it is not one. Dai et al. 2022, section 4.1, and released code. ``vmap`` over learning rates
+    runs a grid in one program; over examples, permutations and sets of demonstrations; over params, networks.
+
+    Args:
+      network: the module.
+      params: the pytree of ``network.init``.
+      examples: (N, S) token ids, right-padded; as in ``icl_lab.prompts.encoding.EncodedTask``.
+      lengths: (N,) tokens of each, at least 2.
+      learning_rate: a scalar, or one an example (N,); zero behind the k-th is fine-tuning on the first k.
+      objective: ``all``, the paper's; or ``local``, layer-causal gradient descent: the sum over layers of the same loss
+        read after that layer, which moves that layer alone (Deutch et al. 2024).
+      sequential: False takes all gradients at the start and adds them in one step, in which order has no part.
+
+    Raises:
+      ValueError: for another objective, or shapes that do not fit.
+    """
+    if objective not in OBJECTIVES:
+        raise ValueError(f"objective must be one of {OBJECTIVES}, got {objective!r}")
+    if examples.ndim != 2 or examples.shape[1] < 2 or lengths.shape != examples.shape[:1]:
+        raise ValueError(
+            f"examples must be (N, S), S at least 2, and lengths (N,), got {examples.shape} and {lengths.shape}"
+        )
+    weights = params["params"]
+    start = {name: weights[name] for name in TUNED}
+    rates = jnp.asarray(learning_rate, start["w_k"].dtype)
+    if rates.shape not in ((), lengths.shape):
+        raise ValueError(f"learning_rate must be a scalar or one an example {lengths.shape}, got {rates.shape}")
+
+    def whole(tuned: Params) -> Params:
+        return params | {"params": weights | tuned}
+
+    def loss(tuned: Params, tokens: Array, length: Array) -> Array:
+        read = tokens[:-1]  # what the last token predicts has no loss
+        if objective == "local":
+            return jax.vmap(_text_loss, (0, None, None))(
+                local_logits(network, whole(tuned), read), tokens, length
+            ).sum()
+        return _text_loss(language_logits(network, whole(tuned), read[None])[0], tokens, length)
+
+    def look(tuned: Params, tokens: Array, length: Array) -> tuple[Params, Array]:
+        queries = captured(network, whole(tuned), tokens, 0).queries  # where nobody reads them, compiled away
+        return jax.grad(loss)(tuned, tokens, length), queries.swapaxes(0, 1)
+
+    def step(tuned: Params, now: tuple[Array, Array, Array]) -> tuple[Params, Array]:
+        tokens, length, rate = now
+        gradient, queries = look(tuned, tokens, length)
+        return jax.tree.map(lambda w, g: w - rate * g, tuned, gradient), queries
+
+    rates = jnp.broadcast_to(rates, lengths.shape)
+    if sequential:
+        tuned, queries = jax.lax.scan(step, start, (examples, lengths, rates))
+    else:
+        gradients, queries = jax.vmap(look, (None, 0, 0))(start, examples, lengths)
+        tuned = jax.tree.map(lambda w, g: w - jnp.tensordot(rates, g, 1), start, gradients)
+    return Finetuned(whole(tuned), queries, update_norms(params, whole(tuned)))
+
+
+def update_norms(before: Params, after: Params) -> dict[str, Array]:
+    """Frobenius norm of what was added to each of ``TUNED``, by layer: (L,)."""
+    return {
+        name: jnp.sqrt(jnp.square(change).sum(range(1, change.ndim)))
+        for name, change in _changes(before, after).items()
+    }
+
+
+def random_update(key: Array, before: Params, after: Params) -> Params:
+    """The network with Gaussian noise in place of each update, of its Frobenius norm in every layer (this lab).
+
+    A similarity that it keeps is not of what was learned, but of the network's geometry.
+    """
+    norms, weights = update_norms(before, after), dict(before["params"])
+    for name, one in zip(TUNED, jax.random.split(key, len(TUNED))):
+        noise = jax.random.normal(one, weights[name].shape, weights[name].dtype)
+        size = jnp.sqrt(jnp.square(noise).sum(range(1, noise.ndim)))
+        weights[name] = weights[name] + noise * jnp.expand_dims(norms[name] / size, range(1, noise.ndim))
+    return before | {"params": weights}
+
+
+def untrained(key: Array, network: LanguageModel) -> Params:
+    """A network that has learned nothing: random params (Deutch et al. 2024, "No Training")."""
+    return network.init(key, jnp.zeros(1, jnp.int32))
+
+
+def trained_embeddings(trained: Params, fresh: Params) -> Params:
+    """The trained embedding, positions and LayerNorms in an untrained network (Deutch et al. 2024, of that name).
+
+    Attention, MLPs and a mixer's coefficients are those of ``fresh``.
+    """
+    kept = ("embedding", "position", "norm_scale", "norm_offset")
+    kept += ("attention_scale", "attention_offset", "mlp_scale", "mlp_offset")
+    weights = {name: trained["params"][name] if name in kept else value for name, value in fresh["params"].items()}
+    return fresh | {"params": weights}
+
+
+def _changes(before: Params, after: Params) -> dict[str, Array]:
+    return {name: after["params"][name] - before["params"][name] for name in TUNED}
+
+
+def _text_loss(logits: Array, tokens: Array, length: Array) -> Array:
+    """Mean cross-entropy of the tokens 1 .. length - 1, from logits (S - 1, V) of those before."""
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[1:])
+    predicted = jnp.arange(1, tokens.shape[0]) < length
+    return jnp.where(predicted, losses, 0).sum() / (length - 1)
