@@ -42,7 +42,8 @@ def jensen_shannon(a: Array, b: Array) -> Array:
     _check(a, b)
     p, q = (jax.nn.log_softmax(logits, axis=-1) for logits in (a, b))
     middle = jnp.logaddexp(p, q) - jnp.log(2.0)
-    return 0.5 * sum((jnp.exp(one) * (one - middle)).sum(-1) for one in (p, q))
+    of_p, of_q = ((jnp.exp(one) * (one - middle)).sum(-1) for one in (p, q))
+    return 0.5 * (of_p + of_q)
 
 
 def order_sensitivity(candidate_logits: Array, targets: Array) -> dict[str, Array]:

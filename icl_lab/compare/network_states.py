@@ -127,7 +127,8 @@ def similarities(
       training_queries: (N, S, L, H, K) ``Finetuned.queries``.
       matched: (D, 3) of the task.
       baseline: of ``random``: ``gaussian``, or the code's ``uniform``.
-      released: the code's reading throughout: 1e-20 in denominators, no least size of an update, Kendall's tau-b.
+      released: the code's reading throughout: 1e-20 in denominators, an update of any size but zero counts and of zero
+        is 0, Kendall's tau-b.
 
     Returns:
       Arrays (I, L) by name.
@@ -138,22 +139,19 @@ def similarities(
     outputs = (zero_shot.output, in_context.output, finetuned.output)
     scores = (zero_shot.query_scores, in_context.query_scores, finetuned.query_scores)
     context, tuned = (_ratio(outputs[0], other) for other in outputs[1:])
-    moved = (context > RESOLUTION) & (tuned > RESOLUTION)
-    turned = jnp.all(jnp.stack([_ratio(scores[0], other) > RESOLUTION for other in scores[1:]]), axis=(0, -1))
-
-    def where(there: Array, values: Array) -> Array:
-        return values if released else jnp.where(there, values, jnp.nan)
-
+    least, none = (0.0, 0.0) if released else (RESOLUTION, jnp.nan)
+    moved = (context > least) & (tuned > least)
+    turned = jnp.all(jnp.stack([_ratio(scores[0], other) > least for other in scores[1:]]), axis=(0, -1))
     random_key, ranks_key = jax.random.split(key)
     random = random_update_similarity(random_key, *outputs[:2], baseline=baseline)
     found = {
-        "sim_aou": where(moved, update_similarity(*outputs, released=released)),
-        "sim_aou_raw": where(moved, update_similarity(*outputs, normalised=False, released=released)),
-        "floor": where(moved, update_similarity_floor(*outputs)),
-        "random": where(context > RESOLUTION, random),
+        "sim_aou": jnp.where(moved, update_similarity(*outputs, released=released), none),
+        "sim_aou_raw": jnp.where(moved, update_similarity(*outputs, normalised=False, released=released), none),
+        "floor": jnp.where(moved, update_similarity_floor(*outputs), none),
+        "random": jnp.where(context > least, random, none),
         "sim_am_before": attention_similarity(scores[1], scores[0], released=released),
         "sim_am_after": attention_similarity(scores[1], scores[2], released=released),
-        "sim_am_delta": where(turned, attention_update_similarity(*scores, released=released)),
+        "sim_am_delta": jnp.where(turned, attention_update_similarity(*scores, released=released), none),
         "in_context_ratio": context,
         "finetuned_ratio": tuned,
     }

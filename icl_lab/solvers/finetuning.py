@@ -15,6 +15,13 @@ from icl_lab.models.transformer import Params
 TUNED = ("w_k", "w_v", "k_bias", "v_bias")
 """What fine-tuning moves, in every layer: the projections of keys and values, and their biases."""
 
+READING = (
+    "embedding",
+    "position",
+    *(f"{where}_{what}" for where in ("norm", "attention", "mlp") for what in ("scale", "offset")),
+)
+"""What only carries tokens to the blocks and from them: embeddings and LayerNorms."""
+
 OBJECTIVES = ("all", "local")
 
 
@@ -126,7 +133,7 @@ def random_update(key: Array, before: Params, after: Params) -> Params:
 
 def untrained(key: Array, network: LanguageModel) -> Params:
     """A network that has learned nothing: random params (Deutch et al. 2024, "No Training")."""
-    return network.init(key, jnp.zeros(1, jnp.int32))
+    return dict(network.init(key, jnp.zeros(1, jnp.int32)))
 
 
 def trained_embeddings(trained: Params, fresh: Params) -> Params:
@@ -134,9 +141,7 @@ def trained_embeddings(trained: Params, fresh: Params) -> Params:
 
     Attention, MLPs and a mixer's coefficients are those of ``fresh``.
     """
-    kept = ("embedding", "position", "norm_scale", "norm_offset")
-    kept += ("attention_scale", "attention_offset", "mlp_scale", "mlp_offset")
-    weights = {name: trained["params"][name] if name in kept else value for name, value in fresh["params"].items()}
+    weights = {name: trained["params"][name] if name in READING else value for name, value in fresh["params"].items()}
     return fresh | {"params": weights}
 
 
