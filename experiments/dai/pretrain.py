@@ -1,0 +1,211 @@
+"""A small language model that learns in context: the network that every other binary of this paper looks into.
+
+GPT-2 (pre-LN, tied embeddings; rotary or learned absolute positions) is trained on sequences of classified sentences in
+a made-up language, and tested on six held-out tasks that stand for the data sets of Dai et al. 2022; no training
+sequence has their set of labels. The label of the first example of a sequence can only be guessed from meanings
+(zero-shot), the last one has all others as demonstrations.
+
+From a random start on such sequences the network learns which labels occur in its context, and no more: the loss of
+labels stays at the entropy of the label set, which is printed beside it. It is led there in five stages, each ended by
+what a member has learned: repeated strings, word-label pairs, short sentences, sentences of clear classes, the mixture
+of all families. Loss: cross-entropy of every next token, that of labels counted 20 times (once in the first stage).
+
+Pre-training on sequences of the form of the test is what Shen et al. 2024 hold against toy models of this kind: what is
+found here is found for a network that was trained to learn in context.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments.dai.pretrain_claims import CLAIMS
+from experiments.dai.pretrain_figures import figures
+from experiments.dai.settings import POSITIONS, Network, check_network, network, worlds
+from experiments.settings import check as check_schedule
+from experiments.settings import check_each_once, member_keys
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.models import LanguageModel, language_logits
+from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
+from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows
+from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, held_out_sets
+from icl_lab.training import Fit
+
+LAST = len(STAGES) - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Network):
+    """How the network is pre-trained."""
+
+    positions: tuple[str, ...] = setting(POSITIONS, "position encodings, a network for each", choices=POSITIONS)
+    batch: int = setting(256, "fresh sequences in a training step", at_least=1)
+    steps: int = setting(100_000, "training steps of all stages, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(100, "steps between measurements, after which a stage may end", at_least=1)
+    most_steps: int = setting(15_000, "a stage but the last one ends after so many steps at the latest", at_least=1)
+    strings_loss: float = setting(1.4, "loss of what can be known at which the first stage ends", above=0)
+    labels_loss: float = setting(0.55, "loss of late labels at which the next three stages end", above=0)
+    learning_rate: float = setting(3e-4, "of AdamW, after warm-up and until the last stage", above=0)
+    warm_up: int = setting(2000, "steps over which the learning rate rises", at_least=1)
+    weight_decay: float = setting(0.01, "of AdamW", at_least=0)
+    clip: float = setting(1.0, "norm of the gradient above which it is scaled down", above=0)
+    label_weight: float = setting(20.0, "of the loss of a label against that of another token", above=0)
+    eval_tasks: int = setting(256, "sequences that measure a stage", at_least=1)
+    held_out_tasks: int = setting(1000, "sequences of each held-out task at every measurement", at_least=1)
+    most_zero_shot: float = setting(0.8, "share that meanings alone may answer of a held-out task", above=0, at_most=1)
+
+
+SMALL: dict[str, Any] = {
+    "layers": 4, "heads": 4, "width": 64, "demonstrations": 12, "batch": 32, "learning_rate": 2e-3, "warm_up": 200,
+    "measure_every": 50, "most_steps": 2500, "eval_tasks": 64, "held_out_tasks": 64,
+}  # fmt: skip
+PRESETS = {
+    "smoke": Config(
+        members=1, layers=1, heads=2, width=8, demonstrations=2, positions=("rotary",), batch=2, steps=4,
+        measure_every=2, most_steps=2, warm_up=2, learning_rate=2e-3, eval_tasks=2, held_out_tasks=2,
+    ),
+    "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "held_out_tasks": 16}),
+    "lab": Config(**SMALL, steps=8000),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_schedule(config)
+    check_network(config)
+    check_each_once("positions", config.positions)
+    if config.warm_up >= config.steps:
+        raise FlagError(f"--warm_up={config.warm_up}: allowed is less than --steps={config.steps}")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains the members of every position encoding; they share languages, tasks and sequences."""
+    of, tasks, keys = worlds(config)
+    ceilings = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
+    arrays = {"ceiling": np.asarray(ceilings(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks))}
+    for positions in config.positions:
+        fitted = _train(session, positions, config, of, tasks, keys)
+        arrays["steps"] = fitted.steps
+        arrays |= {f"{positions}_{name}": values for name, values in fitted.metrics.items()}
+        arrays |= {f"{positions}_params_{name}": np.asarray(leaf) for name, leaf in fitted.params["params"].items()}
+    return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}, arrays
+
+
+def _train(session: Session, positions: str, config: Config, of: Language, tasks: TextTask, keys: Array) -> Fit:
+    """Metrics of a measurement: those of ``_measured``."""
+    module = network(config, positions)
+    members = config.members
+    setting = {
+        "language": of, "tasks": tasks, "held_out": jax.vmap(held_out_sets)(keys), "stage": jnp.zeros(members, int),
+        "since": jnp.zeros(members, int), "learning_rate": jnp.full(members, _warmed(config, 0)),
+    }  # fmt: skip
+
+    def loss(params: dict, key: Array, setting: dict) -> Array:
+        sequences = _sampler(config, setting)(key, config.batch, setting["stage"])
+        losses, _ = next_token_losses(module, params, sequences.tokens)
+        weights = jnp.where(sequences.labels[:, 1:], config.label_weight, 1.0)
+        return (losses * weights).sum() / weights.sum()
+
+    def optimizer(setting: dict) -> optax.GradientTransformation:
+        # the rate changes between chunks, so it must come after Adam's state and be no part of it
+        adam = optax.adamw(1.0, weight_decay=config.weight_decay)
+        return optax.chain(optax.clip_by_global_norm(config.clip), adam, optax.scale(setting["learning_rate"]))
+
+    return session.fit(
+        positions,
+        lambda key, _: dict(module.init(key, jnp.zeros(2, int))),
+        loss,
+        optimizer,
+        member_keys(config),
+        setting,
+        steps=config.steps,
+        measure_every=config.measure_every,
+        measure=lambda params, key, setting: _measured(config, module, params, key, setting),
+        members_at_once=1 if jax.default_backend() == "cpu" else None,
+        adapt=lambda setting, step, row: led(config, setting, step, row["late_loss"]),
+    )
+
+
+def _sampler(config: Config, setting: dict) -> Callable[..., Sequences]:
+    return curriculum(setting["language"], setting["held_out"], config.demonstrations)
+
+
+def next_token_losses(module: LanguageModel, params: dict, tokens: Array) -> tuple[Array, Array]:
+    """Cross-entropies (B, T - 1) of the next tokens, and whether the most likely one is right."""
+    logits = language_logits(module, params, tokens)[:, :-1]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
+    return losses, logits.argmax(-1) == tokens[:, 1:]
+
+
+def led(config: Config, setting: dict, step: int, late_loss: np.ndarray) -> dict:
+    """The settings after a measurement: the stage of every member, and its learning rate.
+
+    A stage ends when the loss of what can be known in it falls below its threshold, or after ``most_steps``. The rate
+    rises over ``warm_up`` steps, stays, and from the beginning of the last stage falls as a half cosine to a fiftieth.
+    """
+    stage, since = np.asarray(setting["stage"]), np.asarray(setting["since"])
+    threshold = np.where(stage == 0, config.strings_loss, config.labels_loss)
+    ended = (stage < LAST) & ((late_loss < threshold) | (step - since >= config.most_steps)) & (step > 0)
+    stage, since = stage + ended, np.where(ended, step, since)
+    done = (step - since) / np.maximum(config.steps - since, 1)
+    falling = np.maximum(0.5 * (1 + np.cos(np.pi * done)), 0.02)
+    rate = np.where(stage == LAST, config.learning_rate * falling, _warmed(config, step))
+    return setting | {
+        "stage": jnp.asarray(stage), "since": jnp.asarray(since), "learning_rate": jnp.asarray(rate, jnp.float32),
+    }  # fmt: skip
+
+
+def _warmed(config: Config, step: int) -> float:
+    """The learning rate of the chunk that begins at this step, of its last step."""
+    return config.learning_rate * min(1.0, (step + config.measure_every) / config.warm_up)
+
+
+def _measured(config: Config, module: LanguageModel, params: dict, key: Array, setting: dict) -> dict[str, Array]:
+    """What is measured of a member.
+
+    ``stage``; of new sequences of it ``late_loss`` and ``late_accuracy`` (of what can be known), ``all_loss``, and
+    ``label_entropy``, what it costs to guess among the labels of a context; ``accuracy`` (6, n + 1) on the held-out
+    tasks behind 0 .. n demonstrations, among the task's labels.
+    """
+    of_stage, of_tasks = jax.random.split(key)
+    sequences = _sampler(config, setting)(of_stage, config.eval_tasks, setting["stage"])
+    losses, right = next_token_losses(module, params, sequences.tokens)
+    late = sequences.late[:, 1:]
+    mean = lambda values: jnp.where(late, values, 0).sum() / late.sum()  # noqa: E731
+    tests = jax.vmap(lambda key, task: _accuracies(config, module, params, key, setting["language"], task))
+    return {
+        "stage": setting["stage"],
+        "late_loss": mean(losses),
+        "late_accuracy": mean(right),
+        "all_loss": losses.mean(),
+        "label_entropy": sequences.entropy.mean(),
+        "accuracy": tests(jax.random.split(of_tasks, len(HELD_OUT)), setting["tasks"]),
+    }
+
+
+def _accuracies(
+    config: Config, module: LanguageModel, params: dict, key: Array, of: Language, task: TextTask
+) -> Array:
+    """(n + 1,) accuracies on a task behind 0 .. n demonstrations."""
+    examples = config.demonstrations + 1
+    words, classes = sentences(key, of, task, config.held_out_tasks * examples)
+    rows = example_rows(task, words, classes).reshape(config.held_out_tasks, -1)
+    tokens = jnp.concatenate([jnp.full((config.held_out_tasks, 1), BEGIN), rows], axis=1)
+    asked = 2 + LENGTH + EXAMPLE * np.arange(examples)  # the field before a label predicts it
+    logits = language_logits(module, params, tokens)[:, asked][..., FIRST_LABEL + task.labels]
+    among = jnp.where(jnp.arange(CLASSES)[None, None] < task.classes, logits, -jnp.inf)
+    return (among.argmax(-1) == classes.reshape(config.held_out_tasks, examples)).mean(0)
+
+
+EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,2 @@
+"""What ``pretrain`` claims."""
+CLAIMS = ()

@@ -1,0 +1,64 @@
+"""What the binaries of this paper share: the network, the language and its held-out tasks, training sequences."""
+
+import dataclasses
+
+import jax
+from jax import Array
+
+from experiments.settings import Members, member_keys
+from icl_lab.flags import FlagError, setting
+from icl_lab.models import LanguageModel
+from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
+from icl_lab.prompts.text_sequences import sequence_length
+from icl_lab.prompts.text_tasks import held_out_tasks
+
+WORLDS = 100
+"""Stage of the keys of languages and held-out tasks."""
+POSITIONS = ("rotary", "learned")
+
+
+@dataclasses.dataclass(frozen=True)
+class Network(Members):
+    """The network; defaults are the sizes of the paper's 1.3B network and its most demonstrations, in our language."""
+
+    members: int = setting(3, "networks of each position encoding, each with its own language, start and data", at_least=1)
+    layers: int = setting(24, "L", at_least=1)
+    heads: int = setting(32, "H, a divisor of width", at_least=1)
+    width: int = setting(2048, "E, of the residual stream", at_least=2)
+    demonstrations: int = setting(32, "examples before the last one of a sequence", at_least=1)
+    rotary_base: float = setting(100.0, "base of rotary positions", above=1)
+
+
+def check_network(config: Network) -> None:
+    """Raises FlagError where heads do not divide the width into an even number of channels."""
+    if config.width % config.heads or (config.width // config.heads) % 2:
+        raise FlagError(f"--heads={config.heads}: allowed is a divisor of --width={config.width} with an even quotient")
+
+
+def network(config: Network, positions: str) -> LanguageModel:
+    """The module with this position encoding, one of ``POSITIONS``."""
+    length = sequence_length(config.demonstrations)
+    return LanguageModel(
+        vocabulary=VOCABULARY,
+        layers=config.layers,
+        heads=config.heads,
+        width=config.width,
+        positions=length if positions == "learned" else 0,
+        rotary=config.rotary_base if positions == "rotary" else 0.0,
+        scaled=True,
+        spread=config.width**-0.5,
+    )
+
+
+def worlds(config: Members) -> tuple[Language, TextTask, Array]:
+    """The language of every member, its six held-out tasks, and their key, all with a leading member axis."""
+    keys = member_keys(config, WORLDS)
+
+    def world(key: Array) -> tuple[Language, TextTask, Array]:
+        of_language, of_tasks = jax.random.split(key)
+        drawn = language(of_language)
+        return drawn, held_out_tasks(of_tasks, drawn), of_tasks
+
+    return jax.jit(jax.vmap(world))(keys)
+
+

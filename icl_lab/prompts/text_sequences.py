@@ -1,0 +1,176 @@
+"""Sequences that a language model is trained on: five stages from repeated strings to in-context classification.
+
+From a random start on the classification sequences alone a small network learns to guess among the labels of its
+context, and no more. The stages before it teach what it takes to do better: to repeat what stood behind a token
+(``strings``), a word's label (``pairs``), the same behind the fields of an example, whose sentence is one word four
+times (``one_word``), and the label of sentences whose classes are far apart (``clear``). ``mixture`` is the setting
+itself, all families of ``icl_lab.prompts.text``.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.text import (
+    BEGIN,
+    CLASSES,
+    END,
+    FAMILIES,
+    FIRST_LABEL,
+    FIRST_TEMPLATE,
+    FIRST_WORD,
+    LABELS,
+    LENGTH,
+    SHARPNESS,
+    TEMPLATES,
+    VOCABULARY,
+    WORDS,
+    Language,
+    TextTask,
+    class_count,
+    sentences,
+    text_task,
+)
+
+STAGES = ("strings", "pairs", "one_word", "clear", "mixture")
+EXAMPLE = LENGTH + 4
+"""Tokens of an example: field, four words, field, label, end."""
+PERIODS = (3, 24)
+PAIRS = (3, 9)
+CLEAR = 12.0
+FAMILY_SHARES = (0.4, 0.3, 0.1, 0.1, 0.1)
+MOST_ALPHA = 0.7
+
+
+@struct.dataclass
+class Sequences:
+    """Tokens of a batch, and what can be known of them.
+
+    Attributes:
+      tokens: (B, T).
+      labels: (B, T) True for the label words.
+      late: (B, T) True for tokens that the ones before them tell, as far as anything does: the repetition of a string,
+        labels of words that occurred before, and of sentences in the second half.
+      entropy: (B,) log of the number of labels of the sequence, what guessing among them costs.
+    """
+
+    tokens: Array
+    labels: Array
+    late: Array
+    entropy: Array
+
+
+def sequence_length(demonstrations: int) -> int:
+    """T: the first token, the demonstrations, and an example more."""
+    return 1 + EXAMPLE * (demonstrations + 1)
+
+
+def curriculum(of: Language, held_out: Array, demonstrations: int) -> Callable[[Array, int, ArrayLike], Sequences]:
+    """A sampler of sequences of one length, ``(key, batch, stage) -> Sequences``.
+
+    Args:
+      of: the language.
+      held_out: (H, 24) sets of labels, as masks, that no task may have; disjoint.
+      demonstrations: examples before the last one of the mixture.
+    """
+    length = sequence_length(demonstrations)
+    branches = [
+        lambda key: _strings(key, length),
+        lambda key: _pairs(key, length),
+        lambda key: _one_word(key, length),
+        lambda key: _classified(key, of, held_out, length, clear=True),
+        lambda key: _classified(key, of, held_out, length, clear=False),
+    ]
+
+    def sample(key: Array, batch: int, stage: ArrayLike) -> Sequences:
+        keys = jax.random.split(key, batch)
+        return jax.lax.switch(stage, [lambda ks, one=one: jax.vmap(one)(ks) for one in branches], keys)
+
+    return sample
+
+
+def example_rows(task: TextTask, words: Array, classes: Array) -> Array:
+    """(count, 8) tokens of examples of one task, from (count, 4) words and (count,) classes."""
+    return _rows(FIRST_TEMPLATE + 2 * task.template, words, task.labels[classes])
+
+
+def _rows(field: Array, words: Array, labels: Array) -> Array:
+    column = lambda token: jnp.broadcast_to(token, (len(words), 1))  # noqa: E731
+    parts = [column(field), FIRST_WORD + words, column(field + 1), FIRST_LABEL + labels[:, None], column(END)]
+    return jnp.concatenate(parts, axis=1)
+
+
+def allowed_labels(labels: Array, classes: ArrayLike, held_out: Array) -> Array:
+    """(5,) labels whose set of the first ``classes`` is none of the held-out sets, from (24,) labels in random order.
+
+    A held-out set is left by exchanging its first label for one that no set is left with: held-out sets are disjoint,
+    so what remains belongs to that set alone.
+    """
+    used = jnp.zeros(LABELS, bool).at[jnp.where(jnp.arange(LABELS) < classes, labels, LABELS)].set(True, mode="drop")
+    taken = (used[None] == held_out).all(1).any()
+    return jnp.where(taken & (jnp.arange(LABELS) == 0), labels[-1], labels)[:CLASSES]
+
+
+def _strings(key: Array, length: int) -> Sequences:
+    """A random string, repeated; its period log-uniform, because short ones are learned first."""
+    of_period, of_string = jax.random.split(key)
+    low, high = np.log(PERIODS)
+    period = jnp.floor(jnp.exp(jax.random.uniform(of_period, minval=low, maxval=high))).astype(jnp.int32)
+    place = jnp.arange(length)
+    tokens = jax.random.randint(of_string, (length,), FIRST_TEMPLATE, VOCABULARY)[place % period]
+    nothing = jnp.zeros(length, bool)
+    return Sequences(tokens, nothing, place >= period, jnp.zeros(()))
+
+
+def _pairs(key: Array, length: int) -> Sequences:
+    """Words and their labels, a few, in random order: word, label, word, label."""
+    number, words, labels, seen = _couples(key, (length + 1) // 2)
+    couples = jnp.stack([FIRST_WORD + words, FIRST_LABEL + labels], axis=1)
+    tokens = jnp.concatenate([jnp.array([BEGIN]), couples.reshape(-1)])[:length]
+    late = jnp.concatenate([jnp.array([False]), jnp.repeat(seen, 2)])[:length]
+    return _labelled(tokens, late, jnp.log(number))
+
+
+def _one_word(key: Array, length: int) -> Sequences:
+    """The same as examples whose sentence is the word, four times."""
+    of_couples, of_field = jax.random.split(key)
+    number, words, labels, seen = _couples(of_couples, (length - 1) // EXAMPLE)
+    field = FIRST_TEMPLATE + 2 * jax.random.randint(of_field, (), 0, TEMPLATES)
+    rows = _rows(field, jnp.broadcast_to(words[:, None], (len(words), LENGTH)), labels)
+    tokens = jnp.concatenate([jnp.array([BEGIN]), rows.reshape(-1)])
+    late = jnp.concatenate([jnp.array([False]), jnp.repeat(seen, EXAMPLE)])
+    return _labelled(tokens, late, jnp.log(number))
+
+
+def _couples(key: Array, count: int) -> tuple[Array, Array, Array, Array]:
+    """How many words have a label in this sequence; (count,) words in random order, their labels, and if seen before."""
+    of_number, of_words, of_labels, of_order = jax.random.split(key, 4)
+    number = jax.random.randint(of_number, (), *PAIRS)
+    words = jax.random.permutation(of_words, WORDS)[: PAIRS[1]]
+    labels = jax.random.permutation(of_labels, LABELS)[: PAIRS[1]]
+    order = jnp.floor(jax.random.uniform(of_order, (count,)) * number).astype(jnp.int32)
+    seen = jnp.tril(order[:, None] == order[None], -1).any(1)
+    return number, words[order], labels[order], seen
+
+
+def _classified(key: Array, of: Language, held_out: Array, length: int, clear: bool) -> Sequences:
+    """Examples of a task: of two to four topics that are far apart, or of any family."""
+    of_family, of_classes, of_labels, of_alpha, of_task, of_examples = jax.random.split(key, 6)
+    alpha = jax.random.uniform(of_alpha, maxval=MOST_ALPHA)
+    family = jnp.int32(0) if clear else jax.random.choice(of_family, len(FAMILIES), p=jnp.array(FAMILY_SHARES))
+    classes = class_count(family, jax.random.randint(of_classes, (), 2, 5))
+    labels = allowed_labels(jax.random.permutation(of_labels, LABELS), classes, held_out)
+    task = text_task(of_task, of, family, labels, classes, alpha)
+    words, chosen = sentences(of_examples, of, task, (length - 1) // EXAMPLE, CLEAR if clear else SHARPNESS)
+    tokens = jnp.concatenate([jnp.array([BEGIN]), example_rows(task, words, chosen).reshape(-1)])
+    return _labelled(tokens, jnp.arange(length) >= length // 2, jnp.log(task.classes))
+
+
+def _labelled(tokens: Array, late: Array, entropy: Array) -> Sequences:
+    labels = (tokens >= FIRST_LABEL) & (tokens < FIRST_WORD)
+    return Sequences(tokens, labels, labels & late, entropy)
