@@ -25,9 +25,9 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.dai.pretrain_claims import CLAIMS
+from experiments.dai.pretrain_claims import CLAIMS, POSITIONS
 from experiments.dai.pretrain_figures import figures
-from experiments.dai.settings import POSITIONS, Network, check_network, network, worlds
+from experiments.dai.settings import Network, check_network, network, worlds
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
@@ -91,6 +91,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     of, tasks, keys = worlds(config)
     ceilings = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
     arrays = {"ceiling": np.asarray(ceilings(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks))}
+    arrays |= {f"language_{name}": np.asarray(leaf) for name, leaf in vars(of).items()}
+    arrays |= {f"task_{name}": np.asarray(leaf) for name, leaf in vars(tasks).items()}
     for positions in config.positions:
         fitted = _train(session, positions, config, of, tasks, keys)
         arrays["steps"] = fitted.steps
@@ -191,9 +193,7 @@ def _measured(config: Config, module: LanguageModel, params: dict, key: Array, s
     }
 
 
-def _accuracies(
-    config: Config, module: LanguageModel, params: dict, key: Array, of: Language, task: TextTask
-) -> Array:
+def _accuracies(config: Config, module: LanguageModel, params: dict, key: Array, of: Language, task: TextTask) -> Array:
     """(n + 1,) accuracies on a task behind 0 .. n demonstrations."""
     examples = config.demonstrations + 1
     words, classes = sentences(key, of, task, config.held_out_tasks * examples)

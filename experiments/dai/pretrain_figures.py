@@ -1,2 +1,58 @@
-"""Figures of ``pretrain``."""
-def figures(record): return {}
+"""Figures of ``pretrain``: the way through the stages, and accuracy against the number of demonstrations."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.dai.pretrain_claims import POSITIONS
+from experiments.panels import SERIES
+from icl_lab.prompts.text_tasks import HELD_OUT
+from icl_lab.records import Record
+from icl_lab.style import THEORY, band, panels
+
+LOOK = dict(zip(POSITIONS, SERIES))
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """``curriculum`` and ``demonstrations``."""
+    there = [positions for positions in POSITIONS if f"{positions}_stage" in record.arrays]
+    return {"curriculum": _curriculum(record, there), "demonstrations": _demonstrations(record, there)}
+
+
+def _curriculum(record: Record, there: list[str]) -> Figure:
+    """Loss of late labels beside the entropy of the label set, stage by stage, one line a member."""
+    figure, axes = panels(len(there), width=4.6)
+    steps = record.arrays["steps"]
+    for at, positions in zip(axes[0], there):
+        curves = {name: record.arrays[f"{positions}_{name}"] for name in ("late_loss", "label_entropy", "stage")}
+        for m, (loss, entropy, stage) in enumerate(zip(*curves.values())):
+            look = SERIES[m % len(SERIES)]
+            label = f"network {m + 1}" if len(loss) else None
+            at.plot(steps, loss, color=look["color"], linestyle=look["linestyle"], linewidth=1, label=label)
+            at.plot(steps, np.where(stage > 0, entropy, np.nan), color=look["color"], linewidth=0.7, alpha=0.5)
+            for change in steps[1:][np.diff(stage) > 0]:
+                at.plot([change], [-0.12], color=look["color"], marker=look["marker"], markersize=4, clip_on=False)
+        at.plot([], [], color="0.5", linewidth=0.7, label="entropy of the label set")
+        at.plot([], [], color="0.5", linestyle="", marker="o", label="a stage ends")
+        at.set_title(f"{positions} positions")
+        at.set_xlabel("training step")
+        at.set_ylabel("loss of what can be known (nats)")
+        at.set_ylim(-0.2, 5)
+        at.legend()
+    return figure
+
+
+def _demonstrations(record: Record, there: list[str]) -> Figure:
+    """Accuracy on the six held-out tasks against the number of demonstrations."""
+    figure, axes = panels(3, 2, width=2.9, height=2.3)
+    for i, (at, task) in enumerate(zip(axes.ravel(), HELD_OUT)):
+        for positions in there:
+            accuracy = record.arrays[f"{positions}_accuracy"][:, -1, i]
+            band(at, np.arange(accuracy.shape[1]), accuracy, label=positions, **LOOK[positions] | {"markevery": 2})
+        at.axhline(1 / task.classes, color="0.6", linewidth=0.8, label="chance")
+        at.axhline(np.median(record.arrays["ceiling"][:, i]), **THEORY, label="who knows the task (Bayes)")
+        at.set_title(f"{task.family}, {task.classes} classes (for {task.stands_for})")
+        at.set_xlabel("demonstrations")
+        at.set_ylabel("accuracy")
+        at.set_ylim(0, 1.03)
+    axes[0, 0].legend()
+    return figure

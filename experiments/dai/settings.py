@@ -14,14 +14,13 @@ from icl_lab.prompts.text_tasks import held_out_tasks
 
 WORLDS = 100
 """Stage of the keys of languages and held-out tasks."""
-POSITIONS = ("rotary", "learned")
 
 
 @dataclasses.dataclass(frozen=True)
 class Network(Members):
     """The network; defaults are the sizes of the paper's 1.3B network and its most demonstrations, in our language."""
 
-    members: int = setting(3, "networks of each position encoding, each with its own language, start and data", at_least=1)
+    members: int = setting(4, "networks of each position encoding, each with its own language and data", at_least=1)
     layers: int = setting(24, "L", at_least=1)
     heads: int = setting(32, "H, a divisor of width", at_least=1)
     width: int = setting(2048, "E, of the residual stream", at_least=2)
@@ -36,7 +35,7 @@ def check_network(config: Network) -> None:
 
 
 def network(config: Network, positions: str) -> LanguageModel:
-    """The module with this position encoding, one of ``POSITIONS``."""
+    """The module with this position encoding, ``rotary`` or ``learned``."""
     length = sequence_length(config.demonstrations)
     return LanguageModel(
         vocabulary=VOCABULARY,
@@ -60,5 +59,3 @@ def worlds(config: Members) -> tuple[Language, TextTask, Array]:
         return drawn, held_out_tasks(of_tasks, drawn), of_tasks
 
     return jax.jit(jax.vmap(world))(keys)
-
-

@@ -148,7 +148,7 @@ def _one_word(key: Array, length: int) -> Sequences:
 
 
 def _couples(key: Array, count: int) -> tuple[Array, Array, Array, Array]:
-    """How many words have a label in this sequence; (count,) words in random order, their labels, and if seen before."""
+    """How many words have a label; (count,) words in random order, their labels, and whether each was seen before."""
     of_number, of_words, of_labels, of_order = jax.random.split(key, 4)
     number = jax.random.randint(of_number, (), *PAIRS)
     words = jax.random.permutation(of_words, WORDS)[: PAIRS[1]]
