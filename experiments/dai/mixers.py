@@ -1,0 +1,125 @@
+"""What stands beside attention in the binaries on momentum: named mixers of earlier values, as arrays.
+
+A mixer is a matrix (T, N) that is added to every head's attention pattern, so that networks with different mixers are
+members of one program. ``vanilla`` is none; ``momentum_E`` is momentum with coefficient E, ``normalised_E`` with
+weights that sum to one; ``learned_E`` starts with E and learns it, one coefficient a head; ``recent_W`` is the mean of
+the last W values, ``recent_1`` a shift by one token: local mixers of equal cost without decay.
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from experiments.settings import check_each_once
+from icl_lab.attention import momentum_pattern, recent_pattern
+from icl_lab.flags import FlagError
+from icl_lab.records import Record
+
+NAME = r"vanilla|(momentum|normalised|learned)_(0?\.\d+)|recent_([1-9]\d*)"
+ALLOWED = "vanilla, momentum_E, normalised_E, learned_E with 0 < E < 1, or recent_W with W >= 1"
+LOOKS: dict[str, dict] = {
+    "vanilla": {"color": "#000000", "linestyle": "-", "marker": "o"},
+    "momentum": {"color": "#D55E00", "linestyle": "--", "marker": "s"},
+    "learned": {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
+    "normalised": {"color": "#E69F00", "linestyle": (0, (3, 1, 1, 1)), "marker": "P"},
+    "recent": {"color": "#0072B2", "linestyle": ":", "marker": "D"},
+}
+
+
+def check_mixers(mixers: tuple[str, ...]) -> None:
+    """Raises FlagError for a name that is no mixer, a name given twice, or no vanilla to compare with."""
+    for name in mixers:
+        found = re.fullmatch(NAME, name)
+        if not found or (found[2] and not float(found[2])):
+            raise FlagError(f"--mixers: {name!r}: allowed is {ALLOWED}")
+    if "vanilla" not in mixers:
+        raise FlagError(f"--mixers={','.join(mixers)}: vanilla must be among them: the others are paired with it")
+    check_each_once("mixers", mixers)
+
+
+def kind(name: str) -> str:
+    """``vanilla``, ``momentum``, ``normalised``, ``learned`` or ``recent``."""
+    return name.split("_")[0]
+
+
+def eta_of(name: str) -> float:
+    """The coefficient in a mixer's name; of the others one that is never used, since sigmoid(0) = 1/2."""
+    return float(name.split("_")[1]) if kind(name) in ("momentum", "normalised", "learned") else 0.5
+
+
+def label(name: str) -> str:
+    """How figures name a mixer."""
+    if kind(name) == "recent":
+        window = int(name.split("_")[1])
+        return "shift by one token" if window == 1 else f"mean of last {window}"
+    labels = {"vanilla": "vanilla", "momentum": "momentum", "normalised": "normalised", "learned": "learned, from"}
+    return labels[kind(name)] + ("" if name == "vanilla" else f" {eta_of(name):g}")
+
+
+def fixed_mixing(name: str, tokens: int, keys: int | None = None) -> Array:
+    """(T, N) what a mixer adds to a pattern; zeros where it is learned, or none."""
+    if kind(name) == "recent":
+        return recent_pattern(tokens, int(name.split("_")[1]), keys=keys).astype(jnp.float32)
+    if kind(name) in ("momentum", "normalised"):
+        return momentum_pattern(tokens, eta_of(name), keys=keys, normalised=kind(name) == "normalised")
+    return jnp.zeros((tokens, tokens if keys is None else keys))
+
+
+def settings(mixers: tuple[str, ...], members: int, tokens: int, keys: int | None = None) -> dict[str, Array]:
+    """Settings of V mixers times M members, mixer after mixer.
+
+    Returns:
+      ``mixing`` (V M, T, N); ``learned`` (V M,) 1 where momentum with a coefficient of the parameters is added to it;
+      ``logit`` (V M,) where that coefficient starts: the inverse of the sigmoid.
+    """
+    eta = jnp.array([eta_of(name) for name in mixers])
+    found = {
+        "mixing": jnp.stack([fixed_mixing(name, tokens, keys) for name in mixers]),
+        "learned": jnp.array([float(kind(name) == "learned") for name in mixers]),
+        "logit": jnp.log(eta / (1 - eta)),
+    }
+    return {name: jnp.repeat(values, members, axis=0) for name, values in found.items()}
+
+
+def mixing(setting: dict[str, Array], eta: ArrayLike) -> Array:
+    """What a member's mixer adds to the patterns: (.., T, N) for the parameter ``eta`` (..) before its sigmoid."""
+    fixed = setting["mixing"]
+    tokens, keys = fixed.shape
+    logits = jnp.asarray(eta)
+    learned = jax.vmap(lambda e: momentum_pattern(tokens, jax.nn.sigmoid(e), keys=keys))(logits.ravel())
+    return (fixed[None] + setting["learned"] * learned).reshape(*logits.shape, tokens, keys)
+
+
+def by_mixer(values: ArrayLike, mixers: tuple[str, ...]) -> np.ndarray:
+    """(V M, ..) of all members -> (V, M, ..)."""
+    values = np.asarray(values)
+    return values.reshape(len(mixers), -1, *values.shape[1:])
+
+
+def of(record: Record, array: str, mixer: str) -> np.ndarray:
+    """(M, ..) an array of the record for one mixer.
+
+    Raises:
+      KeyError: naming the mixer, for one that was not run.
+    """
+    if mixer not in record.config["mixers"]:
+        raise KeyError(mixer)
+    return record.arrays[array][list(record.config["mixers"]).index(mixer)]
+
+
+def looks(mixers: tuple[str, ...]) -> dict[str, dict]:
+    """Line, marker and label of every mixer: a kind has its hue and dash, its coefficients shades and markers."""
+    markers = "osv^D"
+    found: dict[str, dict] = {}
+    seen: dict[str, int] = {}
+    for name in mixers:
+        place = seen[kind(name)] = seen.get(kind(name), -1) + 1
+        look = LOOKS[kind(name)] | {"label": label(name)}
+        if place:
+            look |= {"alpha": max(0.35, 1 - 0.3 * place), "marker": markers[place % len(markers)]}
+        found[name] = look
+    return found

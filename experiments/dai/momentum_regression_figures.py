@@ -1,0 +1,125 @@
+"""Figures of ``momentum_regression``: one layer on joint tokens, two on alternating ones."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.dai.mixers import eta_of, kind, label, looks
+from experiments.dai.momentum_regression_claims import added, momenta
+from experiments.panels import ABOVE
+from icl_lab.records import Record
+from icl_lab.style import THEORY, band, panels
+
+REFERENCES: dict[str, dict[str, Any]] = {
+    "gd": {"color": "#000000", "marker": "o", "label": "one step of GD"},
+    "analogy": {"color": "#D55E00", "marker": "s", "label": "a pass with momentum"},
+    "heavy_ball": {"color": "#0072B2", "marker": "^", "label": "heavy ball"},
+}
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One figure for every part that was run."""
+    found = {}
+    if "joint_loss" in record.arrays:
+        learned = any(kind(name) == "learned" for name in record.config["mixers"])
+        figure, (row,) = panels(3 + learned, 1, width=3.3, height=3.1)
+        _loss(row[0], record, "joint", "one layer, joint tokens")
+        _penalty(row[1], record)
+        _distances(row[2], record)
+        if learned:
+            _coefficient(row[3], record)
+        found["joint"] = figure
+    if "alternating_loss" in record.arrays:
+        figure, (row,) = panels(2, 1, width=4.2, height=3.3)
+        _loss(row[0], record, "alternating", "two layers, alternating tokens")
+        _copying(row[1], record)
+        found["alternating"] = figure
+    return found
+
+
+def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
+    styles = looks(tuple(record.config["mixers"]))
+    for (_, look), curves in zip(styles.items(), record.arrays[f"{part}_loss"]):
+        band(axes, _steps(record, part), curves, **look | {"marker": ""})
+    axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
+    axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss")
+    axes.set_title(title, y=1.3)
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _steps(record: Record, part: str) -> np.ndarray:
+    return record.config["measure_every"] * np.arange(record.arrays[f"{part}_loss"].shape[-1])
+
+
+def _penalty(axes: Axes, record: Record) -> None:
+    """What a mixer adds to the loss, measured against the closed form, every member."""
+    measured, theory = added(record)
+    names = [name for name in record.config["mixers"] if kind(name) != "vanilla"]
+    styles = looks(tuple(record.config["mixers"]))
+    for name, found, predicted in zip(names, measured, theory):
+        axes.plot(predicted, found, **styles[name] | {"linestyle": ""})
+    top = 1.1 * max(float(theory.max()), float(measured.max()))
+    axes.plot([0, top], [0, top], **THEORY, label="theory")
+    axes.set_xlabel("added to the loss, closed form")
+    axes.set_ylabel("added to the loss, measured")
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _distances(axes: Axes, record: Record) -> None:
+    """Differences of sensitivities from the learners, of layers without and with momentum."""
+    shown = ["vanilla", *momenta(record)]
+    places = [list(record.config["mixers"]).index(name) for name in shown]
+    learners = {"gd": REFERENCES["gd"], "analogy": REFERENCES["analogy"]}
+    for i, steps in enumerate(record.config["descents"]):
+        look = REFERENCES["heavy_ball"] | {"label": f"heavy ball, {steps} steps", "marker": "^v<>"[i % 4]}
+        learners[f"heavy_ball_{steps}"] = look
+    for i, (name, look) in enumerate(learners.items()):
+        values = record.arrays[f"joint_{name}_sensitivity_difference"][places]  # (S, M)
+        at = np.arange(len(shown)) + 0.12 * (i - (len(learners) - 1) / 2)
+        low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=1)
+        axes.errorbar(at, middle, np.stack([middle - low, high - middle]), linestyle="", **look)
+    axes.set_xticks(range(len(shown)), ["0" if name == "vanilla" else f"{eta_of(name):g}" for name in shown])
+    axes.set_xlabel(r"momentum $\eta$ of the layer")
+    axes.set_ylabel("difference of sensitivities from")
+    axes.set_ylim(bottom=0)
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _coefficient(axes: Axes, record: Record) -> None:
+    """Learned coefficients over training, of both parts."""
+    lines = {"joint": ("#000000", "-"), "alternating": ("#D55E00", "--")}
+    for part, (colour, dash) in lines.items():
+        if f"{part}_eta" not in record.arrays:
+            continue
+        for name, curves in zip(record.config["mixers"], record.arrays[f"{part}_eta"]):
+            for layer in range(curves.shape[-1] if kind(name) == "learned" else 0):
+                where = f"{part} tokens" + (f", layer {layer + 1}" if curves.shape[-1] > 1 else "")
+                look = {"color": colour, "linestyle": dash, "label": where, "alpha": 1 - 0.4 * layer}
+                band(axes, _steps(record, part), curves[..., layer], None, **look)
+    axes.set_xlabel("training step")
+    axes.set_ylabel(r"learned coefficient $\eta$")
+    axes.set_ylim(0, 1)
+    axes.legend(**ABOVE)
+
+
+def _copying(axes: Axes, record: Record) -> None:
+    """Final losses on alternating tokens beside what a mixer that copies by hand leaves."""
+    names, by_hand = list(record.config["mixers"]), record.metrics["alternating_by_hand"]
+    values = record.arrays["alternating_final_trained"]
+    for i, (name, found) in enumerate(zip(names, values)):
+        axes.plot(np.full(found.size, i), found, linestyle="", marker="o", color="#0072B2", alpha=0.4, markersize=3)
+        axes.plot(i, np.median(found), linestyle="", marker="o", color="#0072B2", label=None if i else "trained")
+        if name in by_hand:
+            shown = axes.get_legend_handles_labels()[1]
+            text = None if "by hand: copy, one step" in shown else "by hand: copy, one step"
+            axes.plot(i, by_hand[name], linestyle="", marker="_", markersize=16, color="black", label=text)
+    axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
+    axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
+    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    axes.set_ylabel("final loss")
+    axes.set_ylim(bottom=0)
+    axes.legend(ncols=2, **ABOVE)
