@@ -175,9 +175,15 @@ class LanguageModel(nn.Module):
                 f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions} longer than the context "
                 f"of the network, positions={self.positions}"
             )
+        if (
+            not isinstance(tokens, jax.core.Tracer)
+            and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocabulary
+        ):
+            bad = np.asarray(tokens)[(np.asarray(tokens) < 0) | (np.asarray(tokens) >= self.vocabulary)]
+            raise ValueError(f"tokens must be in [0, {self.vocabulary}), the vocabulary; got {bad[0]}")
 
 
-def language_logits(network: LanguageModel, params: Params, tokens: Array) -> Array:
+def language_logits(network: LanguageModel, params: Params, tokens: Array, beside: Array | None = None) -> Array:
     """``vmap`` of the network on a batch of prompts, the same to rounding: the form for training and evaluation.
 
     Faster on a CPU: the tokens of all prompts are the rows of one matrix.
@@ -186,6 +192,8 @@ def language_logits(network: LanguageModel, params: Params, tokens: Array) -> Ar
       network: the module.
       params: the pytree of ``network.init``.
       tokens: (B, T) ids.
+      beside: (L, H, T, T) what is added to the patterns instead of the network's own mixer, None for that: networks
+        whose mixers differ are members of one program.
 
     Returns:
       (B, T, V) logits of the next token.
@@ -197,7 +205,7 @@ def language_logits(network: LanguageModel, params: Params, tokens: Array) -> Ar
     weights = params["params"]
     rows = embedded(network, weights, tokens)
     for layer in range(network.layers):
-        rows = block(network, of_layer(weights, layer), rows)[0]
+        rows = block(network, of_layer(weights, layer), rows, None if beside is None else beside[layer])[0]
     return unembedded(weights, rows)
 
 
@@ -217,8 +225,11 @@ class Attended:
     output: Array
 
 
-def block(network: LanguageModel, own: Params, rows: Array) -> tuple[Array, Attended]:
-    """One block on the residual stream (B, T, E) of whole prompts: the stream behind it, and what attention did."""
+def block(network: LanguageModel, own: Params, rows: Array, beside: Array | None = None) -> tuple[Array, Attended]:
+    """One block on the residual stream (B, T, E) of whole prompts: the stream behind it, and what attention did.
+
+    ``beside`` (H, T, T) is added to the patterns instead of what the network's own mixer adds.
+    """
     (b, t, e), h = rows.shape, network.heads
     flat = rows.reshape(b * t, e)
     read = layer_norm(flat, (own["attention_scale"], own["attention_offset"]))
@@ -228,7 +239,7 @@ def block(network: LanguageModel, own: Params, rows: Array) -> tuple[Array, Atte
     q, k, v = network.rotated(parts[:, :, 0]), network.rotated(parts[:, :, 1]), parts[:, :, 2]
     scores = jnp.einsum("bthk,bshk->bhts", q, k) * (e // h) ** -0.5
     pattern = jax.nn.softmax(jnp.where(_causal(t)[None, None], scores, -jnp.inf), axis=-1)
-    pattern = pattern + mixing(network, own, t)[None]
+    pattern = pattern + (mixing(network, own, t) if beside is None else beside)[None]
     mixed = jnp.einsum("bhts,bshk->bthk", pattern, v).reshape(b * t, e)
     output = mixed @ own["w_p"] + own["p_bias"][None]
     flat = flat + output

@@ -1,0 +1,169 @@
+"""Language models whose attention has a mixer as data: what the binaries on momentum train and read off them."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments import settings
+from experiments.dai import mixers
+from experiments.settings import Members, member_keys
+from icl_lab.experiment import Session
+from icl_lab.flags import FlagError, setting
+from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
+
+MIXERS = (
+    "vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "normalised_0.9", "learned_0.5", "recent_1", "recent_4",
+)  # fmt: skip
+
+Setting = dict[str, Array]
+"""What a member is told (``mixers.settings``)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Network(Members):
+    """The networks and their optimiser; defaults are those of the published language models with momentum."""
+
+    mixers: tuple[str, ...] = setting(MIXERS, f"beside attention: {mixers.ALLOWED}; the paper does not give its E")
+    members: int = setting(5, "trainings of each mixer, paired on start and data; the paper has one", at_least=1)
+    layers: int = setting(24, "L", at_least=1)
+    heads: int = setting(16, "H, a divisor of the width", at_least=1)
+    width: int = setting(1024, "E, of the residual stream", at_least=1)
+    context: int = setting(1024, "T, tokens that are predicted from in training", at_least=8)
+    batch: int = setting(512, "windows in a training step", at_least=1)
+    steps: int = setting(500_000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(10_000, "steps between measurements", at_least=1)
+    warm_up: int = setting(20_000, "steps of linear warm-up, fewer than steps; then linear decay to 0", at_least=0)
+    learning_rate: float = setting(3e-4, "Adam's largest learning rate (b1 .9, b2 .98, epsilon 1e-6)", above=0)
+    gradient_clip: float = setting(2.0, "clip of the gradient's norm", above=0)
+
+
+def check_network(config: Network) -> None:
+    """Raises FlagError where fields do not fit together."""
+    settings.check(config)
+    mixers.check_mixers(config.mixers)
+    if config.width % config.heads:
+        raise FlagError(f"--heads={config.heads}: allowed is a divisor of --width={config.width}")
+    if config.warm_up >= config.steps:
+        raise FlagError(f"--warm_up={config.warm_up}: allowed is fewer than --steps={config.steps}")
+
+
+def network_of(config: Network, vocabulary: int) -> LanguageModel:
+    """The module, without a mixer of its own."""
+    return LanguageModel(vocabulary, config.layers, config.heads, config.width, positions=config.context)
+
+
+def optimiser(config: Network) -> optax.GradientTransformation:
+    """Adam behind a clip of the gradient's norm; linear warm-up and decay."""
+    rate, warm = config.learning_rate, config.warm_up
+    decay = optax.linear_schedule(rate, 0.0, config.steps - warm)
+    schedule = optax.join_schedules([optax.linear_schedule(0.0, rate, warm), decay], [warm]) if warm else decay
+    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(schedule, b1=0.9, b2=0.98, eps=1e-6))
+
+
+def initial(network: LanguageModel, key: Array, own: Setting) -> dict:
+    """Parameters of a member: those of the network, the same whatever the mixer; ``eta`` (L, H) where it is learned."""
+    weights = network.init(key, jnp.zeros((1,), jnp.int32))["params"]
+    learned = {"eta": jnp.full((network.layers, network.heads), own["logit"])} if "logit" in own else {}
+    return {"params": weights | learned}
+
+
+def train(
+    session: Session,
+    stage: str,
+    config: Network,
+    network: LanguageModel,
+    loss: Callable[[dict, Array, Setting], Array],
+    measure: Callable[[dict, Array, Setting], dict[str, Array]],
+    finish: Callable[[dict, Array, Setting], dict[str, Array]],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Trains all mixers of the configuration, M members each, and measures what they became.
+
+    Fixed mixers are one program, learned ones another: the gradient of a coefficient costs as much as half a step.
+
+    Args:
+      session: where it runs.
+      stage: name of the checkpoints and the progress bars.
+      config: the setting; it has ``mixers`` too.
+      network: the module.
+      loss: ``(params, key, setting) -> ()``.
+      measure: ``(params, key, setting) -> {name: array}`` during training.
+      finish: the same, once at the end, with keys of its own.
+
+    Returns:
+      (R,) steps, and (V, M, R, ..) measured during training, (V, M, ..) at the end, by name.
+    """
+    names = config.mixers
+    groups = [[n for n in names if (mixers.kind(n) == "learned") == learned] for learned in (False, True)]
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for group, suffix in zip(groups, ("", "_learned")):
+        if not group:
+            continue
+        each = mixers.settings(tuple(group), config.members, config.context)
+        if not suffix:
+            each = {"mixing": each["mixing"]}
+        fitted = session.fit(
+            stage + suffix,
+            lambda key, own: initial(network, key, own),
+            loss,
+            optimiser(config),
+            paired_keys(config, group),
+            each,
+            steps=config.steps,
+            measure_every=config.measure_every,
+            measure=measure,
+            members_at_once=1 if jax.default_backend() == "cpu" else None,
+        )
+        last = jax.jit(lambda *members: jax.lax.map(lambda one: finish(*one), members))
+        values = last(fitted.params, paired_keys(config, group, 900), each)
+        values = {name: np.asarray(value) for name, value in values.items()} | fitted.metrics
+        for i, name in enumerate(group):
+            found[name] = {k: v[i * config.members : (i + 1) * config.members] for k, v in values.items()}
+    arrays = {k: np.stack([found[name][k] for name in names]) for k in found["vanilla"]}
+    return fitted.steps, arrays
+
+
+def paired_keys(config: Members, names: Sequence[str], stage: int = 0) -> Array:
+    """(V M,) keys: members of one number share start, data and evaluation whatever their mixer."""
+    return jnp.concatenate([member_keys(config, stage)] * len(names))
+
+
+def logits(network: LanguageModel, params: dict, own: Setting, tokens: Array) -> Array:
+    """(B, T, V) logits of a member: (B, T) tokens, at most as many as its mixer has."""
+    return language_logits(network, params, tokens, _beside(params, own, tokens.shape[1]))
+
+
+def next_token_losses(network: LanguageModel, params: dict, own: Setting, tokens: Array) -> Array:
+    """(B, T) nats of the tokens 1 .. T, each given those before it: (B, T + 1) tokens."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits(network, params, own, tokens[:, :-1]), tokens[:, 1:])
+
+
+def attention_by_lag(network: LanguageModel, params: dict, own: Setting, tokens: Array) -> Array:
+    """(L, T / 2) attention to the token so many places back, mean over heads, prompts and the tokens from T / 2 on.
+
+    Of the softmax alone: what the mixer adds is not in it, but acts on what the layers behind read. The last lag holds
+    all that is farther.
+    """
+    weights, t = params["params"], tokens.shape[1]
+    beside, rows, found = _beside(params, own, t), embedded(network, params["params"], tokens), []
+    lag = jnp.minimum(jnp.arange(t // 2, t)[:, None] - jnp.arange(t)[None], t // 2 - 1)
+    for layer in range(network.layers):
+        rows, attended = block(network, of_layer(weights, layer), rows, beside[layer])
+        q, k = attended.queries[:, t // 2 :], attended.keys
+        scores = jnp.einsum("bthk,bshk->bhts", q, k) * q.shape[-1] ** -0.5
+        pattern = jax.nn.softmax(jnp.where(lag >= 0, scores, -jnp.inf), axis=-1).mean((0, 1))  # (T / 2, T)
+        mass = jnp.where(lag >= 0, pattern, 0) / pattern.shape[0]
+        found.append(jnp.zeros(t // 2).at[jnp.maximum(lag, 0)].add(mass))
+    return jnp.stack(found)
+
+
+def _beside(params: dict, own: Setting, tokens: int) -> Array:
+    """(L, H or 1, T, T) what the mixer adds to the patterns."""
+    if "eta" in params["params"]:
+        return mixers.mixing(own, params["params"]["eta"])[..., :tokens, :tokens]
+    layers = params["params"]["w_q"].shape[0]
+    return jnp.broadcast_to(own["mixing"][:tokens, :tokens], (layers, 1, tokens, tokens))

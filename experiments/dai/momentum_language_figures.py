@@ -1,0 +1,110 @@
+"""Figures of ``momentum_language_model``: losses, paired differences at three lengths, where attention looks."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments.dai.mixers import kind, label, looks, of
+from experiments.dai.momentum_language_claims import LENGTHS, mean_lag
+from experiments.panels import ABOVE
+from icl_lab.claims import t_interval
+from icl_lab.records import Record
+from icl_lab.style import band, panels
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Loss and paired differences; recency of attention, and the coefficients that networks choose."""
+    mixers = tuple(record.config["mixers"])
+    losses, (row,) = panels(3, 1, width=3.6, height=3.3)
+    _curves(row[0], record)
+    _behind(row[1], record)
+    _differences(row[2], record)
+    learned = [name for name in mixers if kind(name) == "learned"]
+    attention, (row,) = panels(2 + bool(learned), 1, width=3.6, height=3.3)
+    _lags(row[0], record)
+    _mean_lags(row[1], record)
+    if learned:
+        _coefficients(row[2], record, learned[0])
+    return {"loss": losses, "attention": attention}
+
+
+def _curves(axes: Axes, record: Record) -> None:
+    for name, look in looks(tuple(record.config["mixers"])).items():
+        band(axes, record.arrays["steps"], of(record, "loss", name), None, **look | {"marker": ""})
+    axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
+    lowest = float(np.nanmin(record.arrays["loss"]))
+    axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
+    axes.set_xlabel("training step")
+    axes.set_ylabel("validation loss (nats a byte)")
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _behind(axes: Axes, record: Record) -> None:
+    """Validation loss less that of the vanilla member with the same start and data, over training."""
+    vanilla = of(record, "loss", "vanilla")
+    for name, look in looks(tuple(record.config["mixers"])).items():
+        if name != "vanilla":
+            band(axes, record.arrays["steps"], of(record, "loss", name) - vanilla, None, **look | {"marker": ""})
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss less vanilla's (nats a byte)")
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _differences(axes: Axes, record: Record) -> None:
+    """Paired differences of final loss with 95 % intervals, at the three context lengths."""
+    names = [name for name in record.config["mixers"] if name != "vanilla"]
+    vanilla = of(record, "final", "vanilla")
+    for i, (length, marker, tone) in enumerate(zip(LENGTHS, "os^", ("#0072B2", "#D55E00", "#000000"))):
+        middle, ends = [], []
+        for name in names:
+            mean, (low, high) = t_interval(of(record, "final", name)[:, i] - vanilla[:, i])
+            middle.append(mean)
+            ends.append((mean - low, high - mean) if np.isfinite(low) else (0.0, 0.0))
+        at = np.arange(len(names)) + 0.2 * (i - 1)
+        axes.errorbar(at, middle, np.array(ends).T, linestyle="", marker=marker, color=tone, label=f"context {length}")
+    axes.axhline(0, color="black", linewidth=0.8)
+    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    axes.set_ylabel("final loss less vanilla's (nats a byte)")
+    axes.legend(ncols=3, **ABOVE)
+
+
+def _lags(axes: Axes, record: Record) -> None:
+    """Share of attention at most so many tokens back, mean over layers."""
+    for name, look in looks(tuple(record.config["mixers"])).items():
+        share = of(record, "lags", name).mean(1).cumsum(-1)[:, :-1]
+        band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | {"marker": ""})
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("tokens, counted back from the current one")
+    axes.set_ylabel("share of attention (mean over layers)")
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _mean_lags(axes: Axes, record: Record) -> None:
+    names = list(record.config["mixers"])
+    layers = record.arrays["lags"].shape[2]
+    shown = sorted({0, layers // 2, layers - 1})
+    for i, layer in enumerate(shown):
+        values = np.stack([mean_lag(record, name)[:, layer] for name in names])
+        low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=1)
+        at = np.arange(len(names)) + 0.2 * (i - (len(shown) - 1) / 2)
+        tone = ("#0072B2", "#D55E00", "#000000")[i]
+        ends = np.stack([middle - low, high - middle])
+        axes.errorbar(at, middle, ends, linestyle="", marker="os^"[i], color=tone, label=f"layer {layer + 1}")
+    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    axes.set_ylabel("mean lag of attention (tokens)")
+    axes.legend(ncols=3, **ABOVE)
+
+
+def _coefficients(axes: Axes, record: Record, name: str) -> None:
+    """Learned coefficients over training; every head is a line, its median over members."""
+    curves = np.median(of(record, "eta", name), axis=0)  # (R, L, H)
+    for layer in range(curves.shape[1]):
+        dash, tone = ("-", "--", "-.", ":")[layer % 4], ("#0072B2", "#D55E00", "#000000", "#009E73")[layer % 4]
+        for head in range(curves.shape[2]):
+            text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
+            axes.plot(record.arrays["steps"], curves[:, layer, head], color=tone, linestyle=dash, label=text)
+    axes.set_xlabel("training step")
+    axes.set_ylabel(r"learned coefficient $\eta$ of each head")
+    axes.set_ylim(0, 1)
+    axes.legend(ncols=4, **ABOVE)
