@@ -175,12 +175,11 @@ class LanguageModel(nn.Module):
                 f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions} longer than the context "
                 f"of the network, positions={self.positions}"
             )
-        if (
-            not isinstance(tokens, jax.core.Tracer)
-            and not 0 <= int(tokens.min()) <= int(tokens.max()) < self.vocabulary
-        ):
-            bad = np.asarray(tokens)[(np.asarray(tokens) < 0) | (np.asarray(tokens) >= self.vocabulary)]
-            raise ValueError(f"tokens must be in [0, {self.vocabulary}), the vocabulary; got {bad[0]}")
+        if not isinstance(tokens, jax.core.Tracer):
+            ids = np.asarray(tokens)
+            strange = ids[(ids < 0) | (ids >= self.vocabulary)]
+            if strange.size:
+                raise ValueError(f"tokens must be in [0, {self.vocabulary}), the vocabulary; got {strange[0]}")
 
 
 def language_logits(network: LanguageModel, params: Params, tokens: Array, beside: Array | None = None) -> Array:
