@@ -23,6 +23,7 @@ from absl import flags as absl_flags
 from rich.console import Console
 from rich.table import Table
 
+from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.induction import induction
 from experiments.benchmarks.prefixes import prefixes
 from experiments.benchmarks.theory import theory
@@ -40,6 +41,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "prefixes": prefixes,
     "theory": theory,
     "induction": induction,
+    "finetuning": finetuning,
     "members": members,
     "whole": whole,
 }

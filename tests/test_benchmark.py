@@ -9,7 +9,18 @@ import optax
 import pytest
 
 from experiments import benchmark
-from experiments.benchmarks import floor, induction, prefixes, programs, theory, timing, training, tuning, whole
+from experiments.benchmarks import (
+    finetuning,
+    floor,
+    induction,
+    prefixes,
+    programs,
+    theory,
+    timing,
+    training,
+    tuning,
+    whole,
+)
 from experiments.reddy.settings import SMOKE, Training
 from experiments.von_oswald import one_step
 
@@ -85,6 +96,15 @@ def test_induction_gives_rows(monkeypatch):
     (rows,) = induction.induction(dataclasses.replace(TINY, induction_members=1)).values()
     assert [row.name for row in rows] == [induction.PLAIN, induction.FULL, induction.OURS]
     _sound(rows)
+
+
+def test_finetuning_gives_rows(monkeypatch):
+    monkeypatch.setattr(finetuning, "NETWORK", finetuning.NETWORK.clone(vocabulary=5, layers=1, heads=1, width=4))
+    monkeypatch.setattr(finetuning, "EXAMPLES", 2)
+    tables = finetuning.finetuning(dataclasses.replace(TINY, rates=2, finetuning_queries=3))
+    assert [title.split(", and ")[1:] for title in tables] == [[], ["answers to 3 queries"]]
+    for rows in tables.values():
+        assert [row["name"] for row in _sound(rows)] == [finetuning.LOOP, finetuning.STEPS, finetuning.GRID]
 
 
 def test_plain_batch_holds_item_label_sequences():
@@ -166,7 +186,7 @@ def test_record_is_saved(tmp_path, monkeypatch, capsys):
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):
-    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "whole"]
+    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "whole"]
     assert benchmark.chosen(timing.Config(whole=True), False) == every
     assert benchmark.chosen(timing.Config(only=("tuning", "steps")), True) == ["steps", "tuning"]
     monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")

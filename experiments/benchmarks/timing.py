@@ -12,7 +12,7 @@ import numpy as np
 
 from icl_lab.flags import setting
 
-PARTS = ("steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "members", "whole")
+PARTS = ("steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Config:
     """What is timed, and how often."""
 
     only: tuple[str, ...] = setting(
-        PARTS[:7], "parts to run; members, for accelerators, joins the default there", choices=PARTS
+        PARTS[:8], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
         ("looped_1", "looped_2", "free_5"),
@@ -45,6 +45,8 @@ class Config:
     dimension: int = setting(256, "d of the closed forms", at_least=1)
     kronecker_dimension: int = setting(48, "d at which the d^2 by d^2 form is run beside", at_least=1)
     induction_members: int = setting(16, "members of the ensemble of induction networks", at_least=1)
+    rates: int = setting(54, "learning rates of fine-tuning's grid", at_least=1, at_most=54)
+    finetuning_queries: int = setting(100, "queries that each fine-tuned network answers", at_least=1)
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
 
 
