@@ -9,7 +9,9 @@ from icl_lab.models.language import LanguageModel
 from icl_lab.models.language_capture import captured, local_logits
 from icl_lab.solvers.finetuning import TUNED, finetune, random_update, trained_embeddings, untrained, update_norms
 
-NETWORK = LanguageModel(vocabulary=11, layers=2, heads=2, width=8, positions=0, rotary=100.0, scaled=True)
+NETWORK = LanguageModel(
+    vocabulary=11, layers=2, heads=2, width=8, positions=6, rotary=100.0, mixer="momentum", eta=0.3, learned_eta=True
+)
 EXAMPLES = np.asarray([[1, 5, 6, 7, 3], [1, 8, 3, 0, 0], [1, 9, 4, 0, 0]], np.int32)
 LENGTHS = np.asarray([5, 3, 3], np.int32)
 RATE = 0.3
@@ -160,7 +162,7 @@ def test_trained_embeddings_keep_embeddings_and_norms(params):
     mixed = trained_embeddings(params, fresh)["params"]
     trained = {name for name in mixed if np.array_equal(mixed[name], params["params"][name])}
     norms = {f"{where}_{what}" for where in ("norm", "attention", "mlp") for what in ("scale", "offset")}
-    assert trained == {"embedding"} | norms
+    assert trained == {"embedding", "position"} | norms
     assert all(np.array_equal(mixed[name], fresh["params"][name]) for name in mixed if name not in trained)
 
 
