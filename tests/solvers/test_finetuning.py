@@ -49,24 +49,30 @@ def text_loss(logits, tokens, length):
 
 @quickly
 def by_hand(params, tokens, length):
-    """Gradient of the whole tree, attention queries (T, L, H, K)."""
-    gradient = jax.grad(lambda p: text_loss(NETWORK.apply(p, tokens)[0], tokens, length))(params)
-    return gradient, captured(NETWORK, params, tokens, 0).queries.swapaxes(0, 1)
+    """Gradient by name, attention queries (T, L, H, K)."""
+    weights = params["params"]
+
+    def loss(tuned):
+        return text_loss(NETWORK.apply({"params": weights | tuned}, tokens)[0], tokens, length)
+
+    queries = captured(NETWORK, params, tokens, 0).queries.swapaxes(0, 1)
+    return jax.grad(loss)({name: weights[name] for name in TUNED}), queries
 
 
 @quickly
-def local_gradients(params, tokens, length):
-    """By layer, of the whole tree."""
+def local_gradient(params, tokens, length):
+    weights = params["params"]
 
-    def losses(p):
-        return jax.vmap(text_loss, (0, None, None))(local_logits(NETWORK, p, tokens), tokens, length)
+    def loss(tuned):
+        logits = local_logits(NETWORK, {"params": weights | tuned}, tokens)
+        return jax.vmap(text_loss, (0, None, None))(logits, tokens, length).sum()
 
-    return jax.jacrev(losses)(params)
+    return jax.grad(loss)({name: weights[name] for name in TUNED})
 
 
 def moved(params, gradients, rate):
     weights = params["params"]
-    return {"params": weights | {name: weights[name] - rate * gradients["params"][name] for name in TUNED}}
+    return {"params": weights | {name: weights[name] - rate * gradients[name] for name in TUNED}}
 
 
 def test_sequential_is_a_python_loop_of_sgd(params):
@@ -92,16 +98,13 @@ def test_full_batch_adds_the_gradients_of_the_start(params):
 
 
 def test_local_moves_each_layer_by_its_own_loss(params):
-    by_layer = local_gradients(params, EXAMPLES[0], 5)
-    for name in TUNED:
-        others = np.asarray(by_layer["params"][name])
-        assert not others[0, 1].any()
-        assert not others[1, 0].any()
-    total = jax.tree.map(lambda leaf: leaf.sum(0), by_layer)
+    gradient, plain = local_gradient(params, EXAMPLES[0], 5), by_hand(params, EXAMPLES[0], 5)[0]
     found = run(params, [RATE, 0, 0], objective="local").params
-    close(found, moved(params, total, RATE))
-    last = by_layer["params"]["w_v"][1, 1]
-    np.testing.assert_allclose(last, by_hand(params, EXAMPLES[0], 5)[0]["params"]["w_v"][1], rtol=1e-4, atol=1e-6)
+    close(found, moved(params, gradient, RATE))
+    for name in TUNED:  # the last layer's own loss is that of the network
+        lower, last = np.asarray(found["params"][name] - moved(params, plain, RATE)["params"][name])
+        assert np.abs(last).max() < 1e-5
+        assert np.abs(lower).max() > 1e-3 or name == "k_bias"
 
 
 def test_only_keys_and_values_move(params):
@@ -149,7 +152,7 @@ def test_padding_is_never_read(params):
 
 def test_random_update_has_the_norms_and_another_direction(params):
     after = run(params).params
-    noisy = random_update(jax.random.key(3), params, after)
+    noisy = quickly(random_update)(jax.random.key(3), params, after)
     for (name, one), other in zip(update_norms(params, after).items(), update_norms(params, noisy).values()):
         np.testing.assert_allclose(one, other, rtol=1e-4, err_msg=name)
     changes = [np.ravel(p["params"]["w_v"] - params["params"]["w_v"]) for p in (after, noisy)]
@@ -158,7 +161,7 @@ def test_random_update_has_the_norms_and_another_direction(params):
 
 
 def test_trained_embeddings_keep_embeddings_and_norms(params):
-    fresh = quickly(untrained, static_argnums=1)(jax.random.key(5), NETWORK)
+    fresh = jax.tree.map(lambda leaf: leaf + 1, params)
     mixed = trained_embeddings(params, fresh)["params"]
     trained = {name for name in mixed if np.array_equal(mixed[name], params["params"][name])}
     norms = {f"{where}_{what}" for where in ("norm", "attention", "mlp") for what in ("scale", "offset")}
