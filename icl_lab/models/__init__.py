@@ -2,6 +2,7 @@
 
 from icl_lab.models.batched import batched_predictions
 from icl_lab.models.gpt import GPT, prefix_predictions
+from icl_lab.models.gpt2 import load_gpt2, load_tokenizer
 from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.induction_batched import induction_logits
 from icl_lab.models.inspection import Intervention, Trace
@@ -27,6 +28,8 @@ __all__ = [
     "induction_logits",
     "language_logits",
     "learner",
+    "load_gpt2",
+    "load_tokenizer",
     "local_logits",
     "prefix_predictions",
     "reduced_logits",

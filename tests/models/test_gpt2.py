@@ -1,0 +1,261 @@
+"""Files are written here by hand, so that the format is tested and not the library against itself."""
+
+import functools
+import json
+import socket
+import sys
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from icl_lab.models import captured, load_gpt2, load_tokenizer
+from icl_lab.models.gpt2 import HEADER_LIMIT
+
+L, E, H, V, P = 2, 32, 4, 50, 16
+KINDS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
+TOKENS = np.random.default_rng(4).integers(0, V, 9)
+pytest.importorskip("safetensors")
+
+
+def small(prefix="", layers=L):
+    """The tensors of a GPT-2 with weights so large that every one matters."""
+    draw = np.random.default_rng(0).normal
+    shapes = {"wte.weight": (V, E), "wpe.weight": (P, E), "ln_f.weight": (E,), "ln_f.bias": (E,)}
+    for i in range(layers):
+        shapes |= {f"h.{i}.{norm}.{part}": (E,) for norm in ("ln_1", "ln_2") for part in ("weight", "bias")}
+        for name, (rows, columns) in {
+            "attn.c_attn": (E, 3 * E),
+            "attn.c_proj": (E, E),
+            "mlp.c_fc": (E, 4 * E),
+            "mlp.c_proj": (4 * E, E),
+        }.items():
+            shapes |= {f"h.{i}.{name}.weight": (rows, columns), f"h.{i}.{name}.bias": (columns,)}
+    return {prefix + name: (0.3 * draw(size=shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def written(path, tensors, kind="F32", cut=0):
+    """A safetensors file: length of the header, header, bytes."""
+    header, body = {"__metadata__": {"format": "pt"}}, b""
+    for name, value in tensors.items():
+        raw = np.ascontiguousarray(value, KINDS[kind]).tobytes()
+        header[name] = {"dtype": kind, "shape": value.shape, "data_offsets": [len(body), len(body) + len(raw)]}
+        body += raw
+    text = json.dumps(header).encode()
+    data = len(text).to_bytes(8, "little") + text + body
+    path.write_bytes(data[: len(data) - cut])
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.safetensors"
+
+
+def norm(x, w, name):
+    unit = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return unit * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def conv(x, w, name):
+    return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+
+def gpt2(w, tokens):
+    """The forward pass of GPT-2 in float64, one token and one head after the other."""
+    w = {name: value.astype(float) for name, value in w.items()}
+    x = w["wte.weight"][tokens] + w["wpe.weight"][: len(tokens)]
+    for i in range(L):
+        q, k, v = np.split(conv(norm(x, w, f"h.{i}.ln_1"), w, f"h.{i}.attn.c_attn"), 3, axis=1)
+        read = np.zeros_like(x)
+        for head in range(H):
+            own = slice(head * E // H, (head + 1) * E // H)
+            for t in range(len(tokens)):
+                weights = np.exp(k[: t + 1, own] @ q[t, own] / np.sqrt(E // H))
+                read[t, own] = weights @ v[: t + 1, own] / weights.sum()
+        x = x + conv(read, w, f"h.{i}.attn.c_proj")
+        u = conv(norm(x, w, f"h.{i}.ln_2"), w, f"h.{i}.mlp.c_fc")
+        u = 0.5 * u * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
+        x = x + conv(u, w, f"h.{i}.mlp.c_proj")
+    return norm(x, w, "ln_f") @ w["wte.weight"].T
+
+
+@functools.cache
+def run(network):
+    return jax.jit(network.apply)
+
+
+@functools.cache
+def captured_by(network):
+    return jax.jit(functools.partial(captured, network))
+
+
+def test_logits_are_those_of_an_independent_forward_pass(path):
+    network, params = load_gpt2(written(path, small()), heads=H)
+    assert (network.vocabulary, network.layers, network.heads, network.width, network.positions) == (V, L, H, E, P)
+    logits, _ = run(network)(params, jnp.asarray(TOKENS))
+    np.testing.assert_allclose(logits, gpt2(small(), TOKENS), atol=1e-4)
+    shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.asarray(TOKENS))
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+
+
+def test_names_with_prefix_with_an_equal_head_and_with_masks_are_the_same_network(path):
+    _, params = load_gpt2(written(path, small()), heads=H)
+    more = small("transformer.") | {"lm_head.weight": small()["wte.weight"]}
+    more |= {
+        "transformer.h.0.attn.bias": np.tril(np.ones((1, 1, P, P))),
+        "transformer.h.1.attn.masked_bias": np.ones(()),
+    }
+    _, again = load_gpt2(written(path, more), heads=H)
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+
+
+@pytest.mark.parametrize("kind", ["F16", "BF16"])
+def test_half_precision_is_widened(path, kind):
+    _, params = load_gpt2(written(path, small(), kind), heads=H)
+    for ours, theirs in {"embedding": "wte.weight", "norm_offset": "ln_f.bias"}.items():
+        assert params["params"][ours].dtype == jnp.float32
+        np.testing.assert_array_equal(params["params"][ours], small()[theirs].astype(KINDS[kind]).astype(np.float32))
+
+
+def test_heads_of_published_sizes_need_not_be_told(path):
+    wide = {name: np.tile(value, (2,) * value.ndim) for name, value in small(layers=1).items()}  # width 64
+    assert load_gpt2(written(path, wide))[0].heads == 1
+    with pytest.raises(ValueError, match=r"heads must be given for a width of 32"):
+        load_gpt2(written(path, small()))
+    with pytest.raises(ValueError, match=r"heads must divide the width 32 .* got 5"):
+        load_gpt2(path, heads=5)
+
+
+@pytest.mark.parametrize(("part", "moved"), [(0, "queries"), (1, "keys"), (2, "values")])
+def test_the_joint_matrix_holds_queries_keys_and_values_in_this_order(path, part, moved):
+    def read(tensors):
+        network, params = load_gpt2(written(path, tensors), heads=H)
+        return captured_by(network)(params, jnp.asarray(TOKENS), 8)
+
+    other = small()
+    other["h.0.attn.c_attn.weight"] += 0.5 * np.repeat(np.eye(3)[part], E).astype(np.float32)
+    other["h.0.attn.c_attn.bias"] += 0.5 * np.repeat(np.eye(3)[part], E).astype(np.float32)
+    first, second = read(small()), read(other)
+    for name in ("queries", "keys", "values"):
+        assert np.array_equal(getattr(first, name)[0], getattr(second, name)[0]) == (name != moved), name
+    assert np.allclose(first.scores[0], second.scores[0]) == (moved == "values")
+
+
+def changed(**values):
+    """The tensors with some replaced, or taken out where the value is None."""
+    tensors = small() | {name.replace("__", "."): value for name, value in values.items()}
+    return {name: value for name, value in tensors.items() if value is not None}
+
+
+REFUSED = {
+    "wte.weight must be the embedding .* missing": changed(wte__weight=None),
+    r"wte.weight must be the embedding .* of shape \(50,\)": changed(wte__weight=np.ones(V)),
+    "missing: wpe.weight": changed(wpe__weight=None),
+    "missing: h.1.mlp.c_fc.bias": changed(h__1__mlp__c_fc__bias=None),
+    "not GPT-2's: h.0.attn.rotary.inv_freq": changed(h__0__attn__rotary__inv_freq=np.ones(4)),
+    r"of 2 layers; missing: h.1.attn.c_attn.bias, .* \.\.; not GPT-2's: h.7.attn.c_attn.bias, .* \.\.": {
+        name.replace("h.1.", "h.7."): value for name, value in small().items()
+    },
+    r"h.0.attn.c_attn.weight must be of shape \(32, 96\), got \(96, 32\)": changed(
+        h__0__attn__c_attn__weight=np.ones((3 * E, E))
+    ),
+    r"ln_f.weight must be of shape \(32,\), got \(\)": changed(ln_f__weight=np.ones(())),
+    r"wpe.weight must be of shape \(16, 32\), got \(16, 31\)": changed(wpe__weight=np.ones((P, E - 1))),
+    r"h.1.mlp.c_proj.weight must be of shape \(128, 32\)": changed(h__1__mlp__c_proj__weight=np.ones((E, 4 * E))),
+    "lm_head.weight must equal wte.weight": changed(lm_head__weight=small()["wte.weight"] + 1),
+    "wte.weight must be the embedding .* missing.*": {"model.embed_tokens.weight": np.ones((V, E))},
+    "wte.weight is there twice": small() | {"transformer.wte.weight": np.ones((V, E))},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_tensors_of_another_network_are_refused_by_name(path, said):
+    with pytest.raises(ValueError, match=said) as refusal:
+        load_gpt2(written(path, REFUSED[said]), heads=H)
+    assert str(path) in str(refusal.value)
+
+
+def test_types_that_are_no_weights_are_refused(path):
+    with pytest.raises(ValueError, match=r"wte.weight must be of type F16, BF16, F32, got F64") as refusal:
+        load_gpt2(written(path, {"wte.weight": np.ones((V, E))}, "F64"), heads=H)
+    assert str(path) in str(refusal.value)
+
+
+def test_truncated_files_and_other_files_are_refused(path, tmp_path):
+    whole = written(path, small()).read_bytes()
+    header = int.from_bytes(whole[:8], "little")
+    text = json.loads(whole[8 : 8 + header])
+    text["wte.weight"]["data_offsets"][1] += 4  # more bytes than its shape has
+    spans = json.dumps(text).encode()
+    broken = {
+        "cut in the tensors": whole[:-4],
+        "cut in the header": whole[: header // 2],
+        "cut in the length": whole[:5],
+        "empty": b"",
+        "a long header": HEADER_LIMIT.to_bytes(8, "little") + whole[8:],
+        "an insane header": b"\xff" * 8 + whole[8:],
+        "no JSON": whole[:8] + b"[" + whole[9:],
+        "wrong spans": len(spans).to_bytes(8, "little") + spans + whole[8 + header :],
+        "more bytes": whole + b"1234",
+    }
+    for what, data in broken.items():
+        path.write_bytes(data)
+        with pytest.raises(ValueError, match="truncated or no safetensors file") as refusal:
+            load_gpt2(path, heads=H)
+        assert str(path) in str(refusal.value), what
+    with pytest.raises(ValueError, match=r"nothing\.safetensors: no such file"):
+        load_gpt2(tmp_path / "nothing.safetensors")
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a network was asked for")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_a_file_that_is_not_there_is_not_looked_for_elsewhere(path, tmp_path):
+    with pytest.raises(ValueError, match="no such file"):
+        load_gpt2("gpt2")
+    with pytest.raises(ValueError, match="missing"):
+        load_tokenizer("gpt2")
+    load_gpt2(written(path, small()), heads=H)
+
+
+@pytest.mark.parametrize("library", ["safetensors", "tokenizers"])
+def test_a_missing_library_is_named_with_what_to_install(path, tmp_path, monkeypatch, library):
+    monkeypatch.setitem(sys.modules, library, None)
+    written(path, small())
+    for name in ("vocab.json", "merges.txt"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(ImportError, match=rf"library {library}: pip install 'icl-lab\[gpt2\]'"):
+        load_gpt2(path, heads=H) if library == "safetensors" else load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("there", ["vocab.json", "merges.txt"])
+def test_a_tokenizer_file_without_its_pair_is_refused(tmp_path, there):
+    (tmp_path / there).write_text("{}")
+    (absent,) = {"vocab.json", "merges.txt"} - {there}
+    with pytest.raises(ValueError, match=f"missing: .*{absent}$"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_text_becomes_tokens_and_text_again(tmp_path):
+    pytest.importorskip("tokenizers", reason="the library tokenizers is not in the lock: it pulls a network client")
+    words = ["a", "b", "c", "Ġ", "ab", "Ġab", "<|endoftext|>"]  # Ġ stands for a space
+    (tmp_path / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}), encoding="utf-8")
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\nĠ ab\n", encoding="utf-8")
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("abc ab<|endoftext|>ba") == [4, 2, 5, 6, 1, 0]
+    assert tokenizer.decode([4, 2, 5, 6, 1, 0]) == "abc ab<|endoftext|>ba"
+    (tmp_path / "vocab.json").write_text("no JSON")
+    with pytest.raises(ValueError, match=r"vocab\.json and .* are not a tokenizer"):
+        load_tokenizer(tmp_path)
