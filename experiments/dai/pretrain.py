@@ -6,9 +6,9 @@ sequence has their set of labels. The label of the first example of a sequence c
 (zero-shot), the last one has all others as demonstrations.
 
 From a random start on such sequences the network learns which labels occur in its context, and no more: the loss of
-labels stays at the entropy of the label set, which is printed beside it. It is led there in five stages, each ended by
-what a member has learned: repeated strings, word-label pairs, short sentences, sentences of clear classes, the mixture
-of all families. Loss: cross-entropy of every next token, that of labels counted 20 times (once in the first stage).
+labels stays at the entropy of the label set, which is drawn beside it. It is led there in four stages, each ended by
+what a member has learned: repeated strings, words with their labels, sentences of clear classes, the mixture of all
+families. Loss: cross-entropy of every next token, that of labels counted 20 times (once in the first stage).
 
 Pre-training on sequences of the form of the test is what Shen et al. 2024 hold against toy models of this kind: what is
 found here is found for a network that was trained to learn in context.
@@ -50,8 +50,9 @@ class Config(Network):
     steps: int = setting(100_000, "training steps of all stages, a multiple of measure_every", at_least=1)
     measure_every: int = setting(100, "steps between measurements, after which a stage may end", at_least=1)
     most_steps: int = setting(15_000, "a stage but the last one ends after so many steps at the latest", at_least=1)
-    strings_loss: float = setting(1.4, "loss of what can be known at which the first stage ends", above=0)
-    labels_loss: float = setting(0.55, "loss of late labels at which the next three stages end", above=0)
+    stage_loss: tuple[float, ...] = setting(
+        (1.7, 0.5, 0.8), "loss of what can be known at which each stage but the last one ends", above=0
+    )
     learning_rate: float = setting(3e-4, "of AdamW, after warm-up and until the last stage", above=0)
     warm_up: int = setting(2000, "steps over which the learning rate rises", at_least=1)
     weight_decay: float = setting(0.01, "of AdamW", at_least=0)
@@ -63,8 +64,8 @@ class Config(Network):
 
 
 SMALL: dict[str, Any] = {
-    "layers": 4, "heads": 4, "width": 64, "demonstrations": 12, "batch": 32, "learning_rate": 2e-3, "warm_up": 200,
-    "measure_every": 50, "most_steps": 2500, "eval_tasks": 64, "held_out_tasks": 64,
+    "layers": 4, "heads": 4, "width": 64, "demonstrations": 12, "batch": 16, "learning_rate": 2e-3, "warm_up": 200,
+    "measure_every": 50, "most_steps": 2000, "eval_tasks": 64, "held_out_tasks": 64,
 }  # fmt: skip
 PRESETS = {
     "smoke": Config(
@@ -72,7 +73,7 @@ PRESETS = {
         measure_every=2, most_steps=2, warm_up=2, learning_rate=2e-3, eval_tasks=2, held_out_tasks=2,
     ),
     "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "held_out_tasks": 16}),
-    "lab": Config(**SMALL, steps=8000),
+    "lab": Config(**SMALL, steps=7000),
     "paper": Config(),
 }  # fmt: skip
 
@@ -82,6 +83,9 @@ def check(config: Config) -> None:
     check_schedule(config)
     check_network(config)
     check_each_once("positions", config.positions)
+    if len(config.stage_loss) != LAST:
+        given = ",".join(map(str, config.stage_loss))
+        raise FlagError(f"--stage_loss={given}: allowed is one for each of {', '.join(STAGES[:LAST])}")
     if config.warm_up >= config.steps:
         raise FlagError(f"--warm_up={config.warm_up}: allowed is less than --steps={config.steps}")
 
@@ -154,8 +158,8 @@ def led(config: Config, setting: dict, step: int, late_loss: np.ndarray) -> dict
     rises over ``warm_up`` steps, stays, and from the beginning of the last stage falls as a half cosine to a fiftieth.
     """
     stage, since = np.asarray(setting["stage"]), np.asarray(setting["since"])
-    threshold = np.where(stage == 0, config.strings_loss, config.labels_loss)
-    ended = (stage < LAST) & ((late_loss < threshold) | (step - since >= config.most_steps)) & (step > 0)
+    threshold = np.array([*config.stage_loss, -np.inf])[stage]
+    ended = (late_loss < threshold) | ((step - since >= config.most_steps) & (stage < LAST))
     stage, since = stage + ended, np.where(ended, step, since)
     done = (step - since) / np.maximum(config.steps - since, 1)
     falling = np.maximum(0.5 * (1 + np.cos(np.pi * done)), 0.02)

@@ -20,7 +20,7 @@ WORLDS = 100
 class Network(Members):
     """The network; defaults are the sizes of the paper's 1.3B network and its most demonstrations, in our language."""
 
-    members: int = setting(4, "networks of each position encoding, each with its own language and data", at_least=1)
+    members: int = setting(3, "networks of each position encoding, each with its own language and data", at_least=1)
     layers: int = setting(24, "L", at_least=1)
     heads: int = setting(32, "H, a divisor of width", at_least=1)
     width: int = setting(2048, "E, of the residual stream", at_least=2)

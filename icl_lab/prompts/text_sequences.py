@@ -1,10 +1,10 @@
-"""Sequences that a language model is trained on: five stages from repeated strings to in-context classification.
+"""Sequences that a language model is trained on: four stages towards in-context classification.
 
 From a random start on the classification sequences alone a small network learns to guess among the labels of its
-context, and no more. The stages before it teach what it takes to do better: to repeat what stood behind a token
-(``strings``), a word's label (``pairs``), the same behind the fields of an example, whose sentence is one word four
-times (``one_word``), and the label of sentences whose classes are far apart (``clear``). ``mixture`` is the setting
-itself, all families of ``icl_lab.prompts.text``.
+context, and no more. ``strings`` teach it to repeat what stood behind a token, or behind a few. The step from a word's
+label right behind the word to one behind the fields of an example it does not find by itself: ``couples`` are words
+with their labels in all forms between the two. ``clear`` are sentences whose classes are far apart, and ``mixture`` is
+the setting itself, all families of ``icl_lab.prompts.text``.
 """
 
 from collections.abc import Callable
@@ -37,11 +37,11 @@ from icl_lab.prompts.text import (
     text_task,
 )
 
-STAGES = ("strings", "pairs", "one_word", "clear", "mixture")
+STAGES = ("strings", "couples", "clear", "mixture")
 EXAMPLE = LENGTH + 4
 """Tokens of an example: field, four words, field, label, end."""
-PERIODS = (3, 24)
-PAIRS = (3, 9)
+PERIODS, ALPHABETS = (3, 24), (4, 100)
+NUMBERS = (2, 7)
 CLEAR = 12.0
 FAMILY_SHARES = (0.4, 0.3, 0.1, 0.1, 0.1)
 MOST_ALPHA = 0.7
@@ -81,8 +81,7 @@ def curriculum(of: Language, held_out: Array, demonstrations: int) -> Callable[[
     length = sequence_length(demonstrations)
     branches = [
         lambda key: _strings(key, length),
-        lambda key: _pairs(key, length),
-        lambda key: _one_word(key, length),
+        lambda key: _couples(key, length),
         lambda key: _classified(key, of, held_out, length, clear=True),
         lambda key: _classified(key, of, held_out, length, clear=False),
     ]
@@ -117,45 +116,43 @@ def allowed_labels(labels: Array, classes: ArrayLike, held_out: Array) -> Array:
 
 
 def _strings(key: Array, length: int) -> Sequences:
-    """A random string, repeated; its period log-uniform, because short ones are learned first."""
-    of_period, of_string = jax.random.split(key)
-    low, high = np.log(PERIODS)
-    period = jnp.floor(jnp.exp(jax.random.uniform(of_period, minval=low, maxval=high))).astype(jnp.int32)
+    """A random string, repeated. Short periods are learned first; small alphabets ask for more than the last token."""
+    of_period, of_size, of_alphabet, of_string = jax.random.split(key, 4)
+    period = _log_uniform(of_period, PERIODS)
+    alphabet = jax.random.randint(of_alphabet, ALPHABETS[1:], FIRST_TEMPLATE, VOCABULARY)
     place = jnp.arange(length)
-    tokens = jax.random.randint(of_string, (length,), FIRST_TEMPLATE, VOCABULARY)[place % period]
+    drawn = jax.random.randint(of_string, (length,), 0, _log_uniform(of_size, ALPHABETS))
     nothing = jnp.zeros(length, bool)
-    return Sequences(tokens, nothing, place >= period, jnp.zeros(()))
+    return Sequences(alphabet[drawn[place % period]], nothing, place >= period, jnp.zeros(()))
 
 
-def _pairs(key: Array, length: int) -> Sequences:
-    """Words and their labels, a few, in random order: word, label, word, label."""
-    number, words, labels, seen = _couples(key, (length + 1) // 2)
-    couples = jnp.stack([FIRST_WORD + words, FIRST_LABEL + labels], axis=1)
-    tokens = jnp.concatenate([jnp.array([BEGIN]), couples.reshape(-1)])[:length]
-    late = jnp.concatenate([jnp.array([False]), jnp.repeat(seen, 2)])[:length]
-    return _labelled(tokens, late, jnp.log(number))
+def _log_uniform(key: Array, ends: tuple[int, int]) -> Array:
+    low, high = np.log(ends)
+    return jnp.floor(jnp.exp(jax.random.uniform(key, minval=low, maxval=high))).astype(jnp.int32)
 
 
-def _one_word(key: Array, length: int) -> Sequences:
-    """The same as examples whose sentence is the word, four times."""
-    of_couples, of_field = jax.random.split(key)
-    number, words, labels, seen = _couples(of_couples, (length - 1) // EXAMPLE)
-    field = FIRST_TEMPLATE + 2 * jax.random.randint(of_field, (), 0, TEMPLATES)
-    rows = _rows(field, jnp.broadcast_to(words[:, None], (len(words), LENGTH)), labels)
-    tokens = jnp.concatenate([jnp.array([BEGIN]), rows.reshape(-1)])
-    late = jnp.concatenate([jnp.array([False]), jnp.repeat(seen, EXAMPLE)])
-    return _labelled(tokens, late, jnp.log(number))
+def _couples(key: Array, length: int) -> Sequences:
+    """A few words and their labels, in random order, in a form of this sequence alone.
 
-
-def _couples(key: Array, count: int) -> tuple[Array, Array, Array, Array]:
-    """How many words have a label; (count,) words in random order, their labels, and whether each was seen before."""
-    of_number, of_words, of_labels, of_order = jax.random.split(key, 4)
-    number = jax.random.randint(of_number, (), *PAIRS)
-    words = jax.random.permutation(of_words, WORDS)[: PAIRS[1]]
-    labels = jax.random.permutation(of_labels, LABELS)[: PAIRS[1]]
-    order = jnp.floor(jax.random.uniform(of_order, (count,)) * number).astype(jnp.int32)
+    An example is a field or none, the word one to four times, a field or none, the label, an end or none. What is
+    learned of the easiest form, word and label, is soon found to hold for the form of the tasks.
+    """
+    of_number, of_words, of_labels, of_order, of_form, of_field = jax.random.split(key, 6)
+    number = jax.random.randint(of_number, (), *NUMBERS)
+    words = jax.random.permutation(of_words, WORDS)[: NUMBERS[1]]
+    labels = jax.random.permutation(of_labels, LABELS)[: NUMBERS[1]]
+    order = jnp.floor(jax.random.uniform(of_order, (length,)) * number).astype(jnp.int32)
     seen = jnp.tril(order[:, None] == order[None], -1).any(1)
-    return number, words[order], labels[order], seen
+    first, repeats, second, end = jnp.floor(
+        jax.random.uniform(of_form, (4,)) * jnp.array([2, LENGTH, 2, 2]) + jnp.array([0, 1, 0, 0])
+    ).astype(jnp.int32)
+    ends = jnp.cumsum(jnp.stack([first, repeats, second, jnp.int32(1), end]))
+    example, place = jnp.divmod(jnp.arange(length - 1), ends[-1])
+    field = FIRST_TEMPLATE + 2 * jax.random.randint(of_field, (), 0, TEMPLATES)
+    parts = [field, FIRST_WORD + words[order[example]], field + 1, FIRST_LABEL + labels[order[example]]]
+    tokens = jnp.select([place < end for end in ends[:4]], [jnp.broadcast_to(p, place.shape) for p in parts], END)
+    begun = jnp.concatenate([jnp.array([BEGIN]), tokens])
+    return _labelled(begun, jnp.concatenate([jnp.array([False]), seen[example]]), jnp.log(number))
 
 
 def _classified(key: Array, of: Language, held_out: Array, length: int, clear: bool) -> Sequences:
