@@ -22,8 +22,8 @@ from icl_lab.prompts.encoding import EncodedTask
 
 SETTINGS = ("zero_shot", "in_context")
 POSITIONS = ("paper", "code")
-RESOLUTION = 1e-4
-"""Least size of an update, relative to the state that it moves, that is not taken for rounding."""
+RESOLUTION = 1e-5
+"""Least size of an update, relative to the state that it moves, that is not taken for rounding (1e-6 in float32)."""
 
 
 class NetworkStates(NamedTuple):
