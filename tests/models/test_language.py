@@ -145,6 +145,15 @@ def test_momentum_without_a_coefficient_is_attention_and_one_without_decay_is_th
     assert not np.allclose(shifted, base, atol=1e-2)
 
 
+def test_mixers_given_beside_the_parameters_replace_the_networks_own():
+    plain = NETWORKS["learned positions"]
+    network = plain.clone(mixer="recent", window=2)
+    params = built(plain)
+    given = jax.jit(lambda p, beside: language_logits(plain, p, PROMPT[None], beside))
+    own = jax.jit(functools.partial(language_logits, network))(params, PROMPT[None])
+    np.testing.assert_allclose(given(params, jnp.asarray(mixer(network, params), jnp.float32)), own, atol=1e-5)
+
+
 def test_a_learned_coefficient_starts_where_it_is_told_and_gives_the_fixed_network():
     learned = NETWORKS["learned momentum"]
     fixed = learned.clone(learned_eta=False)
