@@ -33,6 +33,7 @@ class Network(Members):
     layers: int = setting(24, "L", at_least=1)
     heads: int = setting(16, "H, a divisor of the width", at_least=1)
     width: int = setting(1024, "E, of the residual stream", at_least=1)
+    spread: float = setting(0.02, "standard deviation of the initial weights: GPT-2's", above=0)
     context: int = setting(1024, "T, tokens that are predicted from in training", at_least=8)
     batch: int = setting(512, "windows in a training step", at_least=1)
     steps: int = setting(500_000, "training steps, a multiple of measure_every", at_least=1)
@@ -54,7 +55,8 @@ def check_network(config: Network) -> None:
 
 def network_of(config: Network, vocabulary: int) -> LanguageModel:
     """The module, without a mixer of its own."""
-    return LanguageModel(vocabulary, config.layers, config.heads, config.width, positions=config.context)
+    sizes = {"layers": config.layers, "heads": config.heads, "width": config.width}
+    return LanguageModel(vocabulary, positions=config.context, spread=config.spread, **sizes)
 
 
 def optimiser(config: Network) -> optax.GradientTransformation:
@@ -79,7 +81,7 @@ def train(
     network: LanguageModel,
     loss: Callable[[dict, Array, Setting], Array],
     measure: Callable[[dict, Array, Setting], dict[str, Array]],
-    finish: Callable[[dict, Array, Setting], dict[str, Array]],
+    finish: Callable[[dict, Array, Setting], dict[str, Array]] | None = None,
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Trains all mixers of the configuration, M members each, and measures what they became.
 
@@ -92,7 +94,7 @@ def train(
       network: the module.
       loss: ``(params, key, setting) -> ()``.
       measure: ``(params, key, setting) -> {name: array}`` during training.
-      finish: the same, once at the end, with keys of its own.
+      finish: the same, once at the end, with keys of its own; None for nothing.
 
     Returns:
       (R,) steps, and (V, M, R, ..) measured during training, (V, M, ..) at the end, by name.
@@ -118,9 +120,11 @@ def train(
             measure=measure,
             members_at_once=1 if jax.default_backend() == "cpu" else None,
         )
-        last = jax.jit(lambda *members: jax.lax.map(lambda one: finish(*one), members))
-        values = last(fitted.params, paired_keys(config, group, 900), each)
-        values = {name: np.asarray(value) for name, value in values.items()} | fitted.metrics
+        values = dict(fitted.metrics)
+        if finish is not None:
+            last = jax.jit(lambda *members: jax.lax.map(lambda one: finish(*one), members))
+            ended = last(fitted.params, paired_keys(config, group, 900), each)
+            values |= {name: np.asarray(value) for name, value in ended.items()}
         for i, name in enumerate(group):
             found[name] = {k: v[i * config.members : (i + 1) * config.members] for k, v in values.items()}
     arrays = {k: np.stack([found[name][k] for name in names]) for k in found["vanilla"]}

@@ -53,12 +53,12 @@ PRESETS = {
         steps=4, measure_every=2, warm_up=1, learning_rate=1e-2, eval_windows=2, final_windows=4, attention_windows=2,
     ),
     "quick": Config(
-        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, context=64, batch=8,
-        steps=300, measure_every=25, warm_up=30, learning_rate=5e-3, eval_windows=32, final_windows=64,
+        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=64,
+        batch=8, steps=200, measure_every=20, warm_up=20, learning_rate=5e-3, eval_windows=32, final_windows=64,
         attention_windows=8,
     ),
     "lab": Config(
-        layers=2, heads=2, width=64, context=128, batch=8, steps=1200, measure_every=50, warm_up=100,
+        layers=2, heads=2, width=64, spread=0.08, context=128, batch=8, steps=1200, measure_every=50, warm_up=100,
         learning_rate=3e-3, eval_windows=64, final_windows=512, attention_windows=16,
     ),
     "paper": Config(),

@@ -1,19 +1,26 @@
 """What the binaries on momentum share, and what their claims read off records made by hand."""
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import mixers, momentum_regression
+from experiments.dai import mixers, momentum_icl, momentum_language_model, momentum_regression
 from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixed_network, mixed_predictions
+from experiments.dai.mixed_language import attention_by_lag, initial, logits, network_of
+from experiments.dai.momentum_icl_claims import CLAIMS as ICL_CLAIMS
+from experiments.dai.momentum_icl_claims import TASKS, acquired_at
+from experiments.dai.momentum_language_claims import CLAIMS as LANGUAGE_CLAIMS
+from experiments.dai.momentum_language_claims import chosen, steps_until
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.attention import linear_pattern, momentum_attention, momentum_pattern, recent_pattern
 from icl_lab.claims import FAILS, HOLDS, judge
 from icl_lab.flags import FlagError
 from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights
+from icl_lab.models.language import language_logits
 from icl_lab.prompts import linear_regression
 from icl_lab.records import Record
 
@@ -159,3 +166,183 @@ def test_settings_of_regression_that_do_not_fit_are_refused():
     ):  # fmt: skip
         with pytest.raises(FlagError, match=named):
             momentum_regression.check(dataclasses.replace(smoke, **changes))
+
+
+TINY = dataclasses.replace(momentum_language_model.PRESETS["smoke"], layers=2, heads=2, context=8)
+
+
+NETWORK = network_of(TINY, 11)
+INITIAL = jax.jit(lambda key, own: initial(NETWORK, key, own))
+
+
+def member(name, seed=0):
+    """Network, parameters and setting of a member with this mixer; its eta is moved where it is learned."""
+    own = {key: values[0] for key, values in mixers.settings((name,), 1, TINY.context).items()}
+    own = own if mixers.kind(name) == "learned" else {"mixing": own["mixing"]}
+    params = INITIAL(jax.random.key(seed), own)
+    if "eta" in params["params"]:
+        params["params"]["eta"] = params["params"]["eta"] + jnp.array([[0.0, 1.0], [-1.0, 2.0]])
+    return NETWORK, params, own
+
+
+MODULES = {
+    "vanilla": {}, "momentum_0.5": {"mixer": "momentum", "eta": 0.5}, "recent_2": {"mixer": "recent", "window": 2},
+    "normalised_0.5": {"mixer": "momentum", "eta": 0.5, "normalised": True},
+    "learned_0.5": {"mixer": "momentum", "eta": 0.5, "learned_eta": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_mixer_as_data_is_the_module_that_has_it(name):
+    network, params, own = member(name)
+    tokens = jax.random.randint(jax.random.key(1), (2, 6), 0, 11)
+    expected = jax.jit(lambda p: language_logits(network.clone(**MODULES[name]), p, tokens))(params)
+    found = jax.jit(lambda p, o: logits(network, p, o, tokens))(params, own)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    plain = jax.jit(lambda p: language_logits(network, p, tokens))(params)
+    assert (np.abs(plain - expected).max() > 1e-6) == (name != "vanilla")
+
+
+def test_members_of_one_number_start_alike():
+    starts = [member(name)[1]["params"] for name in MODULES]
+    for start in starts[1:]:
+        for key in starts[0]:
+            np.testing.assert_array_equal(start[key], starts[0][key])
+
+
+def test_attention_by_lag_is_the_mean_of_the_pattern():
+    network, params, own = member("vanilla")
+    tokens = jax.random.randint(jax.random.key(1), (3, 8), 0, 11)
+    run = jax.jit(jax.vmap(lambda one: network.apply(params, one)[1].attention))
+    patterns = np.asarray(run(tokens)).mean((0, 2))  # (L, T, T)
+    found = np.asarray(jax.jit(lambda p: attention_by_lag(network, p, own, tokens))(params))
+    for layer in range(2):
+        by_lag = [np.mean([patterns[layer, t, t - lag] for t in range(4, 8)]) for lag in range(3)]
+        np.testing.assert_allclose(found[layer], [*by_lag, 1 - sum(by_lag)], rtol=1e-4, atol=1e-6)
+
+
+def test_the_same_bytes_are_predicted_at_every_length():
+    tokens = jnp.arange(18).reshape(2, 9)
+    for parts in (1, 2, 4):
+        found = np.asarray(momentum_language_model.divided(tokens, parts))
+        assert found.shape == (2 * parts, 8 // parts + 1)
+        assert sorted(found[:, 1:].ravel()) == sorted(np.asarray(tokens[:, 1:]).ravel())
+        assert (np.diff(found, axis=1) == 1).all()
+
+
+def test_strings_repeat_and_only_what_follows_is_scored():
+    for harder, allowed in ((False, range(2, 5)), (True, range(5, 9))):
+        drawn = momentum_icl.strings(jax.random.key(0), 64, tokens=16, words=1000, harder=harder)
+        assert drawn.tokens.shape == (64, 17)
+        assert drawn.scored.shape == (64, 16)
+        periods = set()
+        for tokens, scored in zip(np.asarray(drawn.tokens), np.asarray(drawn.scored)):
+            period = next(p for p in range(1, 17) if (tokens[p:] == tokens[:-p]).all())
+            periods.add(period)
+            np.testing.assert_array_equal(scored, np.arange(1, 17) > period)
+        assert periods <= set(allowed)
+
+
+def test_pairs_have_one_map_a_sequence_and_labels_of_seen_words_are_scored():
+    draw = partial(momentum_icl.pairs, tokens=16, words=10, labels=3, shown=4, harder=False)
+    drawn = jax.jit(lambda key: draw(key, 32))(jax.random.key(0))
+    maps = []
+    for tokens, scored in zip(np.asarray(drawn.tokens), np.asarray(drawn.scored)):
+        words, labels = tokens[0:16:2], tokens[1:17:2]
+        assert (words < 10).all()
+        assert ((labels >= 10) & (labels < 13)).all()
+        known = dict(zip(words, labels))
+        assert [known[word] for word in words] == list(labels)
+        assert len(known) <= 4
+        seen = [word in words[:i] for i, word in enumerate(words)]
+        np.testing.assert_array_equal(scored[0::2], seen)
+        assert not scored[1::2].any()
+        maps.append(tuple(known.get(word) for word in range(10)))
+    assert len(set(maps)) > 16
+
+
+def _language_record(**changes):
+    """Six members: momentum .5 gains as published, .9 nothing, the shift a little less."""
+    names, members, noise = ("vanilla", "momentum_0.5", "momentum_0.9", "recent_1"), 6, np.random.default_rng(0)
+    start = 2 + 0.1 * noise.normal(size=(1, members, 1))  # members differ more than mixers do
+    gains = np.array([0.0, 0.008, 0.0, 0.005])[:, None, None] + 2e-4 * noise.normal(size=(4, members, 3))
+    steps = np.arange(0, 101, 10)
+    rates = np.array([0.03, 0.05, 0.04, 0.045])[:, None, None]
+    lags = np.stack([np.linspace(1, 1 - slope, 8) for slope in (0.9, 0.2, 0.3, 0.3)])
+    a = {
+        "final": start - gains, "loss": 1 + np.exp(-rates * steps) + 0 * start, "steps": steps,
+        "lags": np.broadcast_to((lags / lags.sum(1, keepdims=True))[:, None, None], (4, members, 2, 8)),
+    }  # fmt: skip
+    a |= {name: change(a[name]) for name, change in changes.items()}
+    return Record("dai.momentum_language_model", "lab", {"mixers": names, "members": members}, {}, a, {})
+
+
+def test_claims_on_language_are_judged_as_the_paper_expects_in_its_world():
+    assert set(_verdicts(LANGUAGE_CLAIMS, _language_record()).values()) == {HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("array", "change", "fails"),
+    [
+        ("final", lambda v: v[[1, 0, 0, 3]], {"gain_quarter", "gain_half", "gain_whole", "beats_local_mixers"}),
+        ("final", lambda v: v[[0, 3, 2, 1]], {"beats_local_mixers"}),
+        ("lags", lambda v: v[[1, 0, 0, 3]], {"looks_farther", "less_recent"}),
+    ],
+)
+def test_claims_on_language_tell_another_world(array, change, fails):
+    verdicts = _verdicts(LANGUAGE_CLAIMS, _language_record(**{array: change}))
+    assert {name for name, verdict in verdicts.items() if verdict == FAILS} == fails
+
+
+def test_the_best_of_a_kind_is_chosen_by_the_other_members():
+    record = _language_record()
+    losses = np.array([[0.0] * 3, [1.0, 2.0, 6.0], [2.0, 2.0, 2.0], [9.0] * 3])
+    np.testing.assert_array_equal(chosen(record, "momentum", losses), [2.0, 2.0, 6.0])
+    with pytest.raises(KeyError, match="normalised"):
+        chosen(record, "normalised", losses)
+
+
+def test_steps_until_interpolates_and_says_never():
+    flat, falling = np.ones((6, 11)), np.linspace(2, 1, 11) + np.zeros((6, 11))
+    record = _language_record(loss=lambda _: np.stack([1.5 * flat, falling, 2 * flat, flat]))
+    np.testing.assert_allclose(steps_until(record, "momentum_0.5"), 0.5)
+    assert np.isnan(steps_until(record, "momentum_0.9")).all()
+
+
+def test_time_of_acquisition():
+    curves = np.array([[[0.0, 0.4, 1.0], [0.9, 0.9, 0.9], [0.1, 0.7, 0.79]]])
+    np.testing.assert_allclose(acquired_at(curves, np.array([0, 10, 20])), [[(10 + 10 * 0.4 / 0.6) / 20, 0.0, 1.0]])
+
+
+def _icl_record(order):
+    """Five members; mixers acquire in this order."""
+    names, steps = ("vanilla", "momentum_0.5", "recent_1"), np.arange(0, 101, 5)
+    middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(5)[None]
+    curves = 1 / (1 + np.exp(-(steps - middle[:, :, None]) / 4))
+    curves = curves - 0.1 * middle[:, :, None] / 100
+    a = {"steps": steps} | {f"{task}_{what}": curves for task in TASKS for what in ("accuracy", "harder")}
+    return Record("dai.momentum_icl", "lab", {"mixers": names, "members": 5}, {}, a, {})
+
+
+def test_claims_on_acquisition_follow_the_order():
+    first = _verdicts(ICL_CLAIMS, _icl_record(["momentum_0.5", "recent_1", "vanilla"]))
+    assert set(first.values()) == {HOLDS}
+    middle = _verdicts(ICL_CLAIMS, _icl_record(["recent_1", "momentum_0.5", "vanilla"]))
+    assert {name for name, verdict in middle.items() if verdict == FAILS} == {f"beats_local_mixers_{t}" for t in TASKS}
+    last = _verdicts(ICL_CLAIMS, _icl_record(["recent_1", "vanilla", "momentum_0.5"]))
+    assert set(last.values()) == {FAILS}
+
+
+@pytest.mark.parametrize(
+    ("binary", "changes", "named"),
+    [
+        (momentum_language_model, {"heads": 3}, "--heads"), (momentum_language_model, {"warm_up": 4}, "--warm_up"),
+        (momentum_language_model, {"context": 10}, "--context"), (momentum_language_model, {"steps": 3}, "--steps"),
+        (momentum_language_model, {"mixers": ("momentum_0.5",)}, "vanilla"),
+        (momentum_icl, {"context": 12}, "--context"), (momentum_icl, {"batch": 3}, "--batch"),
+        (momentum_icl, {"shown": 5}, "--shown"), (momentum_icl, {"labels": 9}, "--labels"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(binary, changes, named):
+    with pytest.raises(FlagError, match=named):
+        binary.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))

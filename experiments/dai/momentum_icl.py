@@ -1,0 +1,163 @@
+"""Does momentum attention acquire in-context learning earlier, or better? (Dai et al. 2022, Table 7.)
+
+Dai et al. report that language models with momentum attention answer more few-shot questions, 2.8 points on average, of
+one training each. Here small networks are trained on two tasks at once that nothing but the context solves: strings of
+random tokens that repeat, which take an induction head, and pairs of a word and a label whose map is drawn afresh for
+every sequence (alone they stay far longer at guessing a label of the context). The loss waits on a plateau and then
+falls: an event with a time. Networks without momentum, with momentum, and with local mixers of equal cost have the same
+starts and the same data, so that times and accuracies are paired. Accuracy is also taken on harder sequences than those
+of training: longer strings, more words.
+
+An induction head copies the token before into a token; a local mixer has done that before training starts. So the
+comparison that decides is that of momentum with the shift by one token.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments.dai.mixed_language import Network, Setting, check_network, logits, network_of, train
+from experiments.dai.momentum_icl_claims import CLAIMS
+from experiments.dai.momentum_icl_figures import figures
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Network):
+    """The published network, on token sequences of ours."""
+
+    words: int = setting(1024, "V, words: the tokens of strings, the first ones of pairs", at_least=2)
+    labels: int = setting(8, "labels of pairs, at most as many as words", at_least=2)
+    shown: int = setting(64, "different words in a sequence of pairs, at most half of the words", at_least=1)
+    eval_sequences: int = setting(1024, "sequences that measure a member, of training's kind and harder", at_least=1)
+
+
+PRESETS = {
+    "smoke": Config(
+        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=1, heads=1, width=8, context=16, batch=2,
+        steps=4, measure_every=2, warm_up=1, learning_rate=1e-2, words=8, labels=2, shown=2, eval_sequences=4,
+    ),
+    "quick": Config(
+        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
+        batch=32, steps=400, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
+        eval_sequences=128,
+    ),
+    "lab": Config(
+        mixers=("vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "recent_1", "recent_4"), layers=2, heads=2,
+        width=64, spread=0.08, context=48, batch=32, steps=1200, measure_every=25, warm_up=50, learning_rate=3e-3,
+        words=32, labels=8, shown=4, eval_sequences=128,
+    ),
+    "paper": Config(),
+}  # fmt: skip
+
+
+class Sequences(NamedTuple):
+    """Sequences of a task.
+
+    Attributes:
+      tokens: (B, T + 1) ids.
+      scored: (B, T) whether token t + 1 follows from those before it.
+    """
+
+    tokens: Array
+    scored: Array
+
+
+def strings(key: Array, batch: int, *, tokens: int, words: int, harder: bool) -> Sequences:
+    """Random strings over and over: the period is 2 to T / 4 tokens, harder: from there to T / 2.
+
+    Scored from the second token of the second time on: the one before tells where in the string it is.
+    """
+    period_key, word_key = jax.random.split(key)
+    low, high = (tokens // 4 + 1, tokens // 2) if harder else (2, tokens // 4)
+    period = jax.random.randint(period_key, (batch, 1), low, high + 1)
+    string = jax.random.randint(word_key, (batch, tokens // 2), 0, words)
+    place = jnp.arange(tokens + 1)[None]
+    return Sequences(jnp.take_along_axis(string, place % period, axis=1), place[:, 1:] > period)
+
+
+def pairs(key: Array, batch: int, *, tokens: int, words: int, labels: int, shown: int, harder: bool) -> Sequences:
+    """Words, each with its label behind it; which label is drawn for every sequence. Harder: twice as many words.
+
+    Scored are the labels of words that came before. Labels are the ids from ``words`` on.
+    """
+    shown = 2 * shown if harder else shown
+    which_key, label_key, order_key = jax.random.split(key, 3)
+    chosen = jax.vmap(lambda k: jax.random.permutation(k, words)[:shown])(jax.random.split(which_key, batch))
+    label = words + jax.random.randint(label_key, (batch, shown), 0, labels)
+    count = tokens // 2 + 1
+    order = jax.random.randint(order_key, (batch, count), 0, shown)
+    both = jnp.stack([jnp.take_along_axis(part, order, axis=1) for part in (chosen, label)], axis=2)
+    seen = ((order[:, :, None] == order[:, None]) & jnp.tri(count, k=-1, dtype=bool)[None]).any(2)
+    scored = jnp.stack([jnp.zeros_like(seen), seen], axis=2).reshape(batch, -1)
+    return Sequences(both.reshape(batch, -1)[:, : tokens + 1], scored[:, 1 : tokens + 1])
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_network(config)
+    if config.context % 8:
+        raise FlagError(f"--context={config.context}: allowed is a multiple of 8: strings have periods up to T / 2")
+    if config.batch % 2:
+        raise FlagError(f"--batch={config.batch}: allowed is an even number: each task has half of it")
+    if config.labels > config.words:
+        raise FlagError(f"--labels={config.labels}: allowed is at most --words={config.words}")
+    if 2 * config.shown > config.words:
+        raise FlagError(f"--shown={config.shown}: allowed is at most half of --words={config.words}")
+
+
+def samplers(config: Config, *, harder: bool = False) -> dict[str, Callable[[Array, int], Sequences]]:
+    """``(key, batch) -> Sequences`` of both tasks."""
+    sizes = {"tokens": config.context, "words": config.words, "harder": harder}
+    return {
+        "strings": partial(strings, **sizes),
+        "pairs": partial(pairs, **sizes, labels=config.labels, shown=config.shown),
+    }
+
+
+def joined(parts: list[Sequences]) -> Sequences:
+    """One batch of all."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Trains V mixers times M members on both tasks, half of every batch each; arrays are (V, M, ..)."""
+    network = network_of(config, config.words + config.labels)
+
+    def score(params: dict, own: Setting, drawn: Sequences) -> tuple[Array, Array]:
+        """Mean loss and accuracy of the scored tokens."""
+        found, target = logits(network, params, own, drawn.tokens[:, :-1]), drawn.tokens[:, 1:]
+        losses = optax.softmax_cross_entropy_with_integer_labels(found, target)
+        weight = drawn.scored / jnp.maximum(drawn.scored.sum(), 1)
+        return (weight * losses).sum(), (weight * (found.argmax(-1) == target)).sum()
+
+    def loss(params: dict, key: Array, own: Setting) -> Array:
+        return score(params, own, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
+
+    def measure(params: dict, key: Array, own: Setting) -> dict[str, Array]:
+        measured = {}
+        for harder in (False, True):
+            for task, draw in samplers(config, harder=harder).items():
+                lost, accuracy = score(params, own, draw(key, config.eval_sequences))
+                measured |= (
+                    {f"{task}_harder": accuracy} if harder else {f"{task}_accuracy": accuracy, f"{task}_loss": lost}
+                )
+        return measured
+
+    steps, arrays = train(session, "training", config, network, loss, measure)
+    return {}, {"steps": steps} | arrays
+
+
+EXPERIMENT = Experiment("dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,95 @@
+"""What ``momentum_icl`` claims: when in-context learning is acquired, and how good it gets."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from experiments.dai.mixers import of
+from experiments.dai.momentum_language_claims import chosen
+from icl_lab.claims import Claim
+from icl_lab.records import Record
+
+TASKS = ("strings", "pairs")
+"""Repeated random strings; pairs of a word and a label."""
+
+ACQUIRED = 0.8
+"""Accuracy from which a task counts as acquired."""
+
+
+def acquired_at(curves: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """(V, M) share of the steps after which accuracy is ``ACQUIRED``, by interpolation; 1 where it never is.
+
+    Args:
+      curves: (V, M, R) accuracy.
+      steps: (R,).
+    """
+    reached = curves >= ACQUIRED
+    after = reached.argmax(-1)
+    before = np.maximum(after - 1, 0)
+    high, low = (np.take_along_axis(curves, i[..., None], -1)[..., 0] for i in (after, before))
+    part = np.where(after > 0, (ACQUIRED - low) / np.where(high > low, high - low, 1), 0.0)
+    time = (steps[before] + part * (steps[after] - steps[before])) / steps[-1]
+    return np.where(reached.any(-1), time, 1.0)
+
+
+def times(record: Record, task: str) -> np.ndarray:
+    """(V, M) when every member acquires a task."""
+    return acquired_at(record.arrays[f"{task}_accuracy"], record.arrays["steps"])
+
+
+def sooner(record: Record, task: str, which: str = "momentum") -> np.ndarray:
+    """(M,) time of the best mixer of a kind (chosen by the other members) over that of vanilla."""
+    table = times(record, task)
+    return chosen(record, which, table) / table[list(record.config["mixers"]).index("vanilla")]
+
+
+def sooner_than_local(record: Record, task: str) -> np.ndarray:
+    """(M,) time of the best momentum over that of the best local mixer."""
+    table = times(record, task)
+    return chosen(record, "momentum", table) / chosen(record, "recent", table)
+
+
+def better(record: Record, task: str, which: str = "momentum") -> np.ndarray:
+    """(M,) last accuracy on harder sequences of the best mixer of a kind, less that of vanilla."""
+    last = record.arrays[f"{task}_harder"][..., -1]
+    return -chosen(record, which, -last) - of(record, f"{task}_harder", "vanilla")[:, -1]
+
+
+def _claim(name: str, source: str, statement: str, statistic: Callable, expected: float, relation: str, **more: Any):
+    return Claim(
+        f"dai.momentum_icl.{name}", f"Dai et al. 2022, {source}", statement, statistic, expected, 0.0,
+        relation=relation, interval="bootstrap", expected_verdict={"lab": "holds", "paper": "holds"},
+        minimum_members=5, **more,
+    )  # fmt: skip
+
+
+_WHAT = {"strings": "to continue repeated strings", "pairs": "to label words by pairs of the context"}
+_HARDER = {"strings": "longer strings", "pairs": "twice as many words"}
+
+CLAIMS = tuple(
+    claim
+    for task in TASKS
+    for claim in (
+        _claim(
+            f"sooner_{task}", "Table 7 (implied)",
+            f"With momentum a network learns {_WHAT[task]} in fewer steps (time to accuracy {ACQUIRED:g} over vanilla's"
+            ", paired, coefficient chosen by the other members; who never does counts with all steps; median).",
+            lambda record, task=task: sooner(record, task), 1.0, "<=", reason="fewer is less than one",
+            control=lambda record, task=task: sooner(record, task, "recent"),
+        ),
+        _claim(
+            f"better_{task}", "Table 7",
+            f"With momentum a network is better at it in the end, on {_HARDER[task]} than in training (accuracy less "
+            "vanilla's, paired, coefficient chosen by the other members; median).",
+            lambda record, task=task: better(record, task), 0.0, ">=", reason="the sign of a paired difference",
+            control=lambda record, task=task: better(record, task, "recent"),
+        ),
+        _claim(
+            f"beats_local_mixers_{task}", "section 4 (implied)",
+            f"Momentum learns {_WHAT[task]} in fewer steps than the better of two local mixers of equal cost (time "
+            "over theirs, both chosen by the other members; median). The paper's reading implies it.",
+            lambda record, task=task: sooner_than_local(record, task), 1.0, "<=", reason="fewer is less than one",
+        ),
+    )
+)  # fmt: skip
