@@ -55,8 +55,9 @@ def check_network(config: Network) -> None:
 
 def network_of(config: Network, vocabulary: int) -> LanguageModel:
     """The module, without a mixer of its own."""
-    sizes = {"layers": config.layers, "heads": config.heads, "width": config.width}
-    return LanguageModel(vocabulary, positions=config.context, spread=config.spread, **sizes)
+    return LanguageModel(
+        vocabulary, config.layers, config.heads, config.width, positions=config.context, spread=config.spread
+    )
 
 
 def optimiser(config: Network) -> optax.GradientTransformation:

@@ -117,7 +117,7 @@ def check(config: Config) -> None:
 
 def samplers(config: Config, *, harder: bool = False) -> dict[str, Callable[[Array, int], Sequences]]:
     """``(key, batch) -> Sequences`` of both tasks."""
-    sizes = {"tokens": config.context, "words": config.words, "harder": harder}
+    sizes: dict[str, Any] = {"tokens": config.context, "words": config.words, "harder": harder}
     return {
         "strings": partial(strings, **sizes),
         "pairs": partial(pairs, **sizes, labels=config.labels, shown=config.shown),
@@ -144,7 +144,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         return score(params, own, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
 
     def measure(params: dict, key: Array, own: Setting) -> dict[str, Array]:
-        measured = {}
+        measured: dict[str, Array] = {}
         for harder in (False, True):
             for task, draw in samplers(config, harder=harder).items():
                 lost, accuracy = score(params, own, draw(key, config.eval_sequences))
