@@ -15,7 +15,8 @@ def in_microbatches(loss: Callable[[Tree, Tree], Array], size: int) -> Callable[
 
     For losses that are means over examples. The gradient of each part is taken right behind its loss, before the next
     part, so that what the backward pass needs stays in the cache: four prompts of 105 tokens at a time, a small
-    language model takes three quarters of the CPU time that 48 at once take. Without differentiation only losses are computed.
+    language model takes three quarters of the CPU time that 48 at once take. Without differentiation only losses are
+    computed.
 
     Args:
       loss: ``(params, batch) -> ()``.
