@@ -1,0 +1,220 @@
+"""In-context learning against fine-tuning on the same demonstrations, of one network on one task (Dai et al. 2022).
+
+The set of demonstrations is chosen by in-context accuracy, the learning rate by fine-tuned accuracy, both on
+development questions; what is reported is of test questions.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import ArrayLike, NDArray
+
+from experiments.dai.material import Material, encoded, prompts, toy_material
+from experiments.dai.networks import COMMITTED, Networks, load_networks
+from experiments.dai.programs import Jobs, answers, finetuned, own_weights, rows
+from experiments.settings import Members, check_each_once
+from icl_lab.compare.implicit_finetuning import BASELINES
+from icl_lab.compare.network_states import POSITIONS as READ_AT
+from icl_lab.flags import FlagError, setting
+from icl_lab.models import LanguageModel
+from icl_lab.models.transformer import Params
+from icl_lab.prompts.encoding import EncodedTask, with_demonstrations
+from icl_lab.prompts.text_tasks import HELD_OUT
+
+Floats = NDArray[np.floating]
+ENCODINGS = ("rotary", "learned")
+RATES = tuple(float(f"{digit}e{power}") for power in (-4, -3, -2, -1) for digit in range(1, 10))
+"""The paper's grid."""
+LARGER = tuple(float(f"{digit}e{power}") for power in (0, 1) for digit in range(1, 10))
+"""What a small network needs beside it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis(Members):
+    """What is analysed; defaults are the paper's."""
+
+    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
+    members: int = setting(4, "how many of its networks of each position encoding", at_least=1)
+    positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
+    demonstrations: int = setting(32, "N", at_least=2)
+    seeds: int = setting(7, "sets of demonstrations, of which the best on development questions is taken", at_least=1)
+    rates: tuple[float, ...] = setting(RATES, "learning rates of fine-tuning, likewise chosen", above=0)
+    development_queries: int = setting(2000, "questions to choose by", at_least=1)
+    test_queries: int = setting(2000, "questions that accuracies are of", at_least=1)
+    state_queries: int = setting(100, "of them, questions that similarities are of", at_least=1)
+    position: str = setting("paper", "states of the query's last token, or as the code behind it", choices=READ_AT)
+    baseline: str = setting("gaussian", "random vector of SimAOU's baseline, or the code's uniform", choices=BASELINES)
+
+
+SMALL = {
+    "demonstrations": 12, "rates": RATES + LARGER, "development_queries": 100, "test_queries": 200,
+}  # fmt: skip
+"""The analysis of a network that was pre-trained at lab."""
+
+
+def check(config: Analysis) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_each_once("positions", config.positions)
+    check_each_once("rates", config.rates)
+    if config.state_queries > config.test_queries:
+        raise FlagError(
+            f"--state_queries={config.state_queries}: allowed is at most --test_queries={config.test_queries}"
+        )
+    for positions in config.positions:
+        most = load_networks(config.networks, positions, config.members).demonstrations
+        if config.demonstrations > most:
+            raise FlagError(
+                f"--demonstrations={config.demonstrations}: allowed is at most {most}, with which the networks of "
+                f"--networks={config.networks} were trained"
+            )
+
+
+class Subject(NamedTuple):
+    """A network, and what it is asked in one task."""
+
+    network: LanguageModel
+    params: Params
+    material: Material
+
+
+def subjects(key: Array, networks: Networks, config: Analysis) -> list[Subject]:
+    """One network with every held-out task."""
+    sizes = {
+        "seeds": range(1, config.seeds + 1), "demonstrations": config.demonstrations,
+        "development": config.development_queries, "test": config.test_queries,
+    }  # fmt: skip
+    tasks = [rows(networks.tasks, t) for t in range(len(HELD_OUT))]
+    return [
+        Subject(networks.module, networks.params, toy_material(of_task, networks.languages, task, **sizes))
+        for of_task, task in zip(jax.random.split(key, len(HELD_OUT)), tasks)
+    ]
+
+
+class Chosen(NamedTuple):
+    """What was chosen on development questions. S sets of demonstrations, R rates.
+
+    Attributes:
+      best: index of the set.
+      rates: (S,) learning rate for each set.
+      tasks: S of them, with the test questions.
+      zero_shot: accuracies on test questions; without demonstrations
+      in_context: (S,) behind each set.
+      finetuned: (S,) after fine-tuning on each.
+      by_rate: (R,) accuracy on development questions after fine-tuning on the best set.
+    """
+
+    best: int
+    rates: Floats
+    tasks: list[EncodedTask]
+    zero_shot: float
+    in_context: Floats
+    finetuned: Floats
+    by_rate: Floats
+
+    @property
+    def task(self) -> EncodedTask:
+        """With the best set."""
+        return self.tasks[self.best]
+
+    @property
+    def rate(self) -> float:
+        """That of the best set."""
+        return float(self.rates[self.best])
+
+
+def choose(subject: Subject, config: Analysis) -> Chosen:
+    """Searches the set of demonstrations and the learning rate, as the paper does, but apart from the test."""
+    material = subject.material
+    searched, tasks = (
+        [encoded(material, one, split) for one in material.sets] for split in (material.development, material.test)
+    )
+    rates, grid = best_rates(subject, [jobs_of(task, config.rates) for task in searched], config.rates, searched[0])
+    best = int(in_context_accuracy(subject, searched).argmax())
+    return Chosen(
+        best, rates, tasks,
+        zero_shot=float(accuracy(subject, own_weights(subject.params), tasks[:1], "zero_shot")[0, 0]),
+        in_context=in_context_accuracy(subject, tasks),
+        finetuned=finetuned_accuracy(subject, joined_jobs([jobs_of(*one) for one in zip(tasks, rates)]), tasks[0]),
+        by_rate=grid[best],
+    )  # fmt: skip
+
+
+def best_rates(
+    subject: Subject, jobs: Sequence[Jobs], rates: Sequence[float], questions: EncodedTask, **how
+) -> tuple[Floats, Floats]:
+    """(S,) the first of the best learning rates for each of S grids of R jobs, and (S, R) accuracies on questions."""
+    grid = finetuned_accuracy(subject, joined_jobs(jobs), questions, **how).reshape(len(jobs), len(rates))
+    return np.asarray(rates, np.float32)[grid.argmax(1)], grid
+
+
+def accuracies_by_demonstrations(
+    subject: Subject, chosen: Chosen, config: Analysis, counts: Sequence[int], sets: int
+) -> tuple[Floats, Floats]:
+    """(S, K) accuracies on test questions behind the first demonstrations of the first sets, and of fine-tuning on
+    them at a rate chosen for their number."""
+    material = subject.material
+    context, tuned = np.empty((2, sets, len(counts)))
+    for s, task in enumerate(chosen.tasks[:sets]):
+        shorter = [with_demonstrations(task, range(count)) for count in counts]
+        context[s] = in_context_accuracy(subject, shorter, task.in_context.shape[1])
+        searched = encoded(material, material.sets[s], material.development)
+        rates, _ = best_rates(subject, [jobs_of(task, config.rates, count) for count in counts], config.rates, searched)
+        jobs = joined_jobs([jobs_of(task, rate, count) for rate, count in zip(rates, counts)])
+        tuned[s] = finetuned_accuracy(subject, jobs, task)
+    return context, tuned
+
+
+def in_context_accuracy(subject: Subject, tasks: Sequence[EncodedTask], length: int | None = None) -> Floats:
+    """Accuracy behind the demonstrations of each of S tasks with as many questions: (S,)."""
+    return accuracy(subject, own_weights(subject.params), tasks, "in_context", length)[0]
+
+
+def finetuned_accuracy(subject: Subject, jobs: Jobs, questions: EncodedTask, **how) -> Floats:
+    """(F,) accuracy of the network fine-tuned by every job, on the questions of a task."""
+    parts = finetuned(subject.network, subject.params, jobs, **how)
+    return np.concatenate([accuracy(subject, one.weights, [questions], "zero_shot")[:own, 0] for one, own in parts])
+
+
+def accuracy(
+    subject: Subject, weights: dict[str, Array], tasks: Sequence[EncodedTask], setting: str, length: int | None = None
+) -> Floats:
+    """(F, S) of F fine-tuned networks on the questions of S tasks."""
+    logits = candidate_logits(subject, weights, tasks, setting, length)
+    return right(logits, np.stack([task.targets for task in tasks])).mean(-1)
+
+
+def candidate_logits(
+    subject: Subject, weights: dict[str, Array], tasks: Sequence[EncodedTask], setting: str, length: int | None = None
+) -> Floats:
+    """(F, S, I, A) of F fine-tuned networks behind the I questions of each of S tasks, prompts padded to a length."""
+    tokens, at = prompts(tasks, setting, length)
+    logits = answers(subject.network, subject.params, weights, tokens, at, tasks[0].candidates)
+    return logits.reshape(len(logits), len(tasks), -1, logits.shape[-1])
+
+
+def right(logits: Floats, targets: ArrayLike) -> NDArray[np.bool_]:
+    """Whether the likeliest of (.., A) is the target; a network that diverged is wrong."""
+    return np.isfinite(logits).all(-1) & (logits.argmax(-1) == np.asarray(targets))
+
+
+def jobs_of(task: EncodedTask, rates: ArrayLike, first: int | None = None) -> Jobs:
+    """Fine-tuning on the demonstrations of a task, or the first of them, at each of some rates."""
+    each, count = np.atleast_1d(np.asarray(rates, np.float32)), len(task.examples)
+    taken = np.arange(count) < (count if first is None else first)
+    examples, lengths = (np.repeat(leaf[None], len(each), axis=0) for leaf in (task.examples, task.example_lengths))
+    return Jobs(examples, lengths, np.where(taken[None], each[:, None], np.float32(0)))
+
+
+def joined_jobs(parts: Sequence[Jobs]) -> Jobs:
+    """Fine-tunings of one number of examples, which are padded to the longest."""
+    longest = max(part.examples.shape[-1] for part in parts)
+    pad = lambda tokens: np.pad(tokens, ((0, 0), (0, 0), (0, longest - tokens.shape[-1])))  # noqa: E731
+    return Jobs(
+        np.concatenate([pad(part.examples) for part in parts]),
+        np.concatenate([part.lengths for part in parts]),
+        np.concatenate([part.rates for part in parts]),
+    )

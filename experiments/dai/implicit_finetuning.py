@@ -1,0 +1,194 @@
+"""Is in-context learning fine-tuning? All metrics of Dai et al. 2022 (section 4), each beside its controls.
+
+The networks of ``pretrain`` answer six held-out tasks in three settings: without demonstrations (ZSL), behind them
+(ICL), and after fine-tuning keys and values on them, one SGD step an example (FT). The paper finds that ICL mends what
+FT mends (Rec2FTP), changes attention outputs in a similar direction (SimAOU), makes attention scores similar (SimAM),
+and ranks training tokens alike (Kendall). Each is high for reasons that have nothing to do with learning: an accurate
+learner mends everything, normalising makes updates similar, scores of one network are similar. So every metric stands
+beside its base rate or floor, and beside controls: networks that cannot learn in context (Deutch et al. 2024), noise in
+place of what fine-tuning learned, fine-tuning on another task or on wrong labels, contexts that teach nothing. Order
+sensitivity is that of Shen et al. 2024.
+
+Similarities of a network are judged only where it learns in context: ICL at least 10 points over ZSL on 4 of 6 tasks.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from experiments.dai.analysis import (
+    ENCODINGS,
+    LARGER,
+    RATES,
+    SMALL,
+    Analysis,
+    Chosen,
+    Floats,
+    Subject,
+    accuracies_by_demonstrations,
+    choose,
+    subjects,
+)
+from experiments.dai.analysis import check as check_analysis
+from experiments.dai.controls import (
+    CONTROLS,
+    NUMBERS,
+    PAPER,
+    SIMILARITIES,
+    by_rate,
+    order_metrics,
+    present_mean,
+    row_metrics,
+    table_rows,
+)
+from experiments.dai.implicit_finetuning_claims import CLAIMS
+from experiments.dai.implicit_finetuning_figures import figures
+from experiments.dai.networks import RANDOM, Networks, load_networks, networks_digest, one_network
+from experiments.settings import check_each_once, member_keys
+from icl_lab.compare import layer_scores
+from icl_lab.experiment import Experiment, Session, main
+from icl_lab.flags import FlagError, setting
+from icl_lab.prompts.text_tasks import HELD_OUT
+
+ASKED = 200
+"""Stage of the keys of what a network is asked."""
+INTERVALS = ("sim_aou", "sim_aou_raw", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Analysis):
+    """The analysis, with its controls."""
+
+    controls: tuple[str, ...] = setting(CONTROLS, "rows of the table beside the paper's", choices=CONTROLS)
+    counts: tuple[int, ...] = setting((1, 2, 4, 8, 16), "numbers of demonstrations beside 0 and all", at_least=1)
+    curve_sets: int = setting(7, "sets of demonstrations that the curve over their number is a mean of", at_least=1)
+    orders: int = setting(10, "permutations of the demonstrations", at_least=2)
+    top: int = setting(10, "likeliest tokens whose overlap is counted", at_least=1)
+    normalise: bool = setting(True, "figures over learning rates show SimAOU of normalised states, as in the paper")
+
+
+PRESETS = {
+    "smoke": Config(
+        networks=RANDOM, members=1, positions=("rotary",), demonstrations=2, seeds=1, rates=(0.01,),
+        development_queries=2, test_queries=2, state_queries=2, controls=("random_update",), counts=(1,), curve_sets=1,
+        orders=2,
+    ),
+    "quick": Config(
+        **SMALL | {"rates": tuple(rate for rate in RATES + LARGER if f"{rate:.0e}"[0] in "14")}, members=1,
+        positions=("rotary",), seeds=2, state_queries=50, counts=(1, 4), curve_sets=1, orders=4,
+    ),
+    "lab": Config(**SMALL, counts=(1, 2, 4, 8), curve_sets=3),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together, or the networks are not there."""
+    check_analysis(config)
+    check_each_once("controls", config.controls)
+    if list(config.counts) != sorted(set(config.counts)) or config.counts[-1] >= config.demonstrations:
+        raise FlagError(
+            f"--counts={','.join(map(str, config.counts))}: allowed are rising numbers below "
+            f"--demonstrations={config.demonstrations}"
+        )
+    if config.curve_sets > config.seeds:
+        raise FlagError(f"--curve_sets={config.curve_sets}: allowed is at most --seeds={config.seeds}")
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Every network, one after the other; arrays (M, 6, ..) by ``<positions>_<name>``."""
+    arrays: dict[str, np.ndarray] = {}
+    with session.bar("networks", len(config.positions) * config.members) as advance:
+        for p, positions in enumerate(config.positions):
+            networks, members = load_networks(config.networks, positions, config.members), []
+            for m, key in enumerate(member_keys(config, ASKED)):
+                members.append(analysed(key, one_network(networks, m), config))
+                advance(p * config.members + m + 1, len(config.positions) * config.members)
+            for name in members[0]:
+                values = np.stack([one[name] for one in members])
+                arrays[f"{positions}_{name}"] = values.astype(np.float32) if values.dtype == float else values
+    named = {"rows": row_names(config.controls), "tasks": [task.stands_for for task in HELD_OUT]}
+    return named | {"networks": networks_digest(config.networks), "table": table(named["rows"], arrays)}, arrays
+
+
+def row_names(controls: Sequence[str]) -> list[str]:
+    """The rows of the table, the paper's first."""
+    return [PAPER, *(name for name in CONTROLS if name in controls)]
+
+
+def analysed(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:
+    """Arrays (6, ..) by name, of one network on all tasks."""
+    of_material, of_tasks = jax.random.split(key)
+    asked = subjects(of_material, networks, config)
+    chosen = [choose(subject, config) for subject in asked]
+    far = len(asked) // 2  # the other task is of another family
+    others = [(asked[(t + far) % len(asked)], chosen[(t + far) % len(asked)]) for t in range(len(asked))]
+    keys = jax.random.split(of_tasks, len(asked))
+    found = [of_task(*each, config) for each in zip(keys, asked, chosen, others)]
+    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+
+
+def of_task(
+    key: Array, subject: Subject, chosen: Chosen, other: tuple[Subject, Chosen], config: Config
+) -> dict[str, np.ndarray]:
+    """Everything that is measured of a network on one task. C rows of the table, L layers, R rates.
+
+    ``zero_shot``, ``in_context`` and ``finetuned``, accuracies of the chosen set; those ``_by_set`` (S,), and
+    ``development`` (R,); ``curve_`` (K + 2,) against the number of demonstrations; similarities (C, L), in the paper's
+    row with the ends ``_low`` and ``_high`` (L,) of intervals over questions; numbers (C,); ``rate_`` (R, L); and
+    ``order_``.
+    """
+    of_rows, of_metrics, of_order = jax.random.split(key, 3)
+    table = table_rows(of_rows, subject, chosen, other, config, config.controls)
+    measured = {name: row_metrics(of_metrics, row, config, config.top) for name, row in table.items()}
+    similar = {name: present_mean(np.stack([one[name] for one, _ in measured.values()]), 1) for name in SIMILARITIES}
+    numbers = {name: np.array([one[name] for _, one in measured.values()]) for name in measured[PAPER][1]}
+    in_context, finetuned = accuracies_by_demonstrations(subject, chosen, config, config.counts, config.curve_sets)
+    ends = {}
+    for name in INTERVALS:
+        scores = layer_scores(measured[PAPER][0][name], "no update")
+        ends |= {f"{name}_low": scores.low, f"{name}_high": scores.high}
+    return {
+        "zero_shot": np.array(chosen.zero_shot), "in_context": chosen.in_context[chosen.best],
+        "finetuned": chosen.finetuned[chosen.best], "in_context_by_set": chosen.in_context,
+        "finetuned_by_set": chosen.finetuned, "development": chosen.by_rate, "set": np.array(chosen.best),
+        "rate": np.array(chosen.rate), "curve_in_context": _curve(chosen, in_context, chosen.in_context),
+        "curve_finetuned": _curve(chosen, finetuned, chosen.finetuned), **similar, **numbers, **ends,
+        **{f"rate_{name}": values for name, values in by_rate(of_metrics, subject, chosen, config, config.top).items()},
+        **order_metrics(of_order, subject, chosen, config, config.orders),
+    }  # fmt: skip
+
+
+def _curve(chosen: Chosen, between: Floats, all_of_them: Floats) -> Floats:
+    """(K + 2,) mean over sets of accuracies at no, some and all demonstrations."""
+    last = all_of_them[: len(between)].mean()
+    return np.array([chosen.zero_shot, *between.mean(0), last])
+
+
+def table(names: Sequence[str], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Means over networks and tasks (similarities: and layers where defined), by position encoding, row and metric."""
+    shown: dict[str, Any] = {}
+    for positions in ENCODINGS:
+        of = {name.removeprefix(f"{positions}_"): a for name, a in arrays.items() if name.startswith(f"{positions}_")}
+        columns = {name: of[name].reshape(*of[name].shape[:3], -1) for name in (*SIMILARITIES, *NUMBERS) if name in of}
+        if columns:
+            shown[positions] = {
+                row: {name: _number(present_mean(values[:, :, c], None)) for name, values in columns.items()}
+                for c, row in enumerate(names)
+            }
+    return shown
+
+
+def _number(value: np.ndarray) -> float | None:
+    return round(float(value), 4) if np.isfinite(value) else None
+
+
+EXPERIMENT = Experiment("dai.implicit_finetuning", __doc__, PRESETS, run, figures, CLAIMS, check)
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,126 @@
+"""What a network is asked: sets of demonstrations of a task, and questions apart from them, as token ids."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jax import Array
+from numpy.typing import NDArray
+
+from icl_lab.prompts.encoding import Demonstration, EncodedTask, encode_task
+from icl_lab.prompts.text import BEGIN, CLASSES, END, FIRST_LABEL, PAD, Language, TextTask, sentences
+from icl_lab.prompts.text_sequences import example_rows
+
+Ints = NDArray[np.integer]
+
+
+class Questions(NamedTuple):
+    """Questions of one split, and the class that answers each."""
+
+    tokens: Sequence[Sequence[int]]
+    targets: Ints
+
+
+class Material(NamedTuple):
+    """One task.
+
+    Attributes:
+      sets: demonstrations of every seed, N each.
+      development: what seeds and learning rates are chosen on.
+      test: what is reported.
+      candidates: (A,) tokens of the label words.
+      marks: the tokens ``begin``, ``end`` and ``pad`` of ``encode_task``.
+      strangers: tokens that a context of random tokens is drawn from.
+    """
+
+    sets: tuple[list[Demonstration], ...]
+    development: Questions
+    test: Questions
+    candidates: Ints
+    marks: dict[str, int]
+    strangers: Ints
+
+
+def toy_material(
+    key: Array, of: Language, task: TextTask, *, seeds: Sequence[int], demonstrations: int, development: int, test: int
+) -> Material:
+    """A held-out task of the made-up language; every split is drawn independently.
+
+    Args:
+      key: of this network and task.
+      of: the network's language.
+      task: one task.
+      seeds: of the sets of demonstrations.
+      demonstrations: N.
+      development: how many questions.
+      test: how many.
+    """
+    of_development, of_test, of_sets = jax.random.split(key, 3)
+
+    def drawn(key: Array, count: int) -> tuple[list[Demonstration], Questions]:
+        rows, classes = (np.asarray(part) for part in _rows(key, of, task, count))
+        texts = [(row[:-2].tolist(), int(row[-2])) for row in rows]  # question, label, end
+        return texts, Questions([question for question, _ in texts], classes)
+
+    return Material(
+        sets=tuple(drawn(jax.random.fold_in(of_sets, seed), demonstrations)[0] for seed in seeds),
+        development=drawn(of_development, development)[1],
+        test=drawn(of_test, test)[1],
+        candidates=np.asarray(FIRST_LABEL + task.labels)[: int(task.classes)],
+        marks={"begin": BEGIN, "end": END, "pad": PAD},
+        strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words)),
+    )
+
+
+@partial(jax.jit, static_argnames="count")
+def _rows(key: Array, of: Language, task: TextTask, count: int) -> tuple[Array, Array]:
+    words, classes = sentences(key, of, task, count)
+    return example_rows(task, words, classes), classes
+
+
+def encoded(material: Material, demonstrations: Sequence[Demonstration], questions: Questions) -> EncodedTask:
+    """The task as token ids, with the candidates repeated to the most that a task has.
+
+    The first candidate is repeated, so the likeliest is never one that was added; and all tasks have one shape.
+    """
+    task = encode_task(demonstrations, questions.tokens, questions.targets, material.candidates, **material.marks)
+    more = max(CLASSES - len(material.candidates), 0)
+    return task._replace(candidates=np.pad(task.candidates, (0, more), constant_values=task.candidates[0]))
+
+
+def prompts(tasks: Sequence[EncodedTask], setting: str, length: int | None = None) -> tuple[Ints, Ints]:
+    """All prompts of several tasks in one table: (B, T) tokens, and (B,) the place of the last one of each.
+
+    T is the longest of them, or ``length``.
+    """
+    tables = [(t.in_context, t.context) if setting == "in_context" else (t.zero_shot, 1) for t in tasks]
+    longest = max(tokens.shape[1] for tokens, _ in tables) if length is None else length
+    padded = [np.pad(tokens, ((0, 0), (0, longest - tokens.shape[1]))) for tokens, _ in tables]
+    last = [begins + task.query_lengths - 1 for (_, begins), task in zip(tables, tasks)]
+    return np.concatenate(padded), np.concatenate(last)
+
+
+def wrong_labels(
+    generator: np.random.Generator, demonstrations: Sequence[Demonstration], candidates: Ints
+) -> list[Demonstration]:
+    """Every label replaced by another one of the task."""
+    changed = []
+    for question, answer in demonstrations:
+        others = candidates[candidates != answer]
+        changed.append((question, int(generator.choice(others))))
+    return changed
+
+
+def shuffled_labels(generator: np.random.Generator, demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
+    """The same texts with each other's labels."""
+    order = generator.permutation(len(demonstrations))
+    return [(question, demonstrations[i][1]) for (question, _), i in zip(demonstrations, order)]
+
+
+def random_context(generator: np.random.Generator, task: EncodedTask, strangers: Ints) -> Ints:
+    """(I, T) the prompts with random tokens in place of the demonstrations, the same for all."""
+    tokens = task.in_context.copy()
+    tokens[:, 1 : task.context] = generator.choice(strangers, task.context - 1)
+    return tokens

@@ -1,0 +1,123 @@
+"""The networks that ``pretrain`` trained, read from its record: what every other binary of this paper looks into."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.dai.settings import Network, network
+from icl_lab.flags import FlagError
+from icl_lab.models import LanguageModel
+from icl_lab.models.transformer import Params
+from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
+from icl_lab.prompts.text_tasks import HELD_OUT
+from icl_lab.records import Record, RecordError, load
+
+COMMITTED = "figures/dai/pretrain/lab"
+"""The networks that come with the laboratory, a folder below its root."""
+RANDOM = "random"
+"""In place of a folder: the smallest networks, untrained, on random tasks; to try a binary in seconds."""
+
+
+class Networks(NamedTuple):
+    """Networks of one position encoding, with what they were trained on. M members.
+
+    Attributes:
+      module: the network.
+      params: its params, with a leading member axis.
+      languages: of every member.
+      tasks: (M, 6) held-out tasks.
+      demonstrations: the most that a training sequence had.
+    """
+
+    module: LanguageModel
+    params: Params
+    languages: Language
+    tasks: TextTask
+    demonstrations: int
+
+
+def load_networks(folder: str, positions: str, members: int) -> Networks:
+    """The first networks of a finished run of ``pretrain``.
+
+    Args:
+      folder: of the run, from the working directory or else from the root of the laboratory; or ``random``.
+      positions: the position encoding.
+      members: how many.
+
+    Raises:
+      FlagError: for a folder without such a record, or a record without so many of such networks; naming the command
+        that makes one.
+    """
+    if folder == RANDOM:
+        return _random(positions, members)
+    record = _record(folder)
+    trained, there = record.config["members"], record.config["positions"]
+    if positions not in there:
+        raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}")
+    if members > trained:
+        raise _refused(folder, f"a run of at least --members={members} networks of an encoding; it has {trained}")
+    config = Network(**{field.name: record.config[field.name] for field in dataclasses.fields(Network)})
+
+    def first(start: str) -> dict:
+        """The arrays whose names start so, of the first members."""
+        chosen = {name: value for name, value in record.arrays.items() if name.startswith(start)}
+        return {name.removeprefix(start): value[:members] for name, value in chosen.items()}
+
+    params = {"params": first(f"{positions}_params_")}
+    languages, tasks = Language(**first("language_")), TextTask(**first("task_"))
+    return Networks(network(config, positions), params, languages, tasks, config.demonstrations)
+
+
+def one_network(networks: Networks, member: int) -> Networks:
+    """One of them, without the member axis."""
+    own = jax.tree.map(lambda leaf: leaf[member], (networks.params, networks.languages, networks.tasks))
+    return Networks(networks.module, *own, networks.demonstrations)
+
+
+def networks_digest(folder: str) -> str:
+    """SHA-256 of the arrays of the run: which networks a record of another binary is about."""
+    return RANDOM if folder == RANDOM else hashlib.sha256((_place(folder) / "arrays.npz").read_bytes()).hexdigest()
+
+
+def _record(folder: str) -> Record:
+    try:
+        record = load(_place(folder))
+    except RecordError as error:
+        raise _refused(folder, f"the folder of a finished run of dai.pretrain; {error}") from error
+    if record.experiment != "dai.pretrain":
+        raise _refused(folder, f"a run of dai.pretrain; it holds one of {record.experiment}")
+    return record
+
+
+def _place(folder: str) -> Path:
+    below_root = Path(__file__).resolve().parents[2] / folder
+    return below_root if below_root.is_dir() and not Path(folder).is_dir() else Path(folder)
+
+
+def _refused(folder: str, allowed: str) -> FlagError:
+    return FlagError(
+        f"--networks={folder}: allowed is {allowed}. One is made by "
+        f"python -m experiments.dai.pretrain --preset=lab --outdir={folder}"
+    )
+
+
+def _random(positions: str, members: int) -> Networks:
+    module = network(Network(layers=1, heads=2, width=8, demonstrations=2), positions)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), np.zeros(1, np.int32))
+    generator = np.random.default_rng(0)
+    draw = lambda *shape: generator.normal(0, 0.3, (members, *shape)).astype(np.float32)  # noqa: E731
+    labels = np.stack([[generator.permutation(LABELS)[:CLASSES] for _ in HELD_OUT] for _ in range(members)])
+    repeated = lambda values, kind: np.repeat(np.array([values], kind), members, axis=0)  # noqa: E731
+    tasks = TextTask(
+        template=repeated([0] * len(HELD_OUT), np.int32),
+        labels=labels.astype(np.int32),
+        classes=repeated([task.classes for task in HELD_OUT], np.int32),
+        directions=draw(len(HELD_OUT), CLASSES, LENGTH, MEANING),
+        pair=repeated([False] * len(HELD_OUT), bool),
+    )
+    params = jax.tree.map(lambda leaf: draw(*leaf.shape), dict(shapes))
+    return Networks(module, params, Language(draw(WORDS, MEANING), draw(LABELS, MEANING)), tasks, 2)
