@@ -15,8 +15,10 @@ found here is found for a network that was trained to learn in context.
 """
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -32,6 +34,7 @@ from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
+from icl_lab.microbatches import in_microbatches
 from icl_lab.models import LanguageModel, language_logits
 from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows
@@ -39,6 +42,10 @@ from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, held_out_sets
 from icl_lab.training import Fit
 
 LAST = len(STAGES) - 1
+TEST = 200
+"""Stage of the keys of the last test."""
+PART = 4
+"""Sequences whose gradient is taken together, the fastest on a CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,20 +66,23 @@ class Config(Network):
     clip: float = setting(1.0, "norm of the gradient above which it is scaled down", above=0)
     label_weight: float = setting(20.0, "of the loss of a label against that of another token", above=0)
     eval_tasks: int = setting(256, "sequences that measure a stage", at_least=1)
-    held_out_tasks: int = setting(1000, "sequences of each held-out task at every measurement", at_least=1)
+    held_out_tasks: int = setting(100, "sequences of each held-out task at every measurement", at_least=1)
+    test_tasks: int = setting(2000, "sequences of each held-out task at the end", at_least=1)
     most_zero_shot: float = setting(0.8, "share that meanings alone may answer of a held-out task", above=0, at_most=1)
 
 
 SMALL: dict[str, Any] = {
     "layers": 4, "heads": 4, "width": 64, "demonstrations": 12, "batch": 16, "learning_rate": 2e-3, "warm_up": 200,
-    "measure_every": 50, "most_steps": 2000, "eval_tasks": 64, "held_out_tasks": 64,
+    "measure_every": 50, "most_steps": 2500, "eval_tasks": 64, "held_out_tasks": 16,
+    "test_tasks": 500,
 }  # fmt: skip
 PRESETS = {
     "smoke": Config(
         members=1, layers=1, heads=2, width=8, demonstrations=2, positions=("rotary",), batch=2, steps=4,
         measure_every=2, most_steps=2, warm_up=2, learning_rate=2e-3, eval_tasks=2, held_out_tasks=2,
+        test_tasks=4,
     ),
-    "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "held_out_tasks": 16}),
+    "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "test_tasks": 100}),
     "lab": Config(**SMALL, steps=7000),
     "paper": Config(),
 }  # fmt: skip
@@ -101,6 +111,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         fitted = _train(session, positions, config, of, tasks, keys)
         arrays["steps"] = fitted.steps
         arrays |= {f"{positions}_{name}": values for name, values in fitted.metrics.items()}
+        arrays[f"{positions}_final_accuracy"] = _final_accuracies(config, positions, fitted.params, of, tasks)
         arrays |= {f"{positions}_params_{name}": np.asarray(leaf) for name, leaf in fitted.params["params"].items()}
     return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}, arrays
 
@@ -114,11 +125,14 @@ def _train(session: Session, positions: str, config: Config, of: Language, tasks
         "since": jnp.zeros(members, int), "learning_rate": jnp.full(members, _warmed(config, 0)),
     }  # fmt: skip
 
-    def loss(params: dict, key: Array, setting: dict) -> Array:
-        sequences = _sampler(config, setting)(key, config.batch, setting["stage"])
+    def of_part(params: dict, sequences: Sequences) -> Array:
         losses, _ = next_token_losses(module, params, sequences.tokens)
         weights = jnp.where(sequences.labels[:, 1:], config.label_weight, 1.0)
-        return (losses * weights).sum() / weights.sum()
+        return ((losses * weights).sum(1) / weights.sum(1)).mean()
+
+    def loss(params: dict, key: Array, setting: dict) -> Array:
+        sequences = _sampler(config, setting)(key, config.batch, setting["stage"])
+        return in_microbatches(of_part, math.gcd(PART, config.batch))(params, sequences)
 
     def optimizer(setting: dict) -> optax.GradientTransformation:
         # the rate changes between chunks, so it must come after Adam's state and be no part of it
@@ -186,27 +200,44 @@ def _measured(config: Config, module: LanguageModel, params: dict, key: Array, s
     losses, right = next_token_losses(module, params, sequences.tokens)
     late = sequences.late[:, 1:]
     mean = lambda values: jnp.where(late, values, 0).sum() / late.sum()  # noqa: E731
-    tests = jax.vmap(lambda key, task: _accuracies(config, module, params, key, setting["language"], task))
+    tests = partial(_accuracies, config.demonstrations, module, params, of=setting["language"])
     return {
         "stage": setting["stage"],
         "late_loss": mean(losses),
         "late_accuracy": mean(right),
         "all_loss": losses.mean(),
         "label_entropy": sequences.entropy.mean(),
-        "accuracy": tests(jax.random.split(of_tasks, len(HELD_OUT)), setting["tasks"]),
+        "accuracy": jax.vmap(lambda key, task: tests(key=key, task=task, count=config.held_out_tasks))(
+            jax.random.split(of_tasks, len(HELD_OUT)), setting["tasks"]
+        ),
     }
 
 
-def _accuracies(config: Config, module: LanguageModel, params: dict, key: Array, of: Language, task: TextTask) -> Array:
-    """(n + 1,) accuracies on a task behind 0 .. n demonstrations."""
-    examples = config.demonstrations + 1
-    words, classes = sentences(key, of, task, config.held_out_tasks * examples)
-    rows = example_rows(task, words, classes).reshape(config.held_out_tasks, -1)
-    tokens = jnp.concatenate([jnp.full((config.held_out_tasks, 1), BEGIN), rows], axis=1)
+def _final_accuracies(config: Config, positions: str, params: dict, of: Language, tasks: TextTask) -> np.ndarray:
+    """(M, 6, n + 1) accuracies of all members at the end, on ``test_tasks`` new sequences of each task."""
+    module = network(config, positions)
+
+    def member(key: Array, params: dict, of: Language, tasks: TextTask) -> Array:
+        keys = jax.random.split(key, len(HELD_OUT))
+        test = partial(_accuracies, config.demonstrations, module, params, of=of, count=config.test_tasks)
+        return jax.lax.map(lambda one: test(key=one[0], task=one[1]), (keys, tasks))
+
+    keys = member_keys(config, TEST)
+    return np.asarray(jax.jit(lambda *members: jax.lax.map(lambda one: member(*one), members))(keys, params, of, tasks))
+
+
+def _accuracies(
+    demonstrations: int, module: LanguageModel, params: dict, *, key: Array, of: Language, task: TextTask, count: int
+) -> Array:
+    """(n + 1,) accuracies on ``count`` sequences of a task behind 0 .. n demonstrations."""
+    examples = demonstrations + 1
+    words, classes = sentences(key, of, task, count * examples)
+    rows = example_rows(task, words, classes).reshape(count, -1)
+    tokens = jnp.concatenate([jnp.full((count, 1), BEGIN), rows], axis=1)
     asked = 2 + LENGTH + EXAMPLE * np.arange(examples)  # the field before a label predicts it
     logits = language_logits(module, params, tokens)[:, asked][..., FIRST_LABEL + task.labels]
     among = jnp.where(jnp.arange(CLASSES)[None, None] < task.classes, logits, -jnp.inf)
-    return (among.argmax(-1) == classes.reshape(config.held_out_tasks, examples)).mean(0)
+    return (among.argmax(-1) == classes.reshape(count, examples)).mean(0)
 
 
 EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check)

@@ -15,7 +15,7 @@ GAIN, TASKS = 0.1, 4
 
 def gains(record: Record, positions: str) -> np.ndarray:
     """(M, 6) accuracy behind all demonstrations less zero-shot accuracy, at the end."""
-    last = record.arrays[f"{positions}_accuracy"][:, -1]
+    last = record.arrays[f"{positions}_final_accuracy"]
     return last[..., -1] - last[..., 0]
 
 
@@ -32,7 +32,7 @@ def _below_guessing(positions: str) -> Callable[[Record], np.ndarray]:
 def _zero_shot(positions: str) -> Callable[[Record], np.ndarray]:
     """(M,) zero-shot accuracy less that of chance, mean over tasks."""
     chance = np.mean(1 / np.array([2, 5, 2, 2, 4, 3]))
-    return lambda record: record.arrays[f"{positions}_accuracy"][:, -1, :, 0].mean(-1) - chance
+    return lambda record: record.arrays[f"{positions}_final_accuracy"][..., 0].mean(-1) - chance
 
 
 def _claim(name: str, statement: str, statistic: Callable, expected: float, **more: Any) -> Claim:

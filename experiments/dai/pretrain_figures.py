@@ -46,7 +46,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
     figure, axes = panels(3, 2, width=2.9, height=2.3)
     for i, (at, task) in enumerate(zip(axes.ravel(), HELD_OUT)):
         for positions in there:
-            accuracy = record.arrays[f"{positions}_accuracy"][:, -1, i]
+            accuracy = record.arrays[f"{positions}_final_accuracy"][:, i]
             band(at, np.arange(accuracy.shape[1]), accuracy, label=positions, **LOOK[positions] | {"markevery": 2})
         at.axhline(1 / task.classes, color="0.6", linewidth=0.8, label="chance")
         at.axhline(np.median(record.arrays["ceiling"][:, i]), **THEORY, label="who knows the task (Bayes)")

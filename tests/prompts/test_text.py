@@ -71,11 +71,13 @@ def test_words_are_drawn_with_their_probabilities(spoken):
 def test_alpha_is_the_part_of_a_direction_that_its_label_tells(spoken):
     told, untold = task(spoken, "topic", alpha=1.0), task(spoken, "topic", alpha=0.0)
     np.testing.assert_allclose(told.directions[:, 0], spoken.labels[told.labels], atol=1e-6)
-    directions = jax.vmap(lambda k: text_task(k, spoken, 0, told.labels, 3, 0.6).directions[:, 0])(
-        jax.random.split(KEY, 400)
-    )
-    agreement = jnp.einsum("kcd,cd->kc", directions, spoken.labels[told.labels])
-    assert float(agreement.mean()) == pytest.approx(0.6, abs=0.03)  # what is orthogonal to it is so on average
+    many = jax.jit(jax.vmap(lambda k: text._blend(spoken.labels[:1], jax.random.normal(k, (1, 4)), 0.6)))
+    along = many(jax.random.split(KEY, 4000))[:, 0] @ spoken.labels[0]
+    # alpha + sqrt(1 - alpha^2) c over its length, with c the cosine of a uniform direction in R^4
+    cosines = np.cos(np.linspace(0, np.pi, 2001))
+    density = 1 - cosines**2
+    length = np.sqrt(1 + 2 * 0.6 * 0.8 * cosines)
+    assert float(along.mean()) == pytest.approx(np.average((0.6 + 0.8 * cosines) / length, weights=density), abs=0.02)
     assert not np.allclose(untold.directions[:, 0], spoken.labels[told.labels], atol=0.1)
 
 

@@ -1,0 +1,90 @@
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.dai import pretrain
+from experiments.dai.pretrain import PRESETS, check, led
+from experiments.dai.pretrain_claims import CLAIMS
+from experiments.dai.settings import network, worlds
+from icl_lab.claims import FAILS, HOLDS, judge
+from icl_lab.flags import FlagError
+from icl_lab.prompts.text import FIRST_LABEL
+from icl_lab.prompts.text_tasks import HELD_OUT
+from icl_lab.records import Record
+
+CONFIG = dataclasses.replace(PRESETS["lab"], members=4)
+
+
+def settings(stage, since):
+    return {"stage": jnp.array(stage), "since": jnp.array(since), "learning_rate": jnp.zeros(len(stage))}
+
+
+def test_a_stage_ends_when_its_loss_is_reached_or_its_time_is_over():
+    low, high = np.array(CONFIG.stage_loss) * 0.99, np.array(CONFIG.stage_loss) * 1.01
+    step = CONFIG.most_steps
+    now = led(CONFIG, settings([0, 0, 1, 2], [50, 0, 50, 50]), step, np.array([high[0], high[0], low[1], high[2]]))
+    np.testing.assert_array_equal(now["stage"], [0, 1, 2, 2])
+    np.testing.assert_array_equal(now["since"], [50, step, step, 50])
+    last = led(CONFIG, settings([3] * 4, [100] * 4), CONFIG.steps, np.zeros(4))
+    np.testing.assert_array_equal(last["stage"], 3)
+    np.testing.assert_array_equal(last["since"], 100)
+
+
+def test_the_learning_rate_rises_stays_and_falls_over_the_last_stage():
+    early = led(CONFIG, settings([0] * 4, [0] * 4), 0, np.full(4, 9.0))
+    np.testing.assert_allclose(early["learning_rate"], CONFIG.learning_rate * CONFIG.measure_every / CONFIG.warm_up)
+    stayed = led(CONFIG, settings([1] * 4, [0] * 4), 1000, np.full(4, 9.0))
+    np.testing.assert_allclose(stayed["learning_rate"], CONFIG.learning_rate)
+    start = 2000
+    rates = [
+        float(led(CONFIG, settings([3] * 4, [start] * 4), step, np.full(4, 9.0))["learning_rate"][0])
+        for step in (start, (start + CONFIG.steps) // 2, CONFIG.steps)
+    ]
+    np.testing.assert_allclose(rates, CONFIG.learning_rate * np.array([1, 0.5, 0.02]), rtol=1e-5)
+
+
+def test_accuracy_is_that_of_answers_read_one_by_one():
+    config = PRESETS["smoke"]
+    module = network(config, "rotary")
+    params = dict(module.init(jax.random.key(1), jnp.zeros(2, int)))
+    of, tasks, _ = jax.tree.map(lambda leaf: leaf[0], worlds(config))
+    task = jax.tree.map(lambda leaf: leaf[3], tasks)
+    key = jax.random.key(4)
+    found = pretrain._accuracies(2, module, params, key=key, of=of, task=task, count=3)
+    words, classes = pretrain.sentences(key, of, task, 9)
+    rows = np.asarray(pretrain.example_rows(task, words, classes)).reshape(3, 3 * 8)
+    right = np.zeros(3)
+    for row, answers in zip(rows, np.asarray(classes).reshape(3, 3)):
+        for k, answer in enumerate(answers):
+            seen = jnp.concatenate([jnp.array([1]), jnp.asarray(row[: 8 * k + 6])])  # up to the field before the label
+            logits, _ = module.apply(params, seen)
+            candidates = logits[-1][FIRST_LABEL + np.asarray(task.labels)[: int(task.classes)]]
+            right[k] += int(candidates.argmax()) == answer
+    np.testing.assert_allclose(found, right / 3, atol=1e-6)
+
+
+def record(accuracy):
+    return Record("dai.pretrain", "lab", {}, {}, {"rotary_final_accuracy": accuracy})
+
+
+def test_a_network_is_useful_when_four_tasks_gain_a_tenth():
+    useful = next(claim for claim in CLAIMS if claim.id == "dai.pretrain.useful_rotary")
+    accuracy = np.zeros((3, len(HELD_OUT), 3))
+    accuracy[:, :4, -1] = [[0.12], [0.14], [0.13]]
+    assert judge(useful, record(accuracy))["verdict"] == HOLDS
+    accuracy[:, 3, -1] = [0.01, 0.02, 0.01]
+    assert judge(useful, record(accuracy))["verdict"] == FAILS
+
+
+@pytest.mark.parametrize(
+    ("change", "flag"),
+    [({"stage_loss": (1.0,)}, "--stage_loss"),
+     ({"warm_up": 7000, "steps": 7000}, "--warm_up"), ({"heads": 3}, "--heads"),
+     ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 7001}, "--steps")],
+)  # fmt: skip
+def test_refuses_what_does_not_fit(change, flag):
+    with pytest.raises(FlagError, match=flag):
+        check(dataclasses.replace(CONFIG, **change))
