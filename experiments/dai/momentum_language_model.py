@@ -58,7 +58,7 @@ PRESETS = {
         attention_windows=8,
     ),
     "lab": Config(
-        layers=2, heads=2, width=64, spread=0.08, context=128, batch=8, steps=1200, measure_every=50, warm_up=100,
+        layers=2, heads=2, width=64, spread=0.08, context=128, batch=8, steps=1000, measure_every=50, warm_up=100,
         learning_rate=3e-3, eval_windows=64, final_windows=512, attention_windows=16,
     ),
     "paper": Config(),
