@@ -6,7 +6,7 @@ development questions; what is reported is of test questions.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from experiments.dai.material import Material, encoded, prompts, toy_material
 from experiments.dai.networks import COMMITTED, Networks, load_networks
-from experiments.dai.programs import Jobs, answers, finetuned, own_weights, rows
+from experiments.dai.programs import Jobs, Weights, answers, finetuned, own_weights, rows
 from experiments.settings import Members, check_each_once
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
@@ -46,11 +46,12 @@ class Analysis(Members):
     development_queries: int = setting(2000, "questions to choose by", at_least=1)
     test_queries: int = setting(2000, "questions that accuracies are of", at_least=1)
     state_queries: int = setting(100, "of them, questions that similarities are of", at_least=1)
+    top: int = setting(10, "likeliest tokens whose overlap is counted", at_least=1)
     position: str = setting("paper", "states of the query's last token, or as the code behind it", choices=READ_AT)
     baseline: str = setting("gaussian", "random vector of SimAOU's baseline, or the code's uniform", choices=BASELINES)
 
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "demonstrations": 12, "rates": RATES + LARGER, "development_queries": 100, "test_queries": 200,
 }  # fmt: skip
 """The analysis of a network that was pre-trained at lab."""
@@ -64,6 +65,31 @@ def check(config: Analysis) -> None:
         raise FlagError(
             f"--state_queries={config.state_queries}: allowed is at most --test_queries={config.test_queries}"
         )
+    check_networks(config)
+
+
+class Source(Protocol):
+    """A configuration that says which networks it is about."""
+
+    @property
+    def networks(self) -> str:
+        """Folder of a run of pretrain."""
+
+    @property
+    def members(self) -> int:
+        """How many of each encoding."""
+
+    @property
+    def positions(self) -> tuple[str, ...]:
+        """Position encodings."""
+
+    @property
+    def demonstrations(self) -> int:
+        """The most in a context."""
+
+
+def check_networks(config: Source) -> None:
+    """Raises FlagError where the networks are not there, or were trained with fewer demonstrations."""
     for positions in config.positions:
         most = load_networks(config.networks, positions, config.members).demonstrations
         if config.demonstrations > most:
@@ -83,7 +109,7 @@ class Subject(NamedTuple):
 
 def subjects(key: Array, networks: Networks, config: Analysis) -> list[Subject]:
     """One network with every held-out task."""
-    sizes = {
+    sizes: dict[str, Any] = {
         "seeds": range(1, config.seeds + 1), "demonstrations": config.demonstrations,
         "development": config.development_queries, "test": config.test_queries,
     }  # fmt: skip
@@ -180,7 +206,7 @@ def finetuned_accuracy(subject: Subject, jobs: Jobs, questions: EncodedTask, **h
 
 
 def accuracy(
-    subject: Subject, weights: dict[str, Array], tasks: Sequence[EncodedTask], setting: str, length: int | None = None
+    subject: Subject, weights: Weights, tasks: Sequence[EncodedTask], setting: str, length: int | None = None
 ) -> Floats:
     """(F, S) of F fine-tuned networks on the questions of S tasks."""
     logits = candidate_logits(subject, weights, tasks, setting, length)
@@ -188,7 +214,7 @@ def accuracy(
 
 
 def candidate_logits(
-    subject: Subject, weights: dict[str, Array], tasks: Sequence[EncodedTask], setting: str, length: int | None = None
+    subject: Subject, weights: Weights, tasks: Sequence[EncodedTask], setting: str, length: int | None = None
 ) -> Floats:
     """(F, S, I, A) of F fine-tuned networks behind the I questions of each of S tasks, prompts padded to a length."""
     tokens, at = prompts(tasks, setting, length)

@@ -27,6 +27,7 @@ from experiments.dai.material import encoded, random_context, shuffled_labels, w
 from experiments.dai.programs import (
     Jobs,
     Tuned,
+    Weights,
     compared,
     finetuned,
     own_weights,
@@ -60,6 +61,13 @@ NUMBERS = (
 )  # fmt: skip
 
 
+class Elsewhere(NamedTuple):
+    """What was chosen of another task: its demonstrations, and fine-tuning on them."""
+
+    demonstrations: list[Demonstration]
+    jobs: Jobs
+
+
 class Row(NamedTuple):
     """What a row of the table is of: a network, its fine-tuning (without a leading axis), the task with the context."""
 
@@ -79,9 +87,9 @@ def table_rows(
     key: Array,
     subject: Subject,
     chosen: Chosen,
-    other: tuple[Subject, Chosen],
     config: Analysis,
     controls: Sequence[str],
+    elsewhere: Elsewhere | None = None,
 ) -> dict[str, Row]:
     """The rows by name, the paper's first.
 
@@ -89,13 +97,13 @@ def table_rows(
       key: for what is random in the controls.
       subject: the network and the task.
       chosen: of it.
-      other: the same network with another task, and what was chosen of that.
       config: the analysis.
       controls: of ``CONTROLS``.
+      elsewhere: another task, for the controls that need one.
     """
     fresh_key, noise_key, draws_key = jax.random.split(key, 3)
     task, rate, material = chosen.task, chosen.rate, subject.material
-    demonstrations, others = material.sets[chosen.best], other[0].material.sets[other[1].best]
+    demonstrations = material.sets[chosen.best]
     tuned = _tuned(subject, jobs_of(task, rate))
 
     def base(trained: bool) -> Row:
@@ -124,22 +132,23 @@ def table_rows(
         "local_same_rate": lambda: _tuned(subject, jobs_of(task, rate), objective="local"),
         "full_batch": lambda: own_rate(sequential=False),
         "random_update": noise,
-        "wrong_task": lambda: _tuned(subject, jobs_of(other[1].task, other[1].rate)),
         "shuffled_labels": shuffled,
     }
     contexts: dict[str, Callable[[], EncodedTask]] = {
         "wrong_labels": lambda: context(
             wrong_labels(host_generator(draws_key, 1), demonstrations, material.candidates)
         ),
-        "wrong_demonstrations": lambda: context(others),
         "random_context": lambda: task._replace(
             in_context=random_context(host_generator(draws_key, 2), task, material.strangers)
         ),
     }
+    if elsewhere is not None:
+        updates["wrong_task"] = lambda: _tuned(subject, elsewhere.jobs)
+        contexts["wrong_demonstrations"] = lambda: context(elsewhere.demonstrations)
     found = {PAPER: Row(subject, tuned, task)}
     found |= {name: base(trained=name == "trained_embeddings") for name in BASES if name in controls}
-    found |= {name: Row(subject, make(), task) for name, make in updates.items() if name in controls}
-    return found | {name: Row(subject, tuned, make()) for name, make in contexts.items() if name in controls}
+    found |= {name: Row(subject, updates[name](), task) for name in UPDATES if name in controls}
+    return found | {name: Row(subject, tuned, contexts[name]()) for name in CONTEXTS if name in controls}
 
 
 def _tuned(subject: Subject, jobs: Jobs, **how) -> Tuned:
@@ -147,7 +156,7 @@ def _tuned(subject: Subject, jobs: Jobs, **how) -> Tuned:
     return rows(next(finetuned(subject.network, subject.params, jobs, **how))[0], 0)
 
 
-def row_metrics(key: Array, row: Row, config: Analysis, top: int) -> tuple[dict[str, Floats], dict[str, float]]:
+def row_metrics(key: Array, row: Row, config: Analysis) -> tuple[dict[str, Floats], dict[str, float]]:
     """Similarities of a row (I, L) on the first questions; and one number each: scores, accuracies, answers."""
     subject, targets = row.subject, row.task.targets
     own = rows(own_weights(subject.params), 0)
@@ -157,7 +166,7 @@ def row_metrics(key: Array, row: Row, config: Analysis, top: int) -> tuple[dict[
     ]
     similar, answered = compared(
         key, *(one.states for one in readings), row.tuned.queries, first_questions(row.task, config.state_queries),
-        config.baseline, top,
+        config.baseline, config.top,
     )  # fmt: skip
     hits = [right(one.logits, targets) for one in readings]
     said = [one.logits.argmax(-1) for one in readings]
@@ -169,7 +178,7 @@ def row_metrics(key: Array, row: Row, config: Analysis, top: int) -> tuple[dict[
     return {name: np.asarray(values) for name, values in similar.items()}, numbers
 
 
-def reading(subject: Subject, weights: dict[str, Array], task: EncodedTask, setting: str, config: Analysis) -> Reading:
+def reading(subject: Subject, weights: Weights, task: EncodedTask, setting: str, config: Analysis) -> Reading:
     """What a network with these weights computes for the questions of a task."""
     few = first_questions(task, config.state_queries)
     found = states(subject.network, subject.params, weights, few, setting, config.position)
@@ -188,7 +197,7 @@ def first_questions(task: EncodedTask, count: int) -> EncodedTask:
     return task._replace(**{name: getattr(task, name)[:count] for name in asked})
 
 
-def by_rate(key: Array, subject: Subject, chosen: Chosen, config: Analysis, top: int) -> dict[str, Floats]:
+def by_rate(key: Array, subject: Subject, chosen: Chosen, config: Analysis) -> dict[str, Floats]:
     """Similarities after fine-tuning at every rate: (R, L) means over questions by name."""
     task = first_questions(chosen.task, config.state_queries)
     own = rows(own_weights(subject.params), 0)
@@ -201,7 +210,7 @@ def by_rate(key: Array, subject: Subject, chosen: Chosen, config: Analysis, top:
         for i in range(count):
             one = rows(part, i)
             tuned = read(one.weights, "zero_shot")
-            similar, _ = compared(key, zero_shot, in_context, tuned, one.queries, task, config.baseline, top)
+            similar, _ = compared(key, zero_shot, in_context, tuned, one.queries, task, config.baseline, config.top)
             found.append({name: present_mean(values, 0) for name, values in similar.items()})
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 

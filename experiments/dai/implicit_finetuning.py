@@ -32,6 +32,7 @@ from experiments.dai.analysis import (
     Subject,
     accuracies_by_demonstrations,
     choose,
+    jobs_of,
     subjects,
 )
 from experiments.dai.analysis import check as check_analysis
@@ -40,6 +41,7 @@ from experiments.dai.controls import (
     NUMBERS,
     PAPER,
     SIMILARITIES,
+    Elsewhere,
     by_rate,
     order_metrics,
     present_mean,
@@ -68,7 +70,6 @@ class Config(Analysis):
     counts: tuple[int, ...] = setting((1, 2, 4, 8, 16), "numbers of demonstrations beside 0 and all", at_least=1)
     curve_sets: int = setting(7, "sets of demonstrations that the curve over their number is a mean of", at_least=1)
     orders: int = setting(10, "permutations of the demonstrations", at_least=2)
-    top: int = setting(10, "likeliest tokens whose overlap is counted", at_least=1)
     normalise: bool = setting(True, "figures over learning rates show SimAOU of normalised states, as in the paper")
 
 
@@ -127,14 +128,16 @@ def analysed(key: Array, networks: Networks, config: Config) -> dict[str, np.nda
     asked = subjects(of_material, networks, config)
     chosen = [choose(subject, config) for subject in asked]
     far = len(asked) // 2  # the other task is of another family
-    others = [(asked[(t + far) % len(asked)], chosen[(t + far) % len(asked)]) for t in range(len(asked))]
-    keys = jax.random.split(of_tasks, len(asked))
-    found = [of_task(*each, config) for each in zip(keys, asked, chosen, others)]
+    keys, found = jax.random.split(of_tasks, len(asked)), []
+    for t, (subject, own) in enumerate(zip(asked, chosen)):
+        other = (t + far) % len(asked)
+        shown, task, rate = asked[other].material.sets[chosen[other].best], chosen[other].task, chosen[other].rate
+        found.append(of_task(keys[t], subject, own, Elsewhere(shown, jobs_of(task, rate)), config))
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
 def of_task(
-    key: Array, subject: Subject, chosen: Chosen, other: tuple[Subject, Chosen], config: Config
+    key: Array, subject: Subject, chosen: Chosen, elsewhere: Elsewhere, config: Config
 ) -> dict[str, np.ndarray]:
     """Everything that is measured of a network on one task. C rows of the table, L layers, R rates.
 
@@ -144,12 +147,12 @@ def of_task(
     ``order_``.
     """
     of_rows, of_metrics, of_order = jax.random.split(key, 3)
-    table = table_rows(of_rows, subject, chosen, other, config, config.controls)
-    measured = {name: row_metrics(of_metrics, row, config, config.top) for name, row in table.items()}
+    table = table_rows(of_rows, subject, chosen, config, config.controls, elsewhere)
+    measured = {name: row_metrics(of_metrics, row, config) for name, row in table.items()}
     similar = {name: present_mean(np.stack([one[name] for one, _ in measured.values()]), 1) for name in SIMILARITIES}
     numbers = {name: np.array([one[name] for _, one in measured.values()]) for name in measured[PAPER][1]}
     in_context, finetuned = accuracies_by_demonstrations(subject, chosen, config, config.counts, config.curve_sets)
-    ends = {}
+    ends: dict[str, np.ndarray] = {}
     for name in INTERVALS:
         scores = layer_scores(measured[PAPER][0][name], "no update")
         ends |= {f"{name}_low": scores.low, f"{name}_high": scores.high}
@@ -159,7 +162,7 @@ def of_task(
         "finetuned_by_set": chosen.finetuned, "development": chosen.by_rate, "set": np.array(chosen.best),
         "rate": np.array(chosen.rate), "curve_in_context": _curve(chosen, in_context, chosen.in_context),
         "curve_finetuned": _curve(chosen, finetuned, chosen.finetuned), **similar, **numbers, **ends,
-        **{f"rate_{name}": values for name, values in by_rate(of_metrics, subject, chosen, config, config.top).items()},
+        **{f"rate_{name}": values for name, values in by_rate(of_metrics, subject, chosen, config).items()},
         **order_metrics(of_order, subject, chosen, config, config.orders),
     }  # fmt: skip
 

@@ -13,7 +13,7 @@ from icl_lab.prompts.encoding import Demonstration, EncodedTask, encode_task
 from icl_lab.prompts.text import BEGIN, CLASSES, END, FIRST_LABEL, PAD, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import example_rows
 
-Ints = NDArray[np.integer]
+Ints = NDArray[np.int32]
 
 
 class Questions(NamedTuple):
@@ -70,7 +70,7 @@ def toy_material(
         test=drawn(of_test, test)[1],
         candidates=np.asarray(FIRST_LABEL + task.labels)[: int(task.classes)],
         marks={"begin": BEGIN, "end": END, "pad": PAD},
-        strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words)),
+        strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words), dtype=np.int32),
     )
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from experiments.dai.settings import Network, network
 from icl_lab.flags import FlagError
@@ -75,7 +77,7 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
 def one_network(networks: Networks, member: int) -> Networks:
     """One of them, without the member axis."""
     own = jax.tree.map(lambda leaf: leaf[member], (networks.params, networks.languages, networks.tasks))
-    return Networks(networks.module, *own, networks.demonstrations)
+    return networks._replace(params=own[0], languages=own[1], tasks=own[2])
 
 
 def networks_digest(folder: str) -> str:
@@ -109,15 +111,19 @@ def _random(positions: str, members: int) -> Networks:
     module = network(Network(layers=1, heads=2, width=8, demonstrations=2), positions)
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.zeros(1, np.int32))
     generator = np.random.default_rng(0)
-    draw = lambda *shape: generator.normal(0, 0.3, (members, *shape)).astype(np.float32)  # noqa: E731
-    labels = np.stack([[generator.permutation(LABELS)[:CLASSES] for _ in HELD_OUT] for _ in range(members)])
-    repeated = lambda values, kind: np.repeat(np.array([values], kind), members, axis=0)  # noqa: E731
+
+    def draw(*shape: int) -> Array:
+        return jnp.asarray(generator.normal(0, 0.3, (members, *shape)), jnp.float32)
+
+    def same(values: list) -> Array:
+        return jnp.asarray(np.repeat(np.array([values]), members, axis=0))
+
     tasks = TextTask(
-        template=repeated([0] * len(HELD_OUT), np.int32),
-        labels=labels.astype(np.int32),
-        classes=repeated([task.classes for task in HELD_OUT], np.int32),
+        template=same([0] * len(HELD_OUT)),
+        labels=same([generator.permutation(LABELS)[:CLASSES] for _ in HELD_OUT]),
+        classes=same([task.classes for task in HELD_OUT]),
         directions=draw(len(HELD_OUT), CLASSES, LENGTH, MEANING),
-        pair=repeated([False] * len(HELD_OUT), bool),
+        pair=same([False] * len(HELD_OUT)),
     )
     params = jax.tree.map(lambda leaf: draw(*leaf.shape), dict(shapes))
     return Networks(module, params, Language(draw(WORDS, MEANING), draw(LABELS, MEANING)), tasks, 2)

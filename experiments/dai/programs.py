@@ -3,15 +3,15 @@
 A fine-tuned network is the few weights that moved, beside those of the network that it was.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from icl_lab.compare import (
     NetworkStates,
@@ -27,6 +27,8 @@ from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED, finetune
 
 T = TypeVar("T")
+Weights = Mapping[str, Any]
+"""Arrays by name, of the host or a device."""
 PROMPTS_AT_ONCE = 40
 JOBS_AT_ONCE = 18
 WEIGHTS_AT_ONCE = 2**23
@@ -45,18 +47,13 @@ class Tuned(NamedTuple):
     """F fine-tuned networks: the weights that moved, by name (F, ..), and the attention queries of the training tokens
     (F, N, S, L, H, K)."""
 
-    weights: dict[str, Array]
+    weights: Weights
     queries: Array
 
 
 def rows(tree: T, index) -> T:
     """These rows of every leaf."""
     return jax.tree.map(lambda leaf: leaf[index], tree)
-
-
-def joined(trees: Sequence[T]) -> T:
-    """Trees of one form as one, along their first axis."""
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
 
 
 def chunks(tree: T, size: int) -> Iterator[tuple[T, int]]:
@@ -82,24 +79,24 @@ def finetuned(
 @partial(jax.jit, static_argnames=("network", "objective", "sequential"))
 def _finetuned(network: LanguageModel, params: Params, jobs: Jobs, objective: str, sequential: bool) -> Tuned:
     def one(job: Jobs) -> Tuned:
-        found = finetune(network, params, *job, objective=objective, sequential=sequential)
+        found = finetune(network, params, *map(jnp.asarray, job), objective=objective, sequential=sequential)
         return Tuned({name: found.params["params"][name] for name in TUNED}, found.queries)
 
     return jax.vmap(one)(jobs)
 
 
-def own_weights(params: Params) -> dict[str, Array]:
+def own_weights(params: Params) -> Weights:
     """What fine-tuning moves, of a network that was not tuned: (1, ..) by name."""
     return {name: np.asarray(params["params"][name])[None] for name in TUNED}
 
 
-def with_weights(params: Params, weights: dict[str, Array]) -> Params:
+def with_weights(params: Params, weights: Weights) -> Params:
     """A network with these weights in place of its own."""
-    return params | {"params": params["params"] | weights}
+    return params | {"params": {**params["params"], **weights}}
 
 
 def answers(
-    network: LanguageModel, params: Params, weights: dict[str, Array], tokens: NDArray, at: NDArray, candidates: NDArray
+    network: LanguageModel, params: Params, weights: Weights, tokens: NDArray, at: NDArray, candidates: NDArray
 ) -> NDArray:
     """(F, B, A) logits of the candidates behind token ``at`` of every prompt (B, T), of F fine-tuned networks."""
     found = [
@@ -111,9 +108,9 @@ def answers(
 
 @partial(jax.jit, static_argnames="network")
 def _answers(
-    network: LanguageModel, params: Params, weights: dict[str, Array], tokens: Array, at: Array, candidates: Array
+    network: LanguageModel, params: Params, weights: Weights, tokens: Array, at: Array, candidates: Array
 ) -> Array:
-    def of_network(own: dict[str, Array]) -> Array:
+    def of_network(own: Weights) -> Array:
         logits = language_logits(network, with_weights(params, own), tokens)
         return logits[jnp.arange(at.size), at][:, candidates]
 
@@ -122,7 +119,7 @@ def _answers(
 
 @partial(jax.jit, static_argnames=("network", "setting", "position"))
 def states(
-    network: LanguageModel, params: Params, weights: dict[str, Array], task: EncodedTask, setting: str, position: str
+    network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, setting: str, position: str
 ) -> NetworkStates:
     """``network_states`` of one network, which may be fine-tuned."""
     return network_states(network, with_weights(params, weights), task, setting, position=position)
@@ -130,12 +127,18 @@ def states(
 
 @partial(jax.jit, static_argnames=("baseline", "top"))
 def compared(
-    key: Array, zero_shot: NetworkStates, in_context: NetworkStates, tuned: NetworkStates, queries: Array,
-    task: EncodedTask, baseline: str, top: int,
-) -> tuple[dict[str, Array], dict[str, Array]]:  # fmt: skip
+    key: Array,
+    zero_shot: NetworkStates,
+    in_context: NetworkStates,
+    tuned: NetworkStates,
+    queries: Array,
+    task: EncodedTask,
+    baseline: str,
+    top: int,
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """Of one fine-tuned network: ``similarities``, (I, L) by name; and of answers (I,), by name of the pair, the
     divergence of labels ``shannon_`` and the overlap ``overlap_`` of the ``top`` likeliest tokens."""
-    found = similarities(key, zero_shot, in_context, tuned, queries, task.matched, baseline=baseline)
+    found = similarities(key, zero_shot, in_context, tuned, queries, jnp.asarray(task.matched), baseline=baseline)
     pairs = {
         "in_context_tuned": (in_context, tuned), "zero_shot_tuned": (zero_shot, tuned),
         "zero_shot_in_context": (zero_shot, in_context),
@@ -154,7 +157,8 @@ def sensitivity(logits: Array, task: EncodedTask) -> dict[str, Array]:
     return order_sensitivity(once(logits, task.candidates), jnp.asarray(task.targets))
 
 
-def once(logits: Array, candidates: Array) -> Array:
+def once(logits: Array, candidates: ArrayLike) -> Array:
     """Logits (.., A) with those of repeated candidates put so low that they have no probability."""
-    repeated = (candidates == candidates[0]) & (jnp.arange(len(candidates)) > 0)
+    answers = jnp.asarray(candidates)
+    repeated = (answers == answers[0]) & (jnp.arange(answers.size) > 0)
     return jnp.where(jnp.expand_dims(repeated, range(logits.ndim - 1)), -1e9, logits)

@@ -1,0 +1,52 @@
+"""Figures of ``layers``: box plots by layer, one column a task, beside what a metric must be told apart from."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from icl_lab.records import Record
+from icl_lab.style import panels
+
+PANELS = {
+    "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise_sim_aou": "noise of equal norm"},
+    "SimAM": {"sim_am_after": "fine-tuning", "sim_am_before": "before fine-tuning", "noise_sim_am_after": "noise"},
+    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise_kendall": "noise"},
+}
+LOOKS = ("#0072B2", "#BBBBBB", "#D55E00")
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One for each position encoding: all networks' questions in one box."""
+    return {f"layers_{p}": _boxes(record, p) for p in ("rotary", "learned") if f"{p}_sim_aou" in record.arrays}
+
+
+def _boxes(record: Record, positions: str) -> Figure:
+    tasks = record.metrics["tasks"]
+    figure, axes = panels(len(tasks), len(PANELS), width=2.4, height=2.0)
+    for row, (metric, series) in zip(axes, PANELS.items()):
+        for t, (at, task) in enumerate(zip(row, tasks)):
+            for i, (name, label) in enumerate(series.items()):
+                values = np.moveaxis(record.arrays[f"{positions}_{name}"][:, t], -1, 0)  # (L, M, I)
+                _box(at, values.reshape(len(values), -1), 0.27 * (i - 1), LOOKS[i], label if t == 0 else "")
+            at.set_xticks(range(len(values)), [str(layer + 1) for layer in range(len(values))])
+            at.axhline(0, color="0.7", linewidth=0.6)
+            if row is axes[0]:
+                at.set_title(f"for {task}")
+            if row is axes[-1]:
+                at.set_xlabel("layer")
+        row[0].set_ylabel(f"{metric} ({positions})")
+        row[0].legend(fontsize=6, loc="best")
+    return figure
+
+
+def _box(axes: Axes, by_layer: np.ndarray, shift: float, color: str, label: str) -> None:
+    """Boxes of the values that are defined, whiskers at the 5th and 95th percentile."""
+    drawn = axes.boxplot(
+        [values[~np.isnan(values)] for values in by_layer],
+        positions=np.arange(len(by_layer)) + shift, widths=0.22, whis=(5, 95), showfliers=False, patch_artist=True,
+        manage_ticks=False, medianprops={"color": "black"},
+    )  # fmt: skip
+    for box in drawn["boxes"]:
+        box.set_facecolor(color)
+    if label:
+        drawn["boxes"][0].set_label(label)
