@@ -38,7 +38,7 @@ def of_row(record: Record, metric: str, row: str = PAPER, positions: str = ENCOD
 
 def network_means(values: np.ndarray) -> np.ndarray:
     """(M,) mean of what is defined; NaN where nothing is."""
-    flat = np.asarray(values, np.float64).reshape(len(values), -1)
+    flat = np.asarray(values, np.float64).reshape(len(values), values[:1].size)
     defined = ~np.isnan(flat)
     count = defined.sum(1)
     return np.where(count, np.where(defined, flat, 0).sum(1) / np.maximum(count, 1), np.nan)

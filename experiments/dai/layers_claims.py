@@ -18,8 +18,9 @@ def _layer_means(name: str, first: int = 0) -> Values:
     """(M, L) mean over tasks and questions, from a layer on."""
 
     def means(record: Record) -> np.ndarray:
-        values = record.arrays[f"{ENCODING}_{name}"]
-        return np.stack([network_means(values[..., layer]) for layer in range(first, values.shape[-1])], axis=1)
+        values = np.moveaxis(record.arrays[f"{ENCODING}_{name}"][..., first:], -1, 1)
+        members, layers = values.shape[:2]
+        return network_means(values.reshape(members * layers, values[:1, :1].size)).reshape(members, layers)
 
     return means
 
@@ -36,10 +37,11 @@ def _spreads(name: str, first: int = 0) -> Values:
 
 
 def slope(by_layer: np.ndarray) -> np.ndarray:
-    """(M,) least-squares slope over depth, from 0 in the first of the layers to 1 in the last; 0 for a single one."""
-    depth = np.linspace(-0.5, 0.5, by_layer.shape[1]) if by_layer.shape[1] > 1 else np.zeros(1)
-    square = np.square(depth).sum()
-    return by_layer @ depth / square if square else np.zeros(len(by_layer))
+    """(M,) least-squares slope over depth, from 0 in the first of the layers to 1 in the last; NaN for a single one."""
+    if by_layer.shape[1] < 2:
+        return np.full(len(by_layer), np.nan)
+    depth = np.linspace(-0.5, 0.5, by_layer.shape[1])
+    return by_layer @ depth / np.square(depth).sum()
 
 
 def _claim(name: str, where: str, statement: str, of: Values, over: Values | None, sign: int = 1) -> Claim:
