@@ -5,7 +5,7 @@ development questions; what is reported is of test questions.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from experiments.dai.material import Material, encoded, prompts, toy_material
 from experiments.dai.networks import COMMITTED, Networks, load_networks
-from experiments.dai.programs import Jobs, Weights, answers, finetuned, own_weights, rows
+from experiments.dai.programs import Jobs, Tuned, Weights, answers, finetuned, own_weights, rows
 from experiments.settings import Members, check_each_once
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
@@ -46,6 +46,8 @@ class Analysis(Members):
     development_queries: int = setting(2000, "questions to choose by", at_least=1)
     test_queries: int = setting(2000, "questions that accuracies are of", at_least=1)
     state_queries: int = setting(100, "of them, questions that similarities are of", at_least=1)
+    jobs_at_once: int = setting(18, "fine-tunings in one program", at_least=1)
+    prompts_at_once: int = setting(40, "prompts in one program", at_least=1)
     top: int = setting(10, "likeliest tokens whose overlap is counted", at_least=1)
     position: str = setting("paper", "states of the query's last token, or as the code behind it", choices=READ_AT)
     baseline: str = setting("gaussian", "random vector of SimAOU's baseline, or the code's uniform", choices=BASELINES)
@@ -100,11 +102,17 @@ def check_networks(config: Source) -> None:
 
 
 class Subject(NamedTuple):
-    """A network, and what it is asked in one task."""
+    """A network, what it is asked in one task, and how much of it in one program."""
 
     network: LanguageModel
     params: Params
     material: Material
+    jobs_at_once: int
+    prompts_at_once: int
+
+    def finetuned(self, jobs: Jobs, **how: Any) -> Iterator[tuple[Tuned, int]]:
+        """``programs.finetuned`` of the network."""
+        return finetuned(self.network, self.params, jobs, self.jobs_at_once, **how)
 
 
 def subjects(key: Array, networks: Networks, config: Analysis) -> list[Subject]:
@@ -113,11 +121,12 @@ def subjects(key: Array, networks: Networks, config: Analysis) -> list[Subject]:
         "seeds": range(1, config.seeds + 1), "demonstrations": config.demonstrations,
         "development": config.development_queries, "test": config.test_queries,
     }  # fmt: skip
-    tasks = [rows(networks.tasks, t) for t in range(len(HELD_OUT))]
-    return [
-        Subject(networks.module, networks.params, toy_material(of_task, networks.languages, task, **sizes))
-        for of_task, task in zip(jax.random.split(key, len(HELD_OUT)), tasks)
-    ]
+    at_once = (config.jobs_at_once, config.prompts_at_once)
+    found = []
+    for t, of_task in enumerate(jax.random.split(key, len(HELD_OUT))):
+        material = toy_material(of_task, networks.languages, rows(networks.tasks, t), **sizes)
+        found.append(Subject(networks.module, networks.params, material, *at_once))
+    return found
 
 
 class Chosen(NamedTuple):
@@ -201,7 +210,7 @@ def in_context_accuracy(subject: Subject, tasks: Sequence[EncodedTask], length: 
 
 def finetuned_accuracy(subject: Subject, jobs: Jobs, questions: EncodedTask, **how) -> Floats:
     """(F,) accuracy of the network fine-tuned by every job, on the questions of a task."""
-    parts = finetuned(subject.network, subject.params, jobs, **how)
+    parts = subject.finetuned(jobs, **how)
     return np.concatenate([accuracy(subject, one.weights, [questions], "zero_shot")[:own, 0] for one, own in parts])
 
 
@@ -217,8 +226,9 @@ def candidate_logits(
     subject: Subject, weights: Weights, tasks: Sequence[EncodedTask], setting: str, length: int | None = None
 ) -> Floats:
     """(F, S, I, A) of F fine-tuned networks behind the I questions of each of S tasks, prompts padded to a length."""
-    tokens, at = prompts(tasks, setting, length)
-    logits = answers(subject.network, subject.params, weights, tokens, at, tasks[0].candidates)
+    asked = prompts(tasks, setting, length)
+    candidates, size = tasks[0].candidates, subject.prompts_at_once
+    logits = answers(subject.network, subject.params, weights, asked, candidates, size)
     return logits.reshape(len(logits), len(tasks), -1, logits.shape[-1])
 
 

@@ -29,7 +29,6 @@ from experiments.dai.programs import (
     Tuned,
     Weights,
     compared,
-    finetuned,
     own_weights,
     rows,
     sensitivity,
@@ -153,7 +152,7 @@ def table_rows(
 
 def _tuned(subject: Subject, jobs: Jobs, **how) -> Tuned:
     """The network fine-tuned by the first job."""
-    return rows(next(finetuned(subject.network, subject.params, jobs, **how))[0], 0)
+    return rows(next(subject.finetuned(jobs, **how))[0], 0)
 
 
 def row_metrics(key: Array, row: Row, config: Analysis) -> tuple[dict[str, Floats], dict[str, float]]:
@@ -206,7 +205,7 @@ def by_rate(key: Array, subject: Subject, chosen: Chosen, config: Analysis) -> d
     )
     zero_shot, in_context = read(own, "zero_shot"), read(own, "in_context")
     found = []
-    for part, count in finetuned(subject.network, subject.params, jobs_of(task, config.rates)):
+    for part, count in subject.finetuned(jobs_of(task, config.rates)):
         for i in range(count):
             one = rows(part, i)
             tuned = read(one.weights, "zero_shot")
@@ -224,7 +223,7 @@ def order_metrics(key: Array, subject: Subject, chosen: Chosen, config: Analysis
     logits = {"in_context": candidate_logits(subject, own, permuted, "in_context")[0]}
     for name, sequential in (("sequential", True), ("full_batch", False)):
         jobs = joined_jobs([jobs_of(one, chosen.rate) for one in permuted])
-        parts = finetuned(subject.network, subject.params, jobs, sequential=sequential)
+        parts = subject.finetuned(jobs, sequential=sequential)
         found = [candidate_logits(subject, part.weights, [task], "zero_shot")[:own, 0] for part, own in parts]
         logits[name] = np.concatenate(found)
     return {

@@ -38,7 +38,7 @@ class Config(Analysis):
 PRESETS = {
     "smoke": Config(
         networks=RANDOM, members=1, positions=("rotary",), demonstrations=2, seeds=1, rates=(0.01,),
-        development_queries=2, test_queries=2, state_queries=2,
+        development_queries=2, test_queries=2, state_queries=2, jobs_at_once=1, prompts_at_once=2,
     ),
     "quick": Config(
         **SMALL | {"rates": tuple(rate for rate in RATES + LARGER if f"{rate:.0e}"[0] in "14")}, members=1,

@@ -3,12 +3,10 @@
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from experiments.dai.settings import Network, network
 from icl_lab.flags import FlagError
@@ -112,11 +110,11 @@ def _random(positions: str, members: int) -> Networks:
     shapes = jax.eval_shape(module.init, jax.random.key(0), np.zeros(1, np.int32))
     generator = np.random.default_rng(0)
 
-    def draw(*shape: int) -> Array:
-        return jnp.asarray(generator.normal(0, 0.3, (members, *shape)), jnp.float32)
+    def draw(*shape: int) -> Any:
+        return generator.normal(0, 0.3, (members, *shape)).astype(np.float32)
 
-    def same(values: list) -> Array:
-        return jnp.asarray(np.repeat(np.array([values]), members, axis=0))
+    def same(values: list) -> Any:
+        return np.repeat(np.array([values]), members, axis=0)
 
     tasks = TextTask(
         template=same([0] * len(HELD_OUT)),

@@ -29,10 +29,6 @@ from icl_lab.solvers.finetuning import TUNED, finetune
 T = TypeVar("T")
 Weights = Mapping[str, Any]
 """Arrays by name, of the host or a device."""
-PROMPTS_AT_ONCE = 40
-JOBS_AT_ONCE = 18
-WEIGHTS_AT_ONCE = 2**23
-"""Most weights that fine-tunings in one program move together."""
 
 
 class Jobs(NamedTuple):
@@ -65,14 +61,13 @@ def chunks(tree: T, size: int) -> Iterator[tuple[T, int]]:
 
 
 def finetuned(
-    network: LanguageModel, params: Params, jobs: Jobs, objective: str = "all", sequential: bool = True
+    network: LanguageModel, params: Params, jobs: Jobs, size: int, objective: str = "all", sequential: bool = True
 ) -> Iterator[tuple[Tuned, int]]:
-    """Fine-tunes one network: parts of one size, so many as memory holds, and how many jobs of each are not filling.
+    """Fine-tunes one network: in parts of one size, and how many jobs of each are not filling.
 
     The parts are on the host, where taking one job out of them compiles nothing.
     """
-    moved = sum(leaf.size for leaf in own_weights(params).values())
-    for part, own in chunks(jobs, max(1, min(JOBS_AT_ONCE, WEIGHTS_AT_ONCE // moved))):
+    for part, own in chunks(jobs, size):
         yield jax.device_get(_finetuned(network, params, part, objective, sequential)), own
 
 
@@ -96,12 +91,22 @@ def with_weights(params: Params, weights: Weights) -> Params:
 
 
 def answers(
-    network: LanguageModel, params: Params, weights: Weights, tokens: NDArray, at: NDArray, candidates: NDArray
-) -> NDArray:
-    """(F, B, A) logits of the candidates behind token ``at`` of every prompt (B, T), of F fine-tuned networks."""
+    network: LanguageModel, params: Params, weights: Weights, prompts: tuple[NDArray, NDArray], candidates: NDArray,
+    size: int,
+) -> NDArray:  # fmt: skip
+    """(F, B, A) logits of the candidates, of F fine-tuned networks, in parts of one size.
+
+    Args:
+      network: the module.
+      params: its params.
+      weights: in place of its own, with a leading axis F.
+      prompts: tokens (B, T), and (B,) the place of the last one of each.
+      candidates: (A,).
+      size: prompts at once.
+    """
     found = [
         np.asarray(_answers(network, params, weights, *part, candidates))[:, :own]
-        for part, own in chunks((tokens, at), PROMPTS_AT_ONCE)
+        for part, own in chunks(prompts, size)
     ]
     return np.concatenate(found, axis=1)
 
