@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from icl_lab import checkpoints, flags, records, style
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.claims import Claim, judge
+from icl_lab.devices import member_mesh
 from icl_lab.records import Record, RecordError
 from icl_lab.training import Fit, fit
 
@@ -41,7 +42,7 @@ class Session:
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
         with self.bar(stage, options["steps"]) as advance:
-            result = fit(*args, resume=checkpoint, progress=advance, **options)
+            result = fit(*args, resume=checkpoint, progress=advance, mesh=member_mesh(), **options)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])
@@ -264,6 +265,7 @@ def parse_command_line(experiment: Experiment, words: list[str], values: absl_fl
     absl_flags.DEFINE_string("outdir", None, "run folder", flag_values=values)
     absl_flags.DEFINE_boolean("overwrite", False, "run again over a finished run", flag_values=values)
     absl_flags.DEFINE_float("checkpoint_seconds", 15.0, "seconds between checkpoints", 0.0, flag_values=values)
+    absl_flags.DEFINE_integer("cpu_devices", 1, "devices that a CPU counts as", 1, flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     flags.define(type(experiment.presets["paper"]), values)
     rest = values(words)[1:]
@@ -271,6 +273,8 @@ def parse_command_line(experiment: Experiment, words: list[str], values: absl_fl
         raise _HelpRequested
     if rest:
         raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+    if values.cpu_devices > 1:
+        jax.config.update("jax_num_cpu_devices", values.cpu_devices)
     preset = str(values["preset"].value)
     config = flags.parse(experiment.presets[preset], values)
     experiment.check(config)
@@ -288,7 +292,8 @@ def help_text(experiment: Experiment) -> str:
     lines = [experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", ""]
     lines += ["  --preset: " + ", ".join(PRESETS) + " (default quick); --outdir: run folder (default under runs/);"]
     lines += [
-        "  --overwrite: run again over a finished run; --checkpoint_seconds: seconds between checkpoints (15)",
+        "  --overwrite: run again over a finished run; --checkpoint_seconds: seconds between checkpoints (15);",
+        "  --cpu_devices: devices that a CPU counts as (1); members are shared among all devices, whatever they are",
         "",
     ]
     for field in dataclasses.fields(experiment.presets["paper"]):

@@ -9,6 +9,9 @@ import numpy as np
 import optax
 from flax import struct
 from jax import Array
+from jax.sharding import Mesh
+
+from icl_lab.devices import gathered, on_each_device, placed, share
 
 Tree = Any
 Metrics = dict[str, Array]
@@ -77,6 +80,7 @@ def fit(
     adapt: Callable[[Tree, int, dict[str, np.ndarray]], Tree] | None = None,
     resume: Resume | None = None,
     progress: Progress | None = None,
+    mesh: Mesh | None = None,
 ) -> Fit:
     """Trains M members in one compiled program and measures each every ``measure_every`` steps.
 
@@ -106,6 +110,8 @@ def fit(
         the settings as they are given, all else as they have become.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
+      mesh: devices that share the members (``icl_lab.devices.member_mesh``); None: one device has all. A member's
+        numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
 
     Returns:
       A ``Fit``.
@@ -143,38 +149,48 @@ def fit(
         return {} if measure is None else measure(params, key, now)
 
     def measured(state: TrainState, settings: Tree) -> dict[str, np.ndarray]:
-        return _host(observe_all(state.params, state.step, eval_keys, settings))
+        found = observe_all(state.params, state.step, eval_keys, placed(settings, members, mesh))
+        return gathered(_host(found), members, mesh)
 
     def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
         return settings if adapt is None else adapt(settings, chunks * measure_every, row)
 
-    advance_all = jax.jit(_over_members(members, members_at_once)(advance))
-    observe_all = jax.jit(_over_members(members, None if members_at_once is None else 1)(observe))
-    state = jax.jit(jax.vmap(begin))(init_keys, settings)
+    of_device = share(members, mesh)
+    advance_all = jax.jit(on_each_device(_over_members(of_device, members_at_once)(advance), mesh))
+    observe_all = jax.jit(
+        on_each_device(_over_members(of_device, None if members_at_once is None else 1)(observe), mesh)
+    )
+    data_keys, eval_keys = placed((data_keys, eval_keys), members, mesh)
+    state = placed(jax.jit(jax.vmap(begin))(init_keys, settings), members, mesh)
 
-    saved = resume.load({"state": state}) if resume is not None else None
+    saved = resume.load({"state": gathered(state, members, mesh)}) if resume is not None else None
     if saved is None:
         rows = [{"train_loss": np.full(members, np.nan)} | measured(state, settings)]
     else:
-        state, rows = saved["state"], list(_unstack(saved["metrics"]))
+        state, rows = placed(saved["state"], members, mesh), list(_unstack(saved["metrics"]))
     for chunks, row in enumerate(rows):
         settings = adapted(settings, chunks, row)
     if progress is not None:
         progress((len(rows) - 1) * measure_every, steps)
 
     def snapshot() -> Tree:
-        return {"state": state, "metrics": _stack(rows)}
+        return {"state": gathered(state, members, mesh), "metrics": _stack(rows)}
 
     for done in range(len(rows), steps // measure_every + 1):
-        state, train_loss = advance_all(state, data_keys, settings)
-        rows.append({"train_loss": np.asarray(train_loss)} | measured(state, settings))
+        state, train_loss = advance_all(state, data_keys, placed(settings, members, mesh))
+        rows.append({"train_loss": np.asarray(train_loss)[:members]} | measured(state, settings))
         settings = adapted(settings, done, rows[-1])
         if resume is not None:
             resume.save(snapshot, finished=done * measure_every == steps)
         if progress is not None:
             progress(done * measure_every, steps)
-    metrics = _stack(rows)
-    return Fit(state.params, measure_every * np.arange(len(rows)), metrics, np.asarray(state.diverged_at))
+    metrics, state = _stack(rows), gathered(state, members, mesh)
+    return Fit(
+        jax.tree.map(jnp.asarray, state.params),
+        measure_every * np.arange(len(rows)),
+        metrics,
+        np.asarray(state.diverged_at),
+    )
 
 
 def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> int:

@@ -1,0 +1,84 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from icl_lab.devices import gathered, member_mesh, on_each_device, placed, share
+
+HOME = Path(__file__).parents[1]
+NAMES = ("w", "norm", "loss", "rate")
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """(what ensembles found, the text of every compiled program) of a process with eight simulated devices."""
+    folder = tmp_path_factory.mktemp("devices")
+    flags = f"--xla_force_host_platform_device_count=8 --xla_dump_to={folder / 'programs'} --xla_dump_hlo_as_text"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HOME)}
+    done = subprocess.run(
+        [sys.executable, "tests/devices_run.py", str(folder)], cwd=HOME, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    programs = [path.read_text() for path in (folder / "programs").glob("*after_optimizations.txt")]
+    with np.load(folder / "found.npz") as found:
+        return dict(found), programs
+
+
+@pytest.mark.parametrize("members", [3, 8, 19])
+def test_members_on_eight_devices_are_those_on_one_bit_for_bit(eight, members):
+    for name in NAMES:
+        np.testing.assert_array_equal(eight[0][f"eight_{members}_{name}"], eight[0][f"one_{members}_{name}"])
+    assert len(eight[0][f"eight_{members}_w"]) == members
+
+
+@pytest.mark.parametrize("members", [3, 8, 19])
+def test_vectorised_members_differ_by_rounding(eight, members):
+    for name in NAMES:
+        np.testing.assert_allclose(eight[0][f"together_{members}_{name}"], eight[0][f"one_{members}_{name}"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["from_eight", "from_one"])
+def test_a_run_resumes_on_another_number_of_devices(eight, how):
+    for name in NAMES:
+        np.testing.assert_array_equal(eight[0][f"{how}_{name}"], eight[0][f"one_19_{name}"])
+
+
+def test_devices_exchange_nothing_inside_a_step(eight):
+    loops = [text for text in eight[1] if re.search(r"num_partitions=8", text) and " while(" in text]
+    assert loops
+    exchanged = re.compile(r"all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter")
+    assert not [text.splitlines()[0] for text in loops if exchanged.search(text)]
+
+
+def test_on_one_device_nothing_is_placed_or_filled_up():
+    assert member_mesh() is None or jax.local_device_count() > 1
+    tree = {"a": np.ones((3, 2))}
+    assert placed(tree, 3, None) is tree
+    assert gathered(tree, 3, None) is tree
+    assert share(3, None) == 3
+    assert on_each_device(len, None) is len
+
+
+def test_no_device_is_refused():
+    with pytest.raises(ValueError, match="devices"):
+        member_mesh([])
+
+
+def test_a_binary_shares_its_members_among_the_devices_of_the_flag(tmp_path):
+    command = [sys.executable, "-m", "experiments.von_oswald.roll_out", "--preset=smoke", "--dampings=1", "--members=3"]
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"PYTHONPATH": str(HOME)}
+    arrays = []
+    for devices in (1, 2):
+        words = [*command, f"--cpu_devices={devices}", f"--outdir={tmp_path / str(devices)}"]
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert f'"device": "{devices} x' in (tmp_path / str(devices) / "provenance.json").read_text()
+        with np.load(tmp_path / str(devices) / "arrays.npz") as found:
+            arrays.append(dict(found))
+    for name, values in arrays[0].items():
+        np.testing.assert_allclose(arrays[1][name], values, rtol=1e-4, atol=1e-5)
