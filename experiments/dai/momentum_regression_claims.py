@@ -83,6 +83,13 @@ def _shift_wins(record: Record) -> np.ndarray:
     return np.min([share(record, name) for name in momenta(record)], axis=0) - share(record, "recent_1")
 
 
+_AT_LAB = {
+    "plain_step": "fails", "shift_copies": "not resolved", "momentum_copies": "not resolved",
+    "past_is_noise": "not resolved", "shift_suffices": "not resolved",
+}  # fmt: skip
+"""Verdicts of the lab record that are not those of theory."""
+
+
 def _claim(
     name: str, statement: str, statistic: Callable[[Record], np.ndarray], expected: float, tolerance: float,
     verdict: str = "holds", **more: Any,
@@ -90,7 +97,7 @@ def _claim(
     source = more.pop("source", "section 4 (theory: this lab)")
     return Claim(
         f"dai.momentum_regression.{name}", f"Dai et al. 2022, {source}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": verdict, "paper": verdict}, minimum_members=5, **more,
+        expected_verdict={"lab": _AT_LAB.get(name, verdict), "paper": verdict}, minimum_members=5, **more,
     )  # fmt: skip
 
 

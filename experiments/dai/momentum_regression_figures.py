@@ -25,7 +25,7 @@ def figures(record: Record) -> dict[str, Figure]:
     if "joint_loss" in record.arrays:
         learned = any(kind(name) == "learned" for name in record.config["mixers"])
         figure, (row,) = panels(3 + learned, 1, width=3.3, height=3.1)
-        _loss(row[0], record, "joint", "one layer, joint tokens")
+        _loss(row[0], record, "joint", "one layer on joint tokens")
         _penalty(row[1], record)
         _distances(row[2], record)
         if learned:
@@ -33,7 +33,7 @@ def figures(record: Record) -> dict[str, Figure]:
         found["joint"] = figure
     if "alternating_loss" in record.arrays:
         figure, (row,) = panels(2, 1, width=4.2, height=3.3)
-        _loss(row[0], record, "alternating", "two layers, alternating tokens")
+        _loss(row[0], record, "alternating", "two layers on alternating tokens")
         _copying(row[1], record)
         found["alternating"] = figure
     return found
@@ -42,12 +42,13 @@ def figures(record: Record) -> dict[str, Figure]:
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
     styles = looks(tuple(record.config["mixers"]))
     for (_, look), curves in zip(styles.items(), record.arrays[f"{part}_loss"]):
-        band(axes, _steps(record, part), curves, **look | {"marker": ""})
+        line = look | {"marker": ""}  # members stay on plateaus or leave them: a band would fill what no member does
+        axes.plot(_steps(record, part), curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
+        axes.plot(_steps(record, part), np.median(curves, axis=0), **line)
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.set_title(title, y=1.3)
+    axes.set_ylabel(f"loss of {title}")
     axes.legend(ncols=2, **ABOVE)
 
 
