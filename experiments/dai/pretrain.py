@@ -58,7 +58,7 @@ class Config(Network):
     measure_every: int = setting(100, "steps between measurements, after which a stage may end", at_least=1)
     most_steps: int = setting(15_000, "a stage but the last one ends after so many steps at the latest", at_least=1)
     stage_loss: tuple[float, ...] = setting(
-        (1.7, 0.5, 0.8), "loss of what can be known at which each stage but the last one ends", above=0
+        (1.4, 0.5, 0.8), "loss of what can be known at which each stage but the last one ends", above=0
     )
     learning_rate: float = setting(3e-4, "of AdamW, after warm-up and until the last stage", above=0)
     warm_up: int = setting(2000, "steps over which the learning rate rises", at_least=1)
@@ -83,7 +83,7 @@ PRESETS = {
         test_tasks=4,
     ),
     "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "test_tasks": 100}),
-    "lab": Config(**SMALL, steps=7000),
+    "lab": Config(**SMALL, steps=7500),
     "paper": Config(),
 }  # fmt: skip
 

@@ -82,8 +82,8 @@ def test_a_network_is_useful_when_four_tasks_gain_a_tenth():
 @pytest.mark.parametrize(
     ("change", "flag"),
     [({"stage_loss": (1.0,)}, "--stage_loss"),
-     ({"warm_up": 7000, "steps": 7000}, "--warm_up"), ({"heads": 3}, "--heads"),
-     ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 7001}, "--steps")],
+     ({"warm_up": 7500, "steps": 7500}, "--warm_up"), ({"heads": 3}, "--heads"),
+     ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 7501}, "--steps")],
 )  # fmt: skip
 def test_refuses_what_does_not_fit(change, flag):
     with pytest.raises(FlagError, match=flag):
