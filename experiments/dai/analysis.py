@@ -14,7 +14,7 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from experiments.dai.material import Material, encoded, prompts, toy_material
-from experiments.dai.networks import COMMITTED, Networks, load_networks
+from experiments.dai.networks import COMMITTED, RANDOM, Networks, load_networks
 from experiments.dai.programs import Jobs, Tuned, Weights, answers, finetuned, own_weights, rows
 from experiments.settings import Members, check_each_once
 from icl_lab.compare.implicit_finetuning import BASELINES
@@ -55,8 +55,18 @@ class Analysis(Members):
 
 SMALL: dict[str, Any] = {
     "demonstrations": 12, "rates": RATES + LARGER, "development_queries": 100, "test_queries": 200,
+    "prompts_at_once": 50,
 }  # fmt: skip
 """The analysis of a network that was pre-trained at lab."""
+FEW: dict[str, Any] = {
+    "members": 1, "positions": ("rotary",), "demonstrations": 12, "seeds": 1, "rates": (0.01, 0.1, 1.0, 10.0),
+    "development_queries": 25, "test_queries": 50, "state_queries": 25, "jobs_at_once": 4, "prompts_at_once": 25,
+}  # fmt: skip
+"""A glance at one of them."""
+SMALLEST: dict[str, Any] = {
+    "networks": RANDOM, "members": 1, "positions": ("rotary",), "demonstrations": 2, "seeds": 1, "rates": (0.01,),
+    "development_queries": 2, "test_queries": 2, "state_queries": 2, "jobs_at_once": 1, "prompts_at_once": 2,
+}  # fmt: skip
 
 
 def check(config: Analysis) -> None:

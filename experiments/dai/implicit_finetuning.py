@@ -23,9 +23,9 @@ from jax import Array
 
 from experiments.dai.analysis import (
     ENCODINGS,
-    LARGER,
-    RATES,
+    FEW,
     SMALL,
+    SMALLEST,
     Analysis,
     Chosen,
     Floats,
@@ -50,7 +50,7 @@ from experiments.dai.controls import (
 )
 from experiments.dai.implicit_finetuning_claims import CLAIMS
 from experiments.dai.implicit_finetuning_figures import figures
-from experiments.dai.networks import RANDOM, Networks, load_networks, networks_digest, one_network
+from experiments.dai.networks import Networks, load_networks, networks_digest, one_network
 from experiments.settings import check_each_once, member_keys
 from icl_lab.compare import layer_scores
 from icl_lab.experiment import Experiment, Session, main
@@ -74,16 +74,12 @@ class Config(Analysis):
 
 
 PRESETS = {
-    "smoke": Config(
-        networks=RANDOM, members=1, positions=("rotary",), demonstrations=2, seeds=1, rates=(0.01,),
-        development_queries=2, test_queries=2, state_queries=2, controls=("random_update",), counts=(1,), curve_sets=1,
-        orders=2, jobs_at_once=1, prompts_at_once=2,
-    ),
+    "smoke": Config(**SMALLEST, controls=("random_update",), counts=(1,), curve_sets=1, orders=2),
     "quick": Config(
-        **SMALL | {"rates": tuple(rate for rate in RATES + LARGER if f"{rate:.0e}"[0] in "14")}, members=1,
-        positions=("rotary",), seeds=2, state_queries=50, counts=(1, 4), curve_sets=1, orders=4,
+        **FEW, controls=("random_update", "wrong_task", "shuffled_labels", "random_context"), counts=(4,),
+        curve_sets=1, orders=4,
     ),
-    "lab": Config(**SMALL, counts=(1, 2, 4, 8), curve_sets=3),
+    "lab": Config(**SMALL, counts=(1, 2, 4, 8), curve_sets=2),
     "paper": Config(),
 }  # fmt: skip
 

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.analysis import LARGER, RATES, SMALL, Analysis, check, choose, subjects
+from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, subjects
 from experiments.dai.controls import PAPER, row_metrics, table_rows
 from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
 from experiments.dai.layers_figures import figures
-from experiments.dai.networks import RANDOM, Networks, load_networks, networks_digest, one_network
+from experiments.dai.networks import Networks, load_networks, networks_digest, one_network
 from experiments.settings import member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
@@ -36,17 +36,11 @@ class Config(Analysis):
 
 
 PRESETS = {
-    "smoke": Config(
-        networks=RANDOM, members=1, positions=("rotary",), demonstrations=2, seeds=1, rates=(0.01,),
-        development_queries=2, test_queries=2, state_queries=2, jobs_at_once=1, prompts_at_once=2,
-    ),
-    "quick": Config(
-        **SMALL | {"rates": tuple(rate for rate in RATES + LARGER if f"{rate:.0e}"[0] in "14")}, members=1,
-        positions=("rotary",), seeds=2,
-    ),
+    "smoke": Config(**SMALLEST),
+    "quick": Config(**FEW),
     "lab": Config(**SMALL),
     "paper": Config(),
-}  # fmt: skip
+}
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
