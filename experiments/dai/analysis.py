@@ -70,6 +70,12 @@ SMALLEST: dict[str, Any] = {
 
 
 def check(config: Analysis) -> None:
+    """Raises FlagError where fields do not fit together, or the networks are not there."""
+    check_fields(config)
+    check_networks(config)
+
+
+def check_fields(config: Analysis) -> None:
     """Raises FlagError where fields do not fit together."""
     check_each_once("positions", config.positions)
     check_each_once("rates", config.rates)
@@ -77,7 +83,6 @@ def check(config: Analysis) -> None:
         raise FlagError(
             f"--state_queries={config.state_queries}: allowed is at most --test_queries={config.test_queries}"
         )
-    check_networks(config)
 
 
 class Source(Protocol):

@@ -27,7 +27,7 @@ from experiments.dai.dual_form_figures import figures
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
-from experiments.dai.networks import COMMITTED, RANDOM, Networks, load_networks, networks_digest, one_network
+from experiments.dai.networks import COMMITTED, RANDOM, Networks, load_networks, one_network, source_digest
 from experiments.dai.programs import rows
 from experiments.settings import Members, check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
@@ -83,7 +83,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             for name in members[0]:
                 arrays[f"{positions}_{name}"] = np.stack([one[name] for one in members]).astype(np.float32)
     tasks = [task.stands_for for task in HELD_OUT]
-    return {"tasks": tasks, "networks": networks_digest(config.networks)}, arrays
+    return {"tasks": tasks, "networks": source_digest(config.networks)}, arrays
 
 
 def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:

@@ -14,7 +14,8 @@ Similarities of a network are judged only where it learns in context: ICL at lea
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -26,16 +27,16 @@ from experiments.dai.analysis import (
     FEW,
     SMALL,
     SMALLEST,
-    Analysis,
     Chosen,
     Floats,
     Subject,
     accuracies_by_demonstrations,
+    check_fields,
+    check_networks,
     choose,
     jobs_of,
     subjects,
 )
-from experiments.dai.analysis import check as check_analysis
 from experiments.dai.controls import (
     CONTROLS,
     NUMBERS,
@@ -50,20 +51,23 @@ from experiments.dai.controls import (
 )
 from experiments.dai.implicit_finetuning_claims import CLAIMS
 from experiments.dai.implicit_finetuning_figures import figures
-from experiments.dai.networks import Networks, load_networks, networks_digest, one_network
+from experiments.dai.networks import load_networks, one_network, source_digest
+from experiments.dai.real_text import Files, check_files, real_subject
 from experiments.settings import check_each_once, member_keys
 from icl_lab.compare import layer_scores
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import FlagError, setting
 from icl_lab.prompts.text_tasks import HELD_OUT
 
+ELSEWHERE = ("wrong_task", "wrong_demonstrations")
+"""Controls that need another task."""
 ASKED = 200
 """Stage of the keys of what a network is asked."""
 INTERVALS = ("sim_aou", "sim_aou_raw", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Analysis):
+class Config(Files):
     """The analysis, with its controls."""
 
     controls: tuple[str, ...] = setting(CONTROLS, "rows of the table beside the paper's", choices=CONTROLS)
@@ -86,13 +90,23 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together, or the networks are not there."""
-    check_analysis(config)
+    check_fields(config)
     check_each_once("controls", config.controls)
     if list(config.counts) != sorted(set(config.counts)) or config.counts[-1] >= config.demonstrations:
         raise FlagError(
             f"--counts={','.join(map(str, config.counts))}: allowed are rising numbers below "
             f"--demonstrations={config.demonstrations}"
         )
+    if config.gpt2_weights:
+        check_files(config)
+        alone = [control for control in config.controls if control not in ELSEWHERE]
+        if config.members > 1 or config.positions != ("learned",) or len(alone) < len(config.controls):
+            raise FlagError(
+                f"--gpt2_weights={config.gpt2_weights}: allowed is one network and one task, --members=1 "
+                f"--positions=learned --controls={','.join(alone)}"
+            )
+    else:
+        check_networks(config)
     if config.curve_sets > config.seeds:
         raise FlagError(f"--curve_sets={config.curve_sets}: allowed is at most --seeds={config.seeds}")
 
@@ -102,15 +116,28 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     arrays: dict[str, np.ndarray] = {}
     with session.bar("networks", len(config.positions) * config.members) as advance:
         for p, positions in enumerate(config.positions):
-            networks, members = load_networks(config.networks, positions, config.members), []
-            for m, key in enumerate(member_keys(config, ASKED)):
-                members.append(analysed(key, one_network(networks, m), config))
+            members = []
+            for m, (key, asked) in enumerate(_asked(positions, config)):
+                members.append(analysed(key, asked, config))
                 advance(p * config.members + m + 1, len(config.positions) * config.members)
             for name in members[0]:
                 values = np.stack([one[name] for one in members])
                 arrays[f"{positions}_{name}"] = values.astype(np.float32) if values.dtype == float else values
-    named = {"rows": row_names(config.controls), "tasks": [task.stands_for for task in HELD_OUT]}
-    return named | {"networks": networks_digest(config.networks), "table": table(named["rows"], arrays)}, arrays
+    of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
+    source = config.gpt2_weights or config.networks
+    named = {"rows": row_names(config.controls), "tasks": of_tasks, "networks": source_digest(source)}
+    return named | {"table": table(named["rows"], arrays)}, arrays
+
+
+def _asked(positions: str, config: Config) -> Iterator[tuple[Array, list[Subject]]]:
+    """For every network a key, and what it is asked: the held-out tasks, or the one task of a file."""
+    if config.gpt2_weights:
+        yield member_keys(config, ASKED)[0], [real_subject(config)]
+        return
+    networks = load_networks(config.networks, positions, config.members)
+    for m, key in enumerate(member_keys(config, ASKED)):
+        of_material, of_rows = jax.random.split(key)
+        yield of_rows, subjects(of_material, one_network(networks, m), config)
 
 
 def row_names(controls: Sequence[str]) -> list[str]:
@@ -118,17 +145,14 @@ def row_names(controls: Sequence[str]) -> list[str]:
     return [PAPER, *(name for name in CONTROLS if name in controls)]
 
 
-def analysed(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:
+def analysed(key: Array, asked: list[Subject], config: Config) -> dict[str, np.ndarray]:
     """Arrays (6, ..) by name, of one network on all tasks."""
-    of_material, of_tasks = jax.random.split(key)
-    asked = subjects(of_material, networks, config)
     chosen = [choose(subject, config) for subject in asked]
-    far = len(asked) // 2  # the other task is of another family
-    keys, found = jax.random.split(of_tasks, len(asked)), []
+    keys, found = jax.random.split(key, len(asked)), []
     for t, (subject, own) in enumerate(zip(asked, chosen)):
-        other = (t + far) % len(asked)
-        shown, task, rate = asked[other].material.sets[chosen[other].best], chosen[other].task, chosen[other].rate
-        found.append(of_task(keys[t], subject, own, Elsewhere(shown, jobs_of(task, rate)), config))
+        other = (t + len(asked) // 2) % len(asked)  # of another family
+        shown, jobs = asked[other].material.sets[chosen[other].best], jobs_of(chosen[other].task, chosen[other].rate)
+        found.append(of_task(keys[t], subject, own, Elsewhere(shown, jobs), config))
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 

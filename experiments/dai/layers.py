@@ -18,7 +18,7 @@ from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choo
 from experiments.dai.controls import PAPER, row_metrics, table_rows
 from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
 from experiments.dai.layers_figures import figures
-from experiments.dai.networks import Networks, load_networks, networks_digest, one_network
+from experiments.dai.networks import Networks, load_networks, one_network, source_digest
 from experiments.settings import member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
@@ -57,7 +57,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
                 for name in members[0]
             }
     tasks = [task.stands_for for task in HELD_OUT]
-    return {"tasks": tasks, "networks": networks_digest(config.networks)}, arrays
+    return {"tasks": tasks, "networks": source_digest(config.networks)}, arrays
 
 
 def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:

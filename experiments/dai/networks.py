@@ -78,9 +78,12 @@ def one_network(networks: Networks, member: int) -> Networks:
     return networks._replace(params=own[0], languages=own[1], tasks=own[2])
 
 
-def networks_digest(folder: str) -> str:
-    """SHA-256 of the arrays of the run: which networks a record of another binary is about."""
-    return RANDOM if folder == RANDOM else hashlib.sha256((_place(folder) / "arrays.npz").read_bytes()).hexdigest()
+def source_digest(path: str) -> str:
+    """SHA-256 of a file of weights, or of the arrays of a run: which networks a record of another binary is about."""
+    if path == RANDOM:
+        return RANDOM
+    place = _place(path)
+    return hashlib.sha256((place / "arrays.npz" if place.is_dir() else place).read_bytes()).hexdigest()
 
 
 def _record(folder: str) -> Record:

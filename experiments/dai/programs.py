@@ -21,7 +21,8 @@ from icl_lab.compare import (
     similarities,
     top_overlap,
 )
-from icl_lab.models import LanguageModel, language_logits
+from icl_lab.models import LanguageModel
+from icl_lab.models.language import block, embedded, of_layer, unembedded
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED, finetune
@@ -116,8 +117,11 @@ def _answers(
     network: LanguageModel, params: Params, weights: Weights, tokens: Array, at: Array, candidates: Array
 ) -> Array:
     def of_network(own: Weights) -> Array:
-        logits = language_logits(network, with_weights(params, own), tokens)
-        return logits[jnp.arange(at.size), at][:, candidates]
+        all_weights = with_weights(params, own)["params"]
+        stream = embedded(network, all_weights, tokens)
+        for layer in range(network.layers):
+            stream, _ = block(network, of_layer(all_weights, layer), stream)
+        return unembedded(all_weights, stream[jnp.arange(at.size), at])[:, candidates]  # one token's logits, not all
 
     return jax.lax.map(of_network, weights)
 

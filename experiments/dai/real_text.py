@@ -1,0 +1,138 @@
+"""GPT-2 with its published weights on sentences of one's own, all from local files."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+
+from experiments.dai.analysis import Analysis, Subject
+from experiments.dai.material import Material, Questions
+from icl_lab.flags import FlagError, setting
+from icl_lab.models.gpt2 import END, Tokenizer, load_gpt2, load_tokenizer
+from icl_lab.prompts.encoding import Demonstration
+
+WEIGHTS_AT_ONCE, TOKENS_AT_ONCE = 2**25, 2**12
+"""Most weights that fine-tunings in one program move together, and most tokens of prompts."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Files(Analysis):
+    """The analysis, and the files that may take the place of the networks of ``pretrain``."""
+
+    gpt2_weights: str = setting("", "local safetensors file: GPT-2 in place of the networks of pretrain")
+    tokenizer: str = setting("", "with it, the folder of vocab.json and merges.txt")
+    examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}')
+    template: str = setting("Sentence: {text} Label:", "with it, what is asked; the label follows behind a space")
+    max_queries: int = setting(16, "with it, questions of a split at most", at_least=1)
+
+
+def check_files(config: Files) -> None:
+    """Raises FlagError for a file that is not there, before anything is loaded."""
+    paths = {"tokenizer": config.tokenizer, "examples": config.examples, "gpt2_weights": config.gpt2_weights}
+    for flag, path in paths.items():
+        if not path:
+            raise FlagError(
+                f"--{flag} is not given: allowed is a local path; GPT-2 needs {', '.join(map(_flag, paths))}"
+            )
+        if not (Path(path).is_dir() if flag == "tokenizer" else Path(path).is_file()):
+            raise FlagError(f"--{flag}={path}: allowed is a local {'folder' if flag == 'tokenizer' else 'file'}")
+    if "{text}" not in config.template:
+        raise FlagError(f"--template={config.template}: allowed is text with {{text}} in it")
+
+
+def real_subject(config: Files) -> Subject:
+    """GPT-2 and its questions.
+
+    Raises:
+      FlagError: for files that cannot be used, too few examples, labels that are not one token each, or prompts longer
+        than the context.
+    """
+    try:
+        tokenizer, (network, params) = load_tokenizer(config.tokenizer), load_gpt2(config.gpt2_weights)
+    except (ValueError, ImportError) as error:
+        raise FlagError(str(error)) from error
+    material = real_material(tokenizer, config)
+    longest = _longest(material)
+    if longest > network.positions:
+        raise FlagError(
+            f"--demonstrations={config.demonstrations}: allowed are fewer, the longest prompt has {longest} tokens and "
+            f"the context of the network {network.positions}"
+        )
+    moved = 2 * network.layers * network.width * (network.width + 1)
+    return Subject(
+        network, params, material,
+        jobs_at_once=max(1, min(config.jobs_at_once, WEIGHTS_AT_ONCE // moved)),
+        prompts_at_once=max(1, min(config.prompts_at_once, TOKENS_AT_ONCE // longest)),
+    )  # fmt: skip
+
+
+def real_material(tokenizer: Tokenizer, config: Files) -> Material:
+    """Sentences from a file, split at random into questions of two splits and what demonstrations are drawn from."""
+    lines = _lines(config.examples)
+    labels = sorted({label for _, label in lines})
+    answers = {label: tokenizer.encode(f" {label}") for label in labels}
+    for label, tokens in answers.items():
+        if len(tokens) != 1:
+            raise FlagError(
+                f"--examples={config.examples}: allowed are labels of one token, {label!r} has {len(tokens)}"
+            )
+    end = tokenizer.encode(END)
+    if len(end) != 1:
+        raise FlagError(f"--tokenizer={config.tokenizer}: allowed is a vocabulary with {END}")
+    questions = [tokenizer.encode(config.template.replace("{text}", text)) for text, _ in lines]
+    splits = [min(count, config.max_queries) for count in (config.test_queries, config.development_queries)]
+    order = np.random.default_rng(config.seed).permutation(len(lines))
+    test, development, pool = np.split(order, np.cumsum(splits))
+    if len(pool) < config.demonstrations:
+        raise FlagError(
+            f"--examples={config.examples}: allowed are at least {sum(splits) + config.demonstrations} lines, for "
+            f"--max_queries={config.max_queries} in two splits and --demonstrations={config.demonstrations}; "
+            f"got {len(lines)}"
+        )
+
+    def asked(rows: np.ndarray) -> Questions:
+        return Questions([questions[i] for i in rows], np.array([labels.index(lines[i][1]) for i in rows]))
+
+    def drawn(seed: int) -> list[Demonstration]:
+        chosen = np.random.default_rng([config.seed, seed]).permutation(pool)[: config.demonstrations]
+        return [(questions[i], answers[lines[i][1]][0]) for i in chosen]
+
+    return Material(
+        sets=tuple(drawn(seed) for seed in range(1, config.seeds + 1)),
+        development=asked(development),
+        test=asked(test),
+        candidates=np.array([answers[label][0] for label in labels], np.int32),
+        marks={"begin": end[0], "end": end[0], "pad": end[0]},  # as in the paper's code, one token begins and ends
+        strangers=np.unique(np.concatenate([np.asarray(question, np.int32) for question in questions])),
+    )
+
+
+def _lines(path: str) -> list[tuple[str, str]]:
+    """Text and label of every line."""
+    found = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            text, label = row["text"], row["label"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise FlagError(
+                f'--examples={path}: allowed are lines {{"text": .., "label": ..}}; line {number}'
+            ) from error
+        found.append((str(text), str(label)))
+    if len({label for _, label in found}) < 2:
+        raise FlagError(f"--examples={path}: allowed are examples of at least two labels")
+    return found
+
+
+def _longest(material: Material) -> int:
+    """Tokens of the longest prompt, with the label that is read at the position ``code``."""
+    contexts = [1 + sum(len(question) + 2 for question, _ in one) for one in material.sets]
+    queries = [len(question) for split in (material.development, material.test) for question in split.tokens]
+    return max(contexts) + max(queries) + 1
+
+
+def _flag(name: str) -> str:
+    return f"--{name}"
