@@ -1,0 +1,70 @@
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from experiments.dai.networks import RANDOM, load_networks, one_network, source_digest
+from experiments.dai.settings import Network, network
+from icl_lab import records
+from icl_lab.flags import FlagError
+
+SIZES = Network(members=2, layers=1, heads=2, width=4, demonstrations=3)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A run of pretrain with two networks of rotary positions."""
+    config = dataclasses.asdict(SIZES) | {"positions": ["rotary"]}
+    shapes = jax.eval_shape(network(SIZES, "rotary").init, jax.random.key(0), np.zeros(1, np.int32))["params"]
+    drawn = load_networks(RANDOM, "rotary", 2)
+    arrays = {f"rotary_params_{n}": np.random.default_rng(0).normal(size=(2, *s.shape)) for n, s in shapes.items()}
+    arrays |= {f"language_{name}": value for name, value in vars(drawn.languages).items()}
+    arrays |= {f"task_{name}": value for name, value in vars(drawn.tasks).items()}
+    records.save(records.Record("dai.pretrain", "lab", config, {}, arrays), tmp_path, [])
+    return tmp_path
+
+
+def test_the_first_networks_of_a_run_with_what_they_were_trained_on(folder):
+    stored = records.load(folder).arrays
+    found = load_networks(str(folder), "rotary", 1)
+    assert (found.module.layers, found.module.width, found.module.rotary) == (1, 4, SIZES.rotary_base)
+    assert found.demonstrations == 3
+    np.testing.assert_array_equal(found.params["params"]["w_k"], stored["rotary_params_w_k"][:1])
+    np.testing.assert_array_equal(found.tasks.labels, stored["task_labels"][:1])
+    second = one_network(load_networks(str(folder), "rotary", 2), 1)
+    np.testing.assert_array_equal(second.params["params"]["w_k"], stored["rotary_params_w_k"][1])
+    np.testing.assert_array_equal(second.languages.words, stored["language_words"][1])
+    logits, _ = second.module.apply(second.params, np.arange(5))
+    assert np.isfinite(logits).all()
+
+
+def refused(folder, positions="rotary", members=1):
+    with pytest.raises(FlagError) as error:
+        load_networks(str(folder), positions, members)
+    message = str(error.value)
+    assert f"--networks={folder}" in message
+    assert "experiments.dai.pretrain" in message
+    return message
+
+
+def test_what_a_run_does_not_have_is_refused(folder, tmp_path):
+    assert "rotary" in refused(folder, positions="learned")
+    assert "it has 2" in refused(folder, members=3)
+    refused(tmp_path / "nothing")
+    (folder / "arrays.npz").write_bytes((folder / "arrays.npz").read_bytes()[:-1])
+    assert "differs from the digest" in refused(folder)
+
+
+def test_a_run_of_another_binary_is_refused(folder):
+    content = records.load(folder)
+    records.save(dataclasses.replace(content, experiment="dai.layers"), folder, [])
+    assert "dai.layers" in refused(folder)
+
+
+def test_the_digest_is_that_of_the_networks(folder):
+    before = source_digest(str(folder))
+    assert before == json.loads((folder / "record.json").read_text())["arrays"]
+    (folder / "arrays.npz").write_bytes(b"others")
+    assert source_digest(str(folder)) != before
