@@ -38,7 +38,7 @@ class Analysis(Members):
     """What is analysed; defaults are the paper's."""
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
-    members: int = setting(4, "how many of its networks of each position encoding", at_least=1)
+    members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
     positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
     demonstrations: int = setting(32, "N", at_least=2)
     seeds: int = setting(7, "sets of demonstrations, of which the best on development questions is taken", at_least=1)

@@ -43,7 +43,7 @@ class Config(Members):
     """What is looked at; the paper has no such measurement, the numbers of tokens are its own."""
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
-    members: int = setting(4, "how many of its networks of each position encoding", at_least=1)
+    members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
     positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
     demonstrations: int = setting(32, "N", at_least=1)
     questions: int = setting(100, "of each task", at_least=1)

@@ -2,16 +2,15 @@
 
 from typing import Any
 
-from experiments.dai.implicit_finetuning_claims import Values, network_means
+from experiments.dai.implicit_finetuning_claims import Values, network_means, of_networks
 from experiments.statistics import array
 from icl_lab.claims import Claim
 
-ENCODING = "rotary"
 ROUNDING = "sums of some hundred products in float32, relative error 6e-8 each, with cancellation"
 
 
 def _of(name: str) -> Values:
-    return lambda record: record.arrays[f"{ENCODING}_{name}"]
+    return lambda record: of_networks(record, name)
 
 
 def _largest(name: str, layers: int | None = None) -> Values:

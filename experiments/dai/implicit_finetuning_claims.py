@@ -2,7 +2,7 @@
 
 One value a network, a mean over tasks (similarities: and layers where they are defined). Differences are taken task by
 task and layer by layer before the mean. A network that does not learn in context has no value for a similarity.
-Rotary positions; the learned ones stand beside them in the figures and the table.
+The networks of both position encodings count alike; figures and table show them apart.
 """
 
 from collections.abc import Callable
@@ -12,19 +12,31 @@ import numpy as np
 from icl_lab.claims import Claim
 from icl_lab.records import Record
 
-ENCODING = "rotary"
+ENCODINGS = ("rotary", "learned")
 GAIN, SHARE = 0.1, 2 / 3
 """A network is judged where demonstrations gain so much on so many of the tasks (the issue's gate: 4 of 6)."""
 PAPER = "finetuning"
 
 
-def learns_in_context(record: Record, positions: str) -> np.ndarray:
-    """(M,) whether the network passes the gate."""
-    gain = record.arrays[f"{positions}_in_context"] - record.arrays[f"{positions}_zero_shot"]
+def of_networks(record: Record, name: str, positions: str | None = None) -> np.ndarray:
+    """(M, ..) an array of the networks of one position encoding, or of all that were run, one after the other.
+
+    Raises:
+      KeyError: where none was run.
+    """
+    there = [p for p in ENCODINGS if f"{p}_{name}" in record.arrays] if positions is None else [positions]
+    if not there:
+        raise KeyError(name)
+    return np.concatenate([record.arrays[f"{p}_{name}"] for p in there])
+
+
+def learns_in_context(record: Record, positions: str | None = None) -> np.ndarray:
+    """(M,) whether a network passes the gate."""
+    gain = of_networks(record, "in_context", positions) - of_networks(record, "zero_shot", positions)
     return (gain >= GAIN).mean(1) >= SHARE
 
 
-def of_row(record: Record, metric: str, row: str = PAPER, positions: str = ENCODING) -> np.ndarray:
+def of_row(record: Record, metric: str, row: str = PAPER, positions: str | None = None) -> np.ndarray:
     """(M, 6, ..) a metric in a row of the table.
 
     Raises:
@@ -33,7 +45,7 @@ def of_row(record: Record, metric: str, row: str = PAPER, positions: str = ENCOD
     rows = record.metrics["rows"]
     if row not in rows:
         raise KeyError(f"row {row}")
-    return record.arrays[f"{positions}_{metric}"][:, :, rows.index(row)]
+    return of_networks(record, metric, positions)[:, :, rows.index(row)]
 
 
 def network_means(values: np.ndarray) -> np.ndarray:
@@ -53,7 +65,7 @@ def _row(metric: str, row: str = PAPER, above_first: bool = False) -> Values:
 
 
 def _array(name: str) -> Values:
-    return lambda record: record.arrays[f"{ENCODING}_{name}"]
+    return lambda record: of_networks(record, name)
 
 
 def _claim(
@@ -63,7 +75,7 @@ def _claim(
 ) -> Claim:  # fmt: skip
     def statistic(record: Record) -> np.ndarray:
         values = network_means(of(record) - (over(record) if over else 0))
-        return np.where(learns_in_context(record, ENCODING) | (not gated), values, np.nan)
+        return np.where(learns_in_context(record) | (not gated), values, np.nan)
 
     def control(record: Record) -> np.ndarray:
         return network_means(over(record)) if over else np.full(1, np.nan)
@@ -169,4 +181,4 @@ CLAIMS = (
 
 def _lead(record: Record) -> np.ndarray:
     """(M, 6, K) accuracy in context less that after fine-tuning, by number of demonstrations."""
-    return record.arrays[f"{ENCODING}_curve_in_context"] - record.arrays[f"{ENCODING}_curve_finetuned"]
+    return of_networks(record, "curve_in_context") - of_networks(record, "curve_finetuned")

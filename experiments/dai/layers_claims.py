@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from experiments.dai.implicit_finetuning_claims import Values, learns_in_context, network_means
+from experiments.dai.implicit_finetuning_claims import Values, learns_in_context, network_means, of_networks
 from icl_lab.claims import Claim
 from icl_lab.records import Record
 
-ENCODING = "rotary"
 NOISE = "random_update"
 SHOWN = (
     "sim_aou", "sim_aou_raw", "floor", "random", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall",
@@ -18,7 +17,7 @@ def _layer_means(name: str, first: int = 0) -> Values:
     """(M, L) mean over tasks and questions, from a layer on."""
 
     def means(record: Record) -> np.ndarray:
-        values = np.moveaxis(record.arrays[f"{ENCODING}_{name}"][..., first:], -1, 1)
+        values = np.moveaxis(of_networks(record, name)[..., first:], -1, 1)
         members, layers = values.shape[:2]
         return network_means(values.reshape(members * layers, values[:1, :1].size)).reshape(members, layers)
 
@@ -29,7 +28,7 @@ def _spreads(name: str, first: int = 0) -> Values:
     """(M, L) standard deviation over the questions of a task, mean over tasks."""
 
     def spreads(record: Record) -> np.ndarray:
-        values = np.asarray(record.arrays[f"{ENCODING}_{name}"], np.float64)[..., first:]
+        values = np.asarray(of_networks(record, name), np.float64)[..., first:]
         center = values.mean(2, keepdims=True)
         return np.sqrt(((values - center) ** 2).mean(2)).mean(1)
 
@@ -49,7 +48,7 @@ def _claim(name: str, where: str, statement: str, of: Values, over: Values | Non
 
     def statistic(record: Record) -> np.ndarray:
         values = sign * (slope(of(record)) - (slope(over(record)) if over else 0))
-        return np.where(learns_in_context(record, ENCODING), values, np.nan)
+        return np.where(learns_in_context(record), values, np.nan)
 
     return Claim(
         f"dai.layers.{name}", where, statement, statistic, 0.0, 0.0, "an ordering, paired by network", ">=",

@@ -22,6 +22,13 @@ def test_a_network_is_judged_where_it_learns_four_of_six_tasks_in_context():
     assert claims.learns_in_context(record(), "rotary").tolist() == [True, False]
 
 
+def test_networks_of_both_encodings_count():
+    both = record(learned_zero_shot=np.zeros((1, 6)), learned_in_context=np.ones((1, 6)))
+    assert claims.learns_in_context(both).tolist() == [True, False, True]
+    assert claims.learns_in_context(both, "learned").tolist() == [True]
+    np.testing.assert_allclose(BY_NAME["context_learns"].statistic(both), [0.8 / 6, 0.87 / 6, 1], rtol=1e-12)
+
+
 def test_similarities_are_paired_and_only_of_networks_that_learn():
     similar = np.zeros((2, 6, 2, 3))
     similar[:, :, 0], similar[:, :, 1] = 0.4, 0.1
