@@ -1,0 +1,89 @@
+"""GPT-2 on sentences of one's own: how they are split, which files are refused. The loaders have their own tests."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from experiments.dai import implicit_finetuning, real_text
+from icl_lab.flags import FlagError
+from icl_lab.models import LanguageModel
+from icl_lab.models.gpt2 import END, Tokenizer
+
+WORDS = [END, "Sentence:", "Label:", *(f"w{i}" for i in range(20)), "good", "bad"]
+
+
+@pytest.fixture
+def config(tmp_path):
+    lines = [{"text": f"w{i} w{i + 1}", "label": ("good", "bad")[i % 2]} for i in range(12)]
+    (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    (tmp_path / "gpt2.safetensors").write_bytes(b"")
+    return dataclasses.replace(
+        implicit_finetuning.PRESETS["smoke"], gpt2_weights=str(tmp_path / "gpt2.safetensors"), tokenizer=str(tmp_path),
+        examples=str(tmp_path / "examples.jsonl"), max_queries=3, test_queries=9, development_queries=2, seeds=2,
+        positions=("learned",),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """A GPT-2 of one layer, and a tokenizer of whole words."""
+    tokenizer = Tokenizer(lambda text: [WORDS.index(word) for word in text.split()], lambda ids: "")
+    network = LanguageModel(len(WORDS), 1, 2, 8, positions=20)
+    params = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros(1, jnp.int32))
+    monkeypatch.setattr(real_text, "load_tokenizer", lambda folder: tokenizer)
+    monkeypatch.setattr(real_text, "load_gpt2", lambda path: (network, params))
+
+
+def test_every_line_is_in_one_split_and_demonstrations_are_apart(config, small):
+    material = started(config).material
+    assert [len(split.tokens) for split in (material.development, material.test)] == [2, 3]
+    asked = [tuple(q) for split in (material.development, material.test) for q in split.tokens]
+    shown = {tuple(q) for one in material.sets for q, _ in one}
+    assert len(set(asked)) == 5
+    assert not shown & set(asked)
+    assert len(material.sets) == 2
+    assert material.sets[0] != material.sets[1]
+    assert material.candidates.tolist() == [WORDS.index("bad"), WORDS.index("good")]
+    question, answer = material.sets[0][0]
+    first = int(WORDS[question[1]][1:])
+    assert question == [1, 3 + first, 4 + first, 2]
+    assert WORDS[answer] == ("good", "bad")[first % 2]
+
+
+def started(config):
+    implicit_finetuning.check(config)
+    return real_text.real_subject(config)
+
+
+def refused(config, said):
+    with pytest.raises(FlagError, match=said):
+        started(config)
+
+
+def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path):
+    change = lambda **fields: dataclasses.replace(config, **fields)  # noqa: E731
+    refused(change(tokenizer=""), "--tokenizer is not given")
+    refused(change(examples=str(tmp_path / "none")), "--examples=.*none: allowed is a local file")
+    refused(change(gpt2_weights=str(tmp_path)), "--gpt2_weights=.*: allowed is a local file")
+    refused(change(template="Label:"), "--template=Label:")
+    refused(change(members=2), "--members=1")
+    refused(change(controls=("wrong_task", "local")), "--controls=local")
+    refused(change(demonstrations=8), "--examples=.*at least 13 lines.*got 12")
+    refused(change(demonstrations=4), "--demonstrations=4: allowed are fewer")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("no json", "line 13"),
+        ('{"text": "w1"}', "line 13"),
+        ('{"text": "w1", "label": "good bad"}', "'good bad' has 2"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named(config, small, line, said):
+    with open(config.examples, "a") as file:
+        file.write(line + "\n")
+    refused(config, said)
