@@ -155,8 +155,17 @@ def _tuned(subject: Subject, jobs: Jobs, **how) -> Tuned:
     return rows(next(subject.finetuned(jobs, **how))[0], 0)
 
 
-def row_metrics(key: Array, row: Row, config: Analysis) -> tuple[dict[str, Floats], dict[str, float]]:
-    """Similarities of a row (I, L) on the first questions; and one number each: scores, accuracies, answers."""
+class Measured(NamedTuple):
+    """What is measured of a row: similarities (I, L) on the first questions; one number each: scores, accuracies and
+    answers; and why what is not defined is not, by name."""
+
+    similarities: dict[str, Floats]
+    numbers: dict[str, float]
+    undefined: dict[str, str]
+
+
+def row_metrics(key: Array, row: Row, config: Analysis) -> Measured:
+    """All metrics of a row."""
     subject, targets = row.subject, row.task.targets
     own = rows(own_weights(subject.params), 0)
     readings = [
@@ -174,7 +183,14 @@ def row_metrics(key: Array, row: Row, config: Analysis) -> tuple[dict[str, Float
     numbers = {name: score.value for name, score in scores.items()}
     numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits)}
     numbers |= {name: float(values.mean()) for name, values in answered.items()}
-    return {name: np.asarray(values) for name, values in similar.items()}, numbers
+    found = {name: np.asarray(values) for name, values in similar.items()}
+    undefined = {name: score.reason for name, score in scores.items() if score.reason}
+    for name, values in found.items():
+        layers = np.flatnonzero(np.isnan(values).all(0))
+        if layers.size:
+            what = "score to the query's tokens" if name.startswith("sim_am") else "attention output"
+            undefined[name] = f"no {what} changed in layers {', '.join(map(str, layers + 1))}"
+    return Measured(found, numbers, undefined)
 
 
 def reading(subject: Subject, weights: Weights, task: EncodedTask, setting: str, config: Analysis) -> Reading:

@@ -14,6 +14,7 @@ Similarities of a network are judged only where it learns in context: ICL at lea
 
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,21 +113,28 @@ def check(config: Config) -> None:
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Every network, one after the other; arrays (M, 6, ..) by ``<positions>_<name>``."""
+    """Every network, one after the other; arrays (M, 6, ..) by ``<positions>_<name>``.
+
+    Metrics: the table; and for what is not defined the reason, with the number of networks and tasks.
+    """
     arrays: dict[str, np.ndarray] = {}
+    undefined: dict[str, dict[str, int]] = {}
     with session.bar("networks", len(config.positions) * config.members) as advance:
         for p, positions in enumerate(config.positions):
-            members = []
+            members, reasons = [], Counter[str]()
             for m, (key, asked) in enumerate(_asked(positions, config)):
-                members.append(analysed(key, asked, config))
+                found, missing = analysed(key, asked, config)
+                members.append(found)
+                reasons.update(missing)
                 advance(p * config.members + m + 1, len(config.positions) * config.members)
+            undefined[positions] = dict(reasons)
             for name in members[0]:
                 values = np.stack([one[name] for one in members])
                 arrays[f"{positions}_{name}"] = values.astype(np.float32) if values.dtype == float else values
     of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
     source = config.gpt2_weights or config.networks
     named = {"rows": row_names(config.controls), "tasks": of_tasks, "networks": source_digest(source)}
-    return named | {"table": table(named["rows"], arrays)}, arrays
+    return named | {"table": table(named["rows"], arrays), "undefined": undefined}, arrays
 
 
 def _asked(positions: str, config: Config) -> Iterator[tuple[Array, list[Subject]]]:
@@ -145,21 +153,23 @@ def row_names(controls: Sequence[str]) -> list[str]:
     return [PAPER, *(name for name in CONTROLS if name in controls)]
 
 
-def analysed(key: Array, asked: list[Subject], config: Config) -> dict[str, np.ndarray]:
-    """Arrays (6, ..) by name, of one network on all tasks."""
+def analysed(key: Array, asked: list[Subject], config: Config) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays (6, ..) by name, of one network on all tasks; and what is not defined, with its reason."""
     chosen = [choose(subject, config) for subject in asked]
     keys, found = jax.random.split(key, len(asked)), []
     for t, (subject, own) in enumerate(zip(asked, chosen)):
         other = (t + len(asked) // 2) % len(asked)  # of another family
         shown, jobs = asked[other].material.sets[chosen[other].best], jobs_of(chosen[other].task, chosen[other].rate)
         found.append(of_task(keys[t], subject, own, Elsewhere(shown, jobs), config))
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
+    arrays = {name: np.stack([one[name] for one, _ in found]) for name in found[0][0]}
+    return arrays, [reason for _, reasons in found for reason in reasons]
 
 
 def of_task(
     key: Array, subject: Subject, chosen: Chosen, elsewhere: Elsewhere, config: Config
-) -> dict[str, np.ndarray]:
-    """Everything that is measured of a network on one task. C rows of the table, L layers, R rates.
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Everything that is measured of a network on one task, and what is not defined, with its reason. C rows of the
+    table, L layers, R rates.
 
     ``zero_shot``, ``in_context`` and ``finetuned``, accuracies of the chosen set; those ``_by_set`` (S,), and
     ``development`` (R,); ``curve_`` (K + 2,) against the number of demonstrations; similarities (C, L), in the paper's
@@ -169,12 +179,15 @@ def of_task(
     of_rows, of_metrics, of_order = jax.random.split(key, 3)
     table = table_rows(of_rows, subject, chosen, config, config.controls, elsewhere)
     measured = {name: row_metrics(of_metrics, row, config) for name, row in table.items()}
-    similar = {name: present_mean(np.stack([one[name] for one, _ in measured.values()]), 1) for name in SIMILARITIES}
-    numbers = {name: np.array([one[name] for _, one in measured.values()]) for name in measured[PAPER][1]}
+    similar = {
+        name: present_mean(np.stack([one.similarities[name] for one in measured.values()]), 1) for name in SIMILARITIES
+    }
+    numbers = {name: np.array([one.numbers[name] for one in measured.values()]) for name in NUMBERS}
+    undefined = [f"{row} {name}: {why}" for row, one in measured.items() for name, why in one.undefined.items()]
     in_context, finetuned = accuracies_by_demonstrations(subject, chosen, config, config.counts, config.curve_sets)
     ends: dict[str, np.ndarray] = {}
     for name in INTERVALS:
-        scores = layer_scores(measured[PAPER][0][name], "no update")
+        scores = layer_scores(measured[PAPER].similarities[name], "no update")
         ends |= {f"{name}_low": scores.low, f"{name}_high": scores.high}
     return {
         "zero_shot": np.array(chosen.zero_shot), "in_context": chosen.in_context[chosen.best],
@@ -184,7 +197,7 @@ def of_task(
         "curve_finetuned": _curve(chosen, finetuned, chosen.finetuned), **similar, **numbers, **ends,
         **{f"rate_{name}": values for name, values in by_rate(of_metrics, subject, chosen, config).items()},
         **order_metrics(of_order, subject, chosen, config, config.orders),
-    }  # fmt: skip
+    }, undefined  # fmt: skip
 
 
 def _curve(chosen: Chosen, between: Floats, all_of_them: Floats) -> Floats:
@@ -208,7 +221,7 @@ def table(names: Sequence[str], arrays: dict[str, np.ndarray]) -> dict[str, Any]
 
 
 def _number(value: np.ndarray) -> float | None:
-    return round(float(value), 4) if np.isfinite(value) else None
+    return round(float(value), 4) + 0.0 if np.isfinite(value) else None  # no -0.0
 
 
 EXPERIMENT = Experiment("dai.implicit_finetuning", __doc__, PRESETS, run, figures, CLAIMS, check)

@@ -67,7 +67,7 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, np.nda
     for t, subject in enumerate(subjects(of_material, networks, config)):
         chosen, own = choose(subject, config), jax.random.fold_in(of_rows, t)
         table = table_rows(own, subject, chosen, config, (NOISE,))
-        measured = {name: row_metrics(own, row, config)[0] for name, row in table.items()}
+        measured = {name: row_metrics(own, row, config).similarities for name, row in table.items()}
         accuracies = {"zero_shot": chosen.zero_shot, "in_context": chosen.in_context[chosen.best]}
         found.append(
             {name: np.asarray(value) for name, value in accuracies.items()}

@@ -128,14 +128,16 @@ def test_the_table_and_the_order_of_demonstrations(subject):
     np.testing.assert_allclose(*sizes, rtol=1e-3)
     assert np.abs(tuned.weights["w_v"] - noisy.weights["w_v"]).max() > 1e-3
     assert table["random_context"].tuned is tuned
-    similar, numbers = controls.row_metrics(jax.random.key(2), table[controls.PAPER], CONFIG)
+    similar, numbers, undefined = controls.row_metrics(jax.random.key(2), table[controls.PAPER], CONFIG)
     assert set(similar) == set(controls.SIMILARITIES)
     assert set(numbers) == set(controls.NUMBERS)
     still = controls.Row(
         subject, tuned._replace(weights=programs.rows(programs.own_weights(subject.params), 0)), chosen.task
     )
-    nothing, _ = controls.row_metrics(jax.random.key(2), still, CONFIG)
+    nothing, _, why = controls.row_metrics(jax.random.key(2), still, CONFIG)
     assert np.isnan(nothing["sim_aou"]).all()
+    assert why["sim_aou"] == "no attention output changed in layers 1"
+    assert "sim_aou" not in undefined
     assert np.isfinite(similar["sim_aou"]).all()
     faster = chosen._replace(rates=np.full_like(chosen.rates, 5))
     order = controls.order_metrics(jax.random.key(3), subject, faster, CONFIG, 4)
