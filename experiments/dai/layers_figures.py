@@ -9,9 +9,14 @@ from icl_lab.style import panels
 
 PANELS = {
     "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise_sim_aou": "noise of equal norm"},
-    "SimAM": {"sim_am_after": "fine-tuning", "sim_am_before": "before fine-tuning", "noise_sim_am_after": "noise"},
-    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise_kendall": "noise"},
+    "SimAM": {
+        "sim_am_after": "fine-tuning",
+        "sim_am_before": "before fine-tuning",
+        "noise_sim_am_after": "noise of equal norm",
+    },
+    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise_kendall": "noise of equal norm"},
 }
+BEHIND = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 LOOKS = ("#0072B2", "#BBBBBB", "#D55E00")
 
 
@@ -23,19 +28,21 @@ def figures(record: Record) -> dict[str, Figure]:
 def _boxes(record: Record, positions: str) -> Figure:
     tasks = record.metrics["tasks"]
     figure, axes = panels(len(tasks), len(PANELS), width=2.4, height=2.0)
-    for row, (metric, series) in zip(axes, PANELS.items()):
+    for r, (row, (metric, series)) in enumerate(zip(axes, PANELS.items())):
         for t, (at, task) in enumerate(zip(row, tasks)):
             for i, (name, label) in enumerate(series.items()):
                 values = np.moveaxis(record.arrays[f"{positions}_{name}"][:, t], -1, 0)  # (L, M, I)
-                _box(at, values.reshape(len(values), -1), 0.27 * (i - 1), LOOKS[i], label if t == 0 else "")
+                _box(
+                    at, values.reshape(len(values), -1), 0.27 * (i - 1), LOOKS[i], label if t == len(tasks) - 1 else ""
+                )
             at.set_xticks(range(len(values)), [str(layer + 1) for layer in range(len(values))])
             at.axhline(0, color="0.7", linewidth=0.6)
-            if row is axes[0]:
+            if r == 0:
                 at.set_title(f"for {task}")
-            if row is axes[-1]:
+            if r == len(PANELS) - 1:
                 at.set_xlabel("layer")
         row[0].set_ylabel(f"{metric} ({positions})")
-        row[0].legend(fontsize=6, loc="best")
+        row[-1].legend(**BEHIND)
     return figure
 
 
