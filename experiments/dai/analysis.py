@@ -70,13 +70,7 @@ SMALLEST: dict[str, Any] = {
 
 
 def check(config: Analysis) -> None:
-    """Raises FlagError where fields do not fit together, or the networks are not there."""
-    check_fields(config)
-    check_networks(config)
-
-
-def check_fields(config: Analysis) -> None:
-    """Raises FlagError where fields do not fit together."""
+    """Raises FlagError where fields do not fit together; the networks are looked for by ``check_networks``."""
     check_each_once("positions", config.positions)
     check_each_once("rates", config.rates)
     if config.state_queries > config.test_queries:

@@ -64,13 +64,17 @@ PRESETS = {
 
 
 def check(config: Config) -> None:
-    """Raises FlagError where the networks are not there."""
+    """Raises FlagError where a position encoding is given twice."""
     check_each_once("positions", config.positions)
-    check_networks(config)
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Errors of the dual form (M,) by name; of every network (M, 6, L, H), (M, 6, L) or (M, 6) by ``<positions>_``."""
+    """Errors of the dual form (M,) by name; of every network (M, 6, L, H), (M, 6, L) or (M, 6) by ``<positions>_``.
+
+    Raises:
+      FlagError: where the networks are not there.
+    """
+    check_networks(config)
     keys = member_keys(config, ASKED)
     sizes = (config.steps, config.inputs, config.outputs)
     arrays = {f"descent_{kind}": np.array([descent_error(key, *sizes, kind) for key in keys]) for kind in PRECISIONS}

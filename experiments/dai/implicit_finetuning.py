@@ -32,12 +32,12 @@ from experiments.dai.analysis import (
     Floats,
     Subject,
     accuracies_by_demonstrations,
-    check_fields,
     check_networks,
     choose,
     jobs_of,
     subjects,
 )
+from experiments.dai.analysis import check as check_analysis
 from experiments.dai.controls import (
     CONTROLS,
     NUMBERS,
@@ -90,8 +90,8 @@ PRESETS = {
 
 
 def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together, or the networks are not there."""
-    check_fields(config)
+    """Raises FlagError where fields do not fit together, or files of GPT-2 are not there."""
+    check_analysis(config)
     check_each_once("controls", config.controls)
     if list(config.counts) != sorted(set(config.counts)) or config.counts[-1] >= config.demonstrations:
         raise FlagError(
@@ -106,8 +106,6 @@ def check(config: Config) -> None:
                 f"--gpt2_weights={config.gpt2_weights}: allowed is one network and one task, --members=1 "
                 f"--positions=learned --controls={','.join(alone)}"
             )
-    else:
-        check_networks(config)
     if config.curve_sets > config.seeds:
         raise FlagError(f"--curve_sets={config.curve_sets}: allowed is at most --seeds={config.seeds}")
 
@@ -116,7 +114,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Every network, one after the other; arrays (M, 6, ..) by ``<positions>_<name>``.
 
     Metrics: the table; and for what is not defined the reason, with the number of networks and tasks.
+
+    Raises:
+      FlagError: where the networks are not there, or files of GPT-2 cannot be used.
     """
+    if not config.gpt2_weights:
+        check_networks(config)
     arrays: dict[str, np.ndarray] = {}
     undefined: dict[str, dict[str, int]] = {}
     with session.bar("networks", len(config.positions) * config.members) as advance:

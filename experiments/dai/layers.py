@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, subjects
+from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, check_networks, choose, subjects
 from experiments.dai.controls import PAPER, row_metrics, table_rows
 from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
 from experiments.dai.layers_figures import figures
@@ -44,7 +44,12 @@ PRESETS = {
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Arrays (M, 6, I, L) by ``<positions>_<metric>``, with noise ``<positions>_noise_<metric>``; accuracies (M, 6)."""
+    """Arrays (M, 6, I, L) by ``<positions>_<metric>``, with noise ``<positions>_noise_<metric>``; accuracies (M, 6).
+
+    Raises:
+      FlagError: where the networks are not there.
+    """
+    check_networks(config)
     arrays: dict[str, np.ndarray] = {}
     with session.bar("networks", len(config.positions) * config.members) as advance:
         for p, positions in enumerate(config.positions):

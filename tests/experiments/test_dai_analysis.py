@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import analysis, controls, material, programs
-from experiments.dai.implicit_finetuning import PRESETS
+from experiments.dai import analysis, controls, dual_form, implicit_finetuning, layers, material, programs
 from experiments.dai.networks import RANDOM, load_networks, one_network
 from icl_lab.compare import jensen_shannon
 from icl_lab.flags import FlagError
@@ -17,8 +16,8 @@ from icl_lab.prompts.encoding import with_demonstrations
 from icl_lab.prompts.text import BEGIN, FIRST_WORD
 
 CONFIG = dataclasses.replace(
-    PRESETS["smoke"], development_queries=3, test_queries=5, state_queries=5, rates=(0.05, 0.5), jobs_at_once=2,
-    prompts_at_once=4,
+    implicit_finetuning.PRESETS["smoke"], development_queries=3, test_queries=5, state_queries=5, rates=(0.05, 0.5),
+    jobs_at_once=2, prompts_at_once=4,
 )  # fmt: skip
 
 
@@ -147,18 +146,24 @@ def test_the_table_and_the_order_of_demonstrations(subject):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("check", "field", "value", "said"),
     [
-        ("state_queries", 6, "at most --test_queries=5"),
-        ("rates", (0.1, 0.1), "each value once"),
-        ("demonstrations", 3, "at most 2"),
-        ("networks", "nowhere", "pretrain"),
+        (analysis.check, "state_queries", 6, "at most --test_queries=5"),
+        (analysis.check, "rates", (0.1, 0.1), "each value once"),
+        (analysis.check_networks, "demonstrations", 3, "at most 2"),
+        (analysis.check_networks, "networks", "nowhere", "pretrain"),
     ],
 )
-def test_fields_that_do_not_fit_are_refused(field, value, said):
+def test_fields_that_do_not_fit_are_refused(check, field, value, said):
     with pytest.raises(FlagError, match=said) as error:
-        analysis.check(dataclasses.replace(CONFIG, **{field: value}))
+        check(dataclasses.replace(CONFIG, **{field: value}))
     assert f"--{field}" in str(error.value)
+
+
+@pytest.mark.parametrize("binary", [implicit_finetuning, layers, dual_form])
+def test_without_networks_nothing_is_begun(binary):
+    with pytest.raises(FlagError, match="--networks=nowhere"):
+        binary.run(dataclasses.replace(binary.PRESETS["smoke"], networks="nowhere"), None)
 
 
 def test_a_mean_is_of_what_is_defined():
