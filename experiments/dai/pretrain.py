@@ -82,7 +82,7 @@ PRESETS = {
         measure_every=2, most_steps=2, warm_up=2, learning_rate=2e-3, eval_tasks=2, held_out_tasks=2,
         test_tasks=4,
     ),
-    "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "test_tasks": 100}),
+    "quick": Config(**SMALL | {"members": 1, "positions": ("rotary",), "steps": 100, "warm_up": 50, "test_tasks": 50}),
     "lab": Config(**SMALL, steps=7500),
     "paper": Config(),
 }  # fmt: skip
