@@ -103,10 +103,14 @@ def _less_recent(record: Record, mixer: str) -> np.ndarray:
     return (recent_mass(record, mixer) - recent_mass(record, "vanilla")).mean(1)
 
 
+_AT_LAB = {"faster": "not resolved"}
+"""Verdicts of the lab record that are not those expected."""
+
+
 def _claim(name: str, source: str, statement: str, statistic: Callable, expected: float, tolerance: float, **more: Any):
     return Claim(
         f"dai.momentum_language_model.{name}", f"Dai et al. 2022, {source}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": "holds", "paper": "holds"}, minimum_members=5, **more,
+        expected_verdict={"lab": _AT_LAB.get(name, "holds"), "paper": "holds"}, minimum_members=5, **more,
     )  # fmt: skip
 
 
