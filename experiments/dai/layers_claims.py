@@ -43,6 +43,10 @@ def slope(by_layer: np.ndarray) -> np.ndarray:
     return by_layer @ depth / np.square(depth).sum()
 
 
+_AT_LAB = "not resolved"
+"""Verdict of the lab record on every claim: four networks that learn in context are too few."""
+
+
 def _claim(name: str, where: str, statement: str, of: Values, over: Values | None, sign: int = 1) -> Claim:
     """A slope, or by how much it is larger than another."""
 
@@ -52,7 +56,7 @@ def _claim(name: str, where: str, statement: str, of: Values, over: Values | Non
 
     return Claim(
         f"dai.layers.{name}", where, statement, statistic, 0.0, 0.0, "an ordering, paired by network", ">=",
-        control=(lambda record: slope(over(record))) if over else None, expected_verdict={"lab": "holds"},
+        control=(lambda record: slope(over(record))) if over else None, expected_verdict={"lab": _AT_LAB},
         minimum_members=3,
     )  # fmt: skip
 

@@ -56,10 +56,16 @@ def better(record: Record, task: str, which: str = "momentum") -> np.ndarray:
     return -chosen(record, which, -last) - of(record, f"{task}_harder", "vanilla")[:, -1]
 
 
+_AT_LAB = {
+    "beats_local_mixers_pairs": "not resolved",
+}
+"""Verdicts of the lab record that are not those expected."""
+
+
 def _claim(name: str, source: str, statement: str, statistic: Callable, expected: float, relation: str, **more: Any):
     return Claim(
         f"dai.momentum_icl.{name}", f"Dai et al. 2022, {source}", statement, statistic, expected, 0.0,
-        relation=relation, interval="bootstrap", expected_verdict={"lab": "holds", "paper": "holds"},
+        relation=relation, interval="bootstrap", expected_verdict={"lab": _AT_LAB.get(name, "holds"), "paper": "holds"},
         minimum_members=5, **more,
     )  # fmt: skip
 
