@@ -28,7 +28,7 @@ from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
-LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 1_000_000  # bytes
+LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 5_000_000  # bytes; the largest hold the six networks of dai.pretrain
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 
 
