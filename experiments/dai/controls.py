@@ -23,7 +23,7 @@ from experiments.dai.analysis import (
     joined_jobs,
     right,
 )
-from experiments.dai.material import encoded, random_context, shuffled_labels, wrong_labels
+from experiments.dai.material import encoded, random_context
 from experiments.dai.programs import (
     Jobs,
     Tuned,
@@ -36,6 +36,7 @@ from experiments.dai.programs import (
     with_weights,
 )
 from icl_lab.compare import NetworkStates, agreement_where_wrong, recall_to_finetuning
+from icl_lab.prompts.demonstrations import shuffled_labels, wrong_labels
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
 from icl_lab.solvers.finetuning import TUNED, random_update, trained_embeddings, untrained
 

@@ -102,23 +102,6 @@ def prompts(tasks: Sequence[EncodedTask], setting: str, length: int | None = Non
     return np.concatenate(padded), np.concatenate(last)
 
 
-def wrong_labels(
-    generator: np.random.Generator, demonstrations: Sequence[Demonstration], candidates: Ints
-) -> list[Demonstration]:
-    """Every label replaced by another one of the task."""
-    changed = []
-    for question, answer in demonstrations:
-        others = candidates[candidates != answer]
-        changed.append((question, int(generator.choice(others))))
-    return changed
-
-
-def shuffled_labels(generator: np.random.Generator, demonstrations: Sequence[Demonstration]) -> list[Demonstration]:
-    """The same texts with each other's labels."""
-    order = generator.permutation(len(demonstrations))
-    return [(question, demonstrations[i][1]) for (question, _), i in zip(demonstrations, order)]
-
-
 def random_context(generator: np.random.Generator, task: EncodedTask, strangers: Ints) -> Ints:
     """(I, T) the prompts with random tokens in place of the demonstrations, the same for all."""
     tokens = task.in_context.copy()

@@ -36,19 +36,3 @@ def wrong_labels(
         (question, int(rng.choice([token for token in tokens if token != answer])))
         for question, answer in demonstrations
     ]
-
-
-def random_tokens(
-    rng: np.random.Generator, demonstrations: Sequence[Demonstration], vocabulary: ArrayLike
-) -> list[Demonstration]:
-    """As many tokens, each drawn from the vocabulary: what context does by its length alone.
-
-    Raises:
-      ValueError: for an empty vocabulary.
-    """
-    tokens = np.asarray(vocabulary)
-    if tokens.ndim != 1 or not tokens.size:
-        raise ValueError(f"vocabulary must be tokens (V,), at least one, got shape {tokens.shape}")
-    return [
-        (rng.choice(tokens, size=len(question)).tolist(), int(rng.choice(tokens))) for question, _ in demonstrations
-    ]

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.prompts.demonstrations import random_tokens, shuffled_labels, wrong_labels
+from icl_lab.prompts.demonstrations import shuffled_labels, wrong_labels
 from icl_lab.prompts.encoding import encode_task, with_demonstrations
 
 PAD, BEGIN, END = 0, 1, 2
@@ -100,18 +100,7 @@ def test_wrong_labels_are_never_right():
     assert {answer for wrong in found for _, answer in wrong} == {20, 21, 22}
 
 
-def test_random_tokens_are_as_many():
-    same_shape = encoded(random_tokens(np.random.default_rng(0), DEMONSTRATIONS, [30, 31]))
-    assert same_shape.in_context.shape == encoded().in_context.shape
-    assert set(same_shape.in_context[0, same_shape.matched[:, 0]]) == {30, 31}
-
-
 @pytest.mark.parametrize("candidates", [[20], [20, 22]])
 def test_wrong_labels_need_another_candidate(candidates):
     with pytest.raises(ValueError, match="candidates must be at least 2 and hold every answer"):
         wrong_labels(np.random.default_rng(0), DEMONSTRATIONS, candidates)
-
-
-def test_random_tokens_need_a_vocabulary():
-    with pytest.raises(ValueError, match="vocabulary must be"):
-        random_tokens(np.random.default_rng(0), DEMONSTRATIONS, [])
