@@ -7,8 +7,12 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from absl import flags
 
+from experiments.von_oswald import roll_out
+from icl_lab import experiment
 from icl_lab.devices import gathered, member_mesh, on_each_device, placed, share
+from icl_lab.training import Fit
 
 HOME = Path(__file__).parents[1]
 NAMES = ("w", "norm", "loss", "rate")
@@ -69,16 +73,19 @@ def test_no_device_is_refused():
         member_mesh([])
 
 
-def test_a_binary_shares_its_members_among_the_devices_of_the_flag(tmp_path):
-    command = [sys.executable, "-m", "experiments.von_oswald.roll_out", "--preset=smoke", "--dampings=1", "--members=3"]
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | {"PYTHONPATH": str(HOME)}
-    arrays = []
-    for devices in (1, 2):
-        words = [*command, f"--cpu_devices={devices}", f"--outdir={tmp_path / str(devices)}"]
-        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert f'"device": "{devices} x' in (tmp_path / str(devices) / "provenance.json").read_text()
-        with np.load(tmp_path / str(devices) / "arrays.npz") as found:
-            arrays.append(dict(found))
-    for name, values in arrays[0].items():
-        np.testing.assert_allclose(arrays[1][name], values, rtol=1e-4, atol=1e-5)
+def test_the_flag_makes_a_cpu_count_as_several_devices_before_it_is_used(monkeypatch, tmp_path):
+    set_to = []
+    monkeypatch.setattr(jax.config, "update", lambda *setting: set_to.append(setting))
+    for words in (["--cpu_devices=3"], []):
+        command = ["binary", "--preset=smoke", f"--outdir={tmp_path}", *words]
+        experiment.parse_command_line(roll_out.EXPERIMENT, command, flags.FlagValues())
+    assert set_to == [("jax_num_cpu_devices", 3)]
+
+
+def test_a_session_trains_on_all_devices(monkeypatch, tmp_path):
+    given = []
+    fitted = Fit({}, np.zeros(1), {}, np.full(1, -1))
+    monkeypatch.setattr(experiment, "member_mesh", lambda: "all")
+    monkeypatch.setattr(experiment, "fit", lambda *args, mesh, **options: given.append(mesh) or fitted)
+    experiment.Session(tmp_path, "", 0.0, None).fit("stage", steps=1)
+    assert given == ["all"]
