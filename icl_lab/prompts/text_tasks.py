@@ -75,19 +75,20 @@ def held_out_tasks(key: Array, of: Language, most_zero_shot: float = 0.8) -> Tex
       of: the language.
       most_zero_shot: share in (0, 1].
     """
-    tasks = []
-    for i, (kind, labels) in enumerate(zip(HELD_OUT, held_out_labels(key))):
-        of_task = jax.random.fold_in(key, i)
-        padded = jnp.concatenate([labels, jnp.zeros(5 - len(labels), labels.dtype)])
-        draw = lambda k, kind=kind, padded=padded: text_task(  # noqa: E731
-            k, of, FAMILIES.index(kind.family), padded, kind.classes, kind.alpha
-        )
-        drawn = jax.vmap(draw)(jax.random.split(of_task, CANDIDATES))
+    longest = max(task.classes for task in HELD_OUT)
+    labels = [jnp.concatenate([own, jnp.zeros(longest - len(own), own.dtype)]) for own in held_out_labels(key)]
+    kinds = [(FAMILIES.index(kind.family), kind.classes, kind.alpha) for kind in HELD_OUT]
+    families, classes, alphas = (jnp.array(column) for column in zip(*kinds))
+
+    def chosen(i: Array, family: Array, labels: Array, classes: Array, alpha: Array) -> TextTask:
+        draw = lambda k: text_task(k, of, family, labels, classes, alpha)  # noqa: E731
+        drawn = jax.vmap(draw)(jax.random.split(jax.random.fold_in(key, i), CANDIDATES))
         share = jax.vmap(lambda task: zero_shot_accuracy(jax.random.key(0), of, task))(drawn)
         good = share <= most_zero_shot
         first = jnp.where(good.any(), good.argmax(), CANDIDATES - 1)
-        tasks.append(jax.tree.map(lambda leaf, first=first: leaf[first], drawn))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
+        return jax.tree.map(lambda leaf: leaf[first], drawn)
+
+    return jax.vmap(chosen)(jnp.arange(len(HELD_OUT)), families, jnp.stack(labels), classes, alphas)
 
 
 def class_scores(of: Language, task: TextTask, words: Array, sharpness: ArrayLike = SHARPNESS) -> Array:

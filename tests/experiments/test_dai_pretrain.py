@@ -8,10 +8,10 @@ import pytest
 from experiments.dai import pretrain
 from experiments.dai.pretrain import PRESETS, check, led
 from experiments.dai.pretrain_claims import CLAIMS
-from experiments.dai.settings import network, worlds
+from experiments.dai.settings import network
 from icl_lab.claims import FAILS, HOLDS, judge
 from icl_lab.flags import FlagError
-from icl_lab.prompts.text import FIRST_LABEL
+from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, text_task
 from icl_lab.prompts.text_tasks import HELD_OUT
 from icl_lab.records import Record
 
@@ -47,22 +47,21 @@ def test_the_learning_rate_rises_stays_and_falls_over_the_last_stage():
 
 
 def test_accuracy_is_that_of_answers_read_one_by_one():
-    config = PRESETS["smoke"]
-    module = network(config, "rotary")
+    module = network(PRESETS["smoke"], "rotary")
     params = dict(module.init(jax.random.key(1), jnp.zeros(2, int)))
-    of, tasks, _ = jax.tree.map(lambda leaf: leaf[0], worlds(config))
-    task = jax.tree.map(lambda leaf: leaf[3], tasks)
+    of, labels = language(jax.random.key(2)), jnp.array([3, 7, 1, 20, 11])
+    task = jax.jit(text_task)(jax.random.key(3), of, 0, labels, 3, 0.5)
     key = jax.random.key(4)
-    found = pretrain._accuracies(2, module, params, key=key, of=of, task=task, count=3)
+    found = jax.jit(lambda key: pretrain._accuracies(2, module, params, key=key, of=of, task=task, count=3))(key)
     words, classes = pretrain.sentences(key, of, task, 9)
     rows = np.asarray(pretrain.example_rows(task, words, classes)).reshape(3, 3 * 8)
+    tokens = np.concatenate([np.full((3, 1), BEGIN), rows], axis=1)
+    logits = np.asarray(jax.jit(jax.vmap(lambda one: module.apply(params, one)[0]))(tokens))
+    candidates = FIRST_LABEL + np.asarray(labels)[:3]
     right = np.zeros(3)
-    for row, answers in zip(rows, np.asarray(classes).reshape(3, 3)):
-        for k, answer in enumerate(answers):
-            seen = jnp.concatenate([jnp.array([1]), jnp.asarray(row[: 8 * k + 6])])  # up to the field before the label
-            logits, _ = module.apply(params, seen)
-            candidates = logits[-1][FIRST_LABEL + np.asarray(task.labels)[: int(task.classes)]]
-            right[k] += int(candidates.argmax()) == answer
+    for row, own, answers in zip(tokens, logits, np.asarray(classes).reshape(3, 3)):
+        for k, field in enumerate(np.flatnonzero(row == FIRST_TEMPLATE + 2 * int(task.template) + 1)):
+            right[k] += own[field][candidates].argmax() == answers[k]
     np.testing.assert_allclose(found, right / 3, atol=1e-6)
 
 

@@ -134,8 +134,8 @@ def _verdicts(claims, record):
 
 
 def test_claims_on_regression_are_judged_as_expected_where_theory_is_right():
-    found = [judge(claim, _regression_record()) for claim in REGRESSION_CLAIMS]
-    assert {row["id"]: row["verdict"] for row in found} == {row["id"]: row["expected_verdict"] for row in found}
+    found = {claim.id: judge(claim, _regression_record())["verdict"] for claim in REGRESSION_CLAIMS}
+    assert found == {claim.id: claim.expected_verdict["paper"] for claim in REGRESSION_CLAIMS}
 
 
 @pytest.mark.parametrize(
