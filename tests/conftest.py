@@ -9,7 +9,7 @@ jax.config.update("jax_enable_compilation_cache", False)  # whatever folder a bi
 
 hypothesis.settings.register_profile(
     "icl_lab",
-    max_examples=8,
+    max_examples=12,
     deadline=None,  # the first example of a shape compiles
     derandomize=True,
     database=None,
