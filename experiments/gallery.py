@@ -28,7 +28,7 @@ from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
-LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 5_000_000  # bytes; the largest hold the six networks of dai.pretrain
+LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 1_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 
 
@@ -93,7 +93,7 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
 
 
 def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> None:
-    """Makes one folder of the gallery from a record: pictures, record, provenance without paths, arrays if small."""
+    """Makes one folder of the gallery from a record: pictures, record, provenance without paths, arrays if small or read by others."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         fresh = Path(temporary) / preset
@@ -101,7 +101,7 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
         record = dataclasses.replace(record, provenance={**record.provenance, "command": command})
         records.save(record, fresh, [judge(claim, record) for claim in experiment.claims])
         arrays = fresh / "arrays.npz"
-        if (size := arrays.stat().st_size) >= LARGEST_ARRAYS:
+        if (size := arrays.stat().st_size) >= LARGEST_ARRAYS and not experiment.feeds_others:
             arrays.unlink()
             line = f"arrays.npz ({size / 1e6:.1f} MB) is not kept here; {report.command(experiment, record)} makes it"
             (fresh / "arrays.txt").write_text(line + "\n")

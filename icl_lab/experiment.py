@@ -87,6 +87,7 @@ class Experiment:
       figures: ``record -> {name: Figure}``.
       claims: what is judged.
       check: raises FlagError for a configuration whose fields do not fit together.
+      feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Experiment:
     figures: Callable[[Record], dict[str, Figure]]
     claims: tuple[Claim, ...]
     check: Callable[[Any], None] = lambda config: None
+    feeds_others: bool = False
 
     def label(self, preset: str, config: Any) -> str:
         """The preset's name, with what differs from it.

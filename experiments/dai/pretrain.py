@@ -240,7 +240,7 @@ def _accuracies(
     return (among.argmax(-1) == classes.reshape(count, examples)).mean(0)
 
 
-EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, feeds_others=True)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))
