@@ -10,7 +10,7 @@ import pytest
 from experiments import gallery, reproduce
 from icl_lab import flags
 from icl_lab.claims import Claim
-from icl_lab.experiment import PRESETS, Experiment, default_outdir
+from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.style import panels
 
 
@@ -178,6 +178,16 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0
     assert readme.read_text() == before
+
+
+def test_gallery_keeps_arrays_that_other_binaries_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(gallery, "LARGEST_ARRAYS", 10)
+    experiment = Toy("toy.a").experiment()
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    for feeds, kept in ((True, "arrays.npz"), (False, "arrays.txt")):
+        folder = tmp_path / kept
+        gallery.put(dataclasses.replace(experiment, feeds_others=feeds), "lab", record, folder)
+        assert [path.name for path in folder.glob("arrays.*")] == [kept]
 
 
 def test_gallery_takes_the_present_preset_with_at_least_its_members():
