@@ -93,7 +93,7 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
 
 
 def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> None:
-    """One folder of the gallery from a record: pictures, record, provenance without paths, arrays if small or needed."""
+    """A folder of the gallery from a record: pictures, record, provenance without paths, arrays if small or needed."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
         fresh = Path(temporary) / preset

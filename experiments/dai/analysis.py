@@ -6,7 +6,7 @@ development questions; what is reported is of test questions.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,9 +14,9 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from experiments.dai.material import Material, encoded, prompts, toy_material
-from experiments.dai.networks import COMMITTED, RANDOM, Networks, load_networks
+from experiments.dai.networks import RANDOM, Networks, OfNetworks
 from experiments.dai.programs import Jobs, Tuned, Weights, answers, finetuned, own_weights, rows
-from experiments.settings import Members, check_each_once
+from experiments.settings import check_each_once
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
 from icl_lab.flags import FlagError, setting
@@ -26,7 +26,6 @@ from icl_lab.prompts.encoding import EncodedTask, with_demonstrations
 from icl_lab.prompts.text_tasks import HELD_OUT
 
 Floats = NDArray[np.floating]
-ENCODINGS = ("rotary", "learned")
 RATES = tuple(float(f"{digit}e{power}") for power in (-4, -3, -2, -1) for digit in range(1, 10))
 """The paper's grid."""
 LARGER = tuple(float(f"{digit}e{power}") for power in (0, 1) for digit in range(1, 10))
@@ -34,12 +33,9 @@ LARGER = tuple(float(f"{digit}e{power}") for power in (0, 1) for digit in range(
 
 
 @dataclasses.dataclass(frozen=True)
-class Analysis(Members):
+class Analysis(OfNetworks):
     """What is analysed; defaults are the paper's."""
 
-    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
-    members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
-    positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
     demonstrations: int = setting(32, "N", at_least=2)
     seeds: int = setting(7, "sets of demonstrations, of which the best on development questions is taken", at_least=1)
     rates: tuple[float, ...] = setting(RATES, "learning rates of fine-tuning, likewise chosen", above=0)
@@ -77,37 +73,6 @@ def check(config: Analysis) -> None:
         raise FlagError(
             f"--state_queries={config.state_queries}: allowed is at most --test_queries={config.test_queries}"
         )
-
-
-class Source(Protocol):
-    """A configuration that says which networks it is about."""
-
-    @property
-    def networks(self) -> str:
-        """Folder of a run of pretrain."""
-
-    @property
-    def members(self) -> int:
-        """How many of each encoding."""
-
-    @property
-    def positions(self) -> tuple[str, ...]:
-        """Position encodings."""
-
-    @property
-    def demonstrations(self) -> int:
-        """The most in a context."""
-
-
-def check_networks(config: Source) -> None:
-    """Raises FlagError where the networks are not there, or were trained with fewer demonstrations."""
-    for positions in config.positions:
-        most = load_networks(config.networks, positions, config.members).demonstrations
-        if config.demonstrations > most:
-            raise FlagError(
-                f"--demonstrations={config.demonstrations}: allowed is at most {most}, with which the networks of "
-                f"--networks={config.networks} were trained"
-            )
 
 
 class Subject(NamedTuple):

@@ -21,15 +21,22 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.dai.analysis import ENCODINGS, check_networks
 from experiments.dai.dual_form_claims import CLAIMS
 from experiments.dai.dual_form_figures import figures
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
-from experiments.dai.networks import COMMITTED, RANDOM, Networks, load_networks, one_network, source_digest
+from experiments.dai.networks import (
+    RANDOM,
+    Networks,
+    OfNetworks,
+    check_networks,
+    load_networks,
+    one_network,
+    source_digest,
+)
 from experiments.dai.programs import rows
-from experiments.settings import Members, check_each_once, member_keys
+from experiments.settings import check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -39,13 +46,9 @@ ASKED = 400
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Members):
+class Config(OfNetworks):
     """What is looked at; the paper has no such measurement, the numbers of tokens are its own."""
 
-    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
-    members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
-    positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
-    demonstrations: int = setting(32, "N", at_least=1)
     questions: int = setting(100, "of each task", at_least=1)
     learning_rate: float = setting(0.01, "of fine-tuning, for its expansion", above=0)
     inputs: int = setting(16, "D of the linear layer of the dual form", at_least=1)

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.dai.settings import ENCODINGS
 from experiments.panels import SERIES
 from icl_lab.records import Record
 from icl_lab.style import panels
@@ -22,7 +23,7 @@ LOGARITHMIC = ("error of relaxed attention", "exact form, zero-shot part from\nt
 
 def figures(record: Record) -> dict[str, Figure]:
     """One figure: a row for each position encoding, a point for each head of each network, lines their mean."""
-    there = [positions for positions in ("rotary", "learned") if f"{positions}_cosine" in record.arrays]
+    there = [positions for positions in ENCODINGS if f"{positions}_cosine" in record.arrays]
     figure, axes = panels(len(PANELS), len(there), width=2.7, height=2.5)
     for row, positions in zip(axes, there):
         for at, (title, (label, series)) in zip(row, PANELS.items()):

@@ -24,7 +24,6 @@ import numpy as np
 from jax import Array
 
 from experiments.dai.analysis import (
-    ENCODINGS,
     FEW,
     SMALL,
     SMALLEST,
@@ -32,7 +31,6 @@ from experiments.dai.analysis import (
     Floats,
     Subject,
     accuracies_by_demonstrations,
-    check_networks,
     choose,
     jobs_of,
     subjects,
@@ -52,8 +50,9 @@ from experiments.dai.controls import (
 )
 from experiments.dai.implicit_finetuning_claims import CLAIMS
 from experiments.dai.implicit_finetuning_figures import figures
-from experiments.dai.networks import load_networks, one_network, source_digest
+from experiments.dai.networks import check_networks, load_networks, one_network, source_digest
 from experiments.dai.real_text import Files, check_files, real_subject
+from experiments.dai.settings import ENCODINGS
 from experiments.settings import check_each_once, member_keys
 from icl_lab.compare import layer_scores
 from icl_lab.experiment import Experiment, Session, main

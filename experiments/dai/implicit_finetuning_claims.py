@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from experiments.dai.settings import ENCODINGS
 from icl_lab.claims import Claim
 from icl_lab.records import Record
 
-ENCODINGS = ("rotary", "learned")
 GAIN, SHARE = 0.1, 2 / 3
 """A network is judged where demonstrations gain so much on so many of the tasks (the issue's gate: 4 of 6)."""
 PAPER = "finetuning"

@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.dai.implicit_finetuning_claims import learns_in_context, network_means, of_row
+from experiments.dai.settings import ENCODINGS
 from experiments.panels import ABOVE, SERIES
 from icl_lab.records import Record
 from icl_lab.style import THEORY, band, panels
 
-ENCODINGS = ("rotary", "learned")
 SETTINGS: dict[str, dict[str, Any]] = {
     "zero_shot": {"color": "#BBBBBB", "linestyle": ":", "marker": "v", "label": "ZSL"},
     "finetuned": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "FT"},

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, check_networks, choose, subjects
+from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, subjects
 from experiments.dai.controls import PAPER, row_metrics, table_rows
 from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
 from experiments.dai.layers_figures import figures
-from experiments.dai.networks import Networks, load_networks, one_network, source_digest
+from experiments.dai.networks import Networks, check_networks, load_networks, one_network, source_digest
 from experiments.settings import member_keys
 from icl_lab.experiment import Experiment, Session, main
 from icl_lab.flags import setting

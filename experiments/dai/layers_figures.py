@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.dai.settings import ENCODINGS
 from icl_lab.records import Record
 from icl_lab.style import panels
 
@@ -22,7 +23,7 @@ LOOKS = ("#0072B2", "#BBBBBB", "#D55E00")
 
 def figures(record: Record) -> dict[str, Figure]:
     """One for each position encoding: all networks' questions in one box."""
-    return {f"layers_{p}": _boxes(record, p) for p in ("rotary", "learned") if f"{p}_sim_aou" in record.arrays}
+    return {f"layers_{p}": _boxes(record, p) for p in ENCODINGS if f"{p}_sim_aou" in record.arrays}
 
 
 def _boxes(record: Record, positions: str) -> Figure:

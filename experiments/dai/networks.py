@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.dai.settings import Network, network
-from icl_lab.flags import FlagError
+from experiments.dai.settings import ENCODINGS, Network, network
+from experiments.settings import Members
+from icl_lab.flags import FlagError, setting
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
@@ -20,6 +21,16 @@ COMMITTED = "figures/dai/pretrain/lab"
 """The networks that come with the laboratory, a folder below its root."""
 RANDOM = "random"
 """In place of a folder: the smallest networks, untrained, on random tasks; to try a binary in seconds."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OfNetworks(Members):
+    """Which networks a binary is about."""
+
+    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
+    members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
+    positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
+    demonstrations: int = setting(32, "N", at_least=1)
 
 
 class Networks(NamedTuple):
@@ -38,6 +49,17 @@ class Networks(NamedTuple):
     languages: Language
     tasks: TextTask
     demonstrations: int
+
+
+def check_networks(config: OfNetworks) -> None:
+    """Raises FlagError where the networks are not there, or were trained with fewer demonstrations."""
+    for positions in config.positions:
+        most = load_networks(config.networks, positions, config.members).demonstrations
+        if config.demonstrations > most:
+            raise FlagError(
+                f"--demonstrations={config.demonstrations}: allowed is at most {most}, with which the networks of "
+                f"--networks={config.networks} were trained"
+            )
 
 
 def load_networks(folder: str, positions: str, members: int) -> Networks:

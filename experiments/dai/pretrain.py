@@ -27,9 +27,9 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.dai.pretrain_claims import CLAIMS, POSITIONS
+from experiments.dai.pretrain_claims import CLAIMS
 from experiments.dai.pretrain_figures import figures
-from experiments.dai.settings import Network, check_network, network, worlds
+from experiments.dai.settings import ENCODINGS, Network, check_network, network, worlds
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
 from icl_lab.experiment import Experiment, Session, main
@@ -52,7 +52,7 @@ PART = 4
 class Config(Network):
     """How the network is pre-trained."""
 
-    positions: tuple[str, ...] = setting(POSITIONS, "position encodings, a network for each", choices=POSITIONS)
+    positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, a network for each", choices=ENCODINGS)
     batch: int = setting(256, "fresh sequences in a training step", at_least=1)
     steps: int = setting(100_000, "training steps of all stages, a multiple of measure_every", at_least=1)
     measure_every: int = setting(100, "steps between measurements, after which a stage may end", at_least=1)

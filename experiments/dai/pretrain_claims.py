@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.dai.settings import ENCODINGS
 from icl_lab.claims import Claim
 from icl_lab.records import Record
 
-POSITIONS = ("rotary", "learned")
 GAIN, TASKS = 0.1, 4
 """When a network is useful: demonstrations gain so much on so many of the six tasks (the issue's own gate)."""
 
@@ -35,7 +35,7 @@ def _zero_shot(positions: str) -> Callable[[Record], np.ndarray]:
     return lambda record: record.arrays[f"{positions}_final_accuracy"][..., 0].mean(-1) - chance
 
 
-_AT_LAB = {f"{name}_{positions}": "not resolved" for name in ("useful", "zero_shot") for positions in POSITIONS}
+_AT_LAB = {f"{name}_{positions}": "not resolved" for name in ("useful", "zero_shot") for positions in ENCODINGS}
 _AT_LAB |= {"beyond_the_set_rotary": "not resolved", "beyond_the_set_learned": "fails"}
 """Verdicts of the lab record that are not those expected."""
 
@@ -49,7 +49,7 @@ def _claim(name: str, statement: str, statistic: Callable, expected: float, **mo
 
 CLAIMS = tuple(
     claim
-    for positions in POSITIONS
+    for positions in ENCODINGS
     for claim in (
         _claim(
             f"useful_{positions}",

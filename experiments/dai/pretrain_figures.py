@@ -3,18 +3,18 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.dai.pretrain_claims import POSITIONS
+from experiments.dai.settings import ENCODINGS
 from experiments.panels import SERIES
 from icl_lab.prompts.text_tasks import HELD_OUT
 from icl_lab.records import Record
 from icl_lab.style import THEORY, band, panels
 
-LOOK = dict(zip(POSITIONS, SERIES))
+LOOK = dict(zip(ENCODINGS, SERIES))
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """``curriculum`` and ``demonstrations``."""
-    there = [positions for positions in POSITIONS if f"{positions}_stage" in record.arrays]
+    there = [positions for positions in ENCODINGS if f"{positions}_stage" in record.arrays]
     return {"curriculum": _curriculum(record, there), "demonstrations": _demonstrations(record, there)}
 
 

@@ -12,6 +12,8 @@ from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
 from icl_lab.prompts.text_tasks import held_out_tasks
 
+ENCODINGS = ("rotary", "learned")
+"""Position encodings."""
 WORLDS = 100
 """Stage of the keys of languages and held-out tasks."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from experiments.dai import analysis, controls, dual_form, implicit_finetuning, layers, material, programs
-from experiments.dai.networks import RANDOM, load_networks, one_network
+from experiments.dai.networks import RANDOM, check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon
 from icl_lab.flags import FlagError
 from icl_lab.models import language_logits
@@ -144,8 +144,8 @@ def test_the_table_and_the_order_of_demonstrations(subject):
     [
         (analysis.check, "state_queries", 6, "at most --test_queries=5"),
         (analysis.check, "rates", (0.1, 0.1), "each value once"),
-        (analysis.check_networks, "demonstrations", 3, "at most 2"),
-        (analysis.check_networks, "networks", "nowhere", "pretrain"),
+        (check_networks, "demonstrations", 3, "at most 2"),
+        (check_networks, "networks", "nowhere", "pretrain"),
     ],
 )
 def test_fields_that_do_not_fit_are_refused(check, field, value, said):
