@@ -22,9 +22,9 @@ from absl import flags as absl_flags
 from rich.console import Console
 
 import experiments
-from icl_lab import experiment as lab
+from icl_lab import command_line as lab
 from icl_lab import flags, records, report
-from icl_lab.experiment import Experiment, Outcome
+from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir, execute
 
 
 def discover() -> dict[str, Experiment]:
@@ -44,7 +44,7 @@ def discover() -> dict[str, Experiment]:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     values = absl_flags.FlagValues()
-    absl_flags.DEFINE_enum("preset", "quick", lab.PRESETS, "size of the runs", flag_values=values)
+    absl_flags.DEFINE_enum("preset", "quick", PRESETS, "size of the runs", flag_values=values)
     absl_flags.DEFINE_list("only", [], "names of the binaries to run, comma-separated", flag_values=values)
     absl_flags.DEFINE_string("outroot", "runs", "folder of the run folders and the report", flag_values=values)
     absl_flags.DEFINE_integer("seed", 0, "seed of every run", flag_values=values)
@@ -100,9 +100,9 @@ def run_all(
         for experiment, config in plan:
             started = time.monotonic()
             progress.update(overall, description=experiment.name)
-            folder = lab.default_outdir(experiment, preset, config, root)
+            folder = default_outdir(experiment, preset, config, root)
             try:
-                outcome = lab.execute(experiment, preset, config, folder, progress=progress)
+                outcome = execute(experiment, preset, config, folder, progress=progress)
             except Exception as error:  # whatever one binary raises, the others are worth running
                 failures[experiment.name] = f"{type(error).__name__}: {error}"
                 lab.log.exception("%s did not finish", experiment.name)

@@ -52,15 +52,22 @@ class Checkpoint:
             logging.getLogger("icl_lab").warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
         return None
 
+    def due(self, finished: bool) -> bool:
+        """Whether to save now: the stage is finished, or ``every_seconds`` have passed since the last save."""
+        return finished or time.monotonic() - self._saved_at >= self.every_seconds
+
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
-        """Saves ``tree()`` if the stage is finished or ``every_seconds`` have passed since the last save."""
-        if not finished and time.monotonic() - self._saved_at < self.every_seconds:
-            return
+        """Writes ``tree()`` if it is due."""
+        if self.due(finished):
+            self.write(tree())
+
+    def write(self, tree: Any) -> None:
+        """Writes a tree, whatever the time."""
         current, following, old = (self.folder / name for name in (CURRENT, NEXT, OLD))
         shutil.rmtree(following, ignore_errors=True)
         following.mkdir(parents=True)
         with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree())))
+            checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree)))
         manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
         write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
         shutil.rmtree(old, ignore_errors=True)

@@ -64,6 +64,26 @@ def parse(preset: C, values: flags.FlagValues) -> C:
     return config
 
 
+def read(field: dataclasses.Field, text: str) -> Any:
+    """One value of a field from text, checked; the elements of a tuple are joined by ``+``.
+
+    Raises:
+      FlagError: for a value that is not allowed.
+    """
+    if (element := _element(field)) is not None:
+        values = tuple(_convert(field, element, word) for word in text.split("+"))
+        for value in values:
+            _check(field, element, value)
+        return values
+    if _kind(field) is bool:
+        if text.lower() not in ("true", "false"):
+            raise FlagError(f"--{field.name}={text}: allowed is {allowed(field)}")
+        return text.lower() == "true"
+    value = _convert(field, _kind(field), text)
+    _check(field, _kind(field), value)
+    return value
+
+
 def to_flags(config: Any) -> list[str]:
     """The command-line words that give this configuration, whatever the preset."""
     words = []
@@ -92,7 +112,12 @@ def validate(config: Any) -> None:
 
 def to_json(config: Any) -> dict[str, Any]:
     """The configuration as plain JSON values."""
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(config).items()}
+    return {k: plain(v) for k, v in dataclasses.asdict(config).items()}
+
+
+def plain(value: Any) -> Any:
+    """A setting as a plain JSON value."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def from_json(config_class: Callable[..., C], value: Mapping[str, Any]) -> C:

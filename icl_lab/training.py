@@ -178,7 +178,7 @@ def fit(
 
     for done in range(len(rows), steps // measure_every + 1):
         state, train_loss = advance_all(state, data_keys, placed(settings, members, mesh))
-        rows.append({"train_loss": np.asarray(train_loss)[:members]} | measured(state, settings))
+        rows.append({"train_loss": np.asarray(gathered(train_loss, members, mesh))} | measured(state, settings))
         settings = adapted(settings, done, rows[-1])
         if resume is not None:
             resume.save(snapshot, finished=done * measure_every == steps)

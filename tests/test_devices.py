@@ -7,10 +7,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from absl import flags
 
 from experiments.von_oswald import roll_out
-from icl_lab import experiment
+from icl_lab import command_line, session
 from icl_lab.devices import gathered, member_mesh, on_each_device, placed, share
 from icl_lab.training import Fit
 
@@ -78,14 +77,14 @@ def test_the_flag_makes_a_cpu_count_as_several_devices_before_it_is_used(monkeyp
     monkeypatch.setattr(jax.config, "update", lambda *setting: set_to.append(setting))
     for words in (["--cpu_devices=3"], []):
         command = ["binary", "--preset=smoke", f"--outdir={tmp_path}", *words]
-        experiment.parse_command_line(roll_out.EXPERIMENT, command, flags.FlagValues())
+        command_line.parse_command_line(roll_out.EXPERIMENT, command)
     assert set_to == [("jax_num_cpu_devices", 3)]
 
 
 def test_a_session_trains_on_all_devices(monkeypatch, tmp_path):
     given = []
     fitted = Fit({}, np.zeros(1), {}, np.full(1, -1))
-    monkeypatch.setattr(experiment, "member_mesh", lambda: "all")
-    monkeypatch.setattr(experiment, "fit", lambda *args, mesh, **options: given.append(mesh) or fitted)
-    experiment.Session(tmp_path, "", 0.0, None).fit("stage", steps=1)
+    monkeypatch.setattr(session, "member_mesh", lambda: "all")
+    monkeypatch.setattr(session, "fit", lambda *args, mesh, **options: given.append(mesh) or fitted)
+    session.Session(tmp_path, "", 0.0, None).fit("stage", steps=1)
     assert given == ["all"]

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab import experiment as lab
+from icl_lab import command_line as lab
 from icl_lab import flags, records
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment, default_outdir, execute
@@ -287,7 +287,7 @@ def test_help_tells_the_science_the_presets_and_the_flags(capsys, word):
     assert Toy().main(word) == 0
     text = capsys.readouterr().out
     assert text.startswith("About toys and their training.")
-    for part in ("--preset: smoke, quick, lab, paper", "--outdir", "--overwrite", "--checkpoint_seconds"):
+    for part in ("one of smoke, quick, lab, paper", "--outdir", "--overwrite", "--checkpoint_seconds"):
         assert part in text
     assert "smoke 2; quick 2; lab 3; paper 2. Allowed: whole number >= 1" in text
     assert "0.5 in every preset. Allowed: comma-separated, each: number > 0" in text

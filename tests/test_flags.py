@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.reproduce import discover
-from icl_lab import experiment, flags
+from icl_lab import command_line, flags
 from icl_lab.experiment import PRESETS
 from icl_lab.flags import FlagError, setting
 
@@ -135,7 +135,7 @@ BAD_COMMANDS = [
     ("von_oswald.one_step", ["--learning_rate=nan"], ["--learning_rate=nan", "> 0"]),
     ("von_oswald.one_step", ["--learning_rate=inf"], ["--learning_rate=inf", "> 0"]),
     ("von_oswald.one_step", ["--steps=30", "--measure_every=20"], ["--steps=30", "multiple of --measure_every=20"]),
-    ("von_oswald.one_step", ["--preset=huge"], ["--preset=huge", "smoke|quick|lab|paper"]),
+    ("von_oswald.one_step", ["--preset=huge"], ["--preset=huge", "one of smoke, quick, lab, paper"]),
     ("von_oswald.one_step", ["--memebrs=3"], ["memebrs", "Did you mean", "members"]),
     ("von_oswald.one_step", ["--checkpoint_seconds=-1"], ["--checkpoint_seconds=-1"]),
     ("von_oswald.one_step", ["--checkpoint_seconds=nan"], ["--checkpoint_seconds=nan", ">= 0"]),
@@ -150,7 +150,7 @@ BAD_COMMANDS = [
 @pytest.mark.parametrize(("binary", "words", "named"), BAD_COMMANDS)
 def test_a_bad_command_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys, binary, words, named):
     monkeypatch.chdir(tmp_path)
-    assert experiment.main(BINARIES[binary], ["binary", f"--outdir={tmp_path / 'run'}", *words]) == 2
+    assert command_line.main(BINARIES[binary], ["binary", f"--outdir={tmp_path / 'run'}", *words]) == 2
     message = capsys.readouterr().err
     assert all(part in message for part in (*named, "--help")), message
     assert not list(tmp_path.iterdir())
@@ -160,7 +160,7 @@ def test_a_bad_command_is_refused_before_anything_is_written(tmp_path, monkeypat
 def test_an_outdir_that_cannot_be_is_refused(tmp_path, monkeypatch, capsys, outdir):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("kept")
-    assert experiment.main(BINARIES["von_oswald.one_step"], ["binary", "--preset=smoke", f"--outdir={outdir}"]) == 2
+    assert command_line.main(BINARIES["von_oswald.one_step"], ["binary", "--preset=smoke", f"--outdir={outdir}"]) == 2
     assert outdir in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_text() == "kept"

@@ -11,8 +11,9 @@ import numpy as np
 from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald import one_step
 from icl_lab import flags
-from icl_lab.experiment import Session, draw
+from icl_lab.experiment import draw
 from icl_lab.records import Record
+from icl_lab.session import Session
 from icl_lab.training import Fit
 
 

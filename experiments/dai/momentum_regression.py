@@ -35,11 +35,13 @@ from experiments.dai.momentum_regression_claims import CLAIMS, PARTS
 from experiments.dai.momentum_regression_figures import figures
 from experiments.settings import Members, member_keys
 from experiments.training import members_at_once
+from icl_lab.command_line import main
 from icl_lab.compare import compare_batches
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
 from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance, linear_regression
+from icl_lab.session import Session
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.solvers.heavy_ball import heavy_ball, tune_heavy_ball
 from icl_lab.theory import one_step_optimum

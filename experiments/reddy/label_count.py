@@ -32,9 +32,11 @@ from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
 from icl_lab.claims import Claim, wilson_interval
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.command_line import main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
 from icl_lab.records import Record
+from icl_lab.session import Session
 from icl_lab.style import panels as axes_grid
 
 

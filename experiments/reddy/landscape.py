@@ -26,8 +26,10 @@ import numpy as np
 from experiments.reddy.landscape_claims import CLAIMS
 from experiments.reddy.landscape_figures import figures
 from experiments.settings import Members, check_each_once
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.command_line import main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
+from icl_lab.session import Session
 from icl_lab.theory import (
     cliff_time,
     cliff_time_limit,

@@ -7,8 +7,8 @@ from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Training
 from experiments.reddy.training import accuracy, cross_entropy, evaluation_samples, progress, reduced, train
-from icl_lab.experiment import Session
 from icl_lab.prompts import ItemLabelLaw
+from icl_lab.session import Session
 from icl_lab.training import Fit
 
 SCALARS = ("beta_1", "alpha", "beta_2")

@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 from experiments.reddy.settings import Data, Training
 from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
-from icl_lab.experiment import Session
 from icl_lab.layouts import Layout, content_layout, item_label_layout
 from icl_lab.models import InductionNetwork, ReducedInduction, induction_logits, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
@@ -26,6 +25,7 @@ from icl_lab.prompts import (
     evaluation_laws,
     item_label_classification,
 )
+from icl_lab.session import Session
 from icl_lab.training import Fit
 
 

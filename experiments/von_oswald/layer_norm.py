@@ -25,10 +25,12 @@ from experiments.von_oswald.settings import Networks, check_networks, chosen, sa
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.command_line import main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, from_json, setting
 from icl_lab.prompts import Sampler
 from icl_lab.records import Record
+from icl_lab.session import Session
 from icl_lab.style import panels as axes_grid
 
 

@@ -22,11 +22,13 @@ from experiments.von_oswald.settings import Setting, law_sizes, sampler, with_ba
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.command_line import main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, from_json, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
 from icl_lab.records import Record
+from icl_lab.session import Session
 from icl_lab.style import panels as axes_grid
 from icl_lab.theory import linear_regression as theory
 

@@ -37,14 +37,16 @@ from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.claims import Claim
+from icl_lab.command_line import main
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
 from icl_lab.layouts import Layout, separate_layout
 from icl_lab.models import Intervention, Transformer, batched_predictions, traced
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
 from icl_lab.records import Record
+from icl_lab.session import Session
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.style import LEARNERS, band
 from icl_lab.style import panels as axes_grid

@@ -16,7 +16,8 @@ from experiments.statistics import last, ratio
 from experiments.von_oswald.multi_step import figures, run
 from experiments.von_oswald.settings import Networks, check_networks
 from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment, main
+from icl_lab.command_line import main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import setting
 
 

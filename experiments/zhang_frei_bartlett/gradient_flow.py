@@ -38,10 +38,12 @@ from experiments.zhang_frei_bartlett.paths import (
 )
 from experiments.zhang_frei_bartlett.settings import Law, covariance
 from experiments.zhang_frei_bartlett.training import block_product, initial_weights
+from icl_lab.command_line import main
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
 from icl_lab.records import Record
+from icl_lab.session import Session
 from icl_lab.theory import optimum
 from icl_lab.theory.balance import edge_rate, mean_field, quiet_scale, scale_course
 from icl_lab.theory.gradient_flow import gradient_flow

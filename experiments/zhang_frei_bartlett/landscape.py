@@ -19,8 +19,10 @@ import numpy as np
 
 from experiments.settings import Members, check_each_once
 from experiments.zhang_frei_bartlett.landscape_figures import CLAIMS, figures
-from icl_lab.experiment import Experiment, Session, main
+from icl_lab.command_line import main
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
+from icl_lab.session import Session
 from icl_lab.theory import (
     StableManifoldWarning,
     gradient_flow,

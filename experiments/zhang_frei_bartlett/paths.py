@@ -13,8 +13,8 @@ from experiments.training import members_at_once, squared_error
 from experiments.zhang_frei_bartlett.settings import Law, covariance
 from experiments.zhang_frei_bartlett.training import block_product, predictions
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.experiment import Session
 from icl_lab.prompts import gaussian_regression
+from icl_lab.session import Session
 from icl_lab.theory import gamma, optimal_loss
 from icl_lab.theory.attention_blocks import block_loss_terms
 

@@ -12,10 +12,10 @@ import optax
 from jax import Array
 
 from experiments.settings import Members
-from icl_lab.experiment import Session
 from icl_lab.flags import setting
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, gaussian_regression
+from icl_lab.session import Session
 from icl_lab.solvers import least_squares
 from icl_lab.training import Fit
 

@@ -15,7 +15,8 @@ import experiments
 from experiments.reproduce import discover
 from icl_lab import records
 from icl_lab.claims import NOT_JUDGED
-from icl_lab.experiment import INTERRUPTED, execute
+from icl_lab.command_line import INTERRUPTED
+from icl_lab.experiment import execute
 
 BINARIES = discover()
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"

@@ -1,10 +1,9 @@
 """What the item-label binaries refuse before they start: the flag is named, with what is allowed."""
 
 import pytest
-from absl import flags
 
 from experiments.reproduce import discover
-from icl_lab import experiment
+from icl_lab import command_line
 
 BINARIES = discover()
 TRAINING = ("transition", "data_dependence", "reduced_model", "mixtures", "label_count", "clamping", "curriculum")
@@ -77,7 +76,7 @@ REFUSALS = OWN + [
 @pytest.mark.parametrize(("binary", "words", "message"), REFUSALS)
 def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys, binary, words, message):
     monkeypatch.chdir(tmp_path)
-    assert experiment.main(BINARIES[f"reddy.{binary}"], ["binary", "--preset=smoke", *words]) == 2
+    assert command_line.main(BINARIES[f"reddy.{binary}"], ["binary", "--preset=smoke", *words]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
@@ -89,6 +88,6 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path, monke
 )
 def test_a_flag_that_a_grid_replaces_is_not_checked(binary, words):
     chosen = BINARIES[f"reddy.{binary}"]
-    experiment.parse_command_line(chosen, ["binary", "--preset=smoke", *words], flags.FlagValues())
+    command_line.parse_command_line(chosen, ["binary", "--preset=smoke", *words])
     unused = {word[2:].split("=")[0] for word in words} - {"slots"}
-    assert all(f"--{name}: not used: " in experiment.help_text(chosen) for name in unused)
+    assert all(f"--{name}: not used: " in command_line.help_text(chosen) for name in unused)

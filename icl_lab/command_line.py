@@ -1,0 +1,159 @@
+"""The command line of a binary: its flags, ``--help``, progress bars, exit statuses."""
+
+import dataclasses
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from absl import flags as absl_flags
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from icl_lab import flags, options
+from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.options import Options
+from icl_lab.records import RecordError
+
+DONE, REFUSED, INTERRUPTED = 0, 2, 130
+log = logging.getLogger("icl_lab")
+
+
+class Command(NamedTuple):
+    """A command line that has been read: what to run, and how."""
+
+    config: Any
+    options: Options
+    outdir: Path
+
+
+def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
+    """The command line of one binary; returns the exit status (0 done, 2 refused, 130 interrupted and resumable)."""
+    words = list(sys.argv if argv is None else argv)
+    start_logging()
+    try:
+        command = parse_command_line(experiment, words)
+    except _HelpRequested:
+        print(help_text(experiment))
+        return DONE
+    except (absl_flags.Error, flags.FlagError, OSError) as error:
+        print(f"error: {error}\nTry --help.", file=sys.stderr)
+        return REFUSED
+    use_compilation_cache()
+    try:
+        return _carry_out(experiment, command)
+    except (flags.FlagError, RecordError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return REFUSED
+    except KeyboardInterrupt:
+        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _carry_out(experiment: Experiment, command: Command) -> int:
+    config, chosen, outdir = command
+    with console_progress() as progress:
+        outcome = execute(
+            experiment,
+            chosen.preset,
+            config,
+            outdir,
+            overwrite=chosen.overwrite,
+            checkpoint_seconds=chosen.checkpoint_seconds,
+            progress=progress,
+        )
+    from icl_lab.report import claims_table  # rich tables; imported here so that --help stays fast
+
+    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console.print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
+    console.print(
+        f"{'ran' if outcome.ran else 'finished earlier'} in {outcome.seconds:.0f} s; everything is in {outdir}"
+    )
+    return DONE
+
+
+def console_progress() -> Progress:
+    """The progress bars of the binaries (on stderr; silent where it is not a terminal, but for the last state)."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+
+
+def start_logging() -> None:
+    """Warnings of the laboratory go to stderr in one form, also above a progress bar."""
+    log.handlers[:] = [RichHandler(console=Console(stderr=True), show_path=False, show_time=False)]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def use_compilation_cache(root: Path = Path("runs")) -> None:
+    """Keeps compiled programs on disk, so that repeats start at once (never changes a number)."""
+    jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+class _HelpRequested(Exception):  # noqa: N818
+    pass
+
+
+def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
+    """What to run and how, from the command line; settles how JAX computes.
+
+    Raises:
+      absl flags.Error, FlagError: naming the flag, the value and what is allowed.
+    """
+    values = absl_flags.FlagValues()
+    flags.define(Options, values)
+    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
+    flags.define(type(experiment.presets["paper"]), values)
+    rest = values(words)[1:]
+    if values["help"].value:
+        raise _HelpRequested
+    if rest:
+        raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+    chosen = flags.parse(Options(), values)
+    options.check(chosen)
+    config = flags.parse(experiment.presets[chosen.preset], values)
+    experiment.check(config)
+    outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
+    _check_writable(outdir)
+    if chosen.cpu_devices > 1:
+        jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
+    return Command(config, chosen, outdir)
+
+
+def help_text(experiment: Experiment) -> str:
+    """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
+    lines = [experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", ""]
+    lines.append("How it is run; no number depends on it but for rounding:")
+    for field in dataclasses.fields(Options):
+        lines.append(f"  --{field.name}: {field.metadata['about']}")
+        lines.append(f"      {_show(field.default)}. Allowed: {flags.allowed(field)}")
+    lines += ["", f"What is run ({', '.join(PRESETS)}):"]
+    for field in dataclasses.fields(experiment.presets["paper"]):
+        lines.append(f"  --{field.name}: {field.metadata['about']}")
+        by_preset = {name: getattr(config, field.name) for name, config in experiment.presets.items()}
+        if len(set(by_preset.values())) == 1:
+            shown = f"{_show(by_preset['paper'])} in every preset"
+        else:
+            shown = "; ".join(f"{name} {_show(value)}" for name, value in by_preset.items())
+        lines.append(f"      {shown}. Allowed: {flags.allowed(field)}")
+    return "\n".join(lines)
+
+
+def _show(value: Any) -> str:
+    if value == "":
+        return "empty"
+    return ",".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
+
+
+def _check_writable(outdir: Path) -> None:
+    """Refuses an outdir that is a file or cannot be written, before any work."""
+    existing = next(p for p in (outdir, *outdir.absolute().parents) if p.exists())
+    if not existing.is_dir():
+        raise flags.FlagError(f"--outdir={outdir}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise flags.FlagError(f"--outdir={outdir}: {existing} cannot be written; allowed is a folder you can write")

@@ -1,0 +1,165 @@
+"""Grids of settings: what ``--grid`` means, its cells, and one record of all of them."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from icl_lab import flags
+from icl_lab.claims import judge
+from icl_lab.experiment import Experiment
+from icl_lab.flags import FlagError
+from icl_lab.records import Record, digest, provenance
+
+Grid = Mapping[str, tuple]
+"""The values of every setting that varies, by name."""
+
+LARGEST = 10_000
+POOLED = "seed"
+"""Cells that differ in the seed alone are more members of one setting."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One setting of a grid.
+
+    Attributes:
+      setting: the value of every setting that varies, by name.
+      config: the whole configuration.
+    """
+
+    setting: Mapping[str, Any]
+    config: Any
+
+    @property
+    def label(self) -> str:
+        """``learning_rate=0.001,noise=0.5``: names the cell, and its folder."""
+        return ",".join(f"{name}={_show(value)}" for name, value in self.setting.items())
+
+    @property
+    def folder(self) -> str:
+        """The label as a folder's name: short, with what a file system does not like taken out."""
+        plain = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in self.label)
+        unique = digest(flags.to_json(self.config))[:8]
+        return plain if len(plain) <= 80 and plain == self.label else f"{plain[:80]}-{unique}"
+
+
+def parse(text: str, config_class: type) -> dict[str, tuple]:
+    """The grid of ``name:value,value;name:value``; in a setting that is itself a list, values are joined by ``+``.
+
+    Raises:
+      FlagError: naming what is wrong and what is allowed.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    grid: dict[str, tuple] = {}
+    for part in text.split(";"):
+        name, colon, listed = (word.strip() for word in part.partition(":"))
+        if name not in fields:
+            raise FlagError(f"--grid={text}: there is no setting {name!r}; there are {', '.join(fields)}")
+        if not colon or not listed:
+            raise FlagError(f"--grid={text}: {name} has no values; allowed is {name}:value,value")
+        if name in grid:
+            raise FlagError(f"--grid={text}: {name} is given twice")
+        try:
+            values = tuple(flags.read(fields[name], word.strip()) for word in listed.split(","))
+        except FlagError as error:
+            raise FlagError(f"--grid={text}: {str(error).removeprefix('--')}") from error
+        if len(set(values)) != len(values):
+            raise FlagError(f"--grid={text}: a value of {name} is given twice")
+        grid[name] = values
+    if (count := math.prod(len(values) for values in grid.values())) > LARGEST:
+        raise FlagError(f"--grid={text}: {count} cells; allowed are {LARGEST}")
+    return grid
+
+
+def cells(grid: Grid, config: Any, experiment: Experiment) -> list[Cell]:
+    """Every combination, the last setting fastest; each is checked as a command line would be.
+
+    Raises:
+      FlagError: for a cell that is not allowed, naming it.
+    """
+    found = []
+    for values in itertools.product(*grid.values()):
+        setting = dict(zip(grid, values))
+        cell = Cell(setting, dataclasses.replace(config, **setting))
+        try:
+            flags.validate(cell.config)
+            experiment.check(cell.config)
+        except FlagError as error:
+            raise FlagError(f"{error} (in the cell {cell.label} of --grid)") from error
+        found.append(cell)
+    return found
+
+
+def as_text(grid: Grid) -> str:
+    """The grid as ``--grid`` takes it: one text for one grid."""
+    return ";".join(f"{name}:{','.join(_show(value) for value in values)}" for name, values in grid.items())
+
+
+def merged(
+    experiment: Experiment, preset: str, config: Any, grid: Grid, records: Sequence[Record], seconds: float = 0.0
+) -> Record:
+    """One record of all cells of a grid.
+
+    Args:
+      experiment: the binary.
+      preset: which preset ``config`` started from.
+      config: the configuration that the cells change.
+      grid: what varies.
+      records: of the cells, in the order of ``cells``.
+      seconds: that it took.
+
+    Returns:
+      A record whose metrics are ``settings``, one row a setting (cells that differ in the seed alone are pooled) with
+      what claims estimate there, and ``cells`` (the metrics of each). An array that has one shape in all cells is
+      stacked, (C, ...); others are kept as ``name[cell]``.
+    """
+    everyone = cells(grid, config, experiment)
+    if len(everyone) != len(records):
+        raise ValueError(f"{len(everyone)} cells need as many records, got {len(records)}")
+    pools: dict[str, tuple[dict, list[Record]]] = {}
+    for cell, record in zip(everyone, records):
+        setting = {name: flags.plain(value) for name, value in cell.setting.items() if name != POOLED}
+        pools.setdefault(digest(setting), (setting, []))[1].append(record)
+    metrics = {
+        "settings": [{"setting": s, "estimates": estimates(experiment, pool)} for s, pool in pools.values()],
+        "cells": [{"cell": c.label, "metrics": dict(r.metrics)} for c, r in zip(everyone, records)],
+    }
+    label = f"{experiment.label(preset, config)}, grid {as_text(grid)}"
+    plain = flags.to_json(config) | {"grid": as_text(grid)}
+    return Record(experiment.name, label, plain, metrics, _stacked(records), provenance(seconds))
+
+
+def estimates(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
+    """What every claim's statistic is over the members of these records: estimate, interval and members, by claim."""
+    found = {}
+    for claim in experiment.claims:
+
+        def over_all(_: Record, claim=claim) -> np.ndarray:
+            return np.concatenate([np.atleast_1d(claim.statistic(record)) for record in pool])
+
+        one_value = claim.interval == "exact" and len(pool) > 1  # no chance in it: the same whatever the seed
+        statistic = claim.statistic if one_value else over_all
+        row = judge(dataclasses.replace(claim, statistic=statistic, control=None), pool[0])
+        if row["members"]:
+            found[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
+    return found
+
+
+def _stacked(records: Sequence[Record]) -> dict[str, np.ndarray]:
+    names = sorted({name for record in records for name in record.arrays})
+    arrays: dict[str, np.ndarray] = {}
+    for name in names:
+        there = {i: record.arrays[name] for i, record in enumerate(records) if name in record.arrays}
+        if len(there) == len(records) and len({(value.shape, value.dtype) for value in there.values()}) == 1:
+            arrays[name] = np.stack(list(there.values()))
+        else:
+            arrays |= {f"{name}[{i}]": value for i, value in there.items()}
+    return arrays
+
+
+def _show(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
