@@ -4,7 +4,7 @@
 
 Finished runs are skipped, broken ones resumed. The table, the figures and a self-contained HTML report say what came
 out. Exit status: 0 all as committed; 1 a binary raised, or a verdict differs from the one committed for the preset;
-2 the command line is refused; 130 interrupted, the same command resumes.
+2 the command line is refused; 75 stopped by a scheduler (SIGTERM, SIGUSR1) and 130 by Ctrl-C: the same command resumes.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from rich.console import Console
 
 import experiments
 from icl_lab import command_line as lab
-from icl_lab import flags, records, report
+from icl_lab import flags, records, report, stopping
 from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir, execute
 
 
@@ -71,11 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}\nTry --help.", file=sys.stderr)
         return 2
     lab.use_compilation_cache(root)
-    try:
-        results, failures = run_all(plan, preset, root)
-    except KeyboardInterrupt:
-        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
-        return lab.INTERRUPTED
+    with stopping.heeding():
+        try:
+            results, failures = run_all(plan, preset, root)
+        except KeyboardInterrupt as error:
+            return lab.stopped(error)
     return _conclude(results, failures, root / f"report-{preset}.html")
 
 

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from icl_lab import stopping
 from icl_lab.records import set_aside, write_atomically
 
 MANIFEST = "manifest.json"
@@ -37,6 +38,8 @@ class Checkpoint:
 
     def load(self, like: Any) -> Any | None:
         """The newest good checkpoint as host arrays, those named in ``like`` with its structure; None if none."""
+        if stopping.requested():  # nothing was trained yet that is not saved
+            stopping.stop()
         for name in (CURRENT, NEXT, OLD):
             path = self.folder / name
             if not path.exists() or (name != CURRENT and not (path / MANIFEST).exists()):
@@ -57,12 +60,18 @@ class Checkpoint:
         return finished or time.monotonic() - self._saved_at >= self.every_seconds
 
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
-        """Writes ``tree()`` if it is due."""
-        if self.due(finished):
+        """Writes ``tree()`` if it is due or the run was asked to stop; then it stops here (``stopping.heeding``)."""
+        if stopping.requested() or self.due(finished):
             self.write(tree())
+            if stopping.requested():
+                stopping.stop()
 
     def write(self, tree: Any) -> None:
         """Writes a tree, whatever the time."""
+        with stopping.writing():
+            self._write(tree)
+
+    def _write(self, tree: Any) -> None:
         current, following, old = (self.folder / name for name in (CURRENT, NEXT, OLD))
         shutil.rmtree(following, ignore_errors=True)
         following.mkdir(parents=True)

@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from icl_lab import flags, options
+from icl_lab import flags, options, stopping
 from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.options import Options
 from icl_lab.records import RecordError
 
-DONE, REFUSED, INTERRUPTED = 0, 2, 130
+DONE, REFUSED, RESUMABLE, INTERRUPTED = 0, 2, 75, 130
+"""Exit statuses: done; refused, or what went wrong is said; stopped by a scheduler (EX_TEMPFAIL); stopped by Ctrl-C."""
 log = logging.getLogger("icl_lab")
 
 
@@ -32,7 +33,7 @@ class Command(NamedTuple):
 
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
-    """The command line of one binary; returns the exit status (0 done, 2 refused, 130 interrupted and resumable)."""
+    """A binary's command line; returns the exit status (``DONE``, ``REFUSED``, ``RESUMABLE``, ``INTERRUPTED``)."""
     words = list(sys.argv if argv is None else argv)
     start_logging()
     try:
@@ -44,14 +45,21 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}\nTry --help.", file=sys.stderr)
         return REFUSED
     use_compilation_cache()
-    try:
-        return _carry_out(experiment, command)
-    except (flags.FlagError, RecordError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return REFUSED
-    except KeyboardInterrupt:
-        print("interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
-        return INTERRUPTED
+    with stopping.heeding():
+        try:
+            return _carry_out(experiment, command)
+        except (flags.FlagError, RecordError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return REFUSED
+        except KeyboardInterrupt as error:
+            return stopped(error)
+
+
+def stopped(error: KeyboardInterrupt) -> int:
+    """Says that a run was stopped, by a scheduler or Ctrl-C, and how it goes on; returns the exit status."""
+    by_scheduler = isinstance(error, stopping.Stopped)
+    print(f"{error if by_scheduler else 'interrupted'}; the same command resumes", file=sys.stderr)
+    return RESUMABLE if by_scheduler else INTERRUPTED
 
 
 def _carry_out(experiment: Experiment, command: Command) -> int:

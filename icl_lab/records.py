@@ -18,6 +18,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from icl_lab import stopping
+
 SCHEMA = 2
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex", "orbax-checkpoint")
 
@@ -57,6 +59,11 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
 
     record.json and arrays.npz hold no time and no path: a rerun writes the same bytes.
     """
+    with stopping.writing():
+        _save(record, folder, claims)
+
+
+def _save(record: Record, folder: Path, claims: list[dict]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     arrays = _npz(record.arrays)
     write_atomically(folder / "arrays.npz", arrays)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
-from icl_lab import records
+from icl_lab import records, stopping
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.devices import member_mesh
 from icl_lab.training import Fit, fit
@@ -26,7 +26,7 @@ class Session:
         checkpoint = Checkpoint(
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
-        with self.bar(stage, options["steps"]) as advance:
+        with self.bar(stage, options["steps"]) as advance, stopping.training():
             result = fit(*args, resume=checkpoint, progress=advance, mesh=member_mesh(), **options)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
@@ -52,9 +52,14 @@ class _Bar:
 
     def __enter__(self) -> Callable[[int, int], None]:
         if self._progress is None:
-            return lambda done, total: None
+            return lambda done, total: stopping.check()
         task = self._progress.add_task(self._label, total=self._total)
-        return lambda done, total: self._progress.update(task, completed=done, total=total)  # type: ignore[union-attr]
+
+        def advance(done: int, total: int) -> None:
+            self._progress.update(task, completed=done, total=total)  # type: ignore[union-attr]
+            stopping.check()
+
+        return advance
 
     def __exit__(self, *exception) -> None:
         return None
