@@ -11,7 +11,7 @@ from flax import struct
 from jax import Array
 from jax.sharding import Mesh
 
-from icl_lab.devices import gathered, on_each_device, placed, share
+from icl_lab.ensembles import Ensemble
 
 Tree = Any
 Metrics = dict[str, Array]
@@ -42,12 +42,14 @@ class Fit(NamedTuple):
       steps: (R,) step numbers of the R measurements, the first is 0.
       metrics: (M, R, ...) measurements by name, on the host.
       diverged_at: (M,) step at which a member was stopped, -1 where it was not.
+      memory: bytes that the compiled programs need on each device.
     """
 
     params: Tree
     steps: np.ndarray
     metrics: dict[str, np.ndarray]
     diverged_at: np.ndarray
+    memory: int = 0
 
 
 class Resume(Protocol):
@@ -81,6 +83,7 @@ def fit(
     resume: Resume | None = None,
     progress: Progress | None = None,
     mesh: Mesh | None = None,
+    memory_limit: float | None = None,
 ) -> Fit:
     """Trains M members in one compiled program and measures each every ``measure_every`` steps.
 
@@ -112,17 +115,97 @@ def fit(
       progress: called at chunk boundaries.
       mesh: devices that share the members (``icl_lab.devices.member_mesh``); None: one device has all. A member's
         numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
+      memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
+        vectorised together, and if that is not enough they go through the programs in parts, their state (and the
+        parameters of the ``Fit``) kept on the host as numpy arrays. None: no limit.
 
     Returns:
       A ``Fit``.
 
     Raises:
       ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.
+      FlagError: if one member alone needs more than ``memory_limit``.
     """
     measure_every = steps if measure_every is None else measure_every
     members = _check(keys, settings, steps, measure_every, members_at_once)
+    settings = jax.tree.map(jnp.asarray, settings)
+    one = member(init, loss, optimizer, measure, schedule, measure_schedule)
+    ensemble = Ensemble(
+        one.begin, one.chunk(measure_every), one.observe, keys, settings,
+        members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
+    )  # fmt: skip
+
+    def measured(state: TrainState, settings: Tree) -> dict[str, np.ndarray]:
+        return ensemble.gathered(_host(ensemble.observe(state, settings)))
+
+    def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
+        return settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, chunks * measure_every, row))
+
+    state = ensemble.begin(settings)
+    saved = resume.load({"state": ensemble.gathered(state)}) if resume is not None else None
+    if saved is None:
+        rows = [{"train_loss": np.full(members, np.nan)} | measured(state, settings)]
+    else:
+        state, rows = ensemble.placed(saved["state"]), list(_unstack(saved["metrics"]))
+    for chunks, row in enumerate(rows):
+        settings = adapted(settings, chunks, row)
+    if progress is not None:
+        progress((len(rows) - 1) * measure_every, steps)
+
+    def snapshot() -> Tree:
+        return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
+
+    for done in range(len(rows), steps // measure_every + 1):
+        state, train_loss = ensemble.advance(state, settings)
+        rows.append({"train_loss": np.asarray(ensemble.gathered(train_loss))} | measured(state, settings))
+        settings = adapted(settings, done, rows[-1])
+        if resume is not None:
+            resume.save(snapshot, finished=done * measure_every == steps)
+        if progress is not None:
+            progress(done * measure_every, steps)
+    metrics, state = _stack(rows), ensemble.gathered(state)
+    return Fit(
+        jax.tree.map(jnp.asarray, state.params) if ensemble.parts == 1 else state.params,
+        measure_every * np.arange(len(rows)),
+        metrics,
+        np.asarray(state.diverged_at),
+        ensemble.memory.total,
+    )
+
+
+class Member(NamedTuple):
+    """Training of one member, as functions to be compiled.
+
+    Attributes:
+      begin: ``(key, setting) -> state``.
+      step: ``(state, key, setting) -> (state, loss)``.
+      observe: ``(state, key, setting) -> {name: array}``.
+    """
+
+    begin: Callable[[Array, Tree], TrainState]
+    step: Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]
+    observe: Callable[[TrainState, Array, Tree], Metrics]
+
+    def chunk(self, steps: int) -> Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]:
+        """Some steps, ``(state, key, setting) -> (state, mean loss)``."""
+
+        def advance(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
+            state, losses = jax.lax.scan(lambda s, _: self.step(s, key, setting), state, length=steps)
+            return state, losses.mean()
+
+        return advance
+
+
+def member(
+    init: Callable[[Array, Tree], Tree],
+    loss: Callable[[Tree, Array, Tree], Array],
+    optimizer: optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation],
+    measure: Callable[[Tree, Array, Tree], Metrics] | None = None,
+    schedule: Callable[[Tree, Array], Tree] | None = None,
+    measure_schedule: Callable[[Tree, Array], Tree] | None = None,
+) -> Member:
+    """What ``fit`` does with one member; the arguments are those of ``fit``."""
     transformation = optimizer if callable(optimizer) else lambda _: optimizer
-    init_keys, data_keys, eval_keys = jnp.moveaxis(jax.vmap(lambda k: jax.random.split(k, 3))(keys), 1, 0)
 
     def begin(key: Array, setting: Tree) -> TrainState:
         params = init(key, setting)
@@ -140,57 +223,11 @@ def fit(
         diverged_at = jnp.where((state.diverged_at < 0) & ~finite, state.step, state.diverged_at)
         return TrainState(params, opt_state, state.step + 1, diverged_at), value
 
-    def advance(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
-        state, losses = jax.lax.scan(lambda s, _: step(s, key, setting), state, length=measure_every)
-        return state, losses.mean()
+    def observe(state: TrainState, key: Array, setting: Tree) -> Metrics:
+        now = setting if measure_schedule is None else measure_schedule(setting, state.step)
+        return {} if measure is None else measure(state.params, key, now)
 
-    def observe(params: Tree, step: Array, key: Array, setting: Tree) -> Metrics:
-        now = setting if measure_schedule is None else measure_schedule(setting, step)
-        return {} if measure is None else measure(params, key, now)
-
-    def measured(state: TrainState, settings: Tree) -> dict[str, np.ndarray]:
-        found = observe_all(state.params, state.step, eval_keys, placed(settings, members, mesh))
-        return gathered(_host(found), members, mesh)
-
-    def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
-        return settings if adapt is None else adapt(settings, chunks * measure_every, row)
-
-    of_device = share(members, mesh)
-    advance_all = jax.jit(on_each_device(_over_members(of_device, members_at_once)(advance), mesh))
-    observe_all = jax.jit(
-        on_each_device(_over_members(of_device, None if members_at_once is None else 1)(observe), mesh)
-    )
-    data_keys, eval_keys = placed((data_keys, eval_keys), members, mesh)
-    state = placed(jax.jit(jax.vmap(begin))(init_keys, settings), members, mesh)
-
-    saved = resume.load({"state": gathered(state, members, mesh)}) if resume is not None else None
-    if saved is None:
-        rows = [{"train_loss": np.full(members, np.nan)} | measured(state, settings)]
-    else:
-        state, rows = placed(saved["state"], members, mesh), list(_unstack(saved["metrics"]))
-    for chunks, row in enumerate(rows):
-        settings = adapted(settings, chunks, row)
-    if progress is not None:
-        progress((len(rows) - 1) * measure_every, steps)
-
-    def snapshot() -> Tree:
-        return {"state": gathered(state, members, mesh), "metrics": _stack(rows)}
-
-    for done in range(len(rows), steps // measure_every + 1):
-        state, train_loss = advance_all(state, data_keys, placed(settings, members, mesh))
-        rows.append({"train_loss": np.asarray(gathered(train_loss, members, mesh))} | measured(state, settings))
-        settings = adapted(settings, done, rows[-1])
-        if resume is not None:
-            resume.save(snapshot, finished=done * measure_every == steps)
-        if progress is not None:
-            progress(done * measure_every, steps)
-    metrics, state = _stack(rows), gathered(state, members, mesh)
-    return Fit(
-        jax.tree.map(jnp.asarray, state.params),
-        measure_every * np.arange(len(rows)),
-        metrics,
-        np.asarray(state.diverged_at),
-    )
+    return Member(begin, step, observe)
 
 
 def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> int:
@@ -204,17 +241,6 @@ def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_
         if leaf.shape[:1] != keys.shape:
             raise ValueError(f"settings must have leading axis M = {keys.shape[0]}, got shape {leaf.shape}")
     return keys.shape[0]
-
-
-def _over_members(members: int, members_at_once: int | None) -> Callable:
-    """vmap over the leading axis of all arguments, or a loop over groups of members inside the program."""
-    if members_at_once is None:
-        return jax.vmap
-    groups = -(-members // members_at_once)
-    size = -(-members // groups)  # even groups
-    if size == 1:  # a vmap over one member costs a third of the speed
-        return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args)
-    return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=size)
 
 
 def _host(metrics: Metrics) -> dict[str, np.ndarray]:
