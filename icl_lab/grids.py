@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from icl_lab import flags
-from icl_lab.claims import judge
+from icl_lab.claims import judge, t_interval
 from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError
 from icl_lab.records import Record, digest, provenance
@@ -99,41 +99,69 @@ def as_text(grid: Grid) -> str:
     return ";".join(f"{name}:{','.join(_show(value) for value in values)}" for name, values in grid.items())
 
 
+def with_grid(config: Any, grid: Grid) -> Any:
+    """The configuration with its grid as one more field, so that another grid is another run."""
+    kind = type(config)
+    about = flags.setting("", "settings run side by side")
+    extended = dataclasses.make_dataclass("Config", [("grid", str, about)], bases=(kind,), frozen=True, kw_only=True)
+    return extended(**{f.name: getattr(config, f.name) for f in dataclasses.fields(kind)}, grid=as_text(grid))
+
+
+def without_grid(config: Any) -> Any:
+    """The inverse of ``with_grid``."""
+    kind = type(config).__bases__[0]
+    return kind(**{f.name: getattr(config, f.name) for f in dataclasses.fields(kind)})
+
+
+def combined(
+    experiment: Experiment, cells: Sequence[Cell], records: Sequence[Record]
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The metrics and arrays of one record of all cells.
+
+    Args:
+      experiment: the binary.
+      cells: of the grid.
+      records: one a cell, in this order.
+
+    Returns:
+      Metrics ``settings``, one row a setting (cells that differ in the seed alone are pooled) with estimate, interval
+      and number of members of what claims are about and of every array with one value a member; and ``cells``, the
+      metrics of each. An array that has one shape in all cells is stacked, (C, ...); others are kept as ``name[cell]``.
+    """
+    pools: dict[str, tuple[dict, list[Record]]] = {}
+    for cell, record in zip(cells, records, strict=True):
+        setting = {name: flags.plain(value) for name, value in cell.setting.items() if name != POOLED}
+        pools.setdefault(digest(setting), (setting, []))[1].append(record)
+    metrics = {
+        "settings": [
+            {"setting": setting, "claims": of_claims(experiment, pool), "outcomes": of_arrays(pool)}
+            for setting, pool in pools.values()
+        ],
+        "cells": [{"cell": c.label, "metrics": dict(r.metrics)} for c, r in zip(cells, records)],
+    }
+    return metrics, _stacked(records)
+
+
 def merged(
     experiment: Experiment, preset: str, config: Any, grid: Grid, records: Sequence[Record], seconds: float = 0.0
 ) -> Record:
-    """One record of all cells of a grid.
+    """One record of all cells of a grid, from the records of the cells in the order of ``cells``.
 
     Args:
       experiment: the binary.
       preset: which preset ``config`` started from.
       config: the configuration that the cells change.
       grid: what varies.
-      records: of the cells, in the order of ``cells``.
+      records: of the cells.
       seconds: that it took.
-
-    Returns:
-      A record whose metrics are ``settings``, one row a setting (cells that differ in the seed alone are pooled) with
-      what claims estimate there, and ``cells`` (the metrics of each). An array that has one shape in all cells is
-      stacked, (C, ...); others are kept as ``name[cell]``.
     """
-    everyone = cells(grid, config, experiment)
-    if len(everyone) != len(records):
-        raise ValueError(f"{len(everyone)} cells need as many records, got {len(records)}")
-    pools: dict[str, tuple[dict, list[Record]]] = {}
-    for cell, record in zip(everyone, records):
-        setting = {name: flags.plain(value) for name, value in cell.setting.items() if name != POOLED}
-        pools.setdefault(digest(setting), (setting, []))[1].append(record)
-    metrics = {
-        "settings": [{"setting": s, "estimates": estimates(experiment, pool)} for s, pool in pools.values()],
-        "cells": [{"cell": c.label, "metrics": dict(r.metrics)} for c, r in zip(everyone, records)],
-    }
-    label = f"{experiment.label(preset, config)}, grid {as_text(grid)}"
-    plain = flags.to_json(config) | {"grid": as_text(grid)}
-    return Record(experiment.name, label, plain, metrics, _stacked(records), provenance(seconds))
+    metrics, arrays = combined(experiment, cells(grid, config, experiment), records)
+    whole = with_grid(config, grid)
+    label = f"{experiment.label(preset, config)}, grid {whole.grid}"
+    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, provenance(seconds))
 
 
-def estimates(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
+def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
     """What every claim's statistic is over the members of these records: estimate, interval and members, by claim."""
     found = {}
     for claim in experiment.claims:
@@ -146,6 +174,21 @@ def estimates(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]
         row = judge(dataclasses.replace(claim, statistic=statistic, control=None), pool[0])
         if row["members"]:
             found[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
+    return found
+
+
+def of_arrays(pool: Sequence[Record]) -> dict[str, dict]:
+    """Mean, interval and members of every array of these records that has one number a member, by name."""
+    found = {}
+    for name in sorted(set.intersection(*(set(record.arrays) for record in pool))):
+        arrays = [record.arrays[name] for record in pool]
+        if all(a.shape == (r.config["members"],) and a.dtype.kind == "f" for a, r in zip(arrays, pool)):
+            values = np.concatenate(arrays).astype(float)
+            values = values[np.isfinite(values)]
+            if values.size:
+                mean, interval = t_interval(values)
+                bounds = [b if math.isfinite(b) else None for b in interval]
+                found[name] = {"estimate": mean, "interval": bounds, "members": int(values.size)}
     return found
 
 

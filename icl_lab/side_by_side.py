@@ -1,0 +1,87 @@
+"""A grid in one process: an experiment whose run is that of all cells, trained together where programs are alike."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from icl_lab import flags, grid_report
+from icl_lab.experiment import Experiment
+from icl_lab.grids import Cell, Grid, cells, combined, with_grid, without_grid
+from icl_lab.lockstep import in_lockstep
+from icl_lab.merging import Request, merge, split
+from icl_lab.records import Record
+from icl_lab.session import Session
+from icl_lab.training import Fit
+
+log = logging.getLogger("icl_lab")
+
+
+def side_by_side(experiment: Experiment, grid: Grid) -> Experiment:
+    """The experiment of all cells of a grid; its configurations are those of ``grids.with_grid``.
+
+    The cells run in lockstep. Where they wait for a training, those whose programs differ in constants alone train as
+    members of one program (``icl_lab.merging``); settings that change shapes or operations are programs of their own.
+    A cell's numbers are those that it has alone, but for rounding. Nothing is judged: claims are about presets.
+    """
+
+    def run(config: Any, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        chosen = cells(grid, without_grid(config), experiment)
+        found = in_lockstep([_of_cell(experiment, cell, session) for cell in chosen], _trainer(session))
+        records = [
+            Record(experiment.name, "", flags.to_json(cell.config), metrics, arrays)
+            for cell, (metrics, arrays) in zip(chosen, found)
+        ]
+        return combined(experiment, chosen, records)
+
+    def check(config: Any) -> None:
+        cells(grid, without_grid(config), experiment)
+
+    return dataclasses.replace(
+        experiment,
+        presets={name: with_grid(config, {}) for name, config in experiment.presets.items()},
+        run=run,
+        figures=lambda record: grid_report.figures(record, experiment),
+        claims=(),
+        check=check,
+    )
+
+
+class _CellSession(Session):
+    """The session of one cell: it trains when all cells do."""
+
+    def __init__(self, cell: Cell, session: Session, ask: Callable[[Request], Fit]):
+        self._cell, self._session, self._ask = cell, session, ask
+
+    def fit(self, stage: str, *args, **options) -> Fit:
+        """``Session.fit``, together with the other cells."""
+        return self._ask(Request.of(stage, args, options))
+
+    def bar(self, label: str, total: int):
+        """``Session.bar`` that names the cell."""
+        return self._session.bar(f"{self._cell.label}: {label}", total)
+
+
+def _of_cell(experiment: Experiment, cell: Cell, session: Session) -> Callable:
+    return lambda ask: experiment.run(cell.config, _CellSession(cell, session, ask))
+
+
+def _trainer(session: Session) -> Callable[[list[tuple[int, Request]]], list[Fit]]:
+    """Trains all that wait, in as few programs as there can be; each has a checkpoint of its own."""
+    count = 0
+
+    def train(waiting: list[tuple[int, Request]]) -> list[Fit]:
+        nonlocal count
+        requests = [request for _, request in waiting]
+        found: dict[int, Fit] = {}
+        for which, arguments in merge(requests):
+            count += 1
+            stage = requests[which[0]].stage
+            log.info("%s: %d of %d cells in one program", stage, len(which), len(waiting))
+            fitted = session.fit(f"{count:04d}_{stage}", **arguments)
+            found |= dict(zip(which, split(fitted, [requests[i] for i in which])))
+        return [found[i] for i in range(len(requests))]
+
+    return train
