@@ -47,7 +47,7 @@ class Checkpoint:
             problem = _problem(path, self.fingerprint)
             if problem is None:
                 try:
-                    with ocp.StandardCheckpointer() as checkpointer:
+                    with _checkpointer() as checkpointer:
                         tree = checkpointer.restore((path / "tree").resolve())
                     return {key: _restructure(like[key], tree[key]) if key in like else tree[key] for key in tree}
                 except Exception as error:  # orbax raises many kinds; each means that the checkpoint cannot be used
@@ -75,7 +75,7 @@ class Checkpoint:
         current, following, old = (self.folder / name for name in (CURRENT, NEXT, OLD))
         shutil.rmtree(following, ignore_errors=True)
         following.mkdir(parents=True)
-        with ocp.StandardCheckpointer() as checkpointer:
+        with _checkpointer() as checkpointer:
             checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree)))
         manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
         write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
@@ -95,6 +95,15 @@ def remove(folder: Path) -> None:
     for emptied in (*folder.glob("*"), folder):
         with contextlib.suppress(OSError):
             emptied.rmdir()
+
+
+def _checkpointer() -> ocp.StandardCheckpointer:
+    """Of this process alone: where there are several, it waits for none of the others."""
+    if not jax.distributed.is_initialized():
+        return ocp.StandardCheckpointer()
+    me = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(me, active_processes={me}, barrier_sync_key_prefix=f"process-{me}")
+    return ocp.StandardCheckpointer(multiprocessing_options=alone)
 
 
 def _problem(path: Path, fingerprint: str) -> str | None:

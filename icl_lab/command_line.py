@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from icl_lab import flags, options, stopping
+from icl_lab import flags, options, processes, records, stopping
 from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.options import Options
 from icl_lab.records import RecordError
@@ -48,11 +49,20 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     with stopping.heeding():
         try:
             return _carry_out(experiment, command)
-        except (flags.FlagError, RecordError, OSError) as error:
+        except processes.RefusedError as error:  # by all processes alike, so each ends in peace
             print(f"error: {error}", file=sys.stderr)
             return REFUSED
+        except (flags.FlagError, RecordError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return processes.leave(REFUSED)
         except KeyboardInterrupt as error:
-            return stopped(error)
+            return processes.leave(stopped(error))
+        except Exception:
+            if processes.count() == 1:
+                raise
+            traceback.print_exc()
+            print("error: this process or another of the run has failed; the same command resumes", file=sys.stderr)
+            return processes.leave(RESUMABLE)
 
 
 def stopped(error: KeyboardInterrupt) -> int:
@@ -64,6 +74,12 @@ def stopped(error: KeyboardInterrupt) -> int:
 
 def _carry_out(experiment: Experiment, command: Command) -> int:
     config, chosen, outdir = command
+    if chosen.distributed:
+        _join(experiment, command)
+    if not processes.is_writer():
+        log.setLevel(logging.ERROR)
+        execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite)
+        return DONE
     with console_progress() as progress:
         outcome = execute(
             experiment,
@@ -82,6 +98,17 @@ def _carry_out(experiment: Experiment, command: Command) -> int:
         f"{'ran' if outcome.ran else 'finished earlier'} in {outcome.seconds:.0f} s; everything is in {outdir}"
     )
     return DONE
+
+
+def _join(experiment: Experiment, command: Command) -> None:
+    """Makes this process one of several, all of which must be of the same command."""
+    config, chosen, outdir = command
+    processes.start(chosen.coordinator, chosen.processes, chosen.process)
+    alike = ("preset", "grid", "dry_run", "overwrite", "precision", "memory_gb")
+    what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
+    code = {"binary": experiment.name, "the code": records.code_version()[:12]}
+    processes.same_everywhere(code | {f"--{name}": value for name, value in what.items()})
+    processes.led(lambda: _check_writable(outdir))
 
 
 def console_progress() -> Progress:
@@ -127,7 +154,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
-    _check_writable(outdir)
+    if not chosen.distributed:  # of several processes only the first one writes
+        _check_writable(outdir)
     if chosen.cpu_devices > 1:
         jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
     return Command(config, chosen, outdir)

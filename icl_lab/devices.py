@@ -1,10 +1,14 @@
-"""Members of an ensemble over devices: each device has its share, and they never wait for each other inside a step."""
+"""Members of an ensemble over devices: each device has its share, and they never wait for each other inside a step.
+
+The devices may be those of several processes (``icl_lab.processes``). All hold the same arrays outside a mesh.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -14,12 +18,12 @@ MEMBERS = "members"
 
 
 def member_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
-    """A mesh with one axis, ``members``, over these devices (None: all of this process); None where there is only one.
+    """A mesh with one axis, ``members``, over these devices (None: of all processes); None where there is one.
 
     Raises:
       ValueError: for no device.
     """
-    chosen = jax.local_devices() if devices is None else list(devices)
+    chosen = jax.devices() if devices is None else list(devices)
     if not chosen:
         raise ValueError("devices must name one at least")
     if len(chosen) == 1:
@@ -36,7 +40,8 @@ def placed(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
     """A tree with a leading member axis on the devices: filled up with copies of the last member, and divided evenly.
 
     Args:
-      tree: arrays (M, ...), of the host or a device.
+      tree: arrays (M, ...), of the host or a device; the same in all processes of the mesh, each of which provides the
+        members of its own devices.
       members: M.
       mesh: of ``member_mesh``; None leaves the tree as it is.
     """
@@ -48,12 +53,23 @@ def placed(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
         leaf = jnp.asarray(leaf)
         return jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)]) if missing else leaf
 
-    return jax.device_put(jax.tree.map(fill, tree), NamedSharding(mesh, P(MEMBERS)))
+    filled, divided = jax.tree.map(fill, tree), NamedSharding(mesh, P(MEMBERS))
+    if not mesh.is_multi_process:
+        return jax.device_put(filled, divided)
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, divided, leaf.__getitem__), filled)
 
 
 def gathered(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
-    """The inverse of ``placed``: the members themselves on the host, without those that fill up."""
-    return tree if mesh is None else jax.tree.map(lambda leaf: leaf[:members], jax.device_get(tree))
+    """The inverse of ``placed``: the members themselves on the host, without those that fill up.
+
+    All processes of the mesh must call it, and each gets all members.
+    """
+    if mesh is None:
+        return tree
+    if not mesh.is_multi_process:
+        return jax.tree.map(lambda leaf: leaf[:members], jax.device_get(tree))
+    everywhere = jax.jit(_same, out_shardings=NamedSharding(mesh, P()))  # one leaf at a time: a device holds it whole
+    return jax.tree.map(lambda leaf: np.asarray(everywhere(leaf).addressable_data(0))[:members], tree)
 
 
 def on_each_device(function: F, mesh: Mesh | None) -> F:
@@ -65,3 +81,7 @@ def on_each_device(function: F, mesh: Mesh | None) -> F:
         return function
     divided = jax.shard_map(function, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
     return divided
+
+
+def _same(leaf: Any) -> Any:
+    return leaf

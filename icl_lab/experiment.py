@@ -1,5 +1,6 @@
 """An experiment is a Config, run(config) -> Record, figures(record), claims(record); here is what runs every one."""
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -12,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from icl_lab import checkpoints, flags, records, style
+from icl_lab import checkpoints, flags, processes, records, style
 from icl_lab.claims import Claim, judge
 from icl_lab.records import Record, RecordError
 from icl_lab.session import Session
@@ -98,11 +99,12 @@ def execute(
     experiment.check(config)
     plain = flags.to_json(config)
     started = time.monotonic()
-    with records.locked(outdir):
-        record = None if overwrite else _finished(experiment, plain, outdir)
+    with contextlib.ExitStack() as held:
+        processes.led(lambda: held.enter_context(records.locked(outdir)))
+        record = None if overwrite else _found(lambda: _finished(experiment, plain, outdir))
         ran = record is None
         if record is None:
-            if overwrite:
+            if overwrite and processes.is_writer():
                 checkpoints.remove(outdir / "checkpoints")
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress)
@@ -110,10 +112,14 @@ def execute(
             origin = records.provenance(time.monotonic() - started)
             record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin)
         ledger = [judge(claim, record) for claim in experiment.claims]
-        records.save(record, outdir, ledger)
-        checkpoints.remove(outdir / "checkpoints")
-        drawn = draw(experiment, record, outdir)
-    return Outcome(record, ledger, drawn, ran, time.monotonic() - started)
+        drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))
+    return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
+
+
+def _write(experiment: Experiment, record: Record, outdir: Path, ledger: list[dict]) -> list[str]:
+    records.save(record, outdir, ledger)
+    checkpoints.remove(outdir / "checkpoints")
+    return [str(path) for path in draw(experiment, record, outdir)]
 
 
 def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
@@ -125,6 +131,23 @@ def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
         for name, figure in experiment.figures(record).items():
             written += style.save(figure, folder / name, caption)
     return written
+
+
+def _found(find: Callable[[], Record | None]) -> Record | None:
+    """What process 0 finds, in all processes."""
+    if processes.count() == 1:
+        return find()
+    found: list[Record | None] = [None]
+
+    def words() -> dict | None:
+        found[0] = find()
+        return None if found[0] is None else {k: v for k, v in vars(found[0]).items() if k != "arrays"}
+
+    said = processes.led(words)
+    if said is None:
+        return None
+    arrays = processes.arrays_of_writer(None if found[0] is None else found[0].arrays)
+    return Record(**said, arrays=arrays or {})
 
 
 def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | None:

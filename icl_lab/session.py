@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
-from icl_lab import records, stopping
+from icl_lab import processes, records, stopping
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.devices import member_mesh
+from icl_lab.shared_checkpoint import SharedCheckpoint
 from icl_lab.training import Fit, fit
 
 log = logging.getLogger("icl_lab")
@@ -27,7 +28,8 @@ class Session:
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
         with self.bar(stage, options["steps"]) as advance, stopping.training():
-            result = fit(*args, resume=checkpoint, progress=advance, mesh=member_mesh(), **options)
+            resume = checkpoint if processes.count() == 1 else SharedCheckpoint(checkpoint)
+            result = fit(*args, resume=resume, progress=advance, mesh=member_mesh(), **options)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])
