@@ -25,6 +25,7 @@ import experiments
 from icl_lab import command_line as lab
 from icl_lab import flags, records, report, stopping
 from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir, execute
+from icl_lab.options import Options
 
 
 def discover() -> dict[str, Experiment]:
@@ -71,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}\nTry --help.", file=sys.stderr)
         return 2
     lab.use_compilation_cache(root)
+    jax.config.update("jax_default_matmul_precision", Options().precision)
     with stopping.heeding():
         try:
             results, failures = run_all(plan, preset, root)

@@ -26,8 +26,9 @@ log = logging.getLogger("icl_lab")
 
 
 class Command(NamedTuple):
-    """A command line that has been read: what to run, and how."""
+    """A command line that has been read: what to run (with ``--grid``, the experiment of all its cells), and how."""
 
+    experiment: Experiment
     config: Any
     options: Options
     outdir: Path
@@ -48,7 +49,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     use_compilation_cache()
     with stopping.heeding():
         try:
-            return _carry_out(experiment, command)
+            return _carry_out(command)
         except processes.RefusedError as error:  # by all processes alike, so each ends in peace
             print(f"error: {error}", file=sys.stderr)
             return REFUSED
@@ -72,10 +73,10 @@ def stopped(error: KeyboardInterrupt) -> int:
     return RESUMABLE if by_scheduler else INTERRUPTED
 
 
-def _carry_out(experiment: Experiment, command: Command) -> int:
-    config, chosen, outdir = command
+def _carry_out(command: Command) -> int:
+    experiment, config, chosen, outdir = command
     if chosen.distributed:
-        _join(experiment, command)
+        _join(command)
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
         execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite)
@@ -93,16 +94,22 @@ def _carry_out(experiment: Experiment, command: Command) -> int:
     from icl_lab.report import claims_table  # rich tables; imported here so that --help stays fast
 
     console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
+    if chosen.grid:
+        from icl_lab import grid_report
+
+        grid_report.write(outcome.record, outdir)
+        console.print(grid_report.table(outcome.record))
+    else:
+        console.print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
     console.print(
         f"{'ran' if outcome.ran else 'finished earlier'} in {outcome.seconds:.0f} s; everything is in {outdir}"
     )
     return DONE
 
 
-def _join(experiment: Experiment, command: Command) -> None:
+def _join(command: Command) -> None:
     """Makes this process one of several, all of which must be of the same command."""
-    config, chosen, outdir = command
+    experiment, config, chosen, outdir = command
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
     alike = ("preset", "grid", "dry_run", "overwrite", "precision", "memory_gb")
     what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
@@ -153,12 +160,19 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     options.check(chosen)
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
+    if chosen.grid:
+        from icl_lab import grids, side_by_side
+
+        grid = grids.parse(chosen.grid, type(config))
+        experiment, config = side_by_side.side_by_side(experiment, grid), grids.with_grid(config, grid)
+        experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
     if not chosen.distributed:  # of several processes only the first one writes
         _check_writable(outdir)
+    jax.config.update("jax_default_matmul_precision", chosen.precision)
     if chosen.cpu_devices > 1:
         jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
-    return Command(config, chosen, outdir)
+    return Command(experiment, config, chosen, outdir)
 
 
 def help_text(experiment: Experiment) -> str:

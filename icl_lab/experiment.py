@@ -109,7 +109,7 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress)
             metrics, arrays = experiment.run(config, session)
-            origin = records.provenance(time.monotonic() - started)
+            origin = records.provenance(time.monotonic() - started, config.seed)
             record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin)
         ledger = [judge(claim, record) for claim in experiment.claims]
         drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))

@@ -3,25 +3,25 @@
 import dataclasses
 import fcntl
 import hashlib
-import importlib.metadata
 import io
 import json
 import os
-import platform
-import subprocess
-import sys
+import re
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from icl_lab import stopping
+from icl_lab.provenance import code_version as code_version
+from icl_lab.provenance import provenance as provenance
 
 SCHEMA = 2
-PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex", "orbax-checkpoint")
+FILES = ("arrays.npz", "config.json", "provenance.json", "record.json")
+WRITING, WRITTEN = ".record.writing", ".record.written"
 
 
 class RecordError(ValueError):
@@ -55,20 +55,17 @@ def digest(value: Any) -> str:
 
 
 def save(record: Record, folder: Path, claims: list[dict]) -> None:
-    """Writes the record into ``folder``; each file atomically, record.json last (it makes the run finished).
+    """Writes the record into ``folder``, all of it or nothing, whenever this process is killed.
 
-    record.json and arrays.npz hold no time and no path: a rerun writes the same bytes.
+    The files are made in a folder beside, which is then renamed: from there on the record is written, and what is left
+    is to move its files into place (``locked`` does it for a process that was killed). record.json and arrays.npz hold
+    no time and no path: a rerun writes the same bytes.
+
+    Raises:
+      OSError: naming the file that could not be written; ``folder`` is as it was.
     """
-    with stopping.writing():
-        _save(record, folder, claims)
-
-
-def _save(record: Record, folder: Path, claims: list[dict]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     arrays = _npz(record.arrays)
-    write_atomically(folder / "arrays.npz", arrays)
-    write_atomically(folder / "config.json", _json(dict(record.config)))
-    write_atomically(folder / "provenance.json", _json(dict(record.provenance)))
+    origin = dict(record.provenance)
     content = {
         "schema": SCHEMA,
         "experiment": record.experiment,
@@ -78,7 +75,36 @@ def _save(record: Record, folder: Path, claims: list[dict]) -> None:
         "metrics": dict(record.metrics),
         "claims": claims,
     }
-    write_atomically(folder / "record.json", _json(content | {"digest": digest(json.loads(_json(content)))}))
+    files = {
+        "arrays.npz": arrays,
+        "config.json": _json(dict(record.config)),
+        "provenance.json": _json(_sealed(origin)),
+        "record.json": _json(_sealed(content)),
+    }
+    with stopping.writing():
+        folder.mkdir(parents=True, exist_ok=True)
+        _settle(folder)
+        try:
+            (folder / WRITING).mkdir()
+            for name, written in files.items():
+                write_atomically(folder / WRITING / name, written)
+            os.replace(folder / WRITING, folder / WRITTEN)
+        finally:
+            shutil.rmtree(folder / WRITING, ignore_errors=True)
+        _settle(folder)
+
+
+def _settle(folder: Path) -> None:
+    """Ends what a killed process began: moves a written record into place, removes what was not written to its end."""
+    if (folder / WRITTEN).exists():
+        for name in FILES:
+            if (folder / WRITTEN / name).exists():
+                os.replace(folder / WRITTEN / name, folder / name)
+        (folder / WRITTEN).rmdir()
+    shutil.rmtree(folder / WRITING, ignore_errors=True)
+    for path in folder.glob(".*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def load(folder: Path) -> Record:
@@ -87,27 +113,47 @@ def load(folder: Path) -> Record:
     Raises:
       RecordError: saying which file is wrong and how.
     """
-    content, config, provenance = (
-        _read_json(folder / name) for name in ("record.json", "config.json", "provenance.json")
-    )
+    try:
+        return _load(folder)
+    except RecursionError as error:
+        raise RecordError(f"{folder / 'record.json'} or a file beside it is nested too deep") from error
+
+
+def _load(folder: Path) -> Record:
+    content, config, origin = (_read_json(folder / name) for name in ("record.json", "config.json", "provenance.json"))
+    path = folder / "record.json"
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise RecordError(f"{folder / 'record.json'} is not a record of schema {SCHEMA}")
+        raise RecordError(f"{path} is not a record of schema {SCHEMA}")
     if content.pop("digest", None) != digest(content):
-        raise RecordError(f"{folder / 'record.json'} differs from its own digest (truncated or corrupt)")
-    if digest(config) != content["config"]:
+        raise RecordError(f"{path} differs from its own digest (truncated or corrupt)")
+    wrong = [name for name, kind in _CONTENT.items() if not isinstance(content.get(name), kind)]
+    if wrong:
+        raise RecordError(f"{path} has no usable {', '.join(wrong)}")
+    if not isinstance(config, dict) or digest(config) != content["config"]:
         raise RecordError(f"{folder / 'config.json'} does not belong to its record.json")
-    if not isinstance(provenance, dict):
-        raise RecordError(f"{folder / 'provenance.json'} is not a provenance")
-    path = folder / "arrays.npz"
+    # records from before provenance had a digest have none
+    if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
+        raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
+    arrays = _read_arrays(folder / "arrays.npz", content["arrays"])
+    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin)
+
+
+def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
+    """Arrays whose file has this digest; no other file is unpacked. Nothing is ever unpickled."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error})") from error
-    if hashlib.sha256(raw).hexdigest() != content["arrays"]:
+    if hashlib.sha256(raw).hexdigest() != expected:
         raise RecordError(f"{path} differs from the digest in record.json (truncated or corrupt)")
-    with np.load(io.BytesIO(raw), allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, provenance)
+    try:
+        with np.lib.npyio.NpzFile(io.BytesIO(raw), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except Exception as error:  # a file with the right digest that we did not write: many kinds, MemoryError among them
+        raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise RecordError(f"{path} holds something else than arrays")
+    return arrays
 
 
 def set_aside(path: Path) -> Path:
@@ -121,13 +167,14 @@ def set_aside(path: Path) -> Path:
 
 def set_record_aside(folder: Path) -> list[Path]:
     """Renames the record files in ``folder`` so that they are neither used nor overwritten; returns the new paths."""
-    names = ("record.json", "arrays.npz", "config.json", "provenance.json")
-    return [set_aside(folder / name) for name in names if (folder / name).exists()]
+    return [set_aside(folder / name) for name in reversed(FILES) if (folder / name).exists()]
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Holds the run folder for one process; the lock goes with the process, however it ends.
+    """Holds the run folder for one process, and ends what a killed one began there to write.
+
+    The lock goes with the process, however it ends.
 
     Raises:
       RecordError: if another process is running in the folder.
@@ -139,11 +186,16 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise RecordError(f"another run is at work in {folder}; give this one another --outdir") from error
+        _settle(folder)
         yield
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file beside its place, flushes it to disk and renames it."""
+    """Writes a file beside its place, flushes it to disk and renames it.
+
+    Raises:
+      OSError: naming the file.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as handle:
@@ -151,44 +203,21 @@ def write_atomically(path: Path, content: bytes) -> None:
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # a failing write does not say of what
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def provenance(seconds: float) -> dict[str, Any]:
-    """Versions, commit, device and command line of this process, and the seconds the run took."""
-    return {
-        "versions": versions(),
-        "python": platform.python_version(),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain")),
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
-        "cpus": os.cpu_count(),
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
-        "seconds": round(seconds, 1),
-    }
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+_CONTENT = {"experiment": str, "preset": str, "config": str, "arrays": str, "metrics": dict, "claims": list}
 
 
-def versions() -> dict[str, str]:
-    """Versions of the packages that decide the numbers."""
-    return {name: importlib.metadata.version(name) for name in PACKAGES}
-
-
-def code_version() -> str:
-    """Digest of package versions and of every source file of the laboratory: what a checkpoint must agree with."""
-    home = Path(__file__).resolve().parents[1]
-    files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
-    sources = {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    return digest([versions(), sources])
-
-
-def _git(*words: str) -> str:
-    home = Path(__file__).resolve().parent
-    try:
-        done = subprocess.run(["git", *words], cwd=home, capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+def _sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The content with its digest."""
+    return content | {"digest": digest(json.loads(_json(content)))}
 
 
 def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -204,6 +233,6 @@ def _json(value: Any) -> bytes:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error

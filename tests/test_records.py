@@ -1,5 +1,7 @@
 import dataclasses
+import datetime
 import io
+import json
 import os
 import pickle
 import signal
@@ -9,13 +11,14 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from icl_lab import records
+from icl_lab import provenance, records
 from icl_lab.records import Record, RecordError
 
 FILES = ("record.json", "arrays.npz", "config.json", "provenance.json")
@@ -104,10 +107,7 @@ class Trap:
         return pytest.fail, ("a pickle was loaded",)
 
 
-# no digest covers the provenance, in which there is no number of the run
-@pytest.mark.parametrize(
-    ("name", "damage"), sorted({(n, d) for n in FILES for d in DAMAGES} - {("provenance.json", "flipped bit")})
-)
+@pytest.mark.parametrize(("name", "damage"), [(name, damage) for name in FILES for damage in DAMAGES])
 def test_a_damaged_file_is_named_and_set_aside(saved, name, damage):
     (saved / name).write_bytes(DAMAGES[damage]((saved / name).read_bytes()))
     with pytest.raises(RecordError, match=name):
@@ -181,11 +181,64 @@ def test_a_folder_is_one_process_s_until_it_ends_however_it_ends(tmp_path):
         pass
 
 
-def test_provenance_tells_versions_and_code():
-    found = records.provenance(1.234)
-    assert found["seconds"] == 1.2
-    assert set(found["versions"]) == set(records.PACKAGES)
-    assert records.code_version() == records.code_version()
+@pytest.mark.parametrize("seconds", [1.234, 7200.0])
+def test_provenance_tells_what_ran_and_when(seconds, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/home/a.py", "--seed=5"])
+    found = records.provenance(seconds, seed=5)
+    assert (found["seconds"], found["seed"], found["command"]) == (round(seconds, 1), 5, ["a.py", "--seed=5"])
+    assert set(found["versions"]) == set(provenance.PACKAGES)
+    begun, ended = (datetime.datetime.fromisoformat(found[name]) for name in ("started", "finished"))
+    assert abs((ended - begun).total_seconds() - seconds) <= 1
+    assert ended.tzinfo == datetime.UTC
+    assert 0.01 < found["peak_memory_gb"]["host"] < 1000
+    assert found["processes"] == 1
+    json.dumps(found)
+
+
+def test_precision_is_recorded_and_checkpoints_depend_on_it():
+    before, version = provenance.precision(), records.code_version()
+    assert records.code_version() == version
+    with jax.default_matmul_precision("highest"), jax.enable_x64(True):
+        assert provenance.precision() == {"matmul": "highest", "x64": True} != before
+        assert records.code_version() != version
+
+
+def test_a_provenance_without_a_digest_is_one_from_before(saved):
+    path = saved / "provenance.json"
+    content = json.loads(path.read_text())
+    del content["digest"]
+    path.write_text(json.dumps(content))
+    assert records.load(saved).provenance == RECORD.provenance
+
+
+@pytest.mark.parametrize("calls", range(9))
+def test_a_record_is_written_whole_or_not_at_all(saved, monkeypatch, calls):
+    """A process that is killed after so many renames; the next one to hold the folder finds one of the two records."""
+    replace, done = os.replace, []
+
+    def dies(*paths):
+        if len(done) == calls:
+            raise SystemExit  # no handler of this module stands in for the end of a process
+        done.append(paths)
+        replace(*paths)
+
+    fresh = dataclasses.replace(RECORD, metrics={"loss": 0.5}, arrays={"a": np.ones(3)})
+    monkeypatch.setattr(records.os, "replace", dies)
+    monkeypatch.setattr(records.shutil, "rmtree", lambda *_, **__: None)
+    with pytest.raises(SystemExit):
+        records.save(fresh, saved, CLAIMS)
+    monkeypatch.undo()
+    with records.locked(saved):
+        assert str(records.load(saved).metrics) == str(fresh.metrics if calls > 4 else RECORD.metrics)
+    assert set(content(saved)) == {*FILES, ".lock"}
+    assert not [path for path in saved.iterdir() if path.is_dir()]
+
+
+def test_temporaries_of_a_killed_process_go_and_files_of_others_stay(tmp_path):
+    for name in (".record.json.123.tmp", ".mine.tmp", "a.1.tmp", "notes"):
+        (tmp_path / name).touch()
+    with records.locked(tmp_path):
+        assert set(content(tmp_path)) == {".mine.tmp", "a.1.tmp", "notes", ".lock"}
 
 
 def test_set_aside_never_overwrites(tmp_path):

@@ -1,0 +1,85 @@
+"""Where a record comes from: versions, commit, device, precision, command line, times. No number depends on it."""
+
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+
+PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex", "orbax-checkpoint")
+
+
+def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
+    """What made a record, read when it is finished.
+
+    Args:
+      seconds: how long this process worked at it, by a clock that is never set (a resumed run: since it was resumed).
+      seed: of the run.
+
+    Returns:
+      Versions, commit and whether files differ from it, device, processes, precision, command line, seconds, when it
+      began and ended (UTC), and the most memory this process held.
+    """
+    finished = datetime.datetime.now(datetime.UTC)
+    return {
+        "versions": versions(),
+        "python": platform.python_version(),
+        "commit": _git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(_git("status", "--porcelain")),
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "processes": jax.process_count(),
+        "cpus": os.cpu_count(),
+        "precision": precision(),
+        "seed": seed,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "seconds": round(seconds, 1),
+        "started": (finished - datetime.timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+        "finished": finished.isoformat(timespec="seconds"),
+        "peak_memory_gb": _peak_memory_gb(),
+    }
+
+
+def precision() -> dict[str, Any]:
+    """The flags of JAX that decide how it rounds."""
+    flags: Any = jax.config  # whose names no type checker knows
+    return {"matmul": flags.jax_default_matmul_precision, "x64": flags.jax_enable_x64}
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide the numbers."""
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
+
+
+def code_version() -> str:
+    """Digest of package versions, precision and every source file of the laboratory: what a checkpoint agrees with."""
+    home = Path(__file__).resolve().parents[1]
+    files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
+    sources = {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return hashlib.sha256(json.dumps([versions(), precision(), sources], sort_keys=True).encode()).hexdigest()
+
+
+def _peak_memory_gb() -> dict[str, float]:
+    """GB (10^9 bytes) on the host, and on the first device where it counts."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    found = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9}
+    device = jax.local_devices()[0].memory_stats() or {}
+    if "peak_bytes_in_use" in device:
+        found["device"] = device["peak_bytes_in_use"] / 1e9
+    return {name: round(value, 3) for name, value in found.items()}
+
+
+def _git(*words: str) -> str:
+    home = Path(__file__).resolve().parent
+    try:
+        done = subprocess.run(["git", *words], cwd=home, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
