@@ -136,7 +136,7 @@ def fit(
     )  # fmt: skip
 
     def measured(state: TrainState, settings: Tree) -> dict[str, np.ndarray]:
-        return ensemble.gathered(_host(ensemble.observe(state, settings)))
+        return _host(ensemble.gathered(ensemble.observe(state, settings)))
 
     def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
         return settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, chunks * measure_every, row))
