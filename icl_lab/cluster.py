@@ -1,0 +1,108 @@
+"""Tasks as jobs of a cluster, through submitit (an optional extra): a SLURM array, or submitit's local stand-in.
+
+submitit hands a job over as a pickle in a folder of its own; nothing of it is read back here: whether a task is
+finished is told by its folder.
+"""
+
+import contextlib
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from icl_lab.tasks import LOG, Job, Task, claim
+
+STOPPING_SECONDS = 60
+"""What a command has to save its state where the cluster asks a job to leave."""
+
+
+class Command:
+    """What a job calls: the task's command as a child, which is asked to save and end when the job is preempted."""
+
+    def __init__(self, task: Task):
+        self.task = task
+        self._child: subprocess.Popen | None = None
+
+    def __call__(self) -> int | None:
+        """The command's exit status; None where another process is at work on the task."""
+        if (held := claim(self.task.folder)) is None:
+            return None
+        with held, open(self.task.folder / LOG, "ab") as log:
+            self._child = subprocess.Popen(
+                self.task.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(held.fileno(),),
+                preexec_fn=_deaf_to_submitit,
+            )
+        try:
+            return self._child.wait()
+        finally:
+            self._end_child()
+
+    def checkpoint(self) -> Any:
+        """What submitit calls before the job's time is over or it is preempted, and puts into the queue again."""
+        from submitit.helpers import DelayedSubmission
+
+        self._end_child()
+        self._child = None
+        return DelayedSubmission(self)
+
+    def _end_child(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            self._child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._child.wait(STOPPING_SECONDS)
+
+
+def _deaf_to_submitit() -> None:
+    """SLURM sends the signal for submitit to every process of the job; it would end the command before it is asked."""
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+
+
+class Cluster:
+    """Jobs of a cluster; an array where several are submitted together."""
+
+    def __init__(self, kind: str, folder: Path, workers: int, tasks: int, minutes: int, gpus: int, partition: str):
+        """Args: of a job.
+
+        kind: "slurm", or "local" for submitit's stand-in.
+        folder: for submitit's own files.
+        workers: how many jobs run at once.
+        tasks: how many there are.
+        minutes: after which a job is stopped at a checkpoint and put into the queue again.
+        gpus: of a job.
+        partition: of SLURM; empty for the default.
+        """
+        import submitit  # an optional extra
+
+        slurm = kind == "slurm"
+        self.slots = max(tasks, 1) if slurm else workers  # SLURM's queue holds what is not its turn
+        self.every_seconds = 5.0 if slurm else 0.2
+        extras = {"slurm_max_num_timeout": 1000} if slurm else {}  # a long cell goes on until it is finished
+        self._executor = submitit.AutoExecutor(folder, cluster=kind, **extras)
+        wanted: dict[str, Any] = {"timeout_min": minutes, "gpus_per_node": gpus, "name": "sweep"}
+        if slurm:
+            wanted |= {"slurm_array_parallelism": workers, "slurm_signal_delay_s": STOPPING_SECONDS + 30}
+            if partition:
+                wanted["slurm_partition"] = partition
+        self._executor.update_parameters(**wanted)
+
+    def start(self, tasks: Sequence[Task]) -> list[Job | None]:
+        """Submits tasks. A job finds out by itself whether another process holds its task."""
+        with self._executor.batch():
+            jobs = [self._executor.submit(Command(task)) for task in tasks]
+        return [_Submitted(job) for job in jobs]
+
+
+class _Submitted:
+    def __init__(self, job: Any):
+        self._job = job
+
+    def status(self) -> int | None:
+        return 0 if self._job.done() else None  # what came of it is told by the task's folder
+
+    def stop(self, now: bool) -> None:
+        self._job.cancel(check=False)

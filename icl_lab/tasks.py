@@ -1,0 +1,80 @@
+"""Tasks: commands with a folder of their own, held by one process at a time, that go on when they are run again."""
+
+import dataclasses
+import fcntl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Protocol
+
+LOG = "log.txt"
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One command with a folder of its own, whose log and lock lie there. Run again, the command goes on."""
+
+    name: str
+    folder: Path
+    command: tuple[str, ...]
+
+    def tail(self, lines: int = 15) -> str:
+        """The end of the log."""
+        try:
+            return "\n".join((self.folder / LOG).read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+
+class Job(Protocol):
+    """A task that was started."""
+
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+
+    def stop(self, now: bool) -> None:
+        """Asks it to save and end; or ends it now."""
+
+
+class Launcher(Protocol):
+    """Starts tasks: on this machine, or on a cluster (``icl_lab.cluster``)."""
+
+    slots: int
+    every_seconds: float
+
+    def start(self, tasks: Sequence[Task]) -> Sequence[Job | None]:
+        """Starts tasks, at most as many as there are free slots; None for one that another process holds."""
+
+
+def claim(folder: Path) -> IO | None:
+    """Holds a task's folder for this process and every one that inherits the file; None where another has it.
+
+    The claim goes with the last process that has the file open, however it ends: a worker outlives the sweep that
+    started it, and the next sweep waits for it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = open(folder / ".claim", "w")  # noqa: SIM115
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        handle.close()
+        return None
+    if _is_locked(folder / ".lock"):  # a run by hand
+        handle.close()
+        return None
+    return handle
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a sweep, a worker of one, or a run by hand is at work in the folder."""
+    return _is_locked(folder / ".claim") or _is_locked(folder / ".lock")
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with open(path) as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
