@@ -20,8 +20,9 @@ from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.options import Options
 from icl_lab.records import RecordError
 
-DONE, REFUSED, RESUMABLE, INTERRUPTED = 0, 2, 75, 130
-"""Exit statuses: done; refused, or what went wrong is said; stopped by a scheduler (EX_TEMPFAIL); stopped by Ctrl-C."""
+DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
+"""Exit statuses: done; an error in one of several processes; refused, or what went wrong is said; stopped by a
+scheduler or for want of another process (EX_TEMPFAIL); stopped by Ctrl-C."""
 log = logging.getLogger("icl_lab")
 
 
@@ -58,12 +59,14 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
             return processes.leave(REFUSED)
         except KeyboardInterrupt as error:
             return processes.leave(stopped(error))
-        except Exception:
+        except Exception as error:
             if processes.count() == 1:
                 raise
+            if processes.lost(error):
+                print("error: another process of this run has ended; the same command resumes", file=sys.stderr)
+                return processes.leave(RESUMABLE)
             traceback.print_exc()
-            print("error: this process or another of the run has failed; the same command resumes", file=sys.stderr)
-            return processes.leave(RESUMABLE)
+            return processes.leave(FAILED)
 
 
 def stopped(error: KeyboardInterrupt) -> int:

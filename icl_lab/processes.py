@@ -139,6 +139,11 @@ def arrays_of_writer(arrays: Mapping[str, np.ndarray] | None) -> dict[str, np.nd
     return found
 
 
+def lost(error: Exception) -> bool:
+    """Whether an error says that another process cannot be reached any more."""
+    return any(word in str(error) for word in ("Gloo", "NCCL", "oordination service", "eartbeat"))
+
+
 def leave(status: int) -> int:
     """Ends this process at once, as others may be waiting for it; in a single process the status itself."""
     if count() == 1:
