@@ -1,4 +1,4 @@
-"""Runs tasks, as many at once as there are slots: each is started again when it dies, and stopped so that it can go on."""
+"""Runs tasks, as many at once as there are slots; each is started again when it dies, and can go on when stopped."""
 
 import collections
 import contextlib
