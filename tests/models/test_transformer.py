@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,11 +22,19 @@ from icl_lab.prompts import Prompt, linear_regression
 from icl_lab.solvers import gd_plus_plus, gradient_descent
 
 KEY = jax.random.key(7)
+# these tests are mostly compilation: one program for all operations of a test, compiled without optimisation
+quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 SIZES = {"n": st.integers(1, 9), "d": st.integers(1, 6), "o": st.integers(1, 3), "depth": st.integers(1, 4)}
 
 
 def samples_of(n, d, o=1, batch=4, key=KEY):
-    return linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)(key, batch)
+    draw = linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)
+    return quickly(draw, static_argnums=1)(key, batch)
+
+
+def both(one, other, samples):
+    """Predictions (S, O) of two learners, given as functions that make them, for the same prompts."""
+    return quickly(lambda prompts: (jax.vmap(one())(prompts), jax.vmap(other())(prompts)))(samples.prompt)
 
 
 def close(a, b, scale=1e-10):
@@ -38,10 +48,12 @@ def test_constructed_network_is_gradient_descent(n, d, o, depth):
         samples = samples_of(n, d, o)
         w0 = jax.random.normal(jax.random.fold_in(KEY, 1), (d, o))
         rates = jnp.linspace(0.2, 1.0, depth)
-        weights = gradient_descent_weights(rates, context_length=n, input_size=d, output_size=o, w0=w0)
-        network = LinearSelfAttention(layers=depth)
-        built = jax.vmap(learner(network, weights, joint_layout(w0)))(samples.prompt)
-        close(built, jax.vmap(gradient_descent(rates, w0=w0))(samples.prompt))
+
+        def network():
+            weights = gradient_descent_weights(rates, context_length=n, input_size=d, output_size=o, w0=w0)
+            return learner(LinearSelfAttention(layers=depth), weights, joint_layout(w0))
+
+        close(*both(network, lambda: gradient_descent(rates, w0=w0), samples))
 
 
 @settings(max_examples=7)  # each compiles its own programs
@@ -49,9 +61,12 @@ def test_constructed_network_is_gradient_descent(n, d, o, depth):
 def test_constructed_looped_network_is_gradient_descent_at_one_rate(n, d, o, depth):
     with jax.enable_x64(True):
         samples = samples_of(n, d, o)
-        weights = gradient_descent_weights(0.7, context_length=n, input_size=d, output_size=o)
-        built = jax.vmap(learner(LinearSelfAttention(layers=depth, looped=True), weights))(samples.prompt)
-        close(built, jax.vmap(gradient_descent(0.7, depth))(samples.prompt))
+
+        def network():
+            weights = gradient_descent_weights(0.7, context_length=n, input_size=d, output_size=o)
+            return learner(LinearSelfAttention(layers=depth, looped=True), weights)
+
+        close(*both(network, lambda: gradient_descent(0.7, depth), samples))
 
 
 @settings(max_examples=7)  # each compiles its own programs
@@ -60,15 +75,18 @@ def test_constructed_network_is_gd_plus_plus(n, d, o, depth):
     with jax.enable_x64(True):
         samples = samples_of(n, d, o)
         rates, gammas = jnp.linspace(0.2, 1.0, depth), jnp.linspace(0.1, 0.02, depth)
-        weights = gd_plus_plus_weights(rates, gammas, context_length=n, input_size=d, output_size=o)
-        built = jax.vmap(learner(LinearSelfAttention(layers=depth), weights))(samples.prompt)
-        close(built, jax.vmap(gd_plus_plus(rates, gammas))(samples.prompt))
+
+        def network():
+            weights = gd_plus_plus_weights(rates, gammas, context_length=n, input_size=d, output_size=o)
+            return learner(LinearSelfAttention(layers=depth), weights)
+
+        close(*both(network, lambda: gd_plus_plus(rates, gammas), samples))
 
 
 @pytest.mark.parametrize("options", [{"layers": 1, "looped": True}, {"layers": 3}, {"layers": 3, "looped": True}])
 def test_constructed_weights_are_the_pytree_of_init(options):
     network = LinearSelfAttention(**options)
-    learned = network.init(KEY, jnp.zeros((6, 4)))
+    learned = jax.eval_shape(network.init, KEY, jnp.zeros((6, 4)))
     sets = 1 if network.looped else network.layers
     built = gd_plus_plus_weights(jnp.ones(sets), 0.1, context_length=5, input_size=3)
     assert jax.tree.map(jnp.shape, learned) == jax.tree.map(jnp.shape, built)
@@ -78,7 +96,7 @@ def test_constructed_weights_are_the_pytree_of_init(options):
 def test_initialisation_has_the_published_spread():
     # VarianceScaling(0.002 / layers, fan_in): fan_in is E for q, k, v and H K for the projection.
     network = LinearSelfAttention(layers=2, looped=True, heads=4, key_size=50, init_scale=0.002)
-    params = network.init(KEY, jnp.zeros((6, 40)))["params"]
+    params = quickly(network.init)(KEY, jnp.zeros((6, 40)))["params"]
     for name, fan_in in (("w_q", 40), ("w_k", 40), ("w_v", 40), ("w_p", 200)):
         assert params[name].std() == pytest.approx(np.sqrt(0.001 / fan_in), rel=0.03), name
     assert not np.allclose(params["w_q"], params["w_k"])
@@ -87,8 +105,12 @@ def test_initialisation_has_the_published_spread():
 def random_params(network, n, d, key=KEY):
     shapes = jax.eval_shape(network.init, key, jnp.zeros((n + 1, d + 1)))
     leaves, tree = jax.tree.flatten(shapes)
-    keys = jax.random.split(key, len(leaves))
-    return tree.unflatten([0.4 * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves)])
+
+    def draw(key):
+        keys = jax.random.split(key, len(leaves))
+        return tree.unflatten([0.4 * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves)])
+
+    return quickly(draw)(key)
 
 
 @pytest.mark.parametrize("attention", ["linear", "softmax"])
@@ -98,10 +120,13 @@ def test_prediction_does_not_depend_on_the_order_of_the_context(attention, n, de
     with jax.enable_x64(True):
         network = Transformer(layers=depth, heads=2, attention=attention, mlp_width=3)
         params, samples = random_params(network, n, 3), samples_of(n, 3)
-        prompt = jax.tree.map(lambda leaf: leaf[0], samples.prompt)
-        order = jax.random.permutation(KEY, n)
-        shuffled = prompt.replace(x=prompt.x[order], y=prompt.y[order])
-        close(learner(network, params)(shuffled), learner(network, params)(prompt))
+        order = np.random.default_rng(n).permutation(n)
+
+        def of_both_orders(prompts):
+            shuffled = prompts.replace(x=prompts.x[:, order], y=prompts.y[:, order])
+            return [jax.vmap(learner(network, params))(p) for p in (shuffled, prompts)]
+
+        close(*quickly(of_both_orders)(samples.prompt))
 
 
 def test_query_is_not_among_the_keys():
@@ -114,16 +139,15 @@ def test_query_is_not_among_the_keys():
         _, trace = traced(network, params)(prompt.replace(x_query=x_query))
         return trace.residual[:, :-1]
 
-    assert not np.any(jax.jacobian(context_after)(prompt.x_query))
-    assert np.any(jax.jacobian(learner(network, params))(prompt).x_query)
+    assert not np.any(quickly(jax.jacobian(context_after))(prompt.x_query))
+    assert np.any(quickly(jax.jacobian(learner(network, params)))(prompt).x_query)
 
 
 def test_a_learner_cannot_see_the_answer():
     assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query", "offset"}
-    samples = samples_of(4, 3)
-    other = linear_regression(context_length=4, input_size=3, input_range=2.0)(KEY, 4)
+    samples, other = samples_of(4, 3), samples_of(4, 3)
     network = LinearSelfAttention(layers=2)
-    run = jax.vmap(learner(network, random_params(network, 4, 3)))
+    run = quickly(jax.vmap(learner(network, random_params(network, 4, 3))))
     assert np.array_equal(run(samples.prompt), run(other.replace(target=other.target + 1.0).prompt))
 
 
@@ -166,7 +190,7 @@ def test_interventions_act_from_start_to_stop_inside_compiled_code():
     prediction, trace = run(prompt)
     zero = jnp.zeros_like(trace.attention)
     ablated = Intervention({"attention": zero}, {"attention": jnp.ones(zero.shape, bool)}, start=3, stop=5)
-    found = jax.jit(jax.vmap(lambda step: run(prompt, ablated, step)[0]))(jnp.arange(7))[:, 0]
+    found = quickly(jax.vmap(lambda step: run(prompt, ablated, step)[0]))(jnp.arange(7))[:, 0]
     np.testing.assert_allclose(found[jnp.array([0, 1, 2, 5, 6])], prediction[0], rtol=1e-5)
     np.testing.assert_array_equal(found[3:5], 0.0)  # without attention the query's label channel stays 0
 
@@ -177,8 +201,8 @@ def test_folded_weights_agree_between_parametrisations():
     a, b = folded_weights(params)
     merged = LinearSelfAttention(layers=2, heads=2, parametrisation="merged")
     prompts = samples_of(4, 3).prompt
-    one = jax.vmap(learner(separate, params))(prompts)
-    other = jax.vmap(learner(merged, {"params": {"w_kq": a, "w_pv": b}}))(prompts)
+    one = quickly(jax.vmap(learner(separate, params)))(prompts)
+    other = quickly(jax.vmap(learner(merged, {"params": {"w_kq": a, "w_pv": b}})))(prompts)
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
