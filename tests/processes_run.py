@@ -1,0 +1,110 @@
+"""Run by test_processes.py in each of several processes: a tiny binary, or functions of several processes in turn."""
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from matplotlib.figure import Figure
+
+from icl_lab import processes, stopping
+from icl_lab.claims import Claim
+from icl_lab.command_line import main
+from icl_lab.experiment import PRESETS, Experiment, execute
+from icl_lab.flags import setting
+from icl_lab.shared_checkpoint import SharedCheckpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """What is trained."""
+
+    seed: int = setting(0, "seed", at_least=0)
+    members: int = setting(3, "networks", at_least=1)
+    steps: int = setting(16, "training steps", at_least=1)
+
+
+def run(config, session):
+    def adapt(rates, step, row):
+        process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
+        if step == int(at) and jax.process_index() == int(process):
+            os.kill(os.getpid(), signal.Signals[what])
+        return rates * (1 - 0.1 * (row["norm"] > 2))
+
+    fitted = session.fit(
+        "training",
+        lambda key, rate: {"w": jax.random.normal(key, (3,))},
+        lambda params, key, rate: jnp.sum((params["w"] - jax.random.normal(key, (3,))) ** 2 / (1 + params["w"] ** 2)),
+        optax.adam,
+        jax.random.split(jax.random.key(config.seed), config.members),
+        jnp.linspace(0.02, 0.2, config.members),
+        steps=config.steps,
+        measure_every=4,
+        measure=lambda params, key, rate: {"norm": jnp.sum(params["w"] ** 2), "rate": rate},
+        adapt=adapt,
+        members_at_once=1,
+    )
+    largest = float(jnp.max(fitted.params["w"]))  # outside training every process has all members
+    return {"largest": largest}, {"w": np.asarray(fitted.params["w"]), **fitted.metrics}
+
+
+CLAIM = Claim(
+    "tests.processes.norm", "none", "The norm.", lambda record: record.arrays["norm"][:, -1], expected=0.0,
+    tolerance=1.0, reason="none", expected_verdict={},
+)  # fmt: skip
+EXPERIMENT = Experiment(
+    "tests.processes", "Test.", dict.fromkeys(PRESETS, Config()), run, lambda record: {"empty": Figure()}, (CLAIM,)
+)
+
+
+def spoken_load(self, like, load=SharedCheckpoint.load):
+    tree = load(self, like)
+    print("resumes after", None if tree is None else 4 * (tree["metrics"]["norm"].shape[1] - 1), flush=True)
+    return tree
+
+
+def together(coordinator, process, folder):
+    """What several processes do together, one thing after the other; says as JSON what came of it."""
+    processes.start(coordinator, 2, process)
+    found = {"writer": processes.is_writer(), "agreed": processes.agree(["long" * 1000, process])}
+    for name, attempt in (
+        ("differs", lambda: processes.same_everywhere({"--steps": 16 + process, "the code": "abc"})),
+        ("led", lambda: processes.led(lambda: (folder / "none" / "file").write_text(""))),
+    ):
+        try:
+            attempt()
+        except processes.RefusedError as error:
+            found[name] = str(error)
+    odd = {"a/0": np.array([-0.0, np.nan, 1e-310]), "b": np.arange(3, dtype=jnp.bfloat16)[:, None], "c": np.int8(3)}
+    given = processes.arrays_of_writer(odd if process == 0 else None)
+    found["arrays"] = [(name, np.asarray(a).tobytes() == given[name].tobytes()) for name, a in odd.items()]
+    found["shapes"] = [(a.shape, a.dtype.name) for a in given.values()]
+    outdir = folder / f"together{process}"
+    try:
+        with stopping.heeding():
+            execute(EXPERIMENT, "lab", Config(), outdir, checkpoint_seconds=1e9)
+    except stopping.Stopped as stopped:
+        found["stopped"] = str(stopped)
+    for name in ("first", "second"):
+        os.environ.pop("TEST_SIGNAL", None)
+        outcome = execute(EXPERIMENT, "lab", Config(), outdir)
+        found[name] = [
+            outcome.ran,
+            np.asarray(outcome.record.arrays["w"]).tobytes().hex(),
+            outcome.ledger[0]["verdict"],
+        ]
+    (folder / f"found{process}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    SharedCheckpoint.load = spoken_load
+    if sys.argv[1] == "together":
+        together(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    else:
+        sys.exit(main(EXPERIMENT))
