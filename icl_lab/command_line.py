@@ -80,6 +80,8 @@ def _carry_out(command: Command) -> int:
     experiment, config, chosen, outdir = command
     if chosen.distributed:
         _join(command)
+    if chosen.dry_run:
+        return _say_cost(command)
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
         execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite)
@@ -107,6 +109,16 @@ def _carry_out(command: Command) -> int:
     console.print(
         f"{'ran' if outcome.ran else 'finished earlier'} in {outcome.seconds:.0f} s; everything is in {outdir}"
     )
+    return DONE
+
+
+def _say_cost(command: Command) -> int:
+    """Prints what the run would cost; nothing is written."""
+    from icl_lab import cost_report, costs, memory
+
+    cost = costs.cost(command.experiment.run, command.config, memory.limit(command.options.memory_gb))
+    if processes.is_writer():
+        (Console() if sys.stdout.isatty() else Console(width=160)).print(cost_report.table(cost))
     return DONE
 
 

@@ -23,13 +23,15 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
+    scales: bool = False,
 ) -> Any:
     """A field of a configuration: its default (the paper's setting), what it means, and what is allowed.
 
-    For tuples the bounds and choices hold for each element.
+    For tuples the bounds and choices hold for each element. ``scales`` marks a size to which the time of evaluations or
+    theory is proportional, and that no training sees: ``--dry_run`` runs a share of it.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    metadata = {"about": about, "choices": tuple(choices) if choices else None, **bounds}
+    metadata = {"about": about, "choices": tuple(choices) if choices else None, "scales": scales, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 

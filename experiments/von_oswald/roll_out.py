@@ -39,7 +39,7 @@ class Config(Setting):
 
     dampings: tuple[float, ...] = setting((1.0, 0.875, 0.75), "lambda, factor on every update", above=0, at_most=1)
     applications: int = setting(50, "times the layer is applied", at_least=2)
-    oracle_contexts: int = setting(1_000_000, "contexts of the exact damped-GD curve", at_least=2)
+    oracle_contexts: int = setting(1_000_000, "contexts of the exact damped-GD curve", at_least=2, scales=True)
 
 
 PRESETS = {
