@@ -27,7 +27,7 @@ LINES = (
     {"color": "#000000", "marker": "v", "linestyle": (0, (4, 1, 1, 1))},
     {"color": "#56B4E9", "marker": "P", "linestyle": (0, (1, 1))},
 )
-"""One a line of a panel; a panel with more lines has no legend and goes round."""
+"""One a line of a panel; where there are more lines they go round, and there is no legend."""
 
 
 def rows(record: Record) -> Iterator[tuple[str, str, Mapping]]:
@@ -80,8 +80,10 @@ def figures(record: Record, experiment: Experiment) -> dict[str, Figure]:
         figure, grid = panels(columns, -(-len(names) // columns))
         for axes, name in zip(grid.flat, names):
             present = [(row["setting"], row[kind][name]) for row in settings if name in row[kind]]
-            _panel(axes, present, regions.get(name))
+            lines = _panel(axes, present, regions.get(name))
             axes.set_title(_short(name))
+            if axes is grid.flat[0] and 1 < lines <= len(LINES):
+                axes.legend()
         for axes in grid.flat[len(names) :]:
             axes.set_axis_off()
         drawn[kind] = figure
@@ -100,7 +102,8 @@ def label(setting: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={_value(value)}" for name, value in setting.items()) or "all seeds"
 
 
-def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]], region: tuple[float, float] | None) -> None:
+def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]], region: tuple[float, float] | None) -> int:
+    """Draws one quantity; returns how many lines it has."""
     first = next(iter(present[0][0]), "")
     ticks = list(dict.fromkeys(_value(setting.get(first, "")) for setting, _ in present))
     places, is_number = _places([setting.get(first, "") for setting, _ in present], ticks)
@@ -125,8 +128,7 @@ def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]], region: tuple
             axes.set_xscale("log")
     else:
         axes.set_xticks(range(len(ticks)), ticks)
-    if 1 < len(lines) <= len(LINES):
-        axes.legend()
+    return len(lines)
 
 
 def _shade(axes: Axes, region: tuple[float, float]) -> None:
@@ -150,7 +152,7 @@ def _places(values: Sequence, ticks: Sequence[str]) -> tuple[list[float], bool]:
 
 def _geometric(values: Sequence[float]) -> bool:
     """Whether positive values are spread over more than a factor of five."""
-    return len(values) > 2 and values[0] > 0 and values[-1] / values[0] > 5
+    return values[0] > 0 and values[-1] / values[0] > 5
 
 
 def _short(name: str) -> str:
