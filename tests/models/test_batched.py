@@ -30,14 +30,19 @@ quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization
 
 
 def samples_of(n, d, o=1, batch=4, key=KEY):
-    return linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)(key, batch)
+    draw = linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)
+    return quickly(draw, static_argnums=1)(key, batch)
 
 
 def random_params(network, prompts, layout=None, size=0.4, key=KEY):
-    tokens = jax.vmap((layout or joint_layout()).encode)(prompts)[0]
-    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, key, tokens))
-    keys = jax.random.split(key, len(leaves))
-    return tree.unflatten([size * jax.random.normal(k, leaf.shape, tokens.dtype) for k, leaf in zip(keys, leaves)])
+    tokens = jax.eval_shape(jax.vmap((layout or joint_layout()).encode), prompts)
+    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, key, jax.ShapeDtypeStruct(tokens.shape[1:], float)))
+
+    def draw(key):
+        keys = jax.random.split(key, len(leaves))
+        return tree.unflatten([size * jax.random.normal(k, leaf.shape, tokens.dtype) for k, leaf in zip(keys, leaves)])
+
+    return quickly(draw)(key)
 
 
 def both_forms(network, prompts, layout=None):
@@ -156,7 +161,7 @@ def test_under_vmap_over_members_inside_a_scan(options):
             return jax.lax.scan(step, params, None, length=2)
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-        together, predictions = jax.jit(jax.vmap(trained))(stacked)
+        together, predictions = quickly(jax.vmap(trained))(stacked)
         for i, params in enumerate(members):
             after = jax.tree.map(lambda w, g: w - 0.01 * g, params, plain(params)[0][0])
             end = jax.tree.map(lambda w, g: w - 0.01 * g, after, plain(after)[0][0])
@@ -171,6 +176,10 @@ def test_contraction_and_its_gradients_are_those_of_a_matrix_product(axes, lengt
         shapes = [(2, *((length, m) if axis == 1 else (m, length)), 3) for m, axis in zip((2, 4), axes)]
         a, b = (jax.random.normal(jax.random.fold_in(KEY, i), shape, float) for i, shape in enumerate(shapes))
         first, second = (("skit", "sikt")[axes[0] - 1], ("skjt", "sjkt")[axes[1] - 1])
-        found, pull = jax.vjp(lambda u, v: contract(u, v, axes), a, b)
-        expected, pull_plain = jax.vjp(lambda u, v: jnp.einsum(f"{first},{second}->sijt", u, v), a, b)
-        assert_equal((found, pull(jnp.sin(found))), (expected, pull_plain(jnp.sin(expected))))
+
+        def pulled(product):
+            found, pull = jax.vjp(product, a, b)
+            return found, pull(jnp.sin(found))
+
+        found = quickly(lambda: pulled(lambda u, v: contract(u, v, axes)))()
+        assert_equal(found, quickly(lambda: pulled(lambda u, v: jnp.einsum(f"{first},{second}->sijt", u, v)))())
