@@ -5,6 +5,7 @@ In a single process every function here returns at once and does not touch JAX.
 
 import collections
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from jax.experimental import multihost_utils
 from icl_lab.flags import FlagError
 
 T = TypeVar("T")
+log = logging.getLogger("icl_lab")
 HEARTBEAT_SECONDS = 60
 """A process that has been silent for so long counts as dead, and the others end."""
 _MESSAGE = 1024  # bytes of one broadcast; longer content takes a second one
@@ -36,12 +38,16 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
       process: which of them this is, with ``coordinator``.
 
     Raises:
-      FlagError: if there is no cluster, or processes have different numbers of devices.
+      FlagError: if there is no cluster, the address cannot be used, or processes have different numbers of devices. JAX
+        itself ends a process that has waited five minutes for the others.
     """
     given: dict[str, Any] = {}
     if coordinator:
         given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
         given["cluster_detection_method"] = "deactivate"
+        if coordinator.startswith(("localhost:", "127.0.0.1:")):  # or it would listen on all addresses of the machine
+            given["coordinator_bind_address"] = coordinator
+        log.info("process %d waits at %s for %d in all", process, coordinator, processes)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from the run
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
@@ -50,6 +56,9 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
             f"--distributed: no SLURM, Open MPI, Kubernetes or Cloud TPU is found here ({error}); "
             "allowed elsewhere is --coordinator=host:port --processes=2 --process=0"
         ) from error
+    except RuntimeError as error:
+        where = f"--coordinator={coordinator}: is the port free? " if coordinator else "--distributed: "
+        raise FlagError(f"{where}{error}") from error
     of_process = collections.Counter(device.process_index for device in jax.devices())
     if len(set(of_process.values())) > 1:
         raise RefusedError(

@@ -94,11 +94,7 @@ def together(coordinator, process, folder):
     for name in ("first", "second"):
         os.environ.pop("TEST_SIGNAL", None)
         outcome = execute(EXPERIMENT, "lab", Config(), outdir)
-        found[name] = [
-            outcome.ran,
-            np.asarray(outcome.record.arrays["w"]).tobytes().hex(),
-            outcome.ledger[0]["verdict"],
-        ]
+        found[name] = [outcome.ran, outcome.record.arrays["w"].tobytes().hex(), outcome.ledger[0]["verdict"]]
     (folder / f"found{process}.json").write_text(json.dumps(found))
 
 

@@ -18,7 +18,7 @@ HOME = Path(__file__).parents[1]
 
 def pair(commands, environments=({}, {})):
     """(status, stdout, stderr) of each of two processes that run at the same time."""
-    base = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HOME)}
+    base = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HOME)}
     running = [
         subprocess.Popen(
             [sys.executable, "tests/processes_run.py", *words],
@@ -67,7 +67,7 @@ def killed_and_resumed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """(folder, what each of two processes found) of ``processes_run.together``; process 1 is asked to stop at step 4."""
+    """Folder, what each of two processes found in ``processes_run.together``, what it said; one stops at step 4."""
     folder = tmp_path_factory.mktemp("together")
     address = f"localhost:{free_port()}"
     done = pair([["together", address, str(i), str(folder)] for i in range(2)], [{"TEST_SIGNAL": "1:4:SIGTERM"}] * 2)
