@@ -84,7 +84,7 @@ def _carry_out(command: Command) -> int:
         return _say_cost(command)
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
-        execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite)
+        execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite, memory_gb=chosen.memory_gb)
         return DONE
     with console_progress() as progress:
         outcome = execute(
@@ -95,6 +95,7 @@ def _carry_out(command: Command) -> int:
             overwrite=chosen.overwrite,
             checkpoint_seconds=chosen.checkpoint_seconds,
             progress=progress,
+            memory_gb=chosen.memory_gb,
         )
     from icl_lab.report import claims_table  # rich tables; imported here so that --help stays fast
 

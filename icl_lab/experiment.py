@@ -87,6 +87,7 @@ def execute(
     overwrite: bool = False,
     checkpoint_seconds: float = 15.0,
     progress: Progress | None = None,
+    memory_gb: float = 0.0,
 ) -> Outcome:
     """Runs an experiment into a folder, or finishes what lies there: skips, resumes, redraws, rejudges.
 
@@ -107,9 +108,9 @@ def execute(
             if overwrite and processes.is_writer():
                 checkpoints.remove(outdir / "checkpoints")
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
-            session = Session(outdir, fingerprint, checkpoint_seconds, progress)
+            session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             metrics, arrays = experiment.run(config, session)
-            origin = records.provenance(time.monotonic() - started, config.seed)
+            origin = records.provenance(time.monotonic() - started, config.seed) | {"stages": session.stages}
             record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin)
         ledger = [judge(claim, record) for claim in experiment.claims]
         drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))

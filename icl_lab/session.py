@@ -1,13 +1,14 @@
 """What a running experiment may use beside its configuration: resumable training and progress bars."""
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from rich.progress import Progress
 
-from icl_lab import processes, records, stopping
+from icl_lab import memory, processes, records, stopping
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.devices import member_mesh
 from icl_lab.shared_checkpoint import SharedCheckpoint
@@ -17,19 +18,36 @@ log = logging.getLogger("icl_lab")
 
 
 class Session:
-    """What a running experiment may use beside its configuration: resumable training and progress bars."""
+    """What a running experiment may use beside its configuration: resumable training and progress bars.
 
-    def __init__(self, folder: Path, fingerprint: str, checkpoint_seconds: float, progress: Progress | None):
+    Attributes:
+      stages: of every training so far: ``seconds`` in this process, ``memory`` in bytes on each device.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        fingerprint: str,
+        checkpoint_seconds: float,
+        progress: Progress | None,
+        memory_gb: float = 0.0,
+    ):
         self._folder, self._fingerprint, self._every, self._progress = folder, fingerprint, checkpoint_seconds, progress
+        self._memory_limit = memory.limit(memory_gb)
+        self.stages: dict[str, dict[str, float]] = {}
 
     def fit(self, stage: str, *args, **options) -> Fit:
         """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again."""
         checkpoint = Checkpoint(
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
+        began = time.monotonic()
         with self.bar(stage, options["steps"]) as advance, stopping.training():
             resume = checkpoint if processes.count() == 1 else SharedCheckpoint(checkpoint)
-            result = fit(*args, resume=resume, progress=advance, mesh=member_mesh(), **options)
+            result = fit(
+                *args, resume=resume, progress=advance, mesh=member_mesh(), memory_limit=self._memory_limit, **options
+            )
+        self.stages[stage] = {"seconds": round(time.monotonic() - began, 1), "memory": result.memory}
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])
