@@ -15,7 +15,7 @@ import numpy as np
 from icl_lab.devices import member_mesh
 from icl_lab.ensembles import Ensemble
 from icl_lab.operations import operations
-from icl_lab.training import Fit, member
+from icl_lab.training import Fit, Member, member
 
 SMALL = 0.01
 """Share of the sizes of evaluations that are run at first."""
@@ -99,15 +99,28 @@ def cost(run: Callable[[Any, Any], Any], config: Any, memory_limit: float | None
         sizes = [f for f in dataclasses.fields(config) if f.metadata["scales"]]
         least = max((max(f.metadata["at_least"] or 1, 1) / getattr(config, f.name) for f in sizes), default=1.0)
         share = min(1.0, max(SMALL, least)) if sizes else 1.0
-        first = second = session.all_but_training(run, _scaled(config, sizes, share))
+        rest = session.tried(run, _scaled(config, sizes, share))
+        stages = session.stages
         if share < 1:
-            before, share = share, min(1.0, max(3 * share, share * RUN / max(first.seconds, 1e-3)))
-            second = session.all_but_training(run, _scaled(config, sizes, share))
-            slope = max(0.0, second.seconds - first.seconds) / (share - before)
-            compiling = max(first.compile_seconds, second.compile_seconds)  # what is kept is not compiled again
-            second = second._replace(seconds=second.seconds + slope * (1 - share), compile_seconds=compiling)
-    names = tuple(field.name for field in sizes)
-    return Cost(list(session.stages.values()), second._replace(share=share, sizes=names))
+            more = min(1.0, max(4 * share, share * RUN / max(rest.seconds, 1e-3)))
+            again = session.tried(run, _scaled(config, sizes, more))
+
+            def whole(small: float, large: float) -> float:
+                """In a straight line from two shares to all; never less than at the larger share."""
+                return large + max(0.0, large - small) * (1 - more) / (more - share)
+
+            compiling = max(rest.compile_seconds, again.compile_seconds)  # what is kept is not compiled again
+            seconds = whole(rest.seconds, again.seconds)
+            rest = again._replace(seconds=seconds, compile_seconds=compiling, share=more)
+            stages = {name: _line(whole, stages[name], stage) for name, stage in session.stages.items()}
+    return Cost(list(stages.values()), rest._replace(sizes=tuple(field.name for field in sizes)))
+
+
+def _line(whole: Callable[[float, float], float], small: Stage, large: Stage) -> Stage:
+    """A stage whose measurements see one of the sizes."""
+    measuring = whole(small.measure_seconds, large.measure_seconds)
+    memory = int(whole(small.memory, large.memory))
+    return large._replace(measure_seconds=measuring, memory=memory, step_seconds=small.step_seconds)
 
 
 class DrySession:
@@ -115,17 +128,17 @@ class DrySession:
 
     def __init__(self, memory_limit: float | None, compiled: "_Compiled"):
         self.stages: dict[str, Stage] = {}
-        self._limit, self._compiled, self._fits = memory_limit, compiled, dict[str, Fit]()
+        self._limit, self._compiled = memory_limit, compiled
+        self._known: dict[tuple, tuple[Stage, Fit]] = {}
         self._inside, self._inside_compiled, self._left, self._notes = 0.0, 0.0, 0.0, list[str]()
 
     def fit(self, stage: str, *args: Any, **options: Any) -> Fit:
         """A ``Fit`` of the right shapes: parameters after a few steps, one measurement again and again."""
         began, compiled = time.perf_counter(), self._compiled.seconds
-        if stage not in self._fits:
-            self.stages[stage], self._fits[stage] = self._tried(stage, *args, **options)
+        self.stages[stage], fitted = self._once(stage, *args, **options)
         self._inside += time.perf_counter() - began
         self._inside_compiled += self._compiled.seconds - compiled
-        return self._fits[stage]
+        return fitted
 
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
@@ -141,8 +154,9 @@ class DrySession:
 
         yield advance
 
-    def all_but_training(self, run: Callable[[Any, Any], Any], config: Any) -> Rest:
-        """Runs an experiment and says what it took beside its trainings."""
+    def tried(self, run: Callable[[Any, Any], Any], config: Any) -> Rest:
+        """Runs an experiment and says what it took beside its trainings, which are in ``stages`` then."""
+        self.stages = {}
         self._inside, self._inside_compiled, self._left, self._notes = 0.0, 0.0, 0.0, []
         began, compiled = time.perf_counter(), self._compiled.seconds
         with contextlib.suppress(_Enough):
@@ -151,15 +165,31 @@ class DrySession:
         taken = time.perf_counter() - began - compiling - self._inside
         return Rest(taken + self._left, taken, compiling, 1.0, (), tuple(self._notes))
 
-    def _tried(
+    def _once(
         self, name: str, init: Any, loss: Any, optimizer: Any, keys: jax.Array, settings: Any = None, *, steps: int,
         measure: Any = None, measure_every: int | None = None, members_at_once: int | None = None,
         schedule: Any = None, measure_schedule: Any = None, adapt: Any = None,
     ) -> tuple[Stage, Fit]:  # fmt: skip
-        one, measure_every = member(init, loss, optimizer, measure, schedule, measure_schedule), measure_every or steps
-        settings = jax.tree.map(jnp.asarray, settings)
+        """A training, tried unless one of this name with the same operations has been."""
+        one, settings = (
+            member(init, loss, optimizer, measure, schedule, measure_schedule),
+            jax.tree.map(jnp.asarray, settings),
+        )
         of_one = jax.tree.map(lambda leaf: leaf[0], (keys, settings))
-        members, of_step = len(keys), operations(one.step, jax.eval_shape(one.begin, *of_one), *of_one)
+        state = jax.eval_shape(one.begin, *of_one)
+        counted = tuple(operations(function, state, *of_one) for function in (one.step, one.observe))
+        place = (name, len(keys), steps, *counted)
+        if place not in self._known:
+            self._known[place] = self._tried(
+                name, one, keys, settings, counted[0], steps, measure_every or steps, members_at_once
+            )
+        return self._known[place]
+
+    def _tried(
+        self, name: str, one: Member, keys: jax.Array, settings: Any, of_step: float, steps: int, measure_every: int,
+        members_at_once: int | None,
+    ) -> tuple[Stage, Fit]:  # fmt: skip
+        members = len(keys)
         chunk = min(measure_every, max(1, int(FIRST_OPERATIONS / (of_step * members))))
         began = time.perf_counter()
         ensemble = Ensemble(
