@@ -5,9 +5,10 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,11 @@ class Checkpoint:
                 stopping.stop()
 
     def write(self, tree: Any) -> None:
-        """Writes a tree, whatever the time."""
+        """Writes a tree, whatever the time.
+
+        Raises:
+          OSError: naming the folder; the checkpoint before it stays.
+        """
         with stopping.writing():
             self._write(tree)
 
@@ -75,10 +80,14 @@ class Checkpoint:
         current, following, old = (self.folder / name for name in (CURRENT, NEXT, OLD))
         shutil.rmtree(following, ignore_errors=True)
         following.mkdir(parents=True)
-        with _checkpointer() as checkpointer:
-            checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree)))
-        manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
-        write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
+        try:
+            with _without_log(), _checkpointer() as checkpointer:
+                checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree)))
+            manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
+            write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
+        except Exception as error:
+            shutil.rmtree(following, ignore_errors=True)  # a full disk gets its room back
+            raise _of_the_disk(error, following) from error
         shutil.rmtree(old, ignore_errors=True)
         if current.exists():
             os.replace(current, old)
@@ -106,11 +115,35 @@ def _checkpointer() -> ocp.StandardCheckpointer:
     return ocp.StandardCheckpointer(multiprocessing_options=alone)
 
 
+@contextlib.contextmanager
+def _without_log() -> Iterator[None]:
+    """Nothing is logged by the threads of orbax: what goes wrong there is raised here, too."""
+    logger = logging.getLogger("absl")
+    before = logger.disabled
+    logger.disabled = True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+def _of_the_disk(error: Exception, path: Path) -> Exception:
+    """One OSError that names the folder, where a write failed; orbax says it with other kinds, some levels down."""
+    cause: BaseException | None = error
+    while cause is not None:
+        said = re.search(r"os_error_code='(\d+)'", str(cause))
+        number = int(said[1]) if said else getattr(cause, "errno", None)
+        if number is not None:
+            return OSError(number, os.strerror(number), os.fspath(path))
+        cause = cause.__cause__ or cause.__context__
+    return error
+
+
 def _problem(path: Path, fingerprint: str) -> str | None:
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        manifest = json.loads((path / MANIFEST).read_bytes())
         found, files = manifest["fingerprint"], manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"its manifest cannot be read ({type(error).__name__})"
     if found != fingerprint:
         return "it was written by another configuration or version"

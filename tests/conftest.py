@@ -25,6 +25,10 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("icl_lab")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--kills", type=int, default=50, help="how often test_faults.py kills a run")
+
+
 @pytest.fixture
 def x64():
     """The test computes in float64. Under ``hypothesis.given`` write ``with jax.enable_x64(True)`` in the test."""

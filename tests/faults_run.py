@@ -1,0 +1,195 @@
+"""A process that has imported everything and forks a child for each command: what test_faults.py kills, and quickly.
+
+It reads one JSON object a line and answers each once the child has ended:
+  {"binary": "toy" or a name, "words": [...], "cwd": ..., "signals": [...], "patches": [...]}
+  {"status": ..., "seconds": ..., "sent": ...}
+A signal is [number, path, seconds]: sent so long after the path exists, or after the start where the path is empty.
+JAX computes in the children alone, as a process in which it does cannot be forked.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from icl_lab import command_line, flags, provenance, records, report
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed of every draw", at_least=0)
+    members: int = flags.setting(3, "independent trainings", at_least=1)
+    steps: int = flags.setting(4, "steps of each training", at_least=1)
+    poisoned: int = flags.setting(-1, "member whose loss is not a number from step 2 of the first training on")
+    pause: float = flags.setting(0.0, "seconds between chunks", at_least=0)
+
+
+PAUSE_AT_THE_END = lambda: None  # noqa: E731
+
+
+def run(config, session):
+    """Two trainings, the second from where the first ended, and an evaluation."""
+    keys = jax.random.split(jax.random.key(config.seed), config.members)
+    start, found = jnp.ones((config.members, 4)), {}
+    session.bar = telling(session.bar, config.pause)
+    for stage in range(2):
+        poison = (np.arange(config.members) == config.poisoned) & (stage == 0)
+        fitted = session.fit(
+            f"stage_{stage}", lambda key, setting: setting[0] / 2, loss, optax.sgd(0.1, momentum=0.9), keys,
+            (start, jnp.asarray(poison)), steps=config.steps, measure_every=1,
+            schedule=lambda setting, step: (setting[0], setting[1] & (step == 2)),
+        )  # fmt: skip
+        start = fitted.params
+        found |= {f"params_{stage}": np.asarray(start), f"loss_{stage}": fitted.metrics["train_loss"]}
+    with session.bar("evaluation", 1) as advance:
+        found["noise"] = np.random.default_rng(config.seed).normal(size=20_000)  # so that writing it takes a moment
+        advance(1, 1)
+        PAUSE_AT_THE_END()
+    return {"last": float(np.asarray(start).sum())}, found
+
+
+def loss(params, key, setting):
+    value = ((params - setting[0]) ** 2).sum() + params @ jax.random.normal(key, params.shape)
+    return jnp.where(setting[1], jnp.nan, value)
+
+
+def telling(bar, pause):
+    """The session's bars, which also leave a file ``../told/<stage>.<steps done>``, and a line on stdout."""
+    told = Path("told")
+
+    @contextlib.contextmanager
+    def bars(label, total):
+        with bar(label, total) as advance:
+
+            def tell(done, total):
+                told.mkdir(exist_ok=True)
+                (told / f"{label}.{done}").touch()
+                os.write(1, f"@ {label} {done}\n".encode())
+                time.sleep(pause)
+                advance(done, total)
+
+            yield tell
+
+    return bars
+
+
+CLAIM = Claim(
+    "toy.faults.finite", "Toy", "Every member stays finite.", lambda r: np.isfinite(r.arrays["params_0"][:, 0]) * 1.0,
+    expected=1.0, tolerance=0.0, reason="a test", expected_verdict={"lab": "holds"},
+)  # fmt: skip
+PRESETS = dict.fromkeys(("smoke", "quick", "lab", "paper"), Config())
+TOY = Experiment("toy.faults", "Toy.", PRESETS, run, lambda record: {}, (CLAIM,))
+
+
+def clock_runs_backwards():
+    """Every look at the time of day is an hour before the one before it."""
+    now = [2e9]
+
+    def earlier():
+        now[0] -= 3600
+        return now[0]
+
+    time.time, time.time_ns = earlier, lambda: int(earlier() * 1e9)
+
+
+def small_files(most):
+    """A limit on the size of a file: a write fails as on a full disk, though with other words."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
+def long_evaluation():
+    """The evaluation takes ten minutes."""
+    global PAUSE_AT_THE_END
+    PAUSE_AT_THE_END = lambda: [time.sleep(0.1) for _ in range(6000)]  # noqa: E731
+
+
+PATCHES = {
+    "long evaluation": long_evaluation,
+    "clock": clock_runs_backwards,
+    "no room for a checkpoint": small_files(1000),
+    "no room for the record": small_files(4096),
+}
+
+
+def quick_to_start(cache):
+    """What costs time and is not what is tested: compilation, random numbers, looking at the sources and at git."""
+    version = provenance.code_version()  # of the code that is loaded, whatever is edited meanwhile
+    records.code_version, provenance._git = lambda: version, lambda *words: ""
+    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_default_prng_impl", "unsafe_rbg")
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    command_line.use_compilation_cache = lambda: None
+    assert report  # imported here, and not by every child
+
+
+def child(order):
+    """Runs the command as a fresh process would, and ends without the half second that JAX takes to clean up."""
+    os.chdir(order["cwd"])
+    for number, name in ((0, os.devnull), (1, "stdout"), (2, "stderr")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may be deaf to Ctrl-C
+    for patch in order.get("patches", ()):
+        PATCHES[patch]()
+    toy = order["binary"] == "toy"
+    experiment = TOY if toy else importlib.import_module(f"experiments.{order['binary']}").EXPERIMENT
+    status = 1
+    try:
+        status = command_line.main(experiment, [order["binary"], *order["words"]])
+    finally:
+        if sys.exc_info()[0] is not None:
+            sys.excepthook(*sys.exc_info())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def watch(pid, signals):
+    """Sends the signals; the exit status (minus the signal that ended it) and how many were sent."""
+    since, sent = time.monotonic(), 0
+    there = False
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), sent
+        if sent < len(signals):
+            number, path, seconds = signals[sent]
+            if not there and path and os.path.exists(path):
+                there, since = True, time.monotonic()
+            if (there or not path) and time.monotonic() - since >= seconds:
+                os.kill(pid, number)
+                sent, there, since = sent + 1, False, time.monotonic()
+        time.sleep(0.0005)
+
+
+def main():
+    warnings.simplefilter("error")
+    importlib.import_module("experiments.von_oswald.roll_out")
+    quick_to_start(sys.argv[1])
+    print("ready", flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        started = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            child(order)
+        status, sent = watch(pid, order.get("signals", []))
+        print(json.dumps({"status": status, "seconds": time.monotonic() - started, "sent": sent}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
