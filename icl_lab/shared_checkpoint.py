@@ -37,6 +37,7 @@ class SharedCheckpoint:
         if stop or due:
             self.write(tree())
         if stop:
+            processes.end_together()
             if stopping.requested():
                 stopping.stop()
             raise stopping.Stopped("stopped with another process of the run")
