@@ -5,6 +5,8 @@ finished is told by its folder.
 """
 
 import contextlib
+import importlib
+import os
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -76,9 +78,7 @@ class Cluster:
         gpus: of a job.
         partition: of SLURM; empty for the default.
         """
-        import submitit  # an optional extra
-
-        slurm = kind == "slurm"
+        submitit, slurm = _submitit(), kind == "slurm"
         self.slots = max(tasks, 1) if slurm else workers  # SLURM's queue holds what is not its turn
         self.every_seconds = 5.0 if slurm else 0.2
         extras = {"slurm_max_num_timeout": 1000} if slurm else {}  # a long cell goes on until it is finished
@@ -95,6 +95,18 @@ class Cluster:
         with self._executor.batch():
             jobs = [self._executor.submit(Command(task)) for task in tasks]
         return [_Submitted(job) for job in jobs]
+
+
+def _submitit() -> Any:
+    """submitit, kept from setting up logging when it is imported: that would close every handler of this process."""
+    before = os.environ.get("SUBMITIT_LOG_LEVEL")
+    os.environ["SUBMITIT_LOG_LEVEL"] = "NOCONFIG"
+    try:
+        return importlib.import_module("submitit")
+    finally:
+        del os.environ["SUBMITIT_LOG_LEVEL"]  # jobs do set it up
+        if before is not None:
+            os.environ["SUBMITIT_LOG_LEVEL"] = before
 
 
 class _Submitted:
