@@ -34,6 +34,7 @@ class Ensemble:
       at_once: members that are vectorised together in training, on all devices.
       parts: in how many parts the members go through the programs.
       memory: what the program that needs most needs on each device.
+      programs: ``begin``, ``advance`` and ``observe``, compiled.
     """
 
     def __init__(
@@ -77,24 +78,24 @@ class Ensemble:
             arguments = like if function is begin else (state, *like)
             return jax.jit(over).lower(*_shapes(arguments, size * devices, mesh)).compile()
 
-        def programs(size: int, now: int) -> list[Any]:
+        def programs(size: int, now: int) -> dict[str, Any]:
             """Members start together and are measured one by one, or together with those they train with."""
             less = now < together
             training = None if members_at_once is None and not less else now
-            return [
-                compiled(begin, size, now if less else None),
-                compiled(advance, size, training),
-                compiled(observe, size, None if training is None else 1),
-            ]
+            return {
+                "begin": compiled(begin, size, now if less else None),
+                "advance": compiled(advance, size, training),
+                "observe": compiled(observe, size, None if training is None else 1),
+            }
 
         def needed(size: int, now: int) -> Memory:
-            beside = (0, 0, size * of_member)  # what an observation leaves aside is still there
-            found = (memory.needed(one, more) for one, more in zip(programs(size, now), beside))
+            beside = {"observe": size * of_member}  # what an observation leaves aside is still there
+            found = [memory.needed(one, beside.get(name, 0)) for name, one in programs(size, now).items()]
             return max(found, key=lambda one: one.total)
 
         limit = float("inf") if memory_limit is None else memory_limit
         size, now, self.memory, whole = memory.divided(needed, of_device, together, limit)
-        self._begin, self._advance, self._observe = programs(size, now)
+        self.programs = programs(size, now)
         self._size, self.at_once = size * devices, min(now * devices, self.members)
         self.parts = -(-self.members // self._size)
         if (size, now) != (of_device, together):
@@ -107,15 +108,15 @@ class Ensemble:
 
     def begin(self, settings: Tree) -> Tree:
         """The state of all members before the first step."""
-        return self._each(self._begin, self._keys[0], self.placed(settings))
+        return self._each(self.programs["begin"], self._keys[0], self.placed(settings))
 
     def advance(self, state: Tree, settings: Tree) -> tuple[Tree, Array]:
         """The state after a chunk of steps, and what was returned beside it."""
-        return self._each(self._advance, state, self._keys[1], self.placed(settings))
+        return self._each(self.programs["advance"], state, self._keys[1], self.placed(settings))
 
     def observe(self, state: Tree, settings: Tree) -> Tree:
         """What is measured of this state."""
-        return self._each(self._observe, state, self._keys[2], self.placed(settings))
+        return self._each(self.programs["observe"], state, self._keys[2], self.placed(settings))
 
     def placed(self, tree: Tree) -> Tree:
         """A tree (M, ...) where the programs want it."""
