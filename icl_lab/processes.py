@@ -27,7 +27,7 @@ _MESSAGE = 1024  # bytes of one broadcast; longer content takes a second one
 
 
 class RefusedError(FlagError):
-    """What process 0 refuses, raised in all processes."""
+    """What all processes refuse alike, in the words of process 0."""
 
 
 def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
