@@ -178,10 +178,11 @@ def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path, name):
 
 
 def test_a_worker_that_gives_way_to_another_run_has_spent_no_attempt(tmp_path):
-    script = "[ -e begun ] && touch done || { touch begun; exec 9>.lock; flock 9; (sleep 0.5) & exit 2; }"
-    (task,) = shell(tmp_path, "a", script)  # its lock outlives it for half a second
-    assert run([task], LocalWorkers(1)) == []
-    assert done(task)
+    gives_way = "exec 9>.lock; flock 9; (sleep 0.5) & exit 2"  # its lock outlives it for half a second
+    script = f"echo x >> starts; case $(wc -l < starts) in 1) {gives_way};; 2) exit 1;; esac; touch done"
+    (task,) = shell(tmp_path, "a", script)
+    assert run([task], LocalWorkers(1), attempts=2) == []
+    assert (task.folder / "starts").read_text() == "x\n" * 3
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, os.EX_TEMPFAIL), (signal.SIGINT, 130)])
