@@ -1,5 +1,6 @@
 """What holds for every test: rank promotion raises, no compilation cache, few and always the same random examples."""
 
+import gc
 import os
 
 import hypothesis
@@ -11,6 +12,7 @@ if jaxlib.__version__ == "0.10.2":  # a release that does not know a flag ends t
     # the suite is mostly compilation, and the newer emitters of loops take twice as long to compile them
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 
+gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there is memory enough
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_enable_compilation_cache", False)  # whatever folder a binary under test asks for
 

@@ -53,7 +53,7 @@ class Config(Networks):
 
 PRESETS = {
     "smoke": Config(
-        networks=("looped_2", "free_3"), heads=(1, 2), mlp_widths=(0, 8), batches=(16, 16), steps=(20, 20),
+        networks=("looped_2", "free_2"), heads=(1, 2), mlp_widths=(0, 8), batches=(16, 16), steps=(20, 20),
         measurements=(2, 2), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
         members=2, context_length=4, input_size=3, eval_tasks=16, tuning_contexts=200,
         tuning_steps=4, tuning_batch=16, population_tasks=64,

@@ -60,7 +60,7 @@ class Config(Setting):
 
 PRESETS = {
     "smoke": Config(
-        members=2, context_length=4, input_size=4, batch=32, steps=20, measure_every=10, eval_tasks=32, sizes=(2, 4),
+        members=2, context_length=4, input_size=4, batch=32, steps=20, measure_every=10, eval_tasks=32, sizes=(2,),
         sweep_members=2, sweep_batch=32, population_tasks=64, ranges=(0.5, 1.0, 2.0), shift_tasks=32, onset_members=3,
         onset_batches=(16,), onset_steps=20, onset_every=10,
     ),

@@ -22,9 +22,9 @@ BINARIES = discover()
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def quick_to_compile():
-    """The smoke preset is all compilation; what is compiled runs for milliseconds."""
+    """The smoke preset is all compilation; what is compiled runs for milliseconds. Binaries share small programs."""
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
@@ -52,7 +52,8 @@ COMMAND = [
 
 def start(cwd, outdir, checkpoint_seconds):
     command = [*COMMAND, f"--outdir={outdir}", f"--checkpoint_seconds={checkpoint_seconds}"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(experiments.__file__).parents[1])}
+    home = str(Path(experiments.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": home, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # it is mostly compilation
     return subprocess.Popen(command, cwd=cwd, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
