@@ -3,12 +3,13 @@
 It reads one JSON object a line and answers each once the child has ended:
   {"binary": "toy" or a name, "words": [...], "cwd": ..., "signals": [...], "patches": [...]}
   {"status": ..., "seconds": ..., "sent": ...}
-A signal is [number, path, seconds]: sent so long after the path exists, or after the start where the path is empty.
+A signal is [number, path, seconds]: sent so long after the path appears, or after the start where the path is empty.
 JAX computes in the children alone, as a process in which it does cannot be forked.
 """
 
 import contextlib
 import dataclasses
+import gc
 import importlib
 import json
 import os
@@ -160,15 +161,15 @@ def child(order):
 
 def watch(pid, signals):
     """Sends the signals; the exit status (minus the signal that ended it) and how many were sent."""
-    since, sent = time.monotonic(), 0
-    there = False
+    left = [seen(path) for _, path, _ in signals]  # by a process before this one
+    since, sent, there = time.monotonic(), 0, False
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status), sent
         if sent < len(signals):
             number, path, seconds = signals[sent]
-            if not there and path and os.path.exists(path):
+            if not there and path and seen(path) not in (None, left[sent]):
                 there, since = True, time.monotonic()
             if (there or not path) and time.monotonic() - since >= seconds:
                 os.kill(pid, number)
@@ -176,10 +177,21 @@ def watch(pid, signals):
         time.sleep(0.0005)
 
 
+def seen(path):
+    """What tells a file or folder from another one at its place; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns
+
+
 def main():
     warnings.simplefilter("error")
     importlib.import_module("experiments.von_oswald.roll_out")
     quick_to_start(sys.argv[1])
+    gc.collect()
+    gc.freeze()  # what is not looked at is not copied for a child
     print("ready", flush=True)
     for line in sys.stdin:
         order = json.loads(line)
