@@ -50,7 +50,7 @@ class Config(Setting):
 
 PRESETS = {
     "smoke": Config(
-        members=2, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16, lengths=(3, 6), contexts=50,
+        members=2, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16, lengths=(3,), contexts=50,
         tuning_contexts=200,
     ),
     "quick": Config(members=2, batch=256, steps=3000, measure_every=1000, eval_tasks=500, lengths=(10, 25),

@@ -52,7 +52,7 @@ class Config(Schedule):
 
 
 PRESETS = {
-    "smoke": Config(members=2, context_length=4, input_size=3, sets=(8, 16), steps=20, measure_every=10,
+    "smoke": Config(members=2, context_length=4, input_size=3, sets=(8,), steps=20, measure_every=10,
                     eval_tasks=16, theory_tasks=500, population_tasks=64),
     "quick": Config(members=4, sets=(128, 512, 2048), eval_tasks=500, theory_tasks=5000, population_tasks=20_000),
     "lab": Config(eval_tasks=2000),

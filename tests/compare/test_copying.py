@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,11 +12,24 @@ from icl_lab.models import Transformer
 from icl_lab.prompts import linear_regression
 
 N, D = 4, 3
-PROMPTS = linear_regression(context_length=N, input_size=D)(jax.random.key(0), 6).prompt
+PROMPTS = jax.jit(linear_regression(context_length=N, input_size=D), static_argnums=1)(jax.random.key(0), 6).prompt
 LAYOUT = separate_layout(2 * N + 2, "one_hot")
 NETWORK = Transformer(layers=2, attention=("softmax", "linear"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def measured(of, network, params, prompts, layout, **options):
+    """What a function of (network, params, prompts, layout) says, as one program."""
+    return jax.jit(lambda params, prompts: of(network, params, prompts, layout, **options))(params, prompts)
+
+
+@functools.cache
 def hand_built(attention="softmax"):
     return copy_then_gradient_descent_weights(
         1.0, context_length=N, input_size=D, position_size=2 * N + 2, attention=attention
@@ -23,9 +38,14 @@ def hand_built(attention="softmax"):
 
 def random_params(network, layout, scale=0.5):
     tokens = layout.encode(jax.tree.map(lambda leaf: leaf[0], PROMPTS))
-    leaves, tree = jax.tree.flatten(network.init(jax.random.key(1), tokens))
-    keys = jax.random.split(jax.random.key(2), len(leaves))
-    return tree.unflatten([scale * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)])
+    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, jax.random.key(1), tokens))
+
+    @jax.jit
+    def draw():
+        keys = jax.random.split(jax.random.key(2), len(leaves))
+        return tree.unflatten([scale * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)])
+
+    return draw()
 
 
 @pytest.mark.parametrize("released", [False, True])
@@ -50,7 +70,7 @@ def test_sensitivities_are_the_norms_of_the_mean_derivatives(attention, released
         "next": np.mean([size[k, k + 1] for k in range(2 * N - 1)]),
         "other": np.mean([size[k, others[k]].sum() / (2 * N - 1 if released else 2 * N - 2) for k in range(2 * N - 1)]),
     }
-    found = copying_sensitivities(network, params, prompts, layout, released=released)
+    found = measured(copying_sensitivities, network, params, prompts, layout, released=released)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-7, err_msg=name)
 
@@ -58,29 +78,29 @@ def test_sensitivities_are_the_norms_of_the_mean_derivatives(attention, released
 def test_a_layer_that_does_nothing_depends_on_its_own_token_alone():
     idle = jax.tree.map(jnp.zeros_like, hand_built())
     for released in (False, True):
-        found = copying_sensitivities(NETWORK, idle, PROMPTS, LAYOUT, released=released)
+        found = measured(copying_sensitivities, NETWORK, idle, PROMPTS, LAYOUT, released=released)
         np.testing.assert_allclose(found["own"], np.sqrt(D), rtol=1e-6)
         assert found["next"] == found["other"] == 0
 
 
 def test_the_released_other_counts_the_next_token_too():
     # Among k = 0, .., 2N - 2 the N x-tokens copy the next, the N - 1 y-tokens their own: e_kD counts twice.
-    mended = copying_sensitivities(NETWORK, hand_built(), PROMPTS, LAYOUT)
+    mended = measured(copying_sensitivities, NETWORK, hand_built(), PROMPTS, LAYOUT)
     own = (N * np.sqrt(D) + (N - 1) * np.sqrt(D + 3)) / (2 * N - 1)
     expected = {"own": own, "next": N / (2 * N - 1), "other": 0.0}
     for name, value in expected.items():
         np.testing.assert_allclose(mended[name], value, atol=1e-6, err_msg=name)
-    released = copying_sensitivities(NETWORK, hand_built(), PROMPTS, LAYOUT, released=True)
+    released = measured(copying_sensitivities, NETWORK, hand_built(), PROMPTS, LAYOUT, released=True)
     np.testing.assert_allclose(released["other"], N / (2 * N - 1) ** 2, atol=1e-6)
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 def test_the_hand_built_layer_is_a_copy_head(attention):
     network = Transformer(layers=2, attention=(attention, "linear"))
-    shares = copy_shares(network, hand_built(attention), PROMPTS, LAYOUT)
+    shares = measured(copy_shares, network, hand_built(attention), PROMPTS, LAYOUT)
     np.testing.assert_allclose(shares["labels"], [1.0])
     np.testing.assert_allclose(shares["inputs"], [0.0], atol=1e-7)
-    attention_map = mean_attention(network, hand_built(attention), PROMPTS, LAYOUT)[0]
+    attention_map = measured(mean_attention, network, hand_built(attention), PROMPTS, LAYOUT)[0]
     expected = np.zeros((2 * N, 2 * N))
     expected[np.arange(2 * N), np.arange(2 * N) // 2 * 2 + 1] = 1
     np.testing.assert_allclose(attention_map[:-1], expected, atol=1e-7)
@@ -89,12 +109,12 @@ def test_the_hand_built_layer_is_a_copy_head(attention):
 def test_shares_are_of_the_next_token_one_a_head_and_chance_without_weights():
     network = Transformer(layers=2, heads=2, attention=("softmax", "linear"))
     params = random_params(network, LAYOUT)
-    pattern = np.asarray(mean_attention(network, params, PROMPTS, LAYOUT))
-    shares = copy_shares(network, params, PROMPTS, LAYOUT)
+    pattern = np.asarray(measured(mean_attention, network, params, PROMPTS, LAYOUT))
+    shares = measured(copy_shares, network, params, PROMPTS, LAYOUT)
     np.testing.assert_allclose(shares["labels"], pattern[:, range(0, 2 * N, 2), range(1, 2 * N, 2)].mean(1), rtol=1e-5)
     inputs = pattern[:, range(1, 2 * N - 1, 2), range(2, 2 * N, 2)].mean(1)
     np.testing.assert_allclose(shares["inputs"], inputs, rtol=1e-5)
-    chance = copy_shares(network, jax.tree.map(jnp.zeros_like, params), PROMPTS, LAYOUT)
+    chance = measured(copy_shares, network, jax.tree.map(jnp.zeros_like, params), PROMPTS, LAYOUT)
     np.testing.assert_allclose(chance["labels"], [1 / (2 * N)] * 2, rtol=1e-6)
 
 

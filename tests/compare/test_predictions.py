@@ -12,9 +12,16 @@ from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
 N, D = 5, 3
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def draw(batch=6, outputs=2, seed=0):
     sampler = linear_regression(context_length=N, input_size=D, output_size=outputs)
-    return sampler(jax.random.key(seed), batch)
+    return jax.jit(sampler, static_argnums=1)(jax.random.key(seed), batch)
 
 
 def softmax_learner(outputs, seed=1):
@@ -49,7 +56,7 @@ def test_metrics_agree_with_finite_differences(x64, outputs):
 def test_linear_readouts_by_hand(x64):
     samples = draw(1)
     w_a, w_b = np.array([[1.0, 0], [0, 2], [0, 0]]), np.array([[0.0, 3], [0, 4], [0, 0]])
-    metrics = compare(lambda p: p.x_query @ w_a, lambda p: p.x_query @ w_b, samples)
+    metrics = jax.jit(lambda samples: compare(lambda p: p.x_query @ w_a, lambda p: p.x_query @ w_b, samples))(samples)
     np.testing.assert_allclose(metrics["sensitivity_cosine"], 8 / (np.sqrt(5) * 5), rtol=1e-7)
     np.testing.assert_allclose(metrics["sensitivity_difference"], np.sqrt(1 + 9 + 4), rtol=1e-12)
     difference = np.linalg.norm(samples.prompt.x_query[0] @ (w_a - w_b))
@@ -58,7 +65,8 @@ def test_linear_readouts_by_hand(x64):
 
 @pytest.mark.parametrize("make", [lambda: ridge(0.1), lambda: softmax_learner(2)])
 def test_a_learner_equals_itself(x64, make):
-    metrics = jax.jit(lambda samples: compare(make(), make(), samples))(draw())
+    one, other = make(), make()
+    metrics = jax.jit(lambda samples: compare(one, other, samples))(draw())
     assert metrics["prediction_difference"] == metrics["sensitivity_difference"] == 0
     np.testing.assert_allclose(metrics["sensitivity_cosine"], 1, atol=1e-6)
 
