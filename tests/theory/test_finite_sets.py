@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +13,7 @@ def squares(params, samples):
     return 0.5 * (x @ params["w"] - y) ** 2
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def draw(key, tasks, size, noise):
     x_key, noise_key = jax.random.split(key)
     x = jax.random.normal(x_key, (tasks, size))
@@ -42,7 +45,7 @@ def test_it_is_the_excess_of_the_minimiser_over_a_set():
         excess = 0.5 * jnp.sum((w - 1) ** 2)  # population loss above its minimum: the inputs have unit covariance
         return excess, squares({"w": jnp.ones(size)}, (x, y)).mean() - squares({"w": w}, (x, y)).mean()
 
-    fresh, own = jax.vmap(gap)(jax.random.split(jax.random.key(3), 4000))
+    fresh, own = jax.jit(jax.vmap(gap))(jax.random.split(jax.random.key(3), 4000))
     for values, bias in ((fresh, 1 / (1 - (size + 1) / tasks)), (own, 1.0)):
         error = 4 * float(values.std()) / 4000**0.5
         assert abs(float(values.mean()) - bias * coefficient / tasks) < error + 0.03 * coefficient / tasks

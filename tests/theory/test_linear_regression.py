@@ -1,3 +1,5 @@
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,11 +26,16 @@ from icl_lab.theory import (
 DEFAULT = {"context_length": 10, "input_size": 10, "input_variance": 1 / 12}
 
 
+@functools.partial(jax.jit, static_argnames=("batch", "context_length", "input_size", "input_law"))
+def step_losses(learning_rate, key, batch, **setting):
+    sample = linear_regression(**setting)(key, batch)
+    prediction = jax.vmap(gradient_descent(learning_rate, 1))(sample.prompt)
+    return 0.5 * jnp.sum((prediction - sample.target) ** 2, axis=1)
+
+
 def sampled_loss(learning_rate, seed, batch=20_000, **setting):
     """Mean and standard error of half the squared error of one explicit step."""
-    sample = linear_regression(**setting)(jax.random.key(seed), batch)
-    prediction = jax.vmap(gradient_descent(learning_rate, 1))(sample.prompt)
-    losses = np.asarray(0.5 * jnp.sum((prediction - sample.target) ** 2, axis=1), np.float64)
+    losses = np.asarray(step_losses(learning_rate, jax.random.key(seed), batch, **setting), np.float64)
     return losses.mean(), losses.std() / batch**0.5
 
 
@@ -88,9 +95,8 @@ def test_out_of_distribution_loss():
 
 @pytest.mark.parametrize("law", ["uniform", "normal", "laplace"])
 def test_kurtosis_is_that_of_the_sampler(law):
-    x = np.asarray(
-        linear_regression(context_length=1, input_size=1, input_law=law)(jax.random.key(0), 300_000).prompt.x
-    )
+    sampler = linear_regression(context_length=1, input_size=1, input_law=law)
+    x = np.asarray(jax.jit(sampler, static_argnums=1)(jax.random.key(0), 300_000).prompt.x)
     ratio = (x.astype(np.float64) / input_variance(law) ** 0.5) ** 4
     assert abs(ratio.mean() - input_kurtosis(law)) < 4 * ratio.std() / ratio.size**0.5
 
@@ -148,9 +154,15 @@ def test_centred_step_is_the_best_step_on_centred_inputs(n, d, law):
     size = {"context_length": n, "input_size": d}
     variance = input_variance(law, 1.3)
     eta, loss = centred_step_optimum(**size, input_variance=variance, kurtosis=input_kurtosis(law))
-    samples = linear_regression(**size, input_law=law, input_range=1.3)(jax.random.key(n), 200_000)
-    x, y, target = samples.prompt.x, samples.prompt.y[..., 0], samples.target[:, 0]
-    step = jnp.einsum("bd,bnd,bn->b", samples.prompt.x_query, x - x.mean(axis=1, keepdims=True), y) / n
+
+    @jax.jit
+    def draw(key):
+        samples = linear_regression(**size, input_law=law, input_range=1.3)(key, 200_000)
+        x, y = samples.prompt.x, samples.prompt.y[..., 0]
+        step = jnp.einsum("bd,bnd,bn->b", samples.prompt.x_query, x - x.mean(axis=1, keepdims=True), y) / n
+        return step, samples.target[:, 0]
+
+    step, target = draw(jax.random.key(n))
 
     def losses(rate):
         return 0.5 * (rate * step - target) ** 2
