@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ from absl import flags as absl_flags
 from rich.console import Console
 from rich.table import Table
 
+from experiments.benchmarks.cluster import cluster
 from experiments.benchmarks.finetuning import finetuning
+from experiments.benchmarks.grid import grid
 from experiments.benchmarks.induction import induction
 from experiments.benchmarks.prefixes import prefixes
+from experiments.benchmarks.scaling import scaling
 from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
@@ -33,7 +36,9 @@ from experiments.benchmarks.tuning import tuning
 from experiments.benchmarks.whole import whole
 from icl_lab import flags, records
 
-RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
+Tables = Iterable[tuple[str, list[Row]]]
+
+RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "steps": steps,
     "others": others,
     "ensemble": ensemble,
@@ -44,6 +49,9 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]]]] = {
     "finetuning": finetuning,
     "members": members,
     "whole": whole,
+    "grid": grid,
+    "scaling": scaling,
+    "cluster": cluster,
 }
 
 
@@ -59,7 +67,8 @@ def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Ro
     """Runs the parts; the record of tables of rows, configuration, machine and load."""
     started, load, tables = time.perf_counter(), [os.getloadavg()], {}
     for part in parts:
-        for title, rows in RUN[part](config).items():
+        found = RUN[part](config)
+        for title, rows in found.items() if isinstance(found, dict) else found:
             tables[title] = [row.flat() for row in rows]
             show(title, rows)
     origin = records.provenance(time.perf_counter() - started)

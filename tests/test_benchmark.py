@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import subprocess
+import sys
 import time
 
 import jax
@@ -10,11 +12,13 @@ import pytest
 
 from experiments import benchmark
 from experiments.benchmarks import (
+    cluster,
     finetuning,
     floor,
     induction,
     prefixes,
     programs,
+    resuming,
     theory,
     timing,
     training,
@@ -28,6 +32,14 @@ TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
     members=(2,), networks=("looped_1",),
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compile_quickly():
+    """What is timed here is timed to see that there are rows."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def _sound(rows, baselines=1):
@@ -118,6 +130,46 @@ def test_plain_batch_holds_item_label_sequences():
     assert (match.sum(1) == 2).all()
     for s, answer in enumerate(targets):
         np.testing.assert_allclose(contents[s, 1::2][match[s]], np.tile(labels[answer], (2, 1)), rtol=1e-6)
+
+
+@pytest.fixture
+def quick_to_compile(monkeypatch):
+    """Here and in other processes."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+
+
+def test_cluster_gives_rows(monkeypatch, quick_to_compile):
+    runs, nothing = [], [sys.executable, "-S", "-c", ""]
+    monkeypatch.setattr(cluster, "_run", lambda command, _: runs.append(command) or subprocess.run(nothing, check=True))
+    monkeypatch.setattr(resuming, "_start_of_a_process", lambda: 5.0)
+    few = dataclasses.replace(
+        TINY, rounds=1, ensemble=2, ensemble_batch=4, large_ensemble=1, devices=(2,), processes=1,
+        grown_members=2, grown_steps=2, run_seconds=0.2,
+    )  # fmt: skip
+    tables = list(cluster.cluster(few))
+    (_, by_core), (_, grown), (_, devices), (_, writes), (_, stopped) = tables
+    for rows in (by_core, devices):
+        _sound(rows)
+    assert [row.name for row in devices] == ["2 devices"]
+    assert [row.name.split(", ")[1] for row in grown] == ["cold", "cold", "warm", "warm"]
+    assert sum("--members=2" in words for words in runs) == 1 + 2  # cold; first and warm
+    total = writes[-1]
+    assert total.milliseconds == pytest.approx(sum(row.milliseconds for row in writes[1:-1]))
+    assert writes[1].name.startswith("1 checkpoint")
+    extra, compiled, process = (row.milliseconds for row in stopped[1:4])
+    assert 0 < extra < compiled == process - 5000
+    assert stopped[1].columns["share"] == pytest.approx(extra / stopped[0].milliseconds)
+
+
+def test_clocks_of_a_process_count_its_cores(tmp_path, monkeypatch):
+    burn = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.2: pass"
+    monkeypatch.setattr(cluster, "_run", lambda command, place: subprocess.run([*command[:1], "-c", burn], check=True))
+    wall, cores = cluster._process([], tmp_path, "a", warm=False)
+    assert 0.2 <= cores < 0.2 + wall
 
 
 def test_whole_experiment_adds_up(monkeypatch):

@@ -12,7 +12,10 @@ import numpy as np
 
 from icl_lab.flags import setting
 
-PARTS = ("steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole")
+PARTS = (
+    "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole",
+    "grid", "scaling", "cluster",
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Config:
     rates: int = setting(54, "learning rates of fine-tuning's grid", at_least=1, at_most=54)
     finetuning_queries: int = setting(100, "queries that each fine-tuned network answers", at_least=1)
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
+    grown_members: int = setting(64, "members of a run whose start-up and compilation count", at_least=1)
+    grown_steps: int = setting(500, "its training steps", at_least=1)
+    processes: int = setting(4, "of its processes of one member each, how many are run", at_least=1)
+    devices: tuple[int, ...] = setting((1, 2, 8), "simulated devices, the first is the baseline", at_least=1)
+    run_seconds: float = setting(60.0, "length of the run that is stopped and resumed", above=0)
 
 
 @dataclasses.dataclass(frozen=True)

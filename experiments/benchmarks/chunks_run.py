@@ -1,0 +1,35 @@
+"""A process of its own that trains an ensemble on some devices of a CPU, a chunk for every line that it reads.
+
+    python -m experiments.benchmarks.chunks_run '{"devices": 8, "members": 32, "batch": 256, "chunk": 100}'
+
+It answers each with a line of seconds: by the clock, and of all its cores. The first chunk compiles.
+"""
+
+import json
+import sys
+import time
+
+import jax
+
+from experiments.benchmarks.programs import in_chunks, program
+from experiments.benchmarks.timing import chunks_of_fit
+from experiments.von_oswald.settings import Setting
+from icl_lab.devices import member_mesh
+from icl_lab.models import LinearSelfAttention
+
+
+def main() -> int:
+    """Runs until its input ends."""
+    asked = json.loads(sys.argv[1])
+    jax.config.update("jax_num_cpu_devices", asked["devices"])
+    p = program(LinearSelfAttention(layers=1, looped=True), Setting(batch=asked["batch"]), asked["members"])
+    with chunks_of_fit({"ensemble": in_chunks(p, asked["chunk"], mesh=member_mesh())}) as fits:
+        for _ in sys.stdin:
+            started = time.perf_counter(), time.process_time()
+            fits["ensemble"]()
+            print(json.dumps([time.perf_counter() - started[0], time.process_time() - started[1]]), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
