@@ -3,7 +3,10 @@
     python -m experiments.reproduce --preset=quick
 
 Finished runs are skipped, broken ones resumed. The table, the figures and a self-contained HTML report say what came
-out. Exit status: 0 all as committed; 1 a binary raised, or a verdict differs from the one committed for the preset;
+out. With --against=figures what came out is held against the committed records of the same preset, by names and by
+overlapping intervals, not by bits (icl_lab/drift.py), and every difference is printed.
+
+Exit status: 0 all as committed; 1 a binary raised, a verdict differs from the one committed for the preset, or drift;
 2 the command line is refused; 75 stopped by a scheduler (SIGTERM, SIGUSR1) and 130 by Ctrl-C: the same command resumes.
 """
 
@@ -23,7 +26,7 @@ from rich.console import Console
 
 import experiments
 from icl_lab import command_line as lab
-from icl_lab import flags, records, report, stopping
+from icl_lab import drift, flags, records, report, stopping
 from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir, execute
 from icl_lab.options import Options
 
@@ -49,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_list("only", [], "names of the binaries to run, comma-separated", flag_values=values)
     absl_flags.DEFINE_string("outroot", "runs", "folder of the run folders and the report", flag_values=values)
     absl_flags.DEFINE_integer("seed", 0, "seed of every run", flag_values=values)
+    absl_flags.DEFINE_string("against", "", "gallery of committed records to compare with", flag_values=values)
     absl_flags.DEFINE_boolean("list", False, "name the binaries and stop", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     lab.start_logging()
@@ -63,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if values.list:
             print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
             return 0
-        preset, root = values.preset, Path(values.outroot)
+        preset, root, gallery = values.preset, Path(values.outroot), Path(values.against) if values.against else None
+        if gallery is not None and not gallery.is_dir():
+            raise flags.FlagError(f"--against={gallery} is not a folder; allowed is a gallery such as figures")
         plan = [(e, _config(e, preset, values.seed)) for e in chosen.values()]
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
@@ -78,7 +84,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             results, failures = run_all(plan, preset, root)
         except KeyboardInterrupt as error:
             return lab.stopped(error)
-    return _conclude(results, failures, root / f"report-{preset}.html")
+    drifts = [] if gallery is None else drifted(results, preset, gallery)
+    return _conclude(results, failures, drifts, root / f"report-{preset}.html")
 
 
 def help_text(about: str | None, values: absl_flags.FlagValues) -> str:
@@ -121,7 +128,25 @@ def run_all(
     return results, failures
 
 
-def _conclude(results: list[tuple[Experiment, Outcome]], failures: dict[str, str], page: Path) -> int:
+def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Path) -> list[str]:
+    """What these runs say otherwise than the committed records of the preset; a line each."""
+    lines, compared = [], 0
+    for experiment, outcome in results:
+        folder = gallery.joinpath(*experiment.name.split("."), preset)
+        if (folder / "record.json").exists():
+            compared += 1
+            try:
+                found = drift.drift(outcome.record, outcome.ledger, *drift.committed(folder))
+            except records.RecordError as error:
+                found = [str(error)]
+            lines += [f"{experiment.name}: {sentence}" for sentence in found]
+    print(f"held against {gallery}: {compared} of {len(results)} binaries have a committed record of preset {preset}")
+    return lines
+
+
+def _conclude(
+    results: list[tuple[Experiment, Outcome]], failures: dict[str, str], drifts: list[str], page: Path
+) -> int:
     """Prints the table, writes the page, and says how it went."""
     records.write_atomically(page, report.html(results, failures).encode())
     rows = [(row, outcome.seconds) for _, outcome in results for row in outcome.ledger]
@@ -132,8 +157,10 @@ def _conclude(results: list[tuple[Experiment, Outcome]], failures: dict[str, str
         print(f"verdicts that differ from what was expected: {', '.join(surprises)}", file=sys.stderr)
     if failures:
         print(f"did not finish: {', '.join(failures)}", file=sys.stderr)
+    for line in drifts:
+        print(f"drift: {line}", file=sys.stderr)
     print(f"report: {page}")
-    return 1 if surprises or failures else 0
+    return 1 if surprises or failures or drifts else 0
 
 
 def _choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Experiment]:

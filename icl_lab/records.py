@@ -107,19 +107,19 @@ def _settle(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def load(folder: Path) -> Record:
-    """Reads a finished run.
+def load(folder: Path, arrays: bool = True) -> Record:
+    """Reads a finished run; without its arrays where they are not wanted.
 
     Raises:
       RecordError: saying which file is wrong and how.
     """
     try:
-        return _load(folder)
+        return _load(folder, arrays)
     except RecursionError as error:
         raise RecordError(f"{folder / 'record.json'} or a file beside it is nested too deep") from error
 
 
-def _load(folder: Path) -> Record:
+def _load(folder: Path, with_arrays: bool) -> Record:
     content, config, origin = (_read_json(folder / name) for name in ("record.json", "config.json", "provenance.json"))
     path = folder / "record.json"
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -134,7 +134,7 @@ def _load(folder: Path) -> Record:
     # records from before provenance had a digest have none
     if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
         raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
-    arrays = _read_arrays(folder / "arrays.npz", content["arrays"])
+    arrays = _read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
     return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin)
 
 
