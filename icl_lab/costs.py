@@ -97,13 +97,12 @@ def cost(run: Callable[[Any, Any], Any], config: Any, memory_limit: float | None
     with _compiling() as compiled:
         session = DrySession(memory_limit, compiled)
         sizes = [f for f in dataclasses.fields(config) if f.metadata["scales"]]
-        least = max((max(f.metadata["at_least"] or 1, 1) / getattr(config, f.name) for f in sizes), default=1.0)
-        share = min(1.0, max(SMALL, least)) if sizes else 1.0
-        rest = session.tried(run, _scaled(config, sizes, share))
+        small, share = _scaled(config, sizes, SMALL)
+        rest = session.tried(run, small, LOOPED if share == 1 else 3 * LOOPED)
         stages = session.stages
         if share < 1:
-            more = min(1.0, max(4 * share, share * RUN / max(rest.seconds, 1e-3)))
-            again = session.tried(run, _scaled(config, sizes, more))
+            large, more = _scaled(config, sizes, min(1.0, max(4 * share, share * RUN / max(rest.seconds, 1e-3))))
+            again = session.tried(run, large, LOOPED)
 
             def whole(small: float, large: float) -> float:
                 """In a straight line from two shares to all; never less than at the larger share."""
@@ -130,6 +129,8 @@ class DrySession:
         self.stages: dict[str, Stage] = {}
         self._limit, self._compiled = memory_limit, compiled
         self._known: dict[tuple, tuple[Stage, Fit]] = {}
+        self._loops: dict[str, dict[int, float]] = {}
+        self._longest = LOOPED
         self._inside, self._inside_compiled, self._left, self._notes = 0.0, 0.0, 0.0, list[str]()
 
     def fit(self, stage: str, *args: Any, **options: Any) -> Fit:
@@ -142,21 +143,27 @@ class DrySession:
 
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
-        """A loop of which the first items are timed."""
-        began, compiled = time.perf_counter(), self._compiled.seconds
+        """A loop that is left when it has taken long; its other items are as before, at a smaller share, or alike."""
+        began, compiled, before = time.perf_counter(), self._compiled.seconds, self._loops.get(label, {})
+        now = self._loops[label] = dict[int, float]()
 
         def advance(done: int, total: int) -> None:
-            spent = time.perf_counter() - began - (self._compiled.seconds - compiled)
-            if spent > LOOPED and 0 < done < total:
-                self._left = spent / done * (total - done)
-                self._notes.append(f"{label}: {done} of {total} run, the others taken to be alike")
+            now[done] = time.perf_counter() - began - (self._compiled.seconds - compiled)
+            if now[done] > self._longest and 0 < done < total:
+                known = total in before and done in before
+                others = before[total] / before[done] - 1 if known else total / done - 1
+                self._left = now[done] * others
+                self._notes.append(f"{label}: {done} of {total} run, the others {'as before' if known else 'alike'}")
                 raise _Enough
 
         yield advance
 
-    def tried(self, run: Callable[[Any, Any], Any], config: Any) -> Rest:
-        """Runs an experiment and says what it took beside its trainings, which are in ``stages`` then."""
-        self.stages = {}
+    def tried(self, run: Callable[[Any, Any], Any], config: Any, longest: float) -> Rest:
+        """Runs an experiment and says what it took beside its trainings, which are in ``stages`` then.
+
+        Loops are left when they have taken ``longest`` seconds.
+        """
+        self.stages, self._longest = {}, longest
         self._inside, self._inside_compiled, self._left, self._notes = 0.0, 0.0, 0.0, []
         began, compiled = time.perf_counter(), self._compiled.seconds
         with contextlib.suppress(_Enough):
@@ -171,10 +178,8 @@ class DrySession:
         schedule: Any = None, measure_schedule: Any = None, adapt: Any = None,
     ) -> tuple[Stage, Fit]:  # fmt: skip
         """A training, tried unless one of this name with the same operations has been."""
-        one, settings = (
-            member(init, loss, optimizer, measure, schedule, measure_schedule),
-            jax.tree.map(jnp.asarray, settings),
-        )
+        one = member(init, loss, optimizer, measure, schedule, measure_schedule)
+        settings = jax.tree.map(jnp.asarray, settings)
         of_one = jax.tree.map(lambda leaf: leaf[0], (keys, settings))
         state = jax.eval_shape(one.begin, *of_one)
         counted = tuple(operations(function, state, *of_one) for function in (one.step, one.observe))
@@ -257,6 +262,10 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     return found, statistics.median(taken[1:] or taken)
 
 
-def _scaled(config: Any, sizes: list[dataclasses.Field], share: float) -> Any:
-    whole = {field.name: getattr(config, field.name) for field in sizes}
-    return dataclasses.replace(config, **{name: math.ceil(share * value) for name, value in whole.items()})
+def _scaled(config: Any, sizes: list[dataclasses.Field], share: float) -> tuple[Any, float]:
+    """A configuration with a share of its sizes, as little as is allowed where that is more; and the mean share."""
+    whole = {f.name: getattr(config, f.name) for f in sizes}
+    least = {f.name: math.ceil(f.metadata["at_least"] or 1) for f in sizes}
+    taken = {name: min(value, max(least[name], math.ceil(share * value))) for name, value in whole.items()}
+    shares = [taken[name] / whole[name] for name in whole]
+    return dataclasses.replace(config, **taken), statistics.fmean(shares) if shares else 1.0
