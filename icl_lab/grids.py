@@ -158,7 +158,7 @@ def merged(
     metrics, arrays = combined(experiment, cells(grid, config, experiment), records)
     whole = with_grid(config, grid)
     label = f"{experiment.label(preset, config)}, grid {whole.grid}"
-    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, provenance(seconds))
+    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, provenance(seconds, config.seed))
 
 
 def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:

@@ -11,6 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+import faults_run
 import jax
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from icl_lab import provenance, records
+from icl_lab import command_line, flags, provenance, records
 from icl_lab.records import Record, RecordError
 
 FILES = ("record.json", "arrays.npz", "config.json", "provenance.json")
@@ -201,6 +202,23 @@ def test_precision_is_recorded_and_checkpoints_depend_on_it():
     with jax.default_matmul_precision("highest"), jax.enable_x64(True):
         assert provenance.precision() == {"matmul": "highest", "x64": True} != before
         assert records.code_version() != version
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], "highest"), (["--precision=default"], "default")])
+def test_precision_of_the_command_line_is_what_jax_computes_with_and_what_is_recorded(tmp_path, words, expected):
+    before = provenance.precision()["matmul"]
+    try:
+        command_line.parse_command_line(faults_run.TOY, ["toy", f"--outdir={tmp_path}", *words])
+        assert records.provenance(0.0)["precision"]["matmul"] == expected
+        product = str(jax.make_jaxpr(lambda a: a @ a)(np.eye(2, dtype=np.float32)))
+        assert f"Precision.{expected.upper()}" in product
+    finally:
+        jax.config.update("jax_default_matmul_precision", before)
+
+
+def test_a_precision_that_is_none_is_refused():
+    with pytest.raises(flags.FlagError, match="--precision=low: allowed is one of highest, high, default"):
+        command_line.parse_command_line(faults_run.TOY, ["toy", "--precision=low"])
 
 
 def test_a_provenance_without_a_digest_is_one_from_before(saved):
