@@ -68,7 +68,7 @@ class Config(Members):
 
 PRESETS = {
     "smoke": Config(
-        members=3, context_length=2, labels=4, resolution=5, read_outs=(1.0, 4.0), lengths=(2, 3), factors=(2.0, 4.0),
+        members=4, context_length=2, labels=4, resolution=5, read_outs=(1.0, 4.0), lengths=(2, 3), factors=(2.0, 4.0),
         scales=(1e-1, 1e-2), saddle_lengths=(2,),
     ),
     "quick": Config(members=50, resolution=41, lengths=(4, 8), factors=(1.125, 2.0, 4.0), scales=(1e-1, 1e-2, 1e-3),
