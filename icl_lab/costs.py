@@ -19,8 +19,8 @@ from icl_lab.training import Fit, Member, member
 
 SMALL = 0.01
 """Share of the sizes of evaluations that are run at first."""
-FIRST_OPERATIONS = 1e9
-"""Operations of the compiled chunk that is timed, at most those between two measurements."""
+FIRST_OPERATIONS = 5e9
+"""Operations of the compiled chunk that is timed, at most those between two measurements: its start must not matter."""
 TRIED, RUN, LOOPED = 1.0, 8.0, 15.0
 """Seconds for which a training is tried, evaluations are run, and a loop goes on before it is extrapolated."""
 
@@ -251,14 +251,17 @@ def _compiling() -> Iterator[_Compiled]:
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and seconds of one, the median over ``TRIED`` seconds behind a first one."""
+    """What a call returns, and seconds of one: the median of calls for ``TRIED`` seconds, three at least.
+
+    The first, which finds nothing in the caches, does not count, unless one call takes much longer than that.
+    """
     taken: list[float] = []
-    while len(taken) < 2 or sum(taken) < TRIED:
-        if taken and taken[0] > TRIED:
-            break
+    while len(taken) < 4 or sum(taken[1:]) < TRIED:
         began = time.perf_counter()
         found = jax.block_until_ready(call())
         taken.append(time.perf_counter() - began)
+        if sum(taken) > 5 * TRIED:
+            break
     return found, statistics.median(taken[1:] or taken)
 
 
