@@ -38,6 +38,14 @@ def x64():
         yield
 
 
+@pytest.fixture(scope="module")
+def compile_quickly():
+    """The tests of a module that are mostly compilation and compute little: without most optimisations."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() == "cpu":

@@ -16,6 +16,8 @@ from icl_lab.models.inspection import intervened
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training import Fit, fit
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 N, D, BATCH, STEPS, START, STOP = 3, 3, 4, 4, 1, 3
 SHARE = 0.8
 OPTIMISER = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.02, momentum=0.5))

@@ -13,6 +13,8 @@ from icl_lab.attention import (
     recent_pattern,
 )
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 T, V, K = 7, 3, 4
 TIGHT = {"rtol": 0, "atol": 1e-12}
 RNG = np.random.default_rng(0)

@@ -15,6 +15,8 @@ from icl_lab.compare import progress_measures
 from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 CONFIG = Config(**SMOKE)
 MODEL = network(CONFIG)
 PARAMS = MODEL.init(jax.random.key(0))

@@ -10,6 +10,8 @@ from experiments.dai.settings import Network, network
 from icl_lab import records
 from icl_lab.flags import FlagError
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 SIZES = Network(members=2, layers=1, heads=2, width=4, demonstrations=3)
 
 

@@ -15,6 +15,8 @@ from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, t
 from icl_lab.prompts.text_tasks import HELD_OUT
 from icl_lab.records import Record
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 CONFIG = dataclasses.replace(PRESETS["lab"], members=4)
 
 

@@ -13,6 +13,8 @@ from icl_lab.layouts import joint_layout
 from icl_lab.models import LinearSelfAttention, batched_predictions, learner
 from icl_lab.prompts import Prompt
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 D = 3
 approx = functools.partial(pytest.approx, rel=1e-10)
 ZHANG = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)

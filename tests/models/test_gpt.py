@@ -7,6 +7,8 @@ from icl_lab.layouts import alternating_layout
 from icl_lab.models import GPT, Intervention, learner, prefix_predictions, traced
 from icl_lab.prompts import Prompt, gaussian_regression
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 KEY = jax.random.key(3)
 N, D = 4, 3
 LAYOUT = alternating_layout()

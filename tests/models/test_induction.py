@@ -7,6 +7,8 @@ from icl_lab.layouts import item_label_layout
 from icl_lab.models import InductionNetwork, Intervention, induction_logits, learner, traced
 from icl_lab.prompts import Prompt
 
+pytestmark = pytest.mark.usefixtures("compile_quickly")
+
 N, D, P, L = 3, 5, 9, 4
 NETWORK = InductionNetwork(labels=L, slots=P, hidden=8)
 
