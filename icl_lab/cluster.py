@@ -9,7 +9,7 @@ import importlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,13 @@ class Command:
         """The command's exit status; None where another process is at work on the task."""
         if (held := claim(self.task.folder)) is None:
             return None
-        with held, open(self.task.folder / LOG, "ab") as log:
+        with held, open(self.task.folder / LOG, "ab") as log, _deaf_to_submitit():
             self._child = subprocess.Popen(
                 self.task.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=(held.fileno(),),
-                preexec_fn=_deaf_to_submitit,
             )
         try:
             return self._child.wait()
@@ -46,11 +45,9 @@ class Command:
 
     def checkpoint(self) -> Any:
         """What submitit calls before the job's time is over or it is preempted, and puts into the queue again."""
-        from submitit.helpers import DelayedSubmission
-
         self._end_child()
         self._child = None
-        return DelayedSubmission(self)
+        return _submitit().helpers.DelayedSubmission(self)
 
     def _end_child(self) -> None:
         if self._child is not None and self._child.poll() is None:
@@ -59,9 +56,17 @@ class Command:
                 self._child.wait(STOPPING_SECONDS)
 
 
-def _deaf_to_submitit() -> None:
-    """SLURM sends the signal for submitit to every process of the job; it would end the command before it is asked."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+@contextlib.contextmanager
+def _deaf_to_submitit() -> Iterator[None]:
+    """Processes started here never get the signal that is meant for submitit.
+
+    SLURM sends it to every process of a job; it would end the command before that is asked to save.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Cluster:
@@ -83,7 +88,9 @@ class Cluster:
         self.every_seconds = 5.0 if slurm else 0.2
         extras = {"slurm_max_num_timeout": 1000} if slurm else {}  # a long cell goes on until it is finished
         self._executor = submitit.AutoExecutor(folder, cluster=kind, **extras)
-        wanted: dict[str, Any] = {"timeout_min": minutes, "gpus_per_node": gpus, "name": "sweep"}
+        wanted: dict[str, Any] = {"timeout_min": minutes, "name": "sweep"}
+        if gpus:
+            wanted["gpus_per_node"] = gpus
         if slurm:
             wanted |= {"slurm_array_parallelism": workers, "slurm_signal_delay_s": STOPPING_SECONDS + 30}
             if partition:
@@ -91,9 +98,16 @@ class Cluster:
         self._executor.update_parameters(**wanted)
 
     def start(self, tasks: Sequence[Task]) -> list[Job | None]:
-        """Submits tasks. A job finds out by itself whether another process holds its task."""
-        with self._executor.batch():
-            jobs = [self._executor.submit(Command(task)) for task in tasks]
+        """Submits tasks. A job finds out by itself whether another process holds its task.
+
+        Raises:
+          OSError: with the cluster's words where it refuses them.
+        """
+        try:
+            with self._executor.batch():
+                jobs = [self._executor.submit(Command(task)) for task in tasks]
+        except RuntimeError as error:  # submitit's errors
+            raise OSError(f"the cluster refused the jobs: {error}") from error
         return [_Submitted(job) for job in jobs]
 
 

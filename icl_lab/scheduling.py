@@ -114,4 +114,6 @@ def said(status: int) -> str:
     if status < 0:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-status).name}"
+    if status == 0:
+        return "ended without a result"
     return f"stopped (status {status})" if status in (os.EX_TEMPFAIL, 130) else f"ended with status {status}"

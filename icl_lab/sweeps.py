@@ -81,7 +81,7 @@ def sweep(plan: Plan, launcher: Launcher, attempts: int, cells: Sequence[tuple[g
             words = "finished by another sweep" if what == "elsewhere" else what
             say(f"{task.name}: {words}{f' ({details})' if details else ''}")
             if what == "failed":
-                say(f"  the end of {task.folder / LOG}:\n{task.tail()}")
+                say(f"  the end of {task.folder / LOG}:\n{task.tail() or '(empty: the command did not start)'}")
 
         say(f"{len(cells)} cells, {len(cells) - len(unfinished)} finished earlier; everything is in {plan.outdir}")
         failed = run_all(

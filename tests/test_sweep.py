@@ -3,6 +3,7 @@ import dataclasses
 import fcntl
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -17,7 +18,7 @@ import pytest
 from experiments import sweep as binary
 from experiments.von_oswald import roll_out
 from icl_lab import flags, grids, records, sweeps
-from icl_lab.cluster import Cluster
+from icl_lab.cluster import Cluster, Command
 from icl_lab.experiment import PRESETS, Experiment, execute
 from icl_lab.scheduling import run_all
 from icl_lab.sweeps import FAILED, Plan
@@ -323,6 +324,34 @@ def test_slurm_gets_an_array(tmp_path, monkeypatch):
     script = Path("script").read_text()
     for line in ("--array=0-2%2", "--time=30", "--partition=gpu", "--gpus-per-node=1", "--signal=USR2@90"):
         assert f"#SBATCH {line}\n" in script
+    (tmp_path / "sbatch").write_text("#!/bin/sh\necho no such partition >&2; exit 1\n")
+    with pytest.raises(OSError, match=r"refused the jobs: .*no such partition"):
+        launcher.start(tasks)
+
+
+def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path):
+    script = (
+        "import pathlib, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path(sys.argv[1], 'saved').touch(), sys.exit(75)))\n"
+        "pathlib.Path(sys.argv[1], 'begun').touch(); time.sleep(600)"
+    )
+    task = Task("a", tmp_path, (sys.executable, "-S", "-c", script, str(tmp_path)))
+    job, again = Command(task), []
+
+    def preempt():
+        while not (task.folder / "begun").exists():
+            time.sleep(0.01)
+        job._child.send_signal(signal.SIGUSR2)  # as SLURM does to all processes of a job
+        time.sleep(0.1)
+        again.append(job.checkpoint())
+
+    thread = threading.Thread(target=preempt)
+    thread.start()
+    assert job() == os.EX_TEMPFAIL
+    thread.join()
+    assert (task.folder / "saved").exists()
+    assert pickle.loads(pickle.dumps(again[0].function)).task == task
+    assert not is_held(task.folder)
 
 
 def test_help_says_what_a_sweep_is(capsys):

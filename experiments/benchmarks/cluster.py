@@ -48,7 +48,7 @@ def by_core_seconds(config: Config) -> list[Row]:
     """
     network = LinearSelfAttention(layers=1, looped=True)
     setting = Setting(batch=config.ensemble_batch)
-    many, chunk = config.ensemble, -(-config.chunk // 4)
+    many, chunk = config.ensemble, config.chunk
     alone, together = "1 member", f"{many} members in one program"
     forms = {
         alone: by_fit(network, setting, many * chunk),
