@@ -21,7 +21,7 @@ SMALL = 0.01
 """Share of the sizes of evaluations that are run at first."""
 FIRST_OPERATIONS = 5e9
 """Operations of the compiled chunk that is timed, at most those between two measurements: its start must not matter."""
-TRIED, RUN, LOOPED = 1.0, 8.0, 15.0
+TRIED, RUN, LOOPED = 0.5, 8.0, 15.0
 """Seconds for which a training is tried, evaluations are run, and a loop goes on before it is extrapolated."""
 
 
@@ -251,16 +251,16 @@ def _compiling() -> Iterator[_Compiled]:
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and seconds of one: the median of calls for ``TRIED`` seconds, three at least.
+    """What a call returns, and seconds of one: the median of calls for ``TRIED`` seconds, 3 at least and 30 at most.
 
     The first, which finds nothing in the caches, does not count, unless one call takes much longer than that.
     """
     taken: list[float] = []
-    while len(taken) < 4 or sum(taken[1:]) < TRIED:
+    while len(taken) < 4 or (sum(taken[1:]) < TRIED and len(taken) <= 30):
         began = time.perf_counter()
         found = jax.block_until_ready(call())
         taken.append(time.perf_counter() - began)
-        if sum(taken) > 5 * TRIED:
+        if sum(taken) > 6 * TRIED:
             break
     return found, statistics.median(taken[1:] or taken)
 
