@@ -54,8 +54,7 @@ class Config(Networks):
 
 PRESETS = {
     "smoke": Config(
-        networks=("free_2",), heads=(1,), mlp_widths=(0,), batches=(16,), steps=(20,), measurements=(2,),
-        learning_rates=(1e-3,), gradient_clips=(1e-3,), token_clips=(0.0,), members=2, context_length=4, input_size=3,
+        batches=(16, 16), steps=(20, 20), measurements=(2, 2), members=2, context_length=4, input_size=3,
         eval_tasks=16, tuning_contexts=200, ranges=(0.5, 1.0, 2.0), shift_tasks=16, population_tasks=64,
     ),
     "quick": Config(

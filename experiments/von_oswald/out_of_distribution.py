@@ -65,8 +65,8 @@ class Config(Networks):
 
 PRESETS = {
     "smoke": Config(
-        networks=("looped_2",), heads=(1,), mlp_widths=(0,), batches=(16,), steps=(20,), measurements=(2,),
-        learning_rates=(1e-3,), gradient_clips=(1e-3,), token_clips=(0.0,),
+        networks=("looped_1", "free_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(16, 16), steps=(20, 20),
+        measurements=(2, 2), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
         members=2, context_length=4, input_size=3, eval_tasks=16, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0),
         shift_tasks=32, tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),

@@ -42,9 +42,7 @@ class Config(Networks):
 
 PRESETS = {
     "smoke": Config(
-        networks=("looped_2",), heads=(1,), mlp_widths=(0,), batches=(16,), steps=(20,), measurements=(2,),
-        learning_rates=(1e-3,), gradient_clips=(1e-3,), token_clips=(0.0,), members=2, context_length=4, input_size=3,
-        eval_tasks=16,
+        members=2, context_length=4, input_size=3, batches=(16, 16), steps=(20, 20), measurements=(2, 2), eval_tasks=16,
         tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
     "quick": Config(members=4, batches=(256, 512), steps=(2000, 5000), measurements=(20, 20), eval_tasks=500,
