@@ -36,17 +36,16 @@ class Config:
     members: int = flags.setting(3, "independent trainings", at_least=1)
     steps: int = flags.setting(4, "steps of each training", at_least=1)
     poisoned: int = flags.setting(-1, "member whose loss is not a number from step 2 of the first training on")
-    pause: float = flags.setting(0.0, "seconds between chunks", at_least=0)
 
 
-PAUSE_AT_THE_END = lambda: None  # noqa: E731
+PAUSE = {"stage": 0.0, "evaluation": 0.0}  # seconds after every chunk
 
 
 def run(config, session):
     """Two trainings, the second from where the first ended, and an evaluation."""
     keys = jax.random.split(jax.random.key(config.seed), config.members)
     start, found = jnp.ones((config.members, 4)), {}
-    session.bar = telling(session.bar, config.pause)
+    session.bar = telling(session.bar)
     for stage in range(2):
         poison = (np.arange(config.members) == config.poisoned) & (stage == 0)
         fitted = session.fit(
@@ -59,7 +58,6 @@ def run(config, session):
     with session.bar("evaluation", 1) as advance:
         found["noise"] = np.random.default_rng(config.seed).normal(size=20_000)  # so that writing it takes a moment
         advance(1, 1)
-        PAUSE_AT_THE_END()
     return {"last": float(np.asarray(start).sum())}, found
 
 
@@ -68,7 +66,7 @@ def loss(params, key, setting):
     return jnp.where(setting[1], jnp.nan, value)
 
 
-def telling(bar, pause):
+def telling(bar):
     """The session's bars, which also leave a file ``../told/<stage>.<steps done>``, and a line on stdout."""
     told = Path("told")
 
@@ -80,7 +78,7 @@ def telling(bar, pause):
                 told.mkdir(exist_ok=True)
                 (told / f"{label}.{done}").touch()
                 os.write(1, f"@ {label} {done}\n".encode())
-                time.sleep(pause)
+                time.sleep(PAUSE[label.split("_")[0]])
                 advance(done, total)
 
             yield tell
@@ -112,14 +110,14 @@ def small_files(most):
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
 
-def long_evaluation():
-    """The evaluation takes ten minutes."""
-    global PAUSE_AT_THE_END
-    PAUSE_AT_THE_END = lambda: [time.sleep(0.1) for _ in range(6000)]  # noqa: E731
+def slow(what, seconds):
+    """So that there is time for a signal where else there is little."""
+    return lambda: PAUSE.update({what: seconds})
 
 
 PATCHES = {
-    "long evaluation": long_evaluation,
+    "slow": slow("stage", 0.05),
+    "long evaluation": slow("evaluation", 600),
     "clock": clock_runs_backwards,
     "no room for a checkpoint": small_files(1000),
     "no room for the record": small_files(4096),
