@@ -1,6 +1,7 @@
 """A sweep: every cell of a grid is a run of the ordinary binary in a folder of its own; all cells become one record."""
 
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -129,6 +130,7 @@ def state(experiment: Experiment, cell: grids.Cell, task: Task) -> str:
 
 def conclude(plan: Plan, found: list[Record], seconds: float) -> None:
     """One record of all cells, its table and figures; a record of another grid in the folder is set aside."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU's memory is left to workers of other sweeps
     record = grids.merged(plan.experiment, plan.preset, plan.config, plan.grid, found, seconds)
     with _locked_soon(plan.outdir):
         with contextlib.suppress(RecordError):

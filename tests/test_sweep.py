@@ -178,6 +178,17 @@ def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path, name):
     assert done(task)
 
 
+def test_a_worker_holds_its_cell_without_its_sweep(tmp_path):
+    (task,) = shell(tmp_path, "a", "while [ ! -e go ]; do sleep 0.02; done; touch done")
+    (job,) = LocalWorkers(1).start([task])
+    assert is_held(task.folder)  # by the worker alone: the sweep keeps no file open
+    assert LocalWorkers(1).start([task]) == [None]
+    (task.folder / "go").touch()
+    while job.status() is None:
+        time.sleep(0.01)
+    assert not is_held(task.folder)
+
+
 def test_a_worker_that_gives_way_to_another_run_has_spent_no_attempt(tmp_path):
     gives_way = "exec 9>.lock; flock 9; (sleep 0.5) & exit 2"  # its lock outlives it for half a second
     script = f"echo x >> starts; case $(wc -l < starts) in 1) {gives_way};; 2) exit 1;; esac; touch done"
