@@ -14,8 +14,9 @@ import numpy as np
 
 from icl_lab.devices import member_mesh
 from icl_lab.ensembles import Ensemble
+from icl_lab.members import Member, member
 from icl_lab.operations import operations
-from icl_lab.training import Fit, Member, member
+from icl_lab.training import Fit
 
 SMALL = 0.01
 """Share of the sizes of evaluations that are run at first."""

@@ -15,8 +15,9 @@ from icl_lab.checkpoints import Checkpoint
 from icl_lab.devices import MEMBERS
 from icl_lab.ensembles import Ensemble
 from icl_lab.flags import FlagError
+from icl_lab.members import member
 from icl_lab.memory import Memory
-from icl_lab.training import fit, member
+from icl_lab.training import fit
 
 MEMBERS_IN_ALL, WIDTH = 5, 200
 KEYS = jax.random.split(jax.random.key(0), MEMBERS_IN_ALL)
