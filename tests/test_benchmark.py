@@ -237,6 +237,19 @@ def test_record_is_saved(tmp_path, monkeypatch, capsys):
     assert "table of 3" in capsys.readouterr().out
 
 
+def test_tables_are_shown_as_they_come(monkeypatch):
+    shown = []
+
+    def slow(config):
+        for title in ("first", "second"):
+            assert len(shown) == int(title == "second")
+            yield title, [timing.Row(title, 1.0)]
+
+    monkeypatch.setitem(benchmark.RUN, "cluster", slow)
+    record = benchmark.benchmark(timing.Config(), ["cluster"], lambda title, rows: shown.append(title))
+    assert list(record["tables"]) == shown == ["first", "second"]
+
+
 def test_parts_in_order_and_by_backend(monkeypatch):
     every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "whole"]
     assert benchmark.chosen(timing.Config(whole=True), False) == every
