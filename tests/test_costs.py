@@ -9,9 +9,11 @@ import optax
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab import command_line, cost_report, costs
-from icl_lab.costs import Cost, Rest, Stage
-from icl_lab.flags import setting
+from icl_lab import command_line, cost_report, costs, dry_session
+from icl_lab.compiling import Compiled
+from icl_lab.costs import Cost
+from icl_lab.dry_session import Rest, Stage
+from icl_lab.flags import FlagError, setting
 from icl_lab.operations import operations
 from icl_lab.training import fit
 
@@ -73,7 +75,7 @@ class Real:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(costs, "TRIED", 0.01)
+    monkeypatch.setattr(dry_session, "TRIED", 0.01)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,7 @@ def test_a_stage_says_what_is_trained(both):
 
 
 def test_a_long_training_is_tried_for_a_moment():
-    session = costs.DrySession(None, costs._Compiled())
+    session = dry_session.DrySession(None, Compiled())
     training(session, Config(steps=40_000_000), lambda params, key, rate: {})
     (stage,) = session.stages.values()
     assert stage.operations / 4e7 == pytest.approx(3 * 64 * 20, rel=0.9)
@@ -133,7 +135,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(costs, "time", found)
+    monkeypatch.setattr(dry_session, "time", found)
     return found
 
 
@@ -195,8 +197,26 @@ def test_items_that_differ_are_told_by_the_smaller_run(clock):
     assert costs.cost(run, Config()).seconds == pytest.approx(8 * (0.1 + 1000 / 25), rel=0.02)
 
 
+def test_a_run_that_fails_on_untrained_networks_is_covered_up_to_there(clock):
+    def run(config, session):
+        clock.passes(3.0)
+        raise ValueError("no transition")
+
+    found = costs.cost(run, Config(tasks=1))
+    assert found.seconds == pytest.approx(3)
+    assert found.rest.notes == ("not covered: what follows where it stopped (ValueError: no transition)",)
+
+
+def test_what_is_refused_is_refused():
+    def run(config, session):
+        raise FlagError("--networks: not there")
+
+    with pytest.raises(FlagError, match="not there"):
+        costs.cost(run, Config())
+
+
 def test_tracing_inside_tracing_counts_once():
-    counted = costs._Compiled()
+    counted = Compiled()
     for start, stop in ((1, 2), (3, 5), (0, 6), (7, 8)):
         counted("/jax/core/compile/jaxpr_trace_duration", start, stop)
     counted("/jax/other", 8, 99)
