@@ -22,7 +22,7 @@ class Fit(NamedTuple):
       steps: (R,) step numbers of the R measurements, the first is 0.
       metrics: (M, R, ...) measurements by name, on the host.
       diverged_at: (M,) step at which a member was stopped, -1 where it was not.
-      memory: bytes that the compiled programs need on each device.
+      memory: bytes that the compiled programs need on each device; 0 where nothing was left to train.
     """
 
     params: Tree
@@ -96,8 +96,8 @@ def fit(
       mesh: devices that share the members (``icl_lab.devices.member_mesh``); None: one device has all. A member's
         numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
-        vectorised together, and if that is not enough they go through the programs in parts, their state (and the
-        parameters of the ``Fit``) kept on the host as numpy arrays. None: no limit.
+        vectorised together, and if that is not enough they go through the programs in parts, their state kept on the
+        host. Parameters of the ``Fit`` that need more than half of it are numpy arrays. None: no limit.
 
     Returns:
       A ``Fit``.
@@ -110,6 +110,14 @@ def fit(
     members = _check(keys, settings, steps, measure_every, members_at_once)
     settings = jax.tree.map(jnp.asarray, settings)
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
+    chunks = steps // measure_every
+    saved = None
+    if resume is not None:
+        saved = resume.load({"state": jax.eval_shape(jax.vmap(one.begin), keys, settings)})
+    if saved is not None and len(rows := list(_unstack(saved["metrics"]))) > chunks:  # finished: nothing is compiled
+        if progress is not None:
+            progress(steps, steps)
+        return _fit(saved["state"], rows, measure_every, 0, memory_limit)
     ensemble = Ensemble(
         one.begin, one.chunk(measure_every), one.observe, keys, settings,
         members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
@@ -121,36 +129,38 @@ def fit(
     def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
         return settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, chunks * measure_every, row))
 
-    state = ensemble.begin(settings)
-    saved = resume.load({"state": ensemble.gathered(state)}) if resume is not None else None
     if saved is None:
+        state = ensemble.begin(settings)
         rows = [{"train_loss": np.full(members, np.nan)} | measured(state, settings)]
     else:
-        state, rows = ensemble.placed(saved["state"]), list(_unstack(saved["metrics"]))
-    for chunks, row in enumerate(rows):
-        settings = adapted(settings, chunks, row)
+        state = ensemble.placed(saved["state"])
+    for done, row in enumerate(rows):
+        settings = adapted(settings, done, row)
     if progress is not None:
         progress((len(rows) - 1) * measure_every, steps)
 
     def snapshot() -> Tree:
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
 
-    for done in range(len(rows), steps // measure_every + 1):
+    for done in range(len(rows), chunks + 1):
         state, train_loss = ensemble.advance(state, settings)
         rows.append({"train_loss": np.asarray(ensemble.gathered(train_loss))} | measured(state, settings))
         settings = adapted(settings, done, rows[-1])
         if resume is not None:
-            resume.save(snapshot, finished=done * measure_every == steps)
+            resume.save(snapshot, finished=done == chunks)
         if progress is not None:
             progress(done * measure_every, steps)
-    metrics, state = _stack(rows), ensemble.gathered(state)
-    return Fit(
-        jax.tree.map(jnp.asarray, state.params) if ensemble.parts == 1 else state.params,
-        measure_every * np.arange(len(rows)),
-        metrics,
-        np.asarray(state.diverged_at),
-        ensemble.memory.total,
-    )
+    return _fit(ensemble.gathered(state), rows, measure_every, ensemble.memory.total, memory_limit)
+
+
+def _fit(
+    state: TrainState, rows: list[dict[str, np.ndarray]], measure_every: int, memory: int, limit: float | None
+) -> Fit:
+    """What was found, the same whether it comes from the programs or from a checkpoint."""
+    large = limit is not None and sum(leaf.nbytes for leaf in jax.tree.leaves(state.params)) > limit / 2
+    params = jax.tree.map(np.asarray if large else jnp.asarray, state.params)
+    steps = measure_every * np.arange(len(rows))
+    return Fit(params, steps, _stack(rows), np.asarray(state.diverged_at), memory)
 
 
 def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> int:

@@ -84,7 +84,6 @@ def test_members_in_parts_are_those_at_once_bit_for_bit(one_by_one, devices, sai
     limit = one_by_one.memory - 6 * WIDTH * 4  # one state less, of which there are two: before and after
     parted = train(members_at_once=1, memory_limit=limit, mesh=mesh)
     assert parted.memory <= limit
-    assert isinstance(parted.params["w"], np.ndarray)
     assert_same(parted, one_by_one, **EQUAL)
     (line,) = said.messages
     assert re.fullmatch(r"training: 5 members need \S+ GiB of \S+ on each device; 1 at a time", line)
@@ -117,6 +116,24 @@ def test_a_run_resumes_within_another_limit(one_by_one, tmp_path, first_in_parts
     )  # fmt: skip
     assert begun == [4, 6]
     assert_same(resumed, one_by_one, **EQUAL)
+
+
+def test_parameters_that_fill_a_device_stay_on_the_host_resumed_or_not(tmp_path):
+    def large(members, limit=None):
+        return fit(
+            lambda key, _: jax.random.normal(key, (500,)), lambda w, key, _: jnp.mean(w**2), optax.sgd(0.1),
+            jax.random.split(jax.random.key(0), members), steps=2, members_at_once=1, memory_limit=limit,
+            resume=Checkpoint(tmp_path / str(members), "run", 0),
+        )  # fmt: skip
+
+    limit = 3.0 * large(1).memory
+    trained, finished = large(40, limit), large(40, limit)
+    assert 0 < trained.memory <= limit
+    assert finished.memory == 0
+    for found in (trained, finished):
+        assert isinstance(found.params, np.ndarray)
+        np.testing.assert_array_equal(found.params[:1], large(1).params)
+    assert isinstance(large(1).params, jax.Array)
 
 
 def test_a_limit_below_one_member_is_refused_before_training():
