@@ -184,7 +184,7 @@ def test_a_folder_is_one_process_s_until_it_ends_however_it_ends(tmp_path):
 
 @pytest.mark.parametrize("seconds", [1.234, 7200.0])
 def test_provenance_tells_what_ran_and_when(seconds, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/home/a.py", "--seed=5"])
+    monkeypatch.setattr(sys, "argv", ["/somewhere/a.py", "--seed=5"])
     found = records.provenance(seconds, seed=5)
     assert (found["seconds"], found["seed"], found["command"]) == (round(seconds, 1), 5, ["a.py", "--seed=5"])
     assert set(found["versions"]) == set(provenance.PACKAGES)
