@@ -48,7 +48,7 @@ def how_known(cost: Cost) -> list[str]:
         sizes = ", ".join(f"--{name}" for name in cost.rest.sizes)
         lines.append(f"all else: run with {100 * cost.rest.share:.2g} % of {sizes}, and extrapolated")
     else:
-        lines.append("all else: run as it is, on networks that are hardly trained")
+        lines.append("all else: run as it is" + (", on networks that are hardly trained" if cost.stages else ""))
     return [*lines, "not counted: start-up, checkpoints, figures"]
 
 
