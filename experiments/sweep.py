@@ -29,14 +29,16 @@ from absl import flags as absl_flags
 
 from experiments.reproduce import discover
 from icl_lab import command_line as lab
-from icl_lab import flags, grids, records, workers
-from icl_lab.cluster import Cluster
+from icl_lab import flags, records
 from icl_lab.experiment import PRESETS, Experiment
 from icl_lab.flags import FlagError, setting
+from icl_lab.grids import cells as grids
 from icl_lab.options import Options
 from icl_lab.records import RecordError
-from icl_lab.sweeps import Plan, state, sweep
-from icl_lab.tasks import Launcher
+from icl_lab.sweeps import workers
+from icl_lab.sweeps.cluster import Cluster
+from icl_lab.sweeps.sweep import Plan, state, sweep
+from icl_lab.sweeps.tasks import Launcher
 
 PASSED_ON = ("checkpoint_seconds", "precision", "memory_gb", "cpu_devices")
 """Options of the binary that every cell is run with."""
@@ -117,7 +119,7 @@ def read(words: Sequence[str]) -> tuple[Sweep, Plan] | None:
     key = records.digest(flags.to_json(config) | {"grid": grids.as_text(grid)})[:8]
     default = Path("runs").joinpath(*experiment.name.split(".")) / f"{options.preset}-sweep-{key}"
     outdir = Path(options.outdir) if options.outdir else default
-    lab._check_writable(outdir)
+    lab.check_writable(outdir)
     plan = Plan(experiment, options.preset, config, grid, outdir, passed_on)
     folders = [task.folder for _, task in plan.cells()]  # every cell is checked here
     if len({str(folder).lower() for folder in folders}) < len(folders):

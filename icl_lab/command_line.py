@@ -101,7 +101,7 @@ def _carry_out(command: Command) -> int:
 
     console = Console() if sys.stdout.isatty() else Console(width=160)
     if chosen.grid:
-        from icl_lab import grid_report
+        from icl_lab.grids import report as grid_report
 
         grid_report.write(outcome.record, outdir)
         console.print(grid_report.table(outcome.record))
@@ -115,7 +115,9 @@ def _carry_out(command: Command) -> int:
 
 def _say_cost(command: Command) -> int:
     """Prints what the run would cost; nothing is written."""
-    from icl_lab import cost_report, costs, memory
+    from icl_lab import memory
+    from icl_lab.costs import cost as costs
+    from icl_lab.costs import report as cost_report
 
     cost = costs.cost(command.experiment.run, command.config, memory.limit(command.options.memory_gb))
     if processes.is_writer():
@@ -131,7 +133,7 @@ def _join(command: Command) -> None:
     what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
     code = {"binary": experiment.name, "the code": records.code_version()[:12]}
     processes.same_everywhere(code | {f"--{name}": value for name, value in what.items()})
-    processes.led(lambda: _check_writable(outdir))
+    processes.led(lambda: check_writable(outdir))
 
 
 def console_progress() -> Progress:
@@ -177,14 +179,15 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
     if chosen.grid:
-        from icl_lab import grids, side_by_side
+        from icl_lab.grids import cells as grids
+        from icl_lab.grids import side_by_side
 
         grid = grids.parse(chosen.grid, type(config))
         experiment, config = side_by_side.side_by_side(experiment, grid), grids.with_grid(config, grid)
         experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
     if not chosen.distributed:  # of several processes only the first one writes
-        _check_writable(outdir)
+        check_writable(outdir)
     jax.config.update("jax_default_matmul_precision", chosen.precision)
     if chosen.cpu_devices > 1:
         jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
@@ -216,7 +219,7 @@ def _show(value: Any) -> str:
     return ",".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
 
 
-def _check_writable(outdir: Path) -> None:
+def check_writable(outdir: Path) -> None:
     """Refuses an outdir that is a file or cannot be written, before any work."""
     existing = next(p for p in (outdir, *outdir.absolute().parents) if p.exists())
     if not existing.is_dir():

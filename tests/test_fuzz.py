@@ -22,9 +22,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import icl_lab
-from icl_lab import flags, grids, options, records
+from icl_lab import flags, options, records
 from icl_lab.checkpoints import MANIFEST, Checkpoint
 from icl_lab.flags import FlagError
+from icl_lab.grids import cells as grids
 from icl_lab.options import Options
 from icl_lab.records import Record, RecordError
 

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.benchmarks.programs import program
 from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald.settings import Setting
-from icl_lab.merging import Request, merge
+from icl_lab.grids.merging import Request, merge
 from icl_lab.models import LinearSelfAttention
 from icl_lab.training import fit
 

@@ -36,7 +36,7 @@ class Job(Protocol):
 
 
 class Launcher(Protocol):
-    """Starts tasks: on this machine, or on a cluster (``icl_lab.cluster``)."""
+    """Starts tasks: on this machine, or on a cluster (``icl_lab.sweeps.cluster``)."""
 
     slots: int
     every_seconds: float

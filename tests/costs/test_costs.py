@@ -9,12 +9,15 @@ import optax
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab import command_line, cost_report, costs, dry_session
-from icl_lab.compiling import Compiled
-from icl_lab.costs import Cost
-from icl_lab.dry_session import Rest, Stage
+from icl_lab import command_line
+from icl_lab.costs import cost as costs
+from icl_lab.costs import dry_session
+from icl_lab.costs import report as cost_report
+from icl_lab.costs.compiling import Compiled
+from icl_lab.costs.cost import Cost
+from icl_lab.costs.dry_session import Rest, Stage
+from icl_lab.costs.operations import operations
 from icl_lab.flags import FlagError, setting
-from icl_lab.operations import operations
 from icl_lab.training import fit
 
 MATRIX, VECTOR = jnp.ones((4, 6)), jnp.ones(6)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from icl_lab.tasks import LOG, Job, Task, claim
+from icl_lab.sweeps.tasks import LOG, Job, Task, claim
 
 STOPPING_SECONDS = 60
 """What a command has to save its state where the cluster asks a job to leave."""

@@ -5,7 +5,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from icl_lab.costs import Cost
+from icl_lab.costs.cost import Cost
 from icl_lab.memory import GIB
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))

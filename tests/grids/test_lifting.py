@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.lifting import lift, trace
-from icl_lab.lockstep import in_lockstep
+from icl_lab.grids.lifting import lift, trace
+from icl_lab.grids.lockstep import in_lockstep
 
 EXAMPLES = (jnp.linspace(-1, 1, 3), jax.random.key(3))
 

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from icl_lab.compiling import compiling
-from icl_lab.dry_session import DrySession, Rest, Stage
+from icl_lab.costs.compiling import compiling
+from icl_lab.costs.dry_session import DrySession, Rest, Stage
 
 SMALL = 0.01
 """Share of the sizes of evaluations that are run at first."""

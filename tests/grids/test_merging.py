@@ -4,7 +4,7 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.merging import Request, merge, split
+from icl_lab.grids.merging import Request, merge, split
 from icl_lab.training import fit
 
 

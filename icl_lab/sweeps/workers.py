@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from icl_lab.tasks import LOG, Job, Task, claim
+from icl_lab.sweeps.tasks import LOG, Job, Task, claim
 
 
 class LocalWorkers:

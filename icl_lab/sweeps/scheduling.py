@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from icl_lab.tasks import Job, Launcher, Task, is_held
+from icl_lab.sweeps.tasks import Job, Launcher, Task, is_held
 
 AGAIN_SECONDS = 1.0
 """How long until a task that another process holds is looked at again."""

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab import flags, grid_report
+from icl_lab import flags
 from icl_lab.experiment import Experiment
-from icl_lab.grids import Cell, Grid, cells, combined, with_grid, without_grid
-from icl_lab.lockstep import in_lockstep
-from icl_lab.merging import Request, merge, split
+from icl_lab.grids import report as grid_report
+from icl_lab.grids.cells import Cell, Grid, cells, combined, with_grid, without_grid
+from icl_lab.grids.lockstep import in_lockstep
+from icl_lab.grids.merging import Request, merge, split
 from icl_lab.records import Record
 from icl_lab.session import Session
 from icl_lab.training import Fit
@@ -23,8 +24,8 @@ def side_by_side(experiment: Experiment, grid: Grid) -> Experiment:
     """The experiment of all cells of a grid; its configurations are those of ``grids.with_grid``.
 
     The cells run in lockstep. Where they wait for a training, those whose programs differ in constants alone train as
-    members of one program (``icl_lab.merging``); settings that change shapes or operations are programs of their own.
-    A cell's numbers are those that it has alone, but for rounding. Nothing is judged: claims are about presets.
+    members of one program (``merging``); settings that change shapes or operations are programs of their own. A cell's
+    numbers are those that it has alone, but for rounding. Nothing is judged: claims are about presets.
     """
 
     def run(config: Any, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from icl_lab import command_line as lab
-from icl_lab import flags, grid_report, grids, records
+from icl_lab import flags, records
 from icl_lab.experiment import Experiment, draw
+from icl_lab.grids import cells as grids
+from icl_lab.grids import report as grid_report
+from icl_lab.grids.side_by_side import side_by_side
 from icl_lab.records import Record, RecordError
-from icl_lab.scheduling import run_all
-from icl_lab.side_by_side import side_by_side
-from icl_lab.tasks import LOG, Launcher, Task, is_held
+from icl_lab.sweeps.scheduling import run_all
+from icl_lab.sweeps.tasks import LOG, Launcher, Task, is_held
 
 FAILED = 1
 """Exit status where cells failed."""

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from icl_lab.lifting import Lifted, Traced, lift, trace
+from icl_lab.grids.lifting import Lifted, Traced, lift, trace
 from icl_lab.training import Fit, fit
 
 Tree = Any

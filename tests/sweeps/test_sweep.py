@@ -17,13 +17,15 @@ import pytest
 
 from experiments import sweep as binary
 from experiments.von_oswald import roll_out
-from icl_lab import flags, grids, records, sweeps
-from icl_lab.cluster import Cluster, Command
+from icl_lab import flags, records
 from icl_lab.experiment import PRESETS, Experiment, execute
-from icl_lab.scheduling import run_all
-from icl_lab.sweeps import FAILED, Plan
-from icl_lab.tasks import Task, claim, is_held
-from icl_lab.workers import LocalWorkers
+from icl_lab.grids import cells as grids
+from icl_lab.sweeps import sweep as sweeps
+from icl_lab.sweeps.cluster import Cluster, Command
+from icl_lab.sweeps.scheduling import run_all
+from icl_lab.sweeps.sweep import FAILED, Plan
+from icl_lab.sweeps.tasks import Task, claim, is_held
+from icl_lab.sweeps.workers import LocalWorkers
 
 CELL = Path(__file__).with_name("sweep_cell.py")
 

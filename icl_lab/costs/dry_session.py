@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from icl_lab.compiling import Compiled
+from icl_lab.costs.compiling import Compiled
+from icl_lab.costs.operations import operations
 from icl_lab.devices import member_mesh
 from icl_lab.ensembles import Ensemble
 from icl_lab.flags import FlagError
 from icl_lab.members import Member, member
-from icl_lab.operations import operations
 from icl_lab.training import Fit
 
 FIRST_OPERATIONS = 5e9
