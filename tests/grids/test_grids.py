@@ -181,7 +181,7 @@ def test_the_command_line_prints_the_table_and_writes_it_and_a_killed_grid_resum
         return ["toy", "--preset=smoke", f"--outdir={tmp_path / folder}", "--grid=seed:0,1;rate:0.1,0.2"]
 
     with monkeypatch.context() as patched:
-        patched.setattr("icl_lab.side_by_side.combined", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr("icl_lab.grids.side_by_side.combined", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         assert command_line.main(TOY, words("killed")) == command_line.INTERRUPTED
     assert len(list((tmp_path / "killed" / "checkpoints").iterdir())) == 1
     for folder in ("killed", "whole"):

@@ -92,5 +92,5 @@ def test_a_member_that_diverges_stops_alone():
 
 
 def test_constants_too_large_to_lift_stay_apart(monkeypatch):
-    monkeypatch.setattr("icl_lab.lifting.LARGEST", 0)
+    monkeypatch.setattr("icl_lab.grids.lifting.LARGEST", 0)
     check([request(), request(0.2), request(seed=1)], [[0, 2], [1]])
