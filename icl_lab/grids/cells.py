@@ -12,6 +12,7 @@ from icl_lab import flags
 from icl_lab.claims import judge, t_interval
 from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError
+from icl_lab.grids.origins import of_cells
 from icl_lab.records import Record, digest, provenance
 
 Grid = Mapping[str, tuple]
@@ -154,11 +155,15 @@ def merged(
       grid: what varies.
       records: of the cells.
       seconds: that it took.
+
+    Returns:
+      The record; its provenance says of every cell where it comes from (``origins.of_cells``).
     """
-    metrics, arrays = combined(experiment, cells(grid, config, experiment), records)
-    whole = with_grid(config, grid)
+    chosen, whole = cells(grid, config, experiment), with_grid(config, grid)
+    metrics, arrays = combined(experiment, chosen, records)
     label = f"{experiment.label(preset, config)}, grid {whole.grid}"
-    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, provenance(seconds, config.seed))
+    origin = of_cells([cell.label for cell in chosen], records, provenance(seconds, config.seed))
+    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, origin)
 
 
 def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:

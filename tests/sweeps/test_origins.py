@@ -1,0 +1,65 @@
+import dataclasses
+import logging
+
+import pytest
+
+from icl_lab import flags
+from icl_lab.experiment import PRESETS, Experiment
+from icl_lab.grids.cells import cells, merged
+from icl_lab.grids.origins import OF_A_CELL, SHOWN
+from icl_lab.records import Record
+
+FIRST = {
+    "commit": "a1", "versions": {"jax": "1"}, "device": "8 x GPU", "precision": {"matmul": "high", "x64": True},
+    "seconds": 2.0,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed", at_least=0)
+    members: int = flags.setting(2, "members", at_least=1)
+
+
+TOY = Experiment("toy.origins", "None.", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, {}), lambda _: {}, ())
+
+
+def merge(*origins):
+    grid = {"seed": tuple(range(len(origins)))}
+    found = [
+        Record(TOY.name, "smoke", flags.to_json(cell.config), {}, {}, origin)
+        for cell, origin in zip(cells(grid, Config(), TOY), origins)
+    ]
+    return merged(TOY, "smoke", Config(), grid, found, 7.0).provenance
+
+
+def test_cells_that_agree_say_how_the_whole_was_made(caplog):
+    with caplog.at_level(logging.WARNING):
+        origin = merge(FIRST, FIRST | {"seconds": 3.0, "cpus": 5})
+    assert origin["cells"] == [{"cell": "seed=0"} | FIRST, {"cell": "seed=1"} | FIRST | {"seconds": 3.0}]
+    assert set(origin["cells"][0]) == {"cell", *OF_A_CELL}
+    assert {key: origin[key] for key in ("device", "precision", "seconds")} == {
+        "device": "8 x GPU", "precision": {"matmul": "high", "x64": True}, "seconds": 7.0,
+    }  # fmt: skip
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "change", [{"commit": "b2"}, {"versions": {"jax": "2"}}, {"precision": {"matmul": None, "x64": False}}]
+)
+def test_cells_of_another_code_are_named(change, caplog):
+    with caplog.at_level(logging.WARNING):
+        origin = merge(FIRST, FIRST | change, FIRST)
+    ((key, value),) = change.items()
+    assert [cell[key] for cell in origin["cells"]] == [FIRST[key], value, FIRST[key]]
+    assert ("precision" in origin) == (key != "precision")
+    (warning,) = caplog.messages
+    assert warning.endswith(f"in {key}: seed=1")
+
+
+def test_devices_may_differ_and_a_long_list_is_cut(caplog):
+    with caplog.at_level(logging.WARNING):
+        assert "device" not in merge(FIRST, FIRST | {"device": "1 x CPU"}, {})
+        assert caplog.messages[-1].endswith("in commit: seed=2; in versions: seed=2; in precision: seed=2")
+        merge(*[FIRST] * 20, *[FIRST | {"commit": "b2"}] * (SHOWN + 3))
+    assert caplog.messages[-1].endswith(f"seed={20 + SHOWN - 1}, and 3 more")
