@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from icl_lab.sweeps.tasks import LOG, Job, Task, claim
 
 STOPPING_SECONDS = 60
 """What a command has to save its state where the cluster asks a job to leave."""
+POLL_SECONDS = 0.2
+"""How often a job looks whether its command has ended."""
 
 
 class Command:
@@ -31,7 +34,7 @@ class Command:
         if (held := claim(self.task.folder)) is None:
             return None
         with held, open(self.task.folder / LOG, "ab") as log, _deaf_to_submitit():
-            self._child = subprocess.Popen(
+            self._child = child = subprocess.Popen(
                 self.task.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -39,7 +42,9 @@ class Command:
                 pass_fds=(held.fileno(),),
             )
         try:
-            return self._child.wait()
+            while (status := _ended(child)) is None:
+                time.sleep(POLL_SECONDS)
+            return status
         finally:
             self._end_child()
 
@@ -56,9 +61,19 @@ class Command:
                 self._child.wait(STOPPING_SECONDS)
 
 
+def _ended(child: subprocess.Popen) -> int | None:
+    """The exit status, None while it runs.
+
+    ``Popen`` holds a lock while it asks. submitit calls ``checkpoint`` from a signal handler of this same thread: if it
+    came in between, or in a ``wait`` without end, the handler could never learn that the child has ended.
+    """
+    with _deaf_to_submitit():
+        return child.poll()
+
+
 @contextlib.contextmanager
 def _deaf_to_submitit() -> Iterator[None]:
-    """Processes started here never get the signal that is meant for submitit.
+    """What is done here is not broken by the signal that is meant for submitit, and processes started never get it.
 
     SLURM sends it to every process of a job; it would end the command before that is asked to save.
     """

@@ -349,19 +349,31 @@ def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path):
         "pathlib.Path(sys.argv[1], 'begun').touch(); time.sleep(600)"
     )
     task = Task("a", tmp_path, (sys.executable, "-S", "-c", script, str(tmp_path)))
-    job, again = Command(task), []
+    job, again, statuses = Command(task), [], []
 
-    def preempt():
+    def preempt(*_):  # as submitit: inside the call of the job, which it ends
+        child = job._child
+        again.append(job.checkpoint())
+        statuses.append(child.returncode)
+        raise SystemExit
+
+    def send():  # as SLURM: to all processes of a job
         while not (task.folder / "begun").exists():
             time.sleep(0.01)
-        job._child.send_signal(signal.SIGUSR2)  # as SLURM does to all processes of a job
+        job._child.send_signal(signal.SIGUSR2)
         time.sleep(0.1)
-        again.append(job.checkpoint())
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR2)
 
-    thread = threading.Thread(target=preempt)
-    thread.start()
-    assert job() == os.EX_TEMPFAIL
-    thread.join()
+    before = signal.signal(signal.SIGUSR2, preempt)
+    try:
+        thread = threading.Thread(target=send)
+        thread.start()
+        with pytest.raises(SystemExit):
+            job()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert statuses == [os.EX_TEMPFAIL]  # seen in the handler: it did not wait in vain for what had ended
     assert (task.folder / "saved").exists()
     assert pickle.loads(pickle.dumps(again[0].function)).task == task
     assert not is_held(task.folder)
