@@ -2,11 +2,15 @@
 
 import dataclasses
 import fcntl
+import random
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
 LOG = "log.txt"
+LOOKS, LOOK_SECONDS = 100, 0.01
+"""How often, and how far apart, a claim lets pass who only looks whether the folder is held."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,21 +56,44 @@ def claim(folder: Path) -> IO | None:
     started it, and the next sweep waits for it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    handle = open(folder / ".claim", "w")  # noqa: SIM115
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
-        return None
-    if _is_locked(folder / ".lock"):  # a run by hand
+    handle = open(folder / ".claim", "w+")  # noqa: SIM115
+    if not _taken(handle) or _is_locked(folder / ".lock"):  # or: a run by hand
         handle.close()
         return None
     return handle
 
 
 def is_held(folder: Path) -> bool:
-    """Whether a sweep, a worker of one, or a run by hand is at work in the folder."""
-    return _is_locked(folder / ".claim") or _is_locked(folder / ".lock")
+    """Whether a sweep, a worker of one, or a run by hand is at work in the folder.
+
+    To look is to hold a lock for a moment. While ``.lock`` is looked at nobody can claim the folder, so no worker finds
+    its lock held by someone who only looks; who claims lets lookers pass.
+    """
+    try:
+        with open(folder / ".claim") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return _is_locked(folder / ".lock")
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return _is_locked(folder / ".lock")
+
+
+def _taken(handle: IO) -> bool:
+    """Takes the claim; False where another process has it, which one that only looks (with a shared lock) has not."""
+    for _ in range(LOOKS):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            pass
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(handle, fcntl.LOCK_UN)
+        time.sleep(random.uniform(0.5, 1.5) * LOOK_SECONDS)  # two who claim at once do not stay in step
+    return False
 
 
 def _is_locked(path: Path) -> bool:

@@ -21,6 +21,7 @@ from icl_lab import flags, records
 from icl_lab.experiment import PRESETS, Experiment, execute
 from icl_lab.grids import cells as grids
 from icl_lab.sweeps import sweep as sweeps
+from icl_lab.sweeps import tasks as places
 from icl_lab.sweeps.cluster import Cluster, Command
 from icl_lab.sweeps.scheduling import run_all
 from icl_lab.sweeps.sweep import FAILED, Plan
@@ -178,6 +179,29 @@ def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path, name):
         threading.Timer(0.3, lambda: fcntl.flock(other, fcntl.LOCK_UN)).start()
         assert run([task], LocalWorkers(1)) == []
     assert done(task)
+
+
+def test_who_only_looks_at_a_cell_keeps_nobody_from_it(tmp_path, monkeypatch):
+    (task,) = shell(tmp_path, "a", "touch done")
+    task.folder.mkdir()
+    (task.folder / ".claim").touch()
+    with open(task.folder / ".claim") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        waiting = threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        waiting.start()
+        with claim(task.folder):  # it waited
+            assert is_held(task.folder)
+        waiting.join()
+
+    def a_worker_starts(path):
+        with open(task.folder / ".claim", "w") as other, pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return looked.append(path.name) or False
+
+    looked = []
+    monkeypatch.setattr(places, "_is_locked", a_worker_starts)
+    assert not is_held(task.folder)
+    assert looked == [".lock"]  # where a worker's own lock could be met, there can be no worker
 
 
 def test_a_worker_holds_its_cell_without_its_sweep(tmp_path):
