@@ -111,18 +111,25 @@ class Cluster:
             if partition:
                 wanted["slurm_partition"] = partition
         self._executor.update_parameters(**wanted)
+        self._took_some = False
 
-    def start(self, tasks: Sequence[Task]) -> list[Job | None]:
-        """Submits tasks. A job finds out by itself whether another process holds its task.
+    def start(self, tasks: Sequence[Task]) -> list[Job | OSError | None]:
+        """Submits tasks, together; an error for each where the cluster that took others does not take these.
+
+        A job finds out by itself whether another process holds its task.
 
         Raises:
-          OSError: with the cluster's words where it refuses them.
+          OSError: with the cluster's words where it refuses the first ones.
         """
         try:
             with self._executor.batch():
                 jobs = [self._executor.submit(Command(task)) for task in tasks]
-        except RuntimeError as error:  # submitit's errors
-            raise OSError(f"the cluster refused the jobs: {error}") from error
+        except (RuntimeError, OSError) as error:  # submitit's errors, or no process for sbatch
+            refused = OSError(f"the cluster refused the jobs: {error}")
+            if not self._took_some:
+                raise refused from error
+            return [refused] * len(tasks)
+        self._took_some = True
         return [_Submitted(job) for job in jobs]
 
 

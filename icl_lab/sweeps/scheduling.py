@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from icl_lab.sweeps.tasks import Job, Launcher, Task, is_held
 
 AGAIN_SECONDS = 1.0
-"""How long until a task that another process holds is looked at again."""
+"""How long until a task that another process holds, or that could not be started, is looked at again."""
 GRACE_SECONDS = 120.0
 """What a task that is asked to stop has for its checkpoint before it is killed."""
 
@@ -40,26 +40,29 @@ def run_all(
 
     Returns:
       The tasks that failed, in the order in which they did. Whoever asked it to stop knows that others are missing.
+
+    Raises:
+      OSError: from a launcher that can start no task at all.
     """
     waiting, not_before = collections.deque(tasks), collections.defaultdict[str, float](float)
     running: dict[Task, Job] = {}
     tries: collections.Counter[str] = collections.Counter()
     failed: list[Task] = []
 
-    def ended(task: Task, status: int) -> None:
+    def ended(task: Task, status: int | OSError) -> None:
         if finished(task) and (status == 0 or tries[task.name] >= attempts):
             tell("finished", task, "")
         elif is_held(task.folder):
             tries[task.name] -= 1  # another process is at work on it, and this worker gave way
-            wait_for_other(task)
+            try_later(task)
         elif tries[task.name] < attempts:
             tell("restarted", task, f"{said(status)}; attempt {tries[task.name] + 1} of {attempts}")
-            waiting.append(task)
+            (try_later if isinstance(status, OSError) else waiting.append)(task)
         else:
             failed.append(task)
             tell("failed", task, f"{said(status)}, {attempts} times")
 
-    def wait_for_other(task: Task) -> None:
+    def try_later(task: Task) -> None:
         not_before[task.name] = time.monotonic() + AGAIN_SECONDS
         waiting.append(task)
 
@@ -77,9 +80,12 @@ def run_all(
                 ready.append(task)
         for task, job in zip(ready, launcher.start(ready) if ready else ()):
             if job is None:
-                wait_for_other(task)
+                try_later(task)
+                continue
+            tries[task.name] += 1
+            if isinstance(job, OSError):
+                ended(task, job)
             else:
-                tries[task.name] += 1
                 running[task] = job
 
     try:
@@ -109,8 +115,10 @@ def _stop(jobs: Sequence[Job], asked_to_stop: Callable[[], int]) -> None:
         left = [job for job in left if job.status() is None]
 
 
-def said(status: int) -> str:
-    """An exit status in words."""
+def said(status: int | OSError) -> str:
+    """An exit status, or why there is none, in words."""
+    if isinstance(status, OSError):
+        return f"could not be started: {status}"
     if status < 0:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-status).name}"

@@ -45,8 +45,15 @@ class Launcher(Protocol):
     slots: int
     every_seconds: float
 
-    def start(self, tasks: Sequence[Task]) -> Sequence[Job | None]:
-        """Starts tasks, at most as many as there are free slots; None for one that another process holds."""
+    def start(self, tasks: Sequence[Task]) -> "Sequence[Job | OSError | None]":
+        """Starts tasks, at most as many as there are free slots.
+
+        Returns:
+          One of each: the job, None where another process holds the task, or why it could not be started this time.
+
+        Raises:
+          OSError: where none can be started, now or later.
+        """
 
 
 def claim(folder: Path) -> IO | None:

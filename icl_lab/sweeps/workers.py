@@ -23,9 +23,15 @@ class LocalWorkers:
         self.slots, self._gpus = workers, gpus
         self._taken: set[int] = set()
 
-    def start(self, tasks: Sequence[Task]) -> list[Job | None]:
-        """Starts tasks; None for one that another process holds."""
-        return [self._start(task) for task in tasks]
+    def start(self, tasks: Sequence[Task]) -> list[Job | OSError | None]:
+        """Starts tasks; None for one that another process holds, an error where no process could be made."""
+        found: list[Job | OSError | None] = []
+        for task in tasks:
+            try:
+                found.append(self._start(task))
+            except OSError as error:
+                found.append(error)
+        return found
 
     def environment(self, slot: int) -> Mapping[str, str]:
         """What the worker in a slot sees: of several GPUs the one that is its turn, and memory as it needs it."""

@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -7,6 +8,7 @@ import pickle
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +22,7 @@ from experiments.von_oswald import roll_out
 from icl_lab import flags, records
 from icl_lab.experiment import PRESETS, Experiment, execute
 from icl_lab.grids import cells as grids
+from icl_lab.sweeps import scheduling
 from icl_lab.sweeps import sweep as sweeps
 from icl_lab.sweeps import tasks as places
 from icl_lab.sweeps.cluster import Cluster, Command
@@ -223,6 +226,28 @@ def test_a_worker_that_gives_way_to_another_run_has_spent_no_attempt(tmp_path):
     assert (task.folder / "starts").read_text() == "x\n" * 3
 
 
+def test_a_worker_that_cannot_be_started_is_a_failed_attempt_of_its_cell_alone(tmp_path, monkeypatch):
+    tasks = shell(tmp_path, "abc", "touch done")
+    started, refused = subprocess.Popen, {"a": 1, "b": 9}
+
+    def popen(command, **options):
+        name = next(task.name for task in tasks if task.command == command)
+        if refused.get(name, 0):
+            refused[name] -= 1
+            raise BlockingIOError(errno.EAGAIN, "no process left")
+        return started(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(scheduling, "AGAIN_SECONDS", 0.01)
+    launcher, told = LocalWorkers(2), []
+    assert [task.name for task in run(tasks, launcher, attempts=2, told=told)] == ["b"]
+    assert [done(task) for task in tasks] == [True, False, True]
+    assert [told.count(heard) for heard in [("restarted", "a"), ("restarted", "b"), ("failed", "b")]] == [1, 1, 1]
+    assert refused == {"a": 0, "b": 7}
+    assert not any(is_held(task.folder) for task in tasks)
+    assert "no process left" in scheduling.said(BlockingIOError(errno.EAGAIN, "no process left"))
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, os.EX_TEMPFAIL), (signal.SIGINT, 130)])
 def test_a_sweep_that_is_stopped_lets_its_workers_save(tmp_path, number, status, capfd):
     plan = plan_of(tmp_path, "seed:0,1,2")
@@ -362,8 +387,10 @@ def test_slurm_gets_an_array(tmp_path, monkeypatch):
     for line in ("--array=0-2%2", "--time=30", "--partition=gpu", "--gpus-per-node=1", "--signal=USR2@90"):
         assert f"#SBATCH {line}\n" in script
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho no such partition >&2; exit 1\n")
+    refused = launcher.start(tasks)  # by a cluster that took others: another time it may take these
+    assert [type(one) for one in refused] == [OSError] * 3
     with pytest.raises(OSError, match=r"refused the jobs: .*no such partition"):
-        launcher.start(tasks)
+        Cluster("slurm", tmp_path / "submitit", 2, 3, 30, 1, "gpu").start(tasks)
 
 
 def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path):
