@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from icl_lab.costs.compiling import compiling
-from icl_lab.costs.dry_session import DrySession, Rest, Stage
+from icl_lab.costs.dry_session import DrySession
+from icl_lab.costs.parts import Rest, Stage
 
 SMALL = 0.01
 """Share of the sizes of evaluations that are run at first."""
@@ -50,12 +51,15 @@ def cost(run: Callable[[Any, Any], Any], config: Any, memory_limit: float | None
             most = max(rest.compile_seconds, again.compile_seconds)  # what is kept is not compiled again
             seconds = whole(rest.seconds, again.seconds)
             rest = again._replace(seconds=seconds, compile_seconds=most, share=more)
-            stages = {name: _line(whole, stages.get(name, stage), stage) for name, stage in session.stages.items()}
+            in_line = {name: _line(whole, stages.get(name, stage), stage) for name, stage in session.stages.items()}
+            stages = stages | in_line  # a training that only one of the two came to counts as it was there
     return Cost(list(stages.values()), rest._replace(sizes=tuple(field.name for field in sizes)))
 
 
 def _line(whole: Callable[[float, float], float], small: Stage, large: Stage) -> Stage:
     """A stage whose measurements see one of the sizes."""
+    if small.operations != large.operations:  # of a grid, cells that only one of the two came to
+        return max(small, large, key=lambda stage: stage.operations)
     measuring = whole(small.measure_seconds, large.measure_seconds)
     memory = int(whole(small.memory, large.memory))
     return large._replace(measure_seconds=measuring, memory=memory, step_seconds=small.step_seconds)

@@ -4,7 +4,7 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 
 from icl_lab.costs.compiling import Compiled
 from icl_lab.costs.operations import operations
+from icl_lab.costs.parts import Rest, Stage
 from icl_lab.devices import member_mesh
 from icl_lab.ensembles import Ensemble
 from icl_lab.flags import FlagError
@@ -24,57 +25,6 @@ TRIED = 0.5
 """Seconds for which a training is tried."""
 
 
-class Stage(NamedTuple):
-    """What one training would cost.
-
-    Attributes:
-      name: of the stage.
-      members: M.
-      steps: of each member.
-      operations: of all steps of all members.
-      memory: bytes on each device.
-      step_seconds: of one step of all members.
-      measure_seconds: of one measurement of all members.
-      measurements: how many there are.
-      compile_seconds: tracing, compilation and the start.
-    """
-
-    name: str
-    members: int
-    steps: int
-    operations: float
-    memory: int
-    step_seconds: float
-    measure_seconds: float
-    measurements: int
-    compile_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        """All of it."""
-        return self.compile_seconds + self.steps * self.step_seconds + self.measurements * self.measure_seconds
-
-
-class Rest(NamedTuple):
-    """What all else would cost: evaluations, theory, flows.
-
-    Attributes:
-      seconds: without compilation.
-      measured: seconds of it that were run for this.
-      compile_seconds: tracing and compilation.
-      share: of the sizes in ``sizes``, the share that was run; 1: nothing is extrapolated.
-      sizes: settings that it was assumed to be proportional to.
-      notes: what is extrapolated otherwise, or not covered.
-    """
-
-    seconds: float
-    measured: float
-    compile_seconds: float
-    share: float
-    sizes: tuple[str, ...]
-    notes: tuple[str, ...]
-
-
 class DrySession:
     """Stands in for ``Session``: trainings are tried instead of done, long loops are left after their first items."""
 
@@ -83,7 +33,7 @@ class DrySession:
         self._limit, self._compiled = memory_limit, compiled
         self._known: dict[tuple, tuple[Stage, Fit]] = {}
         self._loops: dict[str, dict[int, float]] = {}
-        self._longest = float("inf")
+        self._longest, self._cells = float("inf"), 0
         self._inside, self._inside_compiled, self._left, self._notes = 0.0, 0.0, 0.0, list[str]()
 
     def fit(self, stage: str, *args: Any, **options: Any) -> Fit:
@@ -96,40 +46,59 @@ class DrySession:
 
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
-        """A loop that is left when it has taken long; its other items are as before, at a smaller share, or alike."""
-        began, compiled, before = time.perf_counter(), self._compiled.seconds, self._loops.get(label, {})
+        """A loop that is left when it has taken long; its other items are as before, at a smaller share, or alike.
+
+        What follows it is not run, for want of what the loop finds; the cells of a grid share its time evenly.
+        """
+        began, before = self._worked(), self._loops.get(label, {})
         now = self._loops[label] = dict[int, float]()
 
         def advance(done: int, total: int) -> None:
-            now[done] = time.perf_counter() - began - (self._compiled.seconds - compiled)
-            if now[done] > self._longest and 0 < done < total:
+            now[done] = self._worked() - began
+            if now[done] > self._longest / max(self._cells, 1) and 0 < done < total:
                 known = total in before and done in before
                 others = before[total] / before[done] - 1 if known else total / done - 1
-                self._left = now[done] * others
-                self._notes.append(f"{label}: {done} of {total} run, the others {'as before' if known else 'alike'}")
+                self._left += now[done] * others
+                self._notes.append(
+                    f"{label}: {done} of {total} run, the others {'as before' if known else 'alike'}; "
+                    "what follows the loop is not counted"
+                )
                 raise _Enough
 
         yield advance
+
+    def of_cell(self, label: str, run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``run`` of one cell of a grid, for which the others go on where it ends early; then it gives None."""
+        self._cells += 1
+        return lambda ask: self._as_far_as_it_goes(lambda: run(ask), f"{label}: ")
 
     def tried(self, run: Callable[[Any, Any], Any], config: Any, longest: float) -> Rest:
         """Runs an experiment and says what it took beside its trainings, which are in ``stages`` then.
 
         Loops are left when they have taken ``longest`` seconds.
         """
-        self.stages, self._longest = {}, longest
+        self.stages, self._longest, self._cells = {}, longest, 0
         self._inside, self._inside_compiled, self._left, self._notes = 0.0, 0.0, 0.0, []
-        began, compiled = time.perf_counter(), self._compiled.seconds
+        began, compiled = self._worked(), self._compiled.seconds
+        self._as_far_as_it_goes(lambda: run(config, self))
+        taken, compiling = self._worked() - began, self._compiled.seconds - compiled - self._inside_compiled
+        return Rest(taken + self._left, taken, compiling, 1.0, (), tuple(self._notes))
+
+    def _worked(self) -> float:
+        """Seconds on a clock that stands still in trainings and compilation."""
+        return time.perf_counter() - self._inside - (self._compiled.seconds - self._inside_compiled)
+
+    def _as_far_as_it_goes(self, run: Callable[[], Any], where: str = "") -> Any:
+        """What it returns; None where a loop in it was left, or where it fails, which is noted."""
         try:
-            run(config, self)
+            return run()
         except _Enough:
-            pass
+            return None
         except FlagError:
             raise
         except Exception as error:  # untrained networks may lack what a run looks for
-            self._notes.append(f"not covered: what follows where it stopped ({type(error).__name__}: {error})")
-        compiling = self._compiled.seconds - compiled - self._inside_compiled
-        taken = time.perf_counter() - began - compiling - self._inside
-        return Rest(taken + self._left, taken, compiling, 1.0, (), tuple(self._notes))
+            self._notes.append(f"{where}not covered: what follows where it stopped ({type(error).__name__}: {error})")
+            return None
 
     def _once(
         self, name: str, init: Any, loss: Any, optimizer: Any, keys: jax.Array, settings: Any = None, *, steps: int,

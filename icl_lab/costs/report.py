@@ -8,6 +8,8 @@ from rich.text import Text
 from icl_lab.costs.cost import Cost
 from icl_lab.memory import GIB
 
+NOTES = 8
+"""How many notes are printed; a grid may have one of every cell."""
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
@@ -31,9 +33,11 @@ def table(cost: Cost) -> Group:
     rest = cost.rest
     seconds = f"{rest.compile_seconds + rest.seconds:.0f}"
     shown.add_row("all else", *[""] * 6, f"{rest.compile_seconds:.1f}", seconds)
+    more = len(rest.notes) - NOTES
+    notes = [*rest.notes[:NOTES], *([f"... and {more} more notes like these"] if more > 0 else [])]
     devices = jax.devices()
     total = f"about {duration(cost.seconds)} on {len(devices)} x {devices[0].device_kind}; nothing of it is done yet"
-    return Group(shown, Text("\n".join([*how_known(cost), *rest.notes, total])))
+    return Group(shown, Text("\n".join([*how_known(cost), *notes, total])))
 
 
 def how_known(cost: Cost) -> list[str]:

@@ -31,6 +31,8 @@ def side_by_side(experiment: Experiment, grid: Grid) -> Experiment:
     def run(config: Any, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         chosen = cells(grid, without_grid(config), experiment)
         found = in_lockstep([_of_cell(experiment, cell, session) for cell in chosen], _trainer(session))
+        if None in found:  # a dry run has left a cell: there is nothing to combine
+            return {}, {}
         records = [
             Record(experiment.name, "", flags.to_json(cell.config), metrics, arrays)
             for cell, (metrics, arrays) in zip(chosen, found)
@@ -66,7 +68,11 @@ class _CellSession(Session):
 
 
 def _of_cell(experiment: Experiment, cell: Cell, session: Session) -> Callable:
-    return lambda ask: experiment.run(cell.config, _CellSession(cell, session, ask))
+    def run(ask: Callable[[Request], Fit]) -> Any:
+        return experiment.run(cell.config, _CellSession(cell, session, ask))
+
+    of_cell = getattr(session, "of_cell", None)  # of a dry run, in which a cell may end before the others
+    return of_cell(cell.label, run) if of_cell else run
 
 
 def _trainer(session: Session) -> Callable[[list[tuple[int, Request]]], list[Fit]]:

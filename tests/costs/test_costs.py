@@ -9,15 +9,18 @@ import optax
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab import command_line
+from icl_lab import command_line, flags
 from icl_lab.costs import cost as costs
 from icl_lab.costs import dry_session
 from icl_lab.costs import report as cost_report
 from icl_lab.costs.compiling import Compiled
 from icl_lab.costs.cost import Cost
-from icl_lab.costs.dry_session import Rest, Stage
 from icl_lab.costs.operations import operations
+from icl_lab.costs.parts import Rest, Stage
+from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
+from icl_lab.grids.cells import parse, with_grid
+from icl_lab.grids.side_by_side import side_by_side
 from icl_lab.training import fit
 
 MATRIX, VECTOR = jnp.ones((4, 6)), jnp.ones(6)
@@ -190,6 +193,94 @@ def test_a_long_loop_of_like_items_is_left_and_counted_in_full(clock):
     assert "networks: 4 of 40 run" in found.rest.notes[0]
 
 
+def test_trainings_that_only_the_smaller_run_comes_to_count(clock):
+    def run(config, session):
+        with session.bar("flows", 10) as advance:
+            for i in range(10):
+                clock.passes(0.05 * config.tasks)
+                advance(i + 1, 10)
+        training(session, config)
+
+    found = costs.cost(run, Config(steps=8))
+    assert [stage.name for stage in found.stages] == ["training"]  # the larger run ends in the loop
+    assert found.rest.seconds == pytest.approx(0.05 * 1000 * 10, rel=0.1)
+    assert found.rest.notes[0].endswith("as before; what follows the loop is not counted")
+
+
+def test_time_of_trainings_in_a_loop_is_not_time_of_the_loop(clock):
+    def run(config, session):
+        with session.bar("laws", 4) as advance:
+            for i in range(4):
+                session.fit(f"stage_{i}", lambda: clock.passes(100.0))
+                clock.passes(1.0)
+                advance(i + 1, 4)
+
+    session = dry_session.DrySession(None, Compiled())
+    session._once = lambda stage, tried: (tried(), None)
+    assert session.tried(run, Config(), 15.0).seconds == pytest.approx(4)
+    assert len(session.stages) == 4
+
+
+@dataclasses.dataclass(frozen=True)
+class OfCell(Config):
+    """What a cell does before its training: a loop of ten items of so many seconds, or nothing but an error."""
+
+    item: float = setting(1.0, "")
+
+
+def dry_grid(text, clock, sizes=OfCell(steps=8)):
+    """A dry session of a grid of these, what it says of all but trainings, and the cells that got to the end."""
+    ended = []
+
+    def run(config, session):
+        if config.item < 0:
+            raise {-1.0: ValueError, -2.0: FlagError}[config.item]("no transition")
+        with session.bar("flows", 10) as advance:
+            for i in range(10):
+                clock.passes(config.item)
+                advance(i + 1, 10)
+        training(session, config)
+        ended.append(config.item)
+        return {}, {"item": np.ones(config.members)}
+
+    presets = dict.fromkeys(("smoke", "quick", "lab", "paper"), sizes)
+    grid = parse(text, OfCell)
+    whole = side_by_side(Experiment("toy.dry", "", presets, run, lambda record: {}, ()), grid)
+    session = dry_session.DrySession(None, Compiled())
+    return session, session.tried(whole.run, with_grid(sizes, grid), 33.0), ended
+
+
+def test_a_loop_that_is_left_in_one_cell_of_a_grid_ends_that_cell_only(clock):
+    session, rest, ended = dry_grid("item:4,0.5,1", clock)
+    (stage,) = session.stages.values()
+    assert stage.members == 2 * 3  # both others in one program
+    assert ended == [0.5, 1.0]
+    assert rest.seconds == pytest.approx(40 + 5 + 10)
+    assert rest.measured == pytest.approx(12 + 5 + 10)  # of 33 seconds, 11 are each cell's
+    assert rest.notes == ("item=4.0: flows: 3 of 10 run, the others alike; what follows the loop is not counted",)
+
+
+def test_loops_that_are_left_in_all_cells_all_count(clock):
+    session, rest, ended = dry_grid("item:4,8", clock)
+    assert not ended
+    assert not session.stages
+    assert rest.seconds == pytest.approx(40 + 80)
+    assert len(rest.notes) == 2
+
+
+def test_a_cell_that_fails_is_noted_and_the_others_count(clock):
+    session, rest, ended = dry_grid("item:-1,0.5", clock)
+    assert ended == [0.5]
+    assert len(session.stages) == 1
+    assert rest.seconds == pytest.approx(5)
+    assert rest.notes == ("item=-1.0: not covered: what follows where it stopped (ValueError: no transition)",)
+
+
+def test_a_cell_that_is_refused_is_refused(clock):
+    with pytest.raises(FlagError, match="no transition"):
+        dry_grid("item:0.5,-2", clock)
+
+
 def test_items_that_differ_are_told_by_the_smaller_run(clock):
     def run(config, session):
         with session.bar("flows", 3) as advance:
@@ -240,6 +331,8 @@ def test_the_table_says_what_was_measured_and_what_was_not():
         [stage], Rest(20.0, 4.0, 6.0, 0.04, ("population_tasks",), ("networks: 1 of 6 run, the others alike",))
     )
     text = _printed(found)
+    many = _printed(found._replace(rest=found.rest._replace(notes=tuple(f"cell {i}" for i in range(99)))))
+    assert "... and 91 more notes like these" in many
     for words in ("3.2 T", "5 GiB", "500 x 51", "4 % of --population_tasks", "networks: 1 of 6", "about 66 s on"):
         assert words in text
     assert found.seconds == pytest.approx(4 + 10 + 25.5 + 26)
@@ -275,8 +368,6 @@ def test_a_dry_run_of_a_binary_prints_and_writes_nothing(tmp_path, monkeypatch, 
 
 def test_every_size_that_scales_can_be_made_small():
     """At smoke, lab and paper alike no share of the sizes is refused."""
-    from icl_lab import flags
-
     for name, preset in roll_out.PRESETS.items():
         sizes = [f for f in dataclasses.fields(preset) if f.metadata["scales"]]
         assert sizes, name
