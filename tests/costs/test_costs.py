@@ -1,5 +1,4 @@
 import dataclasses
-import math
 import time
 
 import jax
@@ -8,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 
+from experiments.reproduce import discover
 from experiments.von_oswald import roll_out
 from icl_lab import command_line, flags
 from icl_lab.costs import cost as costs
@@ -366,12 +366,17 @@ def test_a_dry_run_of_a_binary_prints_and_writes_nothing(tmp_path, monkeypatch, 
     assert not list(tmp_path.iterdir())
 
 
-def test_every_size_that_scales_can_be_made_small():
-    """At smoke, lab and paper alike no share of the sizes is refused."""
-    for name, preset in roll_out.PRESETS.items():
+EXPERIMENTS = discover()
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_share_of_the_sizes_is_allowed(name):
+    """A dry run builds these configurations, of which a command line would refuse none."""
+    experiment = EXPERIMENTS[name]
+    for preset in experiment.presets.values():
         sizes = [f for f in dataclasses.fields(preset) if f.metadata["scales"]]
-        assert sizes, name
-        small, share = costs._scaled(preset, sizes, 0.01)
-        flags.validate(small)
-        assert 0.01 <= share <= 1
-        assert all(getattr(small, f.name) >= math.ceil(0.01 * getattr(preset, f.name)) for f in sizes)
+        for share in (costs.SMALL, 4 * costs.SMALL, 0.37, 0.99, 1.0):
+            scaled, of_all = costs._scaled(preset, sizes, share)
+            flags.validate(scaled)
+            experiment.check(scaled)
+            assert share - 1e-9 <= of_all <= 1
