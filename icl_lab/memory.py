@@ -86,8 +86,8 @@ def divided(
     while found.total > limit:
         if size == 1:
             raise FlagError(
-                f"--memory_gb={limit / GIB:.3g}: training one member takes {found.total / GIB:.3g} GiB on a device; "
-                "allowed is that or more, or a smaller batch"
+                f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: training one member takes "
+                f"{found.total / GIB:.3g} GiB on a device; allowed is that or more, or a smaller batch"
             )
         size, together = _smaller(found, size, together, limit)
         found = need(size, together)

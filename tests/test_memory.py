@@ -1,5 +1,7 @@
 import logging
+import os
 import re
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -138,7 +140,9 @@ def test_parameters_that_fill_a_device_stay_on_the_host_resumed_or_not(tmp_path)
 
 def test_a_limit_below_one_member_is_refused_before_training():
     begun = []
-    with pytest.raises(FlagError, match=r"--memory_gb=\S+: training one member takes \S+ GiB on a device; allowed is"):
+    with pytest.raises(
+        FlagError, match=r"^the limit of \S+ GiB \(--memory_gb\) .* member takes \S+ GiB on a device; allowed is"
+    ):
         train(memory_limit=1000.0, progress=lambda done, steps: begun.append(done))
     assert not begun
 
@@ -168,11 +172,20 @@ def test_a_division_fits_or_nothing_does(members, together, each, extra, fixed, 
     assert len(set(tried)) <= 6  # each is a compilation
 
 
-def test_the_limit_is_what_is_asked_for_or_a_share_of_all_there_is():
+def test_the_limit_is_what_is_asked_for_or_a_share_of_all_there_is(monkeypatch):
     assert memory.limit(1.5) == 1.5 * 2**30
-    there = memory.limit()
-    hoard = np.ones(2**24)
-    assert memory.limit() == there > hoard.nbytes  # whatever is in use
+    here = memory.limit() * jax.local_device_count()
+    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < here <= memory.OF_HOST * pages  # less in a container
+    monkeypatch.setattr(memory, "_host_memory", lambda: here)
+    assert memory.limit() == pytest.approx(memory.OF_HOST * here / jax.local_device_count())
+
+
+def test_what_is_in_use_on_an_accelerator_does_not_change_its_limit(monkeypatch):
+    stats = {"bytes_limit": 8000, "bytes_in_use": 7000}
+    device = SimpleNamespace(platform="gpu", memory_stats=lambda: stats)
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert memory.limit() == pytest.approx(memory.OF_ACCELERATOR * 8000)
 
 
 @pytest.fixture(scope="module")
