@@ -7,13 +7,14 @@ one that the binary alone gives, to the last bit; <cell>/log.txt has what the bi
 be given as well, and holds in every cell. What is finished is never run again, and what is not goes on from its
 checkpoint: give the same command again after a crash, give it twice at once, or with more values in the grid and the
 same --outdir. A worker that dies is started again, --attempts times in all; then its cell is reported, and the others
-go on. Ctrl-C or SIGTERM lets the workers save and stop. At the end all cells become one record in <outdir>, with a
-table and a figure of every setting; its bytes do not depend on how it came about.
+go on. Ctrl-C, SIGTERM or SIGUSR1 lets the workers save and stop. At the end all cells become one record in <outdir>,
+with a table and a figure of every setting; its bytes do not depend on how it came about.
 
 With --executor=slurm every cell is a job of an array (submitit, the extra "cluster"), at most --workers at once. On a
 machine with several GPUs worker i sees GPU i modulo their number; workers that share one do not reserve its memory.
 Cells whose settings fit into one program run faster in one process: give --grid to the binary itself.
-Exit status: 0 done; 1 cells failed; 2 refused; 75 stopped by SIGTERM and 130 by Ctrl-C, the same command goes on.
+Exit status: 0 done; 1 cells failed; 2 refused; 75 stopped by SIGTERM or SIGUSR1 and 130 by Ctrl-C, the same
+command goes on.
 """
 
 import contextlib
@@ -29,7 +30,7 @@ from absl import flags as absl_flags
 
 from experiments.reproduce import discover
 from icl_lab import command_line as lab
-from icl_lab import flags, records
+from icl_lab import flags, records, stopping
 from icl_lab.experiment import PRESETS, Experiment
 from icl_lab.flags import FlagError, setting
 from icl_lab.grids import cells as grids
@@ -65,6 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
     words = list(sys.argv if argv is None else argv)
     lab.start_logging()
+    with stopping.heeding():
+        try:
+            return _carry_out(words)
+        except KeyboardInterrupt as error:  # before the first worker or after the last one
+            return lab.stopped(error)
+
+
+def _carry_out(words: Sequence[str]) -> int:
     try:
         command = read(words)
         if command is None:

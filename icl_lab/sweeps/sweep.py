@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from icl_lab import command_line as lab
-from icl_lab import flags, records
+from icl_lab import flags, records, stopping
 from icl_lab.experiment import Experiment, draw
 from icl_lab.grids import cells as grids
 from icl_lab.grids import report as grid_report
@@ -154,15 +154,16 @@ def asked_to_stop() -> Iterator[list[signal.Signals]]:
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in stopping.HEEDED}
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:
+        if handler not in (signal.SIG_IGN, None):
             signal.signal(number, lambda number, _: asked.append(signal.Signals(number)))
     try:
         yield asked
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -248,7 +248,10 @@ def test_a_worker_that_cannot_be_started_is_a_failed_attempt_of_its_cell_alone(t
     assert "no process left" in scheduling.said(BlockingIOError(errno.EAGAIN, "no process left"))
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, os.EX_TEMPFAIL), (signal.SIGINT, 130)])
+STATUSES = [(signal.SIGTERM, os.EX_TEMPFAIL), (signal.SIGUSR1, os.EX_TEMPFAIL), (signal.SIGINT, 130)]
+
+
+@pytest.mark.parametrize(("number", "status"), STATUSES)
 def test_a_sweep_that_is_stopped_lets_its_workers_save(tmp_path, number, status, capfd):
     plan = plan_of(tmp_path, "seed:0,1,2")
     script = "trap 'touch saved; exit 75' TERM; touch begun; while true; do sleep 0.02; done"
@@ -268,6 +271,21 @@ def test_a_sweep_that_is_stopped_lets_its_workers_save(tmp_path, number, status,
     assert [(task.folder / "saved").exists() for _, task in cells] == [True, True, False]
     assert "the same command goes on" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize(("number", "status"), STATUSES)
+@pytest.mark.parametrize("place", ["planning", "merging"])
+def test_a_sweep_is_stopped_while_it_plans_and_while_it_merges(tmp_path, monkeypatch, capsys, place, number, status):
+    words = ["sweep", "--binary=von_oswald.roll_out", "--preset=smoke", "--grid=seed:1", f"--outdir={tmp_path}"]
+    monkeypatch.setattr(sweeps, "record_of", lambda *_: "a record")  # all is finished
+    if place == "planning":
+        monkeypatch.setattr(binary, "state", lambda *_: signal.raise_signal(number))
+    else:
+        monkeypatch.setattr(sweeps, "conclude", lambda *_: signal.raise_signal(number))
+    before = [signal.getsignal(number) for number, _ in STATUSES]
+    assert binary.main(words) == status
+    assert "; the same command resumes" in capsys.readouterr().err
+    assert [signal.getsignal(number) for number, _ in STATUSES] == before
 
 
 def test_asked_twice_workers_are_killed(tmp_path):
