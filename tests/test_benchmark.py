@@ -15,6 +15,7 @@ from experiments.benchmarks import (
     cluster,
     finetuning,
     floor,
+    grid,
     induction,
     prefixes,
     programs,
@@ -27,6 +28,8 @@ from experiments.benchmarks import (
 )
 from experiments.reddy.settings import SMOKE, Training
 from experiments.von_oswald import one_step
+from icl_lab.grids import merging
+from icl_lab.training import Fit
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
@@ -248,6 +251,36 @@ def test_tables_are_shown_as_they_come(monkeypatch):
     monkeypatch.setitem(benchmark.RUN, "cluster", slow)
     record = benchmark.benchmark(timing.Config(), ["cluster"], lambda title, rows: shown.append(title))
     assert list(record["tables"]) == shown == ["first", "second"]
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.5])
+def test_a_grid_gives_rows_and_compares_every_cell_of_every_program(monkeypatch, wrong):
+    def fitted(rates):
+        return Fit({"w": np.repeat(rates, grid.MEMBERS)[:, None, None]}, np.array([0]), {}, np.array([0]))
+
+    def in_two_programs(requests):
+        first, second, third = (np.array(request.arguments["rates"]) for request in requests)
+        return [
+            merging.Merged([2, 0], {"rates": np.concatenate([third, first])}),
+            merging.Merged([1], {"rates": (1 + wrong) * second}),
+        ]
+
+    small = dataclasses.replace(TINY, ensemble=6, ensemble_batch=8)
+    monkeypatch.setattr(grid, "_request", lambda _, rate: merging.Request("training", {"rates": [rate]}))
+    monkeypatch.setattr(grid, "merge", in_two_programs)
+    monkeypatch.setattr(grid, "fit", fitted)
+    monkeypatch.setattr(jax, "clear_caches", lambda: None)
+    ((name, rows),) = grid.grid(small).items()
+    apart, together = _sound(rows)
+    assert name == "a grid of 3 learning rates, 4 members each, batch 8"
+    assert (apart["programs"], together["programs"]) == (3, 2)
+    np.testing.assert_allclose(together["largest difference of weights"], wrong, atol=1e-12)
+
+
+def test_a_request_of_a_grid_is_a_training_of_its_rate():
+    request = grid._request(dataclasses.replace(TINY, ensemble_batch=8), 1e-3)
+    assert request.members == grid.MEMBERS
+    assert request.arguments["steps"] == request.arguments["measure_every"] == grid.STEPS
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):

@@ -3,7 +3,6 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald.settings import Setting
 from icl_lab.grids.merging import Request, merge
 from icl_lab.models import LinearSelfAttention
-from icl_lab.training import fit
+from icl_lab.training import Fit, fit
 
 MEMBERS = 4
 STEPS = 500
@@ -27,11 +26,11 @@ def grid(config: Config) -> dict[str, list[Row]]:
     """
     cells = max(2, config.ensemble // 2)
     requests = [_request(config, rate) for rate in np.geomspace(3e-4, 3e-3, cells).tolist()]
-    together, of_all = _seconds(lambda: [fit(**arguments) for _, arguments in merge(requests)])
+    together, of_all = _seconds(lambda: [(which, fit(**arguments)) for which, arguments in merge(requests)])
     apart, of_each = _seconds(lambda: [fit(**request.arguments) for request in requests])
+    merged = {i: w for which, one in of_all for i, w in zip(which, np.split(_final(one), len(which)), strict=True)}
     difference = max(
-        float(np.max(np.abs(a - b) / np.max(np.abs(a))))
-        for a, b in zip(_final(of_each), np.split(_final(of_all)[0], cells), strict=True)
+        float(np.max(np.abs(a - merged[i]) / np.max(np.abs(a)))) for i, a in enumerate(map(_final, of_each))
     )
     columns = {"programs": float(len(of_all)), "largest difference of weights": difference}
     return {
@@ -49,12 +48,9 @@ def _request(config: Config, rate: float) -> Request:
     return Request.of("training", (p.init, p.loss, p.optimizer, p.keys, p.settings), options)
 
 
-def _final(fitted: list[Any]) -> list[np.ndarray]:
-    """(members, all weights) of each training."""
-    return [
-        np.concatenate([np.reshape(leaf, (leaf.shape[0], -1)) for leaf in jax.tree.leaves(one.params)], axis=1)
-        for one in fitted
-    ]
+def _final(fitted: Fit) -> np.ndarray:
+    """(members, all weights) of a training."""
+    return np.concatenate([np.reshape(leaf, (leaf.shape[0], -1)) for leaf in jax.tree.leaves(fitted.params)], axis=1)
 
 
 def _seconds(run: Callable[[], list]) -> tuple[float, list]:
