@@ -21,6 +21,7 @@ from icl_lab.records import set_aside, write_atomically
 
 MANIFEST = "manifest.json"
 CURRENT, NEXT, OLD = "current", "next", "old"
+OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
 
 
 class Checkpoint:
@@ -96,8 +97,17 @@ class Checkpoint:
         self._saved_at = time.monotonic()
 
 
+def start_over(folder: Path) -> None:
+    """Removes the checkpoints of a run that is done over again, once: when that run is resumed, they are its own."""
+    if not (folder / OVER).exists():
+        remove(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / OVER).touch()
+
+
 def remove(folder: Path) -> None:
     """Removes the checkpoints of all stages of a finished run; what was set aside stays."""
+    (folder / OVER).unlink(missing_ok=True)
     for stage in folder.glob("*"):
         for name in (CURRENT, NEXT, OLD):
             shutil.rmtree(stage / name, ignore_errors=True)

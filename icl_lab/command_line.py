@@ -197,11 +197,15 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
 def help_text(experiment: Experiment) -> str:
     """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
     lines = [experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", ""]
-    lines.append("How it is run; no number depends on it but for rounding:")
-    for field in dataclasses.fields(Options):
-        lines.append(f"  --{field.name}: {field.metadata['about']}")
-        lines.append(f"      {_show(field.default)}. Allowed: {flags.allowed(field)}")
-    lines += ["", f"What is run ({', '.join(PRESETS)}):"]
+    of_run = [field for field in dataclasses.fields(Options) if field.name not in options.WHAT]
+    of_what = [field for field in dataclasses.fields(Options) if field.name in options.WHAT]
+    for title, fields in (("How it is run; no number depends on it but for rounding:", of_run), ("What:", of_what)):
+        lines.append(title)
+        for field in fields:
+            lines.append(f"  --{field.name}: {field.metadata['about']}")
+            lines.append(f"      {_show(field.default)}. Allowed: {flags.allowed(field)}")
+        lines.append("")
+    lines.append(f"Settings, which --preset chooses together ({', '.join(PRESETS)}):")
     for field in dataclasses.fields(experiment.presets["paper"]):
         lines.append(f"  --{field.name}: {field.metadata['about']}")
         by_preset = {name: getattr(config, field.name) for name, config in experiment.presets.items()}

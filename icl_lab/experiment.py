@@ -15,6 +15,7 @@ from rich.progress import Progress
 
 from icl_lab import checkpoints, flags, processes, records, style
 from icl_lab.claims import Claim, judge
+from icl_lab.provenance import precision
 from icl_lab.records import Record, RecordError
 from icl_lab.session import Session
 
@@ -106,7 +107,7 @@ def execute(
         ran = record is None
         if record is None:
             if overwrite and processes.is_writer():
-                checkpoints.remove(outdir / "checkpoints")
+                checkpoints.start_over(outdir / "checkpoints")
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             metrics, arrays = experiment.run(config, session)
@@ -166,4 +167,7 @@ def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | No
         differing = [k for k in {**config, **record.config} if record.config.get(k) != config.get(k)]
         changes = ", ".join(f"{k}: {record.config.get(k)} there, {config.get(k)} here" for k in differing)
         raise RecordError(f"{outdir} holds a run of another configuration ({changes}); choose another --outdir")
+    before, now = (origin.get("matmul") for origin in (record.provenance.get("precision", {}), precision()))
+    if "precision" in record.provenance and before != now:
+        log.warning("%s was computed with matmul precision %s, not %s; --overwrite does it again", outdir, before, now)
     return record

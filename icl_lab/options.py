@@ -1,4 +1,4 @@
-"""How a run is carried out: flags that every binary has beside its configuration. No number is set by them."""
+"""What every binary has beside its configuration: which preset and grid are run, and how the run is carried out."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from icl_lab.flags import FlagError, setting
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Where and on what a run is carried out. Its numbers do not depend on it but for rounding."""
+    """Flags of every binary. But for the preset and the grid, no number depends on them but for rounding."""
 
     preset: str = setting("quick", "size of the run", choices=PRESETS)
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
@@ -29,6 +29,10 @@ class Options:
     coordinator: str = setting("", "host:port of process 0, where --distributed finds no cluster by itself")
     processes: int = setting(0, "number of processes, with --coordinator", at_least=0)
     process: int = setting(-1, "which of them this is, from 0, with --coordinator", at_least=-1)
+
+
+WHAT = ("preset", "grid")
+"""Options that say what is run; all others say how."""
 
 
 def check(options: Options) -> None:

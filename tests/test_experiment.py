@@ -173,6 +173,34 @@ def test_a_file_of_someone_else_is_not_overwritten(tmp_path, log):
     assert "config.json.set-aside-1" in log.text
 
 
+def test_an_interrupted_overwrite_is_resumed_and_loses_no_record_before_it_is_done(tmp_path):
+    toy = Toy()
+    toy(tmp_path, rates=(0.5, 0.25))
+    before, toy.raises_at = numbers(tmp_path), ("stage_1", 2)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            toy(tmp_path, rates=(0.5, 0.25), overwrite=True, checkpoint_seconds=0.0)
+        assert numbers(tmp_path) == before
+    assert toy.reported.count(("stage_0", 2)) == 2  # in the first run and in the first that does it over
+    toy.raises_at = None
+    assert toy(tmp_path, rates=(0.5, 0.25), overwrite=True).ran
+    assert toy(tmp_path, rates=(0.5, 0.25), overwrite=True).ran
+    assert toy.reported.count(("stage_0", 2)) == 3
+    assert numbers(tmp_path) == before
+    assert set(content(tmp_path)) == FILES
+
+
+def test_another_precision_than_that_of_a_finished_run_is_said(tmp_path, log):
+    toy = Toy()
+    toy(tmp_path)
+    toy(tmp_path)
+    assert not log.messages
+    with jax.default_matmul_precision("bfloat16"):
+        assert not toy(tmp_path).ran
+    assert "was computed with matmul precision" in log.text
+    assert "--overwrite" in log.text
+
+
 def test_overwrite_runs_again(tmp_path):
     toy = Toy()
     toy(tmp_path)

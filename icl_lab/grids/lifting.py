@@ -6,6 +6,7 @@ settings can be members of one compiled program. Where a setting changes shapes 
 What differs is read off the traced programs, so no setting has to be declared, and none can be overlooked.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -129,13 +130,11 @@ def _keep(place: Place, values: Sequence, avals: Sequence, found: dict[Place, An
         bits = [np.asarray(jax.random.key_data(value)) for value in values]
         if any(not np.array_equal(b, bits[0]) for b in bits):
             found[place] = jnp.stack(list(values))
-    elif any(v is not values[0] and not np.array_equal(v, values[0], equal_nan=_floats(v)) for v in values):
-        found[place] = np.stack([np.asarray(value, avals[0].dtype) for value in values])
+    elif any(value is not values[0] for value in values):
+        arrays = [np.asarray(value, avals[0].dtype) for value in values]
+        if any(array.tobytes() != arrays[0].tobytes() for array in arrays):  # tells 0 from -0, and NaN is NaN
+            found[place] = np.stack(arrays)
     return True
-
-
-def _floats(value: Any) -> bool:
-    return bool(np.issubdtype(np.asarray(value).dtype, np.inexact))
 
 
 def _same_parameters(eqns: Sequence, place: Place, found: dict[Place, Any]) -> bool:
@@ -173,9 +172,13 @@ def _programs(value: Any) -> list[ClosedJaxpr]:
 def _equal(a: Any, b: Any) -> bool:
     if a is b:
         return True
-    if isinstance(a, np.ndarray | Array) or isinstance(b, np.ndarray | Array):
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, np.ndarray | Array):
         return np.array_equal(a, b)
-    return bool(a == b)
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    return bool(a == b) and not (isinstance(a, float) and math.copysign(1, a) != math.copysign(1, b))
 
 
 def _evaluate(jaxpr: Jaxpr, constants: Sequence, arguments: Sequence, place: Place, lifted: dict[Place, Any]) -> list:

@@ -1,6 +1,7 @@
 """Functions that run side by side and wait for each other where they ask for something, so that it is done for all."""
 
 import contextlib
+import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ class _Runner:
 
     def __init__(self, function: Callable[[Ask], Any]):
         self._turn, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._stop = False
+        self._stop = self._busy = False
         self.request: Any = None
         self.answer: Any = None
         self.result: Any = None
@@ -49,14 +50,20 @@ class _Runner:
 
     def advance(self) -> None:
         """Lets the function run until it asks or ends."""
+        self._busy = True
         self._turn.release()
-        self._back.acquire()
+        while not self._back.acquire(timeout=0.2):
+            pass  # a signal that another thread got is handled here, between two tries
+        self._busy = False
         if self.error is not None:
             raise self.error
 
     def abandon(self) -> None:
-        """Ends the function where it asks, or before it begins."""
+        """Ends the function where it asks, or before it begins; where it is at work, as soon as it runs Python."""
         self._stop = True
+        if self._busy and not self.done and (thread := self._thread.ident) is not None:
+            # A signal came while it was at work. Python has no other way to end a thread that does not look.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Abandoned))
         if not self.done:
             self._turn.release()
             self._thread.join()

@@ -1,3 +1,6 @@
+import signal
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,6 +56,25 @@ def test_functions_that_differ_in_more_are_not_one(other):
     assert lift([trace(function(), *EXAMPLES), trace(other, *EXAMPLES)]) is None
 
 
+def test_constants_are_told_apart_by_their_bits():
+    functions = [lambda x, c=c: x * c + jnp.array([c, jnp.nan]) for c in (0.0, -0.0, float("nan"), float("nan"))]
+    lifted = lift([trace(f, 1.0) for f in functions])
+    for i, f in enumerate(functions):
+        np.testing.assert_array_equal(
+            np.asarray(lifted(i, 1.0)).view(np.uint32) >> 31, np.asarray(f(1.0)).view(np.uint32) >> 31
+        )
+    assert lift([trace(functions[2], 1.0), trace(functions[3], 1.0)]).constants == {}
+
+
+def test_a_constant_inside_of_what_is_not_taken_apart_is_not_lifted():
+    def folded(a):
+        return lambda x: jax.lax.reduce(x, jnp.float32(1), lambda y, z: y * z * a, (0,))
+
+    one, other = (trace(folded(a), jnp.ones(3)) for a in (2.0, 3.0))
+    assert lift([one, other]) is None
+    assert lift([one, one]) is not None
+
+
 def test_operands_that_change_places_are_seen():
     assert lift([trace(lambda x, y: x - y, 1.0, 2.0), trace(lambda x, y: y - x, 1.0, 2.0)]) is None
 
@@ -73,6 +95,22 @@ def test_lockstep_answers_all_that_ask_at_once():
         ("answer 2", "answer 20"),
     ]
     assert served == [[(0, "once"), (1, 1), (2, 2)], [(1, 10), (2, 20)]]
+
+
+def test_lockstep_ends_a_function_that_is_at_work_when_a_signal_comes():
+    ended = []
+
+    def busy(ask):
+        signal.raise_signal(signal.SIGINT)
+        try:
+            while True:
+                time.sleep(0.01)
+        finally:
+            ended.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        in_lockstep([busy, lambda ask: ask(1)], lambda waiting: [])
+    assert ended == [True]
 
 
 def test_lockstep_passes_on_what_is_raised_and_leaves_nothing_behind():
