@@ -135,7 +135,7 @@ def combined(
         pools.setdefault(digest(setting), (setting, []))[1].append(record)
     metrics = {
         "settings": [
-            {"setting": setting, "claims": of_claims(experiment, pool), "outcomes": of_arrays(pool)}
+            {"setting": setting, "claims": of_claims(experiment, pool), "outcomes": of_arrays(pool, records)}
             for setting, pool in pools.values()
         ],
         "cells": [{"cell": c.label, "metrics": dict(r.metrics)} for c, r in zip(cells, records)],
@@ -182,12 +182,20 @@ def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]
     return found
 
 
-def of_arrays(pool: Sequence[Record]) -> dict[str, dict]:
-    """Mean, interval and members of every array of these records that has one number a member, by name."""
+def of_arrays(pool: Sequence[Record], everywhere: Sequence[Record]) -> dict[str, dict]:
+    """Mean, interval and members of every array of these records that has one number a member, by name.
+
+    That is told by its shape. An array that is the same in all cells (``everywhere``) of several is left out: an axis
+    may be as long as there are members, and what no setting changes is no outcome.
+    """
     found = {}
     for name in sorted(set.intersection(*(set(record.arrays) for record in pool))):
         arrays = [record.arrays[name] for record in pool]
-        if all(a.shape == (r.config["members"],) and a.dtype.kind == "f" for a, r in zip(arrays, pool)):
+        fixed = len(everywhere) > 1 and all(
+            name in r.arrays and np.array_equal(r.arrays[name], arrays[0], equal_nan=arrays[0].dtype.kind == "f")
+            for r in everywhere
+        )
+        if not fixed and all(a.shape == (r.config["members"],) and a.dtype.kind == "f" for a, r in zip(arrays, pool)):
             values = np.concatenate(arrays).astype(float)
             values = values[np.isfinite(values)]
             if values.size:
