@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 import hypothesis
 import jax
@@ -11,6 +12,9 @@ import pytest
 if jaxlib.__version__ == "0.10.2":  # a release that does not know a flag ends the process
     # the suite is mostly compilation, and the newer emitters of loops take twice as long to compile them
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the suite in the background makes it deaf
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there is memory enough
 jax.config.update("jax_numpy_rank_promotion", "raise")
