@@ -79,8 +79,7 @@ def on_each_device(function: F, mesh: Mesh | None) -> F:
     """
     if mesh is None:
         return function
-    divided = jax.shard_map(function, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
-    return divided
+    return jax.shard_map(function, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
 
 
 def _same(leaf: Any) -> Any:

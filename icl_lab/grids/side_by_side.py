@@ -10,7 +10,8 @@ import numpy as np
 from icl_lab import flags
 from icl_lab.experiment import Experiment
 from icl_lab.grids import report as grid_report
-from icl_lab.grids.cells import Cell, Grid, cells, combined, with_grid, without_grid
+from icl_lab.grids.cells import Cell, Grid, cells, with_grid, without_grid
+from icl_lab.grids.combining import combined
 from icl_lab.grids.lockstep import in_lockstep
 from icl_lab.grids.merging import Request, merge, split
 from icl_lab.records import Record

@@ -17,6 +17,7 @@ from icl_lab import flags, records, stopping
 from icl_lab.experiment import Experiment, draw
 from icl_lab.grids import cells as grids
 from icl_lab.grids import report as grid_report
+from icl_lab.grids.combining import merged
 from icl_lab.grids.side_by_side import side_by_side
 from icl_lab.records import Record, RecordError
 from icl_lab.sweeps.scheduling import run_all
@@ -133,7 +134,7 @@ def state(experiment: Experiment, cell: grids.Cell, task: Task) -> str:
 def conclude(plan: Plan, found: list[Record], seconds: float) -> None:
     """One record of all cells, its table and figures; a record of another grid in the folder is set aside."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # a GPU's memory is left to workers of other sweeps
-    record = grids.merged(plan.experiment, plan.preset, plan.config, plan.grid, found, seconds)
+    record = merged(plan.experiment, plan.preset, plan.config, plan.grid, found, seconds)
     with _locked_soon(plan.outdir):
         with contextlib.suppress(RecordError):
             if dict(records.load(plan.outdir).config) != dict(record.config):

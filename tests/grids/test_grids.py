@@ -14,7 +14,8 @@ from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError
 from icl_lab.grids import report as grid_report
-from icl_lab.grids.cells import as_text, cells, merged, parse, with_grid, without_grid
+from icl_lab.grids.cells import as_text, cells, parse, with_grid, without_grid
+from icl_lab.grids.combining import merged
 from icl_lab.grids.side_by_side import side_by_side
 from icl_lab.records import Record
 from icl_lab.training import fit

@@ -5,7 +5,8 @@ import pytest
 
 from icl_lab import flags
 from icl_lab.experiment import PRESETS, Experiment
-from icl_lab.grids.cells import cells, merged
+from icl_lab.grids.cells import cells
+from icl_lab.grids.combining import merged
 from icl_lab.grids.origins import OF_A_CELL, SHOWN
 from icl_lab.records import Record
 
