@@ -83,7 +83,7 @@ class Checkpoint:
         following.mkdir(parents=True)
         try:
             with _without_log(), _checkpointer() as checkpointer:
-                checkpointer.save((following / "tree").resolve(), _plain(jax.device_get(tree)))
+                checkpointer.save((following / "tree").resolve(), named_leaves(jax.device_get(tree)))
             manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
             write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
         except Exception as error:
@@ -167,7 +167,7 @@ def _digests(path: Path) -> dict[str, str]:
     return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
-def _plain(tree: Any) -> Any:
+def named_leaves(tree: Any) -> Any:
     """A list of leaves where the structure is code (states, tuples), dicts of arrays as they are."""
     return {
         key: value if isinstance(value, dict) else {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(value))}

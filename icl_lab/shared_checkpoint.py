@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from icl_lab import processes, stopping
-from icl_lab.checkpoints import Checkpoint
+from icl_lab.checkpoints import Checkpoint, named_leaves
 
 
 class SharedCheckpoint:
@@ -49,13 +49,8 @@ class SharedCheckpoint:
 
 def _named(tree: dict[str, Any]) -> dict[str, np.ndarray]:
     """Arrays by key and name: the leaves in order where the structure is code, dicts of arrays as they are."""
-    named: dict[str, np.ndarray] = {}
-    for key, value in tree.items():
-        leaves = (
-            value if isinstance(value, dict) else {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(value))}
-        )
-        named |= {f"{key}/{name}": np.asarray(leaf) for name, leaf in leaves.items()}
-    return named
+    parts = named_leaves(tree).items()
+    return {f"{key}/{name}": np.asarray(leaf) for key, part in parts for name, leaf in part.items()}
 
 
 def _restored(like: Any, key: str, named: dict[str, np.ndarray]) -> Any:

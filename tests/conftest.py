@@ -50,6 +50,16 @@ def compile_quickly():
     jax.config.update("jax_disable_most_optimizations", False)
 
 
+@pytest.fixture
+def processes_compile_quickly(monkeypatch):
+    """The test and the processes that it starts compile without most optimisations."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() == "cpu":

@@ -135,17 +135,7 @@ def test_plain_batch_holds_item_label_sequences():
         np.testing.assert_allclose(contents[s, 1::2][match[s]], np.tile(labels[answer], (2, 1)), rtol=1e-6)
 
 
-@pytest.fixture
-def quick_to_compile(monkeypatch):
-    """Here and in other processes."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-
-
-def test_cluster_gives_rows(monkeypatch, quick_to_compile):
+def test_cluster_gives_rows(monkeypatch, processes_compile_quickly):
     runs, nothing = [], [sys.executable, "-S", "-c", ""]
     monkeypatch.setattr(cluster, "_run", lambda command, _: runs.append(command) or subprocess.run(nothing, check=True))
     monkeypatch.setattr(resuming, "_start_of_a_process", lambda: 5.0)

@@ -14,7 +14,6 @@ import threading
 import time
 from pathlib import Path
 
-import jax
 import pytest
 
 from experiments import sweep as binary
@@ -335,17 +334,7 @@ SMALL = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def quick_to_compile(monkeypatch):
-    """Here and in workers."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-
-
-def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch, capsys, quick_to_compile):
+def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch, capsys, processes_compile_quickly):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(binary.__file__).parents[1]))
     words = ["sweep", "--binary=von_oswald.roll_out", *SMALL, "--grid=seed:3", "--outdir=all", "--workers=1"]
