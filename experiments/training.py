@@ -160,6 +160,26 @@ def members_at_once(batch: int, layers: int) -> int | None:
     return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
 
 
+def mean_in_chunks(
+    means: Callable[[Array, int], dict[str, Array]], key: Array, tasks: int, chunk: int = 10_000
+) -> dict[str, Array]:
+    """The mean over exactly this many fresh tasks, of which no more than a chunk is held in memory at once.
+
+    Args:
+      means: ``(key, size) -> {name: array}`` of means over ``size`` fresh tasks.
+      key: of all draws.
+      tasks: how many tasks count, all alike; a remainder is a chunk of its own, smaller and weighted by its size.
+      chunk: tasks held in memory at once.
+    """
+    chunk = min(chunk, tasks)
+    whole, rest = divmod(tasks, chunk)
+    keys = jax.random.split(key, whole + (rest > 0))
+    found = jax.tree.map(lambda values: values.mean(0), jax.lax.map(lambda k: means(k, chunk), keys[:whole]))
+    if not rest:
+        return found
+    return jax.tree.map(lambda mean, last: mean + rest / tasks * (last - mean), found, means(keys[whole], rest))
+
+
 def paired_losses(
     learners: Callable[[Any], Mapping[str, BatchLearner]],
     law: Callable[[Array], Sampler],
@@ -177,7 +197,7 @@ def paired_losses(
       law: ``setting -> sampler``.
       params: parameters with leading member axis.
       keys: (M,) keys, apart from those of training; every setting sees the same draws.
-      tasks: tasks for each member; drawn in chunks.
+      tasks: tasks for each member, all of which count; drawn in chunks.
       settings: (S,) settings of the law, or a scalar.
       chunk: tasks held in memory at once.
       objective: the loss of every task.
@@ -185,16 +205,15 @@ def paired_losses(
     Returns:
       (M, S) mean losses by name; (M,) for a scalar setting.
     """
-    chunks = max(1, tasks // chunk)
 
     def at(params: Any, key: Array, value: Array) -> dict[str, Array]:
-        def part(k: Array) -> dict[str, Array]:
-            samples = law(value)(k, min(chunk, tasks))
+        def means(k: Array, size: int) -> dict[str, Array]:
+            samples = law(value)(k, size)
             return {
                 name: objective(learner(samples.prompt), samples).mean() for name, learner in learners(params).items()
             }
 
-        return jax.tree.map(jnp.mean, jax.lax.map(part, jax.random.split(key, chunks)))
+        return mean_in_chunks(means, key, tasks, chunk)
 
     @jax.jit
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:

@@ -34,7 +34,7 @@ from experiments.dai.linear_mixing import MixedNetwork, mixed_network
 from experiments.dai.momentum_regression_claims import CLAIMS, PARTS
 from experiments.dai.momentum_regression_figures import figures
 from experiments.settings import Members, member_keys
-from experiments.training import members_at_once
+from experiments.training import mean_in_chunks, members_at_once
 from icl_lab.command_line import main
 from icl_lab.compare import compare_batches
 from icl_lab.experiment import Experiment
@@ -221,14 +221,13 @@ def _finals(
     compared: bool = False,
 ) -> dict[str, np.ndarray]:
     """(V M,) final losses of all learners on the same tasks, and how the trained one compares with the others."""
-    chunk = min(10_000, config.population_tasks)
     draw = _law(config, size)
 
     def one(member: tuple[dict, dict, Array]) -> dict[str, Array]:
         params, own, key = member
 
-        def part(k: Array) -> dict[str, Array]:
-            samples, others = draw(k, chunk), learners(params, own)
+        def means(k: Array, tasks: int) -> dict[str, Array]:
+            samples, others = draw(k, tasks), learners(params, own)
             found = {f"final_{name}": _loss(learner, samples) for name, learner in others.items()}
             trained = others.pop("trained")
             for name, other in others.items() if compared else ():
@@ -236,7 +235,7 @@ def _finals(
                 found |= {f"{name}_{metric}": value for metric, value in differing.items()}
             return found
 
-        return jax.tree.map(jnp.mean, jax.lax.map(part, jax.random.split(key, config.population_tasks // chunk)))
+        return mean_in_chunks(means, key, config.population_tasks)
 
     keys = _keys(config, 900 + size)
     found = jax.jit(lambda *members: jax.lax.map(one, members))(fitted.params, each, keys)

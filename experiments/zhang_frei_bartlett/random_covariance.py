@@ -13,6 +13,7 @@ itself is beside them at finite M.
 import dataclasses
 import math
 import sys
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from jax import Array
 
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
-from experiments.training import always, paired_losses
+from experiments.training import always, mean_in_chunks, paired_losses
 from experiments.zhang_frei_bartlett.random_covariance_figures import CLAIMS, figures
 from experiments.zhang_frei_bartlett.settings import Setting
 from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
@@ -176,8 +177,8 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
     """
     chunk = min(10_000, config.risk_tasks)
 
-    def sums(params: dict, key: Array) -> dict[str, Array]:
-        samples = sampler(key, chunk)
+    def sums(params: dict, key: Array, tasks: int) -> dict[str, Array]:
+        samples = sampler(key, tasks)
         prompt, w = samples.prompt, samples.latent["w"][..., 0]
         other = jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
         found: dict[str, Array] = {}
@@ -197,14 +198,11 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
                     "variance": parts**2 * (size[..., 0] / 2**0.5 + 0.5),
                 }
                 found |= {name: jnp.einsum("bd,bdk->k", value, inside) for name, value in summed.items()}
-        return found
+        return {name: value * (chunk / tasks) for name, value in found.items()}  # as of a whole chunk
 
     @jax.jit
     def everything(params: dict, keys: Array) -> dict[str, Array]:
-        chunks = max(1, config.risk_tasks // chunk)
-        one = lambda pk: jax.tree.map(  # noqa: E731
-            lambda v: v.mean(0), jax.lax.map(lambda k: sums(pk[0], k), jax.random.split(pk[1], chunks))
-        )
+        one = lambda pk: mean_in_chunks(partial(sums, pk[0]), pk[1], config.risk_tasks, chunk)  # noqa: E731
         return jax.lax.map(one, (params, keys))
 
     s = {name: np.asarray(value, np.float64) for name, value in everything(params, keys).items()}
