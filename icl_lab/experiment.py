@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from icl_lab import checkpoints, flags, processes, records, style
+from icl_lab.axes import Axes, resolved
 from icl_lab.claims import Claim, judge
 from icl_lab.provenance import precision
 from icl_lab.records import Record, RecordError
@@ -36,6 +37,7 @@ class Experiment:
       claims: what is judged.
       check: raises FlagError for a configuration whose fields do not fit together.
       feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
+      axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.axes``).
     """
 
     name: str
@@ -46,6 +48,7 @@ class Experiment:
     claims: tuple[Claim, ...]
     check: Callable[[Any], None] = lambda config: None
     feeds_others: bool = False
+    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
 
     def label(self, preset: str, config: Any) -> str:
         """The preset's name, with what differs from it.
@@ -94,6 +97,7 @@ def execute(
 
     Raises:
       flags.FlagError: for a configuration that is not allowed (before anything is written).
+      AxesError: for an array whose axes are not named, or not as they are.
       RecordError: if the folder holds a run of another configuration, or another process is at work in it.
       OSError: if the folder cannot be written.
     """
@@ -112,7 +116,8 @@ def execute(
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             metrics, arrays = experiment.run(config, session)
             origin = records.provenance(time.monotonic() - started, config.seed) | {"stages": session.stages}
-            record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin)
+            axes = resolved(experiment.axes, arrays, config.members)
+            record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin, axes)
         ledger = [judge(claim, record) for claim in experiment.claims]
         drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))
     return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
@@ -149,7 +154,8 @@ def _found(find: Callable[[], Record | None]) -> Record | None:
     if said is None:
         return None
     arrays = processes.arrays_of_writer(None if found[0] is None else found[0].arrays)
-    return Record(**said, arrays=arrays or {})
+    axes = {name: tuple(names) for name, names in said.pop("axes").items()}
+    return Record(**said, arrays=arrays or {}, axes=axes)
 
 
 def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | None:

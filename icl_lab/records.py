@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from icl_lab import stopping
+from icl_lab.axes import Axes
 from icl_lab.provenance import code_version as code_version
 from icl_lab.provenance import provenance as provenance
 
-SCHEMA = 2
+SCHEMA = 3
 FILES = ("arrays.npz", "config.json", "provenance.json", "record.json")
 WRITING, WRITTEN = ".record.writing", ".record.written"
 
@@ -39,6 +40,7 @@ class Record:
       metrics: plain JSON values by name (numbers a person reads).
       arrays: numpy arrays by name (what figures and claims are made of).
       provenance: versions, commit, device, times, command line; never part of a number.
+      axes: names of the axes of every array, in the order of its dimensions.
     """
 
     experiment: str
@@ -47,6 +49,7 @@ class Record:
     metrics: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
 
 
 def digest(value: Any) -> str:
@@ -72,6 +75,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
         "preset": record.preset,
         "config": digest(dict(record.config)),
         "arrays": hashlib.sha256(arrays).hexdigest(),
+        "axes": {name: list(names) for name, names in record.axes.items()},
         "metrics": dict(record.metrics),
         "claims": claims,
     }
@@ -129,13 +133,18 @@ def _load(folder: Path, with_arrays: bool) -> Record:
     wrong = [name for name, kind in _CONTENT.items() if not isinstance(content.get(name), kind)]
     if wrong:
         raise RecordError(f"{path} has no usable {', '.join(wrong)}")
+    if not all(
+        isinstance(names, list) and all(isinstance(n, str) for n in names) for names in content["axes"].values()
+    ):
+        raise RecordError(f"{path} has no usable axes")
     if not isinstance(config, dict) or digest(config) != content["config"]:
         raise RecordError(f"{folder / 'config.json'} does not belong to its record.json")
     # records from before provenance had a digest have none
     if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
         raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
     arrays = _read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
-    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin)
+    axes = {name: tuple(names) for name, names in content["axes"].items()}
+    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin, axes)
 
 
 def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
@@ -212,7 +221,15 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
-_CONTENT = {"experiment": str, "preset": str, "config": str, "arrays": str, "metrics": dict, "claims": list}
+_CONTENT = {
+    "experiment": str,
+    "preset": str,
+    "config": str,
+    "arrays": str,
+    "axes": dict,
+    "metrics": dict,
+    "claims": list,
+}
 
 
 def _sealed(content: dict[str, Any]) -> dict[str, Any]:

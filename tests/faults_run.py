@@ -91,7 +91,8 @@ CLAIM = Claim(
     expected=1.0, tolerance=0.0, reason="a test", expected_verdict={"lab": "holds"},
 )  # fmt: skip
 PRESETS = dict.fromkeys(("smoke", "quick", "lab", "paper"), Config())
-TOY = Experiment("toy.faults", "Toy.", PRESETS, run, lambda record: {}, (CLAIM,))
+AXES = {"params_*": ("member", "number"), "loss_*": ("member", "step"), "noise": ("draw",)}
+TOY = Experiment("toy.faults", "Toy.", PRESETS, run, lambda record: {}, (CLAIM,), axes=AXES)
 
 
 def clock_runs_backwards():

@@ -59,7 +59,13 @@ CLAIM = Claim(
     tolerance=1.0, reason="none", expected_verdict={},
 )  # fmt: skip
 EXPERIMENT = Experiment(
-    "tests.processes", "Test.", dict.fromkeys(PRESETS, Config()), run, lambda record: {"empty": Figure()}, (CLAIM,)
+    "tests.processes",
+    "Test.",
+    dict.fromkeys(PRESETS, Config()),
+    run,
+    lambda record: {"empty": Figure()},
+    (CLAIM,),
+    axes={"w": ("member", "number"), "*": ("member", "step")},
 )
 
 

@@ -118,7 +118,15 @@ def test_reproduce_against_a_gallery_says_drift_and_is_an_error(tmp_path, monkey
     def run(config, session):
         return {}, dict(record(seed=config.seed).arrays)
 
-    toy = Experiment("a.b", "About.", dict.fromkeys(PRESETS, Config()), run, lambda r: {}, CLAIMS)
+    toy = Experiment(
+        "a.b",
+        "About.",
+        dict.fromkeys(PRESETS, Config()),
+        run,
+        lambda r: {},
+        CLAIMS,
+        axes={"near": ("member",), "exact": ("one",)},
+    )
     monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": toy})
     gallery, folder = tmp_path / "gallery", tmp_path / "gallery" / "a" / "b" / "lab"
     gallery.mkdir()

@@ -25,6 +25,9 @@ class Config:
     rates: tuple[float, ...] = flags.setting((0.5,), "learning rates", above=0)
 
 
+AXES = {"params_*": ("member",), "loss_*": ("member", "step")}
+
+
 @dataclasses.dataclass
 class Toy:
     """A binary of two trainings; it can be told to raise at a step, and counts what it does."""
@@ -72,7 +75,9 @@ class Toy:
             expected=self.expected, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
         )  # fmt: skip
         presets = {"smoke": Config(), "quick": Config(), "lab": Config(members=3), "paper": Config(steps=60)}
-        return Experiment("toy.train", "About toys and their training.", presets, self.run, self.figures, (claim,))
+        return Experiment(
+            "toy.train", "About toys and their training.", presets, self.run, self.figures, (claim,), axes=AXES
+        )
 
     def __call__(self, outdir, preset="smoke", checkpoint_seconds=1000.0, overwrite=False, **changes):
         config = dataclasses.replace(self.experiment().presets[preset], **changes)

@@ -182,7 +182,7 @@ def is_the_good_one(found):
 @example("config.json", b'{"seed": ' * 50_000)
 @example("record.json", b"9" * 10_000)
 @example("record.json", b"\xff\xfe{\x00}")
-@example("record.json", b'{"schema": 2}')
+@example("record.json", b'{"schema": 3}')
 @example("provenance.json", b'{"a": "\\ud800"}')
 def test_any_bytes_in_a_run_folder_are_refused(good, place, name, content):
     found = read(good, place, **{name.replace(".", "_"): content})
@@ -208,7 +208,10 @@ def sealed(content):
 
 
 @settings(max_examples=40)
-@given(key=st.sampled_from(["schema", "experiment", "preset", "config", "arrays", "metrics", "claims"]), value=values)
+@given(
+    key=st.sampled_from(["schema", "experiment", "preset", "config", "arrays", "axes", "metrics", "claims"]),
+    value=values,
+)
 def test_a_record_with_the_right_digest_and_wrong_content_is_refused(good, place, key, value):
     content = json.loads((good / "record.json").read_text())
     content.pop("digest")

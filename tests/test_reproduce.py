@@ -63,7 +63,10 @@ class Toy:
             axes[0, 0].plot(record.arrays["values"])
             return {"values": figure}
 
-        return Experiment(self.name, f"About {self.name}.", {p: Config() for p in PRESETS}, self.run, figures, (claim,))
+        return Experiment(
+            self.name, f"About {self.name}.", {p: Config() for p in PRESETS}, self.run, figures, (claim,),
+            axes={"values": ("member",)},
+        )  # fmt: skip
 
 
 @pytest.fixture

@@ -124,7 +124,14 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
 
 _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
-EXPERIMENT = Experiment("dai.dual_form", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "descent_*": ("member",),
+    "*_share": ("member", "task", "head"),
+    "*_finetuning_identity": ("member", "task", "head"),
+    "*": ("member", "task", "layer", "head"),
+}
+
+EXPERIMENT = Experiment("dai.dual_form", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

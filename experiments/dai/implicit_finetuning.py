@@ -228,7 +228,22 @@ def _number(value: np.ndarray) -> float | None:
     return round(float(value), 4) + 0.0 if np.isfinite(value) else None  # no -0.0
 
 
-EXPERIMENT = Experiment("dai.implicit_finetuning", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "*_curve_*": ("member", "task", "demonstrations"),
+    "*_by_set": ("member", "task", "set"),
+    "*_development": ("member", "task", "rate"),
+    "*_order_*": ("member", "task"),
+    "*_rate_*": ("member", "task", "rate", "layer"),
+    "*_low": ("member", "task", "layer"),
+    "*_high": ("member", "task", "layer"),
+    **dict.fromkeys((f"*_{name}" for name in NUMBERS), ("member", "task", "row")),
+    **dict.fromkeys(
+        (f"*_{name}" for name in ("zero_shot", "in_context", "finetuned", "set", "rate")), ("member", "task")
+    ),
+    "*": ("member", "task", "row", "layer"),
+}
+
+EXPERIMENT = Experiment("dai.implicit_finetuning", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

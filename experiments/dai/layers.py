@@ -84,7 +84,13 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, np.nda
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
-EXPERIMENT = Experiment("dai.layers", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "*_zero_shot": ("member", "task"),
+    "*_in_context": ("member", "task"),
+    "*": ("member", "task", "question", "layer"),
+}
+
+EXPERIMENT = Experiment("dai.layers", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

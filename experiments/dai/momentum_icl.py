@@ -159,7 +159,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     return {}, {"steps": steps} | arrays
 
 
-EXPERIMENT = Experiment("dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"steps": ("step",), "*": ("mixer", "member", "step")}
+
+EXPERIMENT = Experiment("dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

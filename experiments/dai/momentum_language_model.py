@@ -140,7 +140,15 @@ def _unigram(text: Corpus) -> float:
     return float(-np.log(frequency / frequency.sum())[text.validation].mean())
 
 
-EXPERIMENT = Experiment("dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "steps": ("step",),
+    "eta": ("mixer", "member", "step", "layer", "head"),
+    "final": ("mixer", "member", "context"),
+    "lags": ("mixer", "member", "layer", "lag"),
+    "*": ("mixer", "member", "step"),
+}
+
+EXPERIMENT = Experiment("dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -142,7 +142,7 @@ def _joint(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, 
     variance = input_variance("uniform", 1.0)
     penalty = [float(mixer_penalty(row, b, input_variance=variance)) for row, b in zip(rows, columns)]
     found |= {"penalty": np.array(penalty), "values_norm": np.linalg.norm(columns, axis=1)}
-    return metrics, {"steps": fitted.steps} | _by_mixer(config, found | _curves(fitted))
+    return metrics, _by_mixer(config, found, fitted)
 
 
 def _alternating(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -167,7 +167,7 @@ def _alternating(config: Config, session: Session) -> tuple[dict[str, Any], dict
         if mixers.kind(name) in ("momentum", "normalised", "recent")
     }
     metrics = {"best_step": best, "zero": size * law["input_variance"] / 2, "by_hand": by_hand}
-    return metrics, {"steps": fitted.steps} | _by_mixer(config, found | _curves(fitted))
+    return metrics, _by_mixer(config, found, fitted)
 
 
 _PARTS = {"joint": _joint, "alternating": _alternating}
@@ -237,8 +237,7 @@ def _finals(
 
         return mean_in_chunks(means, key, config.population_tasks)
 
-    keys = _keys(config, 900 + size)
-    found = jax.jit(lambda *members: jax.lax.map(one, members))(fitted.params, each, keys)
+    found = jax.jit(lambda *members: jax.lax.map(one, members))(fitted.params, each, _keys(config, 900 + size))
     return {name: np.asarray(value) for name, value in found.items()}
 
 
@@ -247,12 +246,9 @@ def _keys(config: Config, stage: int) -> Array:
     return jnp.concatenate([member_keys(config, stage)] * len(config.mixers))
 
 
-def _curves(fitted: Fit) -> dict[str, np.ndarray]:
-    return {"loss": fitted.metrics["loss"], "eta": fitted.metrics["eta"]}
-
-
-def _by_mixer(config: Config, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: mixers.by_mixer(values, config.mixers) for name, values in found.items()}
+def _by_mixer(config: Config, found: dict[str, np.ndarray], fitted: Fit) -> dict[str, np.ndarray]:
+    found = found | {name: fitted.metrics[name] for name in ("loss", "eta")}
+    return {"steps": fitted.steps} | {name: mixers.by_mixer(values, config.mixers) for name, values in found.items()}
 
 
 def _descents(config: Config) -> tuple[dict[str, BatchLearner], dict[str, Any]]:
@@ -293,7 +289,12 @@ def _pass_over_demonstrations(config: Config) -> Callable[[dict], BatchLearner]:
     return learner
 
 
-EXPERIMENT = Experiment("dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "*_steps": ("{0}_step",), "*_eta": ("mixer", "member", "{0}_step", "{0}_layer"),
+    "*_loss": ("mixer", "member", "{0}_step"), "*": ("mixer", "member"),
+}  # fmt: skip
+
+EXPERIMENT = Experiment("dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

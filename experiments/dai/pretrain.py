@@ -242,7 +242,28 @@ def _accuracies(
     return (among.argmax(-1) == classes.reshape(count, examples)).mean(0)
 
 
-EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, feeds_others=True)
+AXES = {
+    "steps": ("step",),
+    "ceiling": ("member", "task"),
+    "language_*": ("member", "{0}", "meaning"),
+    "task_directions": ("member", "task", "class", "place", "meaning"),
+    "task_labels": ("member", "task", "class"),
+    "task_*": ("member", "task"),
+    "*_params_embedding": ("member", "token", "width"),
+    "*_params_position": ("member", "position", "width"),
+    "*_params_norm_*": ("member", "width"),
+    "*_params_mlp_in": ("member", "layer", "width", "hidden"),
+    "*_params_mlp_out": ("member", "layer", "hidden", "width"),
+    "*_params_mlp_in_bias": ("member", "layer", "hidden"),
+    "*_params_w_*": ("member", "layer", "row", "column"),
+    "*_params_*": ("member", "layer", "width"),
+    "*_final_accuracy": ("member", "task", "demonstrations"),
+    "*_late_accuracy": ("member", "step"),
+    "*_accuracy": ("member", "step", "task", "demonstrations"),
+    "*": ("member", "step"),
+}
+
+EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, feeds_others=True, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

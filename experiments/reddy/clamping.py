@@ -161,7 +161,9 @@ def _arrays(fitted: Fit, conditions: tuple[str, ...]) -> dict[str, np.ndarray]:
     return arrays
 
 
-EXPERIMENT = Experiment("reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"steps": ("step",), "*": ("member", "step")}
+
+EXPERIMENT = Experiment("reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

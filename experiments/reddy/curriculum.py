@@ -180,7 +180,9 @@ def advancing(inner: optax.GradientTransformation, config: Config) -> optax.Grad
     return optax.GradientTransformation(lambda params: inner.init(params["weights"]), update)
 
 
-EXPERIMENT = Experiment("reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"steps": ("step",), "*": ("member", "step")}
+
+EXPERIMENT = Experiment("reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

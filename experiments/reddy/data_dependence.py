@@ -188,7 +188,14 @@ def _trained(config: Config, session: Session, model: str, names: list[str], dis
     return arrays
 
 
-EXPERIMENT = Experiment("reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "steps_*": ("{0}_step",),
+    "*_*_classes": ("member", "classes", "burstiness", "{1}_step"),
+    "*_*_spread": ("member", "spread", "{1}_step"),
+    "*_*_exponent": ("member", "exponent", "{1}_step"),
+}
+
+EXPERIMENT = Experiment("reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -228,7 +228,9 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"steps": ("step",), "*": ("member", "step")}
+
+EXPERIMENT = Experiment("reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

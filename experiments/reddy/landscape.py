@@ -211,7 +211,29 @@ def _derivatives(form: str, n: int, labels: int) -> tuple[np.ndarray, float]:
     return gradient, float(losses[6] + losses[7] - losses[8] - losses[9]) / (4 * DIFFERENCE**2)
 
 
-EXPERIMENT = Experiment("reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "alpha": ("alpha",),
+    "beta_1": ("beta_1",),
+    "plane": ("plane",),
+    "wait_*": ("length", "factor"),
+    "*_plane_map": ("plane_xi", "plane_alpha"),
+    "*_map": ("read_out", "alpha", "beta_1"),
+    "*_equal_paths": ("start", "time", "parameter"),
+    "*_path": ("time", "parameter"),
+    "*_lengths_loss": ("length", "time"),
+    "*_loss": ("time",),
+    "*_times": ("time",),
+    "*_wait": ("level", "length", "factor"),
+    "*_saddle_slope": ("saddle_length", "parameter"),
+    "*_saddle_rate_error": ("saddle_length",),
+    "*_rate": ("saddle_length",),
+    "*_escape": ("saddle_length", "direction", "scale"),
+    "*_slope": ("setting", "parameter"),
+    "*_slope_error": ("setting",),
+    "*_random*": ("member",),
+}
+
+EXPERIMENT = Experiment("reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -180,7 +180,9 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"steps": ("step",), "*": ("member", "bursty_share", "novel_share", "step")}
+
+EXPERIMENT = Experiment("reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

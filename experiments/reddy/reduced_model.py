@@ -140,7 +140,16 @@ def _theory(config: Config) -> dict[str, np.ndarray]:
     return {"theory_beta_1": path[:, 0], "theory_alpha": path[:, 1]}
 
 
-EXPERIMENT = Experiment("reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "steps": ("step",),
+    "theory_*": ("time",),
+    "equal_steps": ("small_step",),
+    "equal_*": ("start", "member", "small_step"),
+    "more_*": ("more_start", "member", "small_step"),
+    "*": ("member", "step"),
+}
+
+EXPERIMENT = Experiment("reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

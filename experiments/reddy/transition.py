@@ -120,7 +120,9 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
     return train(session, "training", config, model, keys, law, observe=observe, one_by_one=True)
 
 
-EXPERIMENT = Experiment("reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"steps": ("step",), "*_map_*": ("member", "layer", "query", "key"), "*": ("member", "step")}
+
+EXPERIMENT = Experiment("reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

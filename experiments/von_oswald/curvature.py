@@ -159,7 +159,9 @@ def _claims() -> tuple[Claim, ...]:
 
 CLAIMS = _claims()
 
-EXPERIMENT = Experiment("von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {"eigenvalues_*": ("context", "dimension"), "*": ("member",)}
+
+EXPERIMENT = Experiment("von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

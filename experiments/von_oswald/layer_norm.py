@@ -181,7 +181,14 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms)
+AXES = {
+    "*_*_steps": ("{0}_{1}_step",),
+    "*_*_final_*": ("member",),
+    "*_*_range_*": ("member", "range"),
+    "*_*_*": ("member", "{0}_{1}_step"),
+}
+
+EXPERIMENT = Experiment("von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -408,7 +408,9 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws)
+AXES = {"*_steps": ("step",), "final_*": ("member",), "cosines_*": ("member", "algorithm"), "*": ("member", "step")}
+
+EXPERIMENT = Experiment("von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

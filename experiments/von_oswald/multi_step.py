@@ -258,7 +258,15 @@ CLAIMS = (
     ),
 )
 
-EXPERIMENT = Experiment("von_oswald.multi_step", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+AXES = {
+    "*_*_steps": ("{0}_{1}_step",),
+    "*_*_final_*": ("member",),
+    "*_*_gamma": ("member", "{0}_{1}_step", "{0}_{1}_layer"),
+    "*_*_eta_over_n": ("member", "{0}_{1}_step", "{0}_{1}_layer"),
+    "*_*_*": ("member", "{0}_{1}_step"),
+}
+
+EXPERIMENT = Experiment("von_oswald.multi_step", __doc__, PRESETS, run, figures, CLAIMS, check_networks, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

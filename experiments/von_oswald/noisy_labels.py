@@ -141,7 +141,9 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.noisy_labels", __doc__, PRESETS, run, figures, CLAIMS, check_labels)
+AXES = {"steps": ("step",), "loss": ("corrupted", "member", "step"), "*": ("corrupted", "member")}
+
+EXPERIMENT = Experiment("von_oswald.noisy_labels", __doc__, PRESETS, run, figures, CLAIMS, check_labels, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -403,7 +403,18 @@ CLAIMS = (
     ),
 )
 
-EXPERIMENT = Experiment("von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "steps": ("step",),
+    "onset_steps": ("onset_step",),
+    "onset_loss_*": ("onset_member", "onset_step"),
+    "range_*": ("member", "range"),
+    "size_*": ("size_member",),
+    "final_*": ("member",),
+    "distance": ("member",),
+    "*": ("member", "step"),
+}
+
+EXPERIMENT = Experiment("von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -193,7 +193,15 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+AXES = {
+    "*_*_other_*": ("member", "other_scale"),
+    "*_*_targets_*": ("member", "other_scale"),
+    "*_*_inputs_*": ("member", "input_scale"),
+}
+
+EXPERIMENT = Experiment(
+    "von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks, axes=AXES
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

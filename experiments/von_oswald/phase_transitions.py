@@ -202,7 +202,11 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles)
+AXES = {"steps": ("step",), "set_steps": ("set_step",), "set_*": ("set_member", "set_step"), "*": ("member", "step")}
+
+EXPERIMENT = Experiment(
+    "von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles, axes=AXES
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -167,7 +167,14 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "steps": ("step",),
+    "training_loss": ("member", "step"),
+    "exact_*": ("application",),
+    "*": ("member", "application"),
+}
+
+EXPERIMENT = Experiment("von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -490,7 +490,21 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.separate_tokens", __doc__, PRESETS, run, figures, CLAIMS, check_positions)
+AXES = {
+    "steps": ("step",),
+    "hand_built_difference": ("member",),
+    "hand_built_attention": ("query", "key"),
+    "softmax_final_*": ("member",),
+    "softmax_attention": ("member", "query", "key"),
+    "softmax_*": ("member", "step"),
+    "*_final_*": ("control_member",),
+    "*_attention": ("control_member", "query", "key"),
+    "*": ("control_member", "step"),
+}
+
+EXPERIMENT = Experiment(
+    "von_oswald.separate_tokens", __doc__, PRESETS, run, figures, CLAIMS, check_positions, axes=AXES
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -371,7 +371,24 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws)
+AXES = {
+    "steps": ("step",),
+    "*_final_*": ("member",),
+    "*_kernel_error": ("member",),
+    "*_value_r2": ("member",),
+    "*_functional_error": ("member", "depth"),
+    "*_x": ("context", "input"),
+    "*_y": ("context", "output"),
+    "*_queries": ("query", "input"),
+    "*_kernel": ("query", "point"),
+    "*_grid": ("point", "input"),
+    "*_curve": ("point", "output"),
+    "*_before": ("point", "output"),
+    "*_after": ("point", "output"),
+    "*": ("member", "step"),
+}
+
+EXPERIMENT = Experiment("von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -258,7 +258,14 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads)
+AXES = {
+    "steps": ("step",),
+    "heads_*_final_*": ("member",),
+    "heads_*_maps": ("member", "heads_{0}_head", "row", "column"),
+    "*": ("member", "step"),
+}
+
+EXPERIMENT = Experiment("von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -198,7 +198,9 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets)
+AXES = {"steps": ("step",), "*_final_*": ("member",), "*": ("member", "step")}
+
+EXPERIMENT = Experiment("von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

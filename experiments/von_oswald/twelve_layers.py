@@ -13,7 +13,7 @@ import dataclasses
 import sys
 
 from experiments.statistics import last, ratio
-from experiments.von_oswald.multi_step import figures, run
+from experiments.von_oswald.multi_step import AXES, figures, run
 from experiments.von_oswald.settings import Networks, check_networks
 from icl_lab.claims import Claim
 from icl_lab.command_line import main
@@ -75,7 +75,7 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+EXPERIMENT = Experiment("von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

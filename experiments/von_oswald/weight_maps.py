@@ -164,7 +164,9 @@ CLAIMS = (
 )  # fmt: skip
 
 
-EXPERIMENT = Experiment("von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+AXES = {"*_distance": ("member",), "*_cosine": ("member",), "*": ("member", "row", "column")}
+
+EXPERIMENT = Experiment("von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

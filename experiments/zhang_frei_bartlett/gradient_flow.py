@@ -254,7 +254,21 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"gradient_flow": drawn.paths_figure(record), "balance": drawn.balance_figure(record)}
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "order": ("member",),
+    "gap_flow": ("member",),
+    "drift": ("member", "batch", "rate"),
+    "drift_predicted": ("batch", "rate"),
+    "time_quiet": ("quiet_time",),
+    "u_quiet": ("member", "start", "quiet_time"),
+    "u_quiet_predicted": ("start", "quiet_time"),
+    "time_flow": ("flow_time",),
+    "*_flow": ("member", "flow_time"),
+    "time_*": ("time",),
+    "*": ("member", "time"),
+}
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -160,7 +160,14 @@ def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(found).reshape(shape).swapaxes(1, 2), each.ravel()
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "predicted_*": ("exponent", "scale", "length"),
+    "curvature_*": ("exponent", "curvature_length"),
+    "*_pair": ("scale", "pair_member"),
+    "*": ("exponent", "scale", "length", "member"),
+}
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -139,7 +139,16 @@ def _of_law(config: Config, law: int, leaf: Any) -> Any:
     return leaf[law * config.members : (law + 1) * config.members]
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "steps_*": ("step",),
+    "loss_*": ("member", "step"),
+    "error_*": ("member", "examples"),
+    "interval_*": ("member", "end", "examples"),
+}
+
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

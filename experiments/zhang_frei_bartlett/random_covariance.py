@@ -215,7 +215,19 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
     }
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "bins": ("edge",),
+    "*_product": ("member", "row", "column"),
+    "*_risk": ("member", "length", "{0}_scale"),
+    "*_factor": ("member", "bin"),
+    "*_variance": ("member", "bin"),
+    "least_squares": ("member", "length"),
+    "*": ("member",),
+}
+
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

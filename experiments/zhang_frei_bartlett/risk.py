@@ -327,7 +327,16 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.risk", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "risk_*": ("member", "train_length", "test_length"),
+    "floor_*": ("member", "train_length"),
+    "closed_floor_*": ("train_length",),
+    "closed_*": ("train_length", "test_length"),
+    "sampled_*": ("member", "test_length"),
+    "predicted_*": ("test_length",),
+}
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.risk", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

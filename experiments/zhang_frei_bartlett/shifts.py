@@ -133,7 +133,14 @@ def _square(values: Array, _: Sample) -> Array:
     return 0.5 * jnp.sum(values**2, axis=1)
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "*_product": ("member", "row", "column"),
+    "*_*_exact": ("member", "{0}_{1}_point"),
+    "*_*_least_squares": ("member", "{0}_{1}_point"),
+    "*_*": ("member", "{0}_{1}_point"),
+}
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -199,7 +199,23 @@ def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> dict[str, np.
     return {"rank_times": times, f"rank_loss_{rank}": flow.loss}
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check)
+AXES = {
+    "times": ("time",),
+    "levels": ("level",),
+    "loss": ("member", "time"),
+    "end": ("member",),
+    "regrowth": ("member",),
+    "touched": ("member", "plateau"),
+    "merged_times": ("merged_time",),
+    "merged_loss": ("member", "merged_scale", "merged_time"),
+    "merged_*": ("member", "merged_scale"),
+    "rank_times": ("rank_time",),
+    "rank_levels": ("rank_level",),
+    "rank_loss_*": ("rank_member", "rank_time"),
+    "*": ("member", "component"),
+}
+
+EXPERIMENT = Experiment("zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from icl_lab import flags
+from icl_lab.axes import MEMBER, Axes, of_members, resolved
 from icl_lab.claims import judge, t_interval
 from icl_lab.experiment import Experiment
 from icl_lab.grids import cells as of_grid
@@ -66,7 +67,20 @@ def merged(
     metrics, arrays = combined(experiment, chosen, records)
     label = f"{experiment.label(preset, config)}, grid {whole.grid}"
     origin = of_cells([cell.label for cell in chosen], records, provenance(seconds, config.seed))
-    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, origin)
+    axes = resolved(axes_of_cells(experiment.axes, grid), arrays, config.members)
+    return Record(experiment.name, label, flags.to_json(whole), metrics, arrays, origin, axes)
+
+
+def axes_of_cells(axes: Mapping[str, Axes], grid: Grid) -> dict[str, Axes]:
+    """The axes of the arrays of one record of all cells, by pattern, from those of the arrays of each.
+
+    Stacked arrays have the axis ``cell`` before their own. What is kept as ``name[3]`` has axes ``cell_3_...``, since
+    their lengths may differ between cells.
+    """
+    member = "cell_member" if "members" in grid else MEMBER  # the configuration of the whole has another number
+    apart = {f"{key}[*]": tuple(f"cell_{{{key.count('*')}}}_{name}" for name in names) for key, names in axes.items()}
+    stacked = {key: ("cell", *(member if name == MEMBER else name for name in names)) for key, names in axes.items()}
+    return apart | stacked
 
 
 def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
@@ -88,8 +102,7 @@ def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]
 def of_arrays(pool: Sequence[Record], everywhere: Sequence[Record]) -> dict[str, dict]:
     """Mean, interval and members of every array of these records that has one number a member, by name.
 
-    That is told by its shape. An array that is the same in all cells (``everywhere``) of several is left out: an axis
-    may be as long as there are members, and what no setting changes is no outcome.
+    An array that is the same in all cells (``everywhere``) of several is left out: no setting changes it.
     """
     found = {}
     for name in sorted(set.intersection(*(set(record.arrays) for record in pool))):
@@ -98,7 +111,7 @@ def of_arrays(pool: Sequence[Record], everywhere: Sequence[Record]) -> dict[str,
             name in r.arrays and np.array_equal(r.arrays[name], arrays[0], equal_nan=arrays[0].dtype.kind == "f")
             for r in everywhere
         )
-        if not fixed and all(a.shape == (r.config["members"],) and a.dtype.kind == "f" for a, r in zip(arrays, pool)):
+        if not fixed and all(of_members(r.axes.get(name, ())) and a.dtype.kind == "f" for a, r in zip(arrays, pool)):
             values = np.concatenate(arrays).astype(float)
             values = values[np.isfinite(values)]
             if values.size:

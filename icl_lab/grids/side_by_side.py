@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from icl_lab import flags
+from icl_lab.axes import resolved
 from icl_lab.experiment import Experiment
 from icl_lab.grids import report as grid_report
 from icl_lab.grids.cells import Cell, Grid, cells, with_grid, without_grid
-from icl_lab.grids.combining import combined
+from icl_lab.grids.combining import axes_of_cells, combined
 from icl_lab.grids.lockstep import in_lockstep
 from icl_lab.grids.merging import Request, merge, split
 from icl_lab.records import Record
@@ -35,9 +36,12 @@ def side_by_side(experiment: Experiment, grid: Grid) -> Experiment:
         if None in found:  # a dry run has left a cell: there is nothing to combine
             return {}, {}
         records = [
-            Record(experiment.name, "", flags.to_json(cell.config), metrics, arrays)
+            Record(
+                experiment.name, "", flags.to_json(cell.config), metrics, arrays,
+                axes=resolved(experiment.axes, arrays, cell.config.members),
+            )
             for cell, (metrics, arrays) in zip(chosen, found)
-        ]
+        ]  # fmt: skip
         return combined(experiment, chosen, records)
 
     def check(config: Any) -> None:
@@ -50,6 +54,7 @@ def side_by_side(experiment: Experiment, grid: Grid) -> Experiment:
         figures=lambda record: grid_report.figures(record, experiment),
         claims=(),
         check=check,
+        axes=axes_of_cells(experiment.axes, grid),
     )
 
 

@@ -245,7 +245,9 @@ def dry_grid(text, clock, sizes=OfCell(steps=8)):
 
     presets = dict.fromkeys(("smoke", "quick", "lab", "paper"), sizes)
     grid = parse(text, OfCell)
-    whole = side_by_side(Experiment("toy.dry", "", presets, run, lambda record: {}, ()), grid)
+    whole = side_by_side(
+        Experiment("toy.dry", "", presets, run, lambda record: {}, (), axes={"item": ("member",)}), grid
+    )
     session = dry_session.DrySession(None, Compiled())
     return session, session.tried(whole.run, with_grid(sizes, grid), 33.0), ended
 

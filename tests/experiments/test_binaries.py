@@ -28,6 +28,7 @@ def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile):
     record = records.load(tmp_path)
     assert (record.experiment, record.preset) == (name, "smoke")
     assert record.arrays
+    assert {array: len(axes) for array, axes in record.axes.items()} == {n: a.ndim for n, a in record.arrays.items()}
     assert [row["id"] for row in outcome.ledger] == [claim.id for claim in binary.claims]
     assert {row["verdict"] for row in outcome.ledger} == {NOT_JUDGED}
     assert {path.suffix for path in outcome.figures} == {".png", ".pdf"}

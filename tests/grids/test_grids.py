@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from icl_lab import command_line, flags, records
+from icl_lab.axes import resolved
 from icl_lab.claims import Claim
 from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError
@@ -60,7 +61,8 @@ CLAIM = Claim(
     expected_verdict={"lab": "holds"},
 )  # fmt: skip
 PRESETS = {name: Config() for name in ("smoke", "quick", "lab", "paper")}
-TOY = Experiment("toy.grid", "About a toy.", PRESETS, run, lambda record: {}, (CLAIM,), check)
+AXES = {"loss": ("member",), "w_*": ("member", "width_{0}"), "axis": ("place",)}
+TOY = Experiment("toy.grid", "About a toy.", PRESETS, run, lambda record: {}, (CLAIM,), check, axes=AXES)
 
 
 class Plain:
@@ -86,7 +88,13 @@ def together(text, session):
 def alone(text):
     """The records of its cells, each trained by itself."""
     chosen = cells(parse(text, Config), Config(), TOY)
-    return [Record("toy.grid", "smoke", flags.to_json(c.config), *TOY.run(c.config, Plain())) for c in chosen]
+    return [of_cell(c.config, *TOY.run(c.config, Plain())) for c in chosen]
+
+
+def of_cell(config, metrics, arrays):
+    """The record of a cell with its axes, as ``execute`` makes it."""
+    axes = resolved(AXES, arrays, config.members)
+    return Record("toy.grid", "smoke", flags.to_json(config), metrics, arrays, axes=axes)
 
 
 SEEDS = "seed:0,1;rate:0.1,0.2"
@@ -160,11 +168,36 @@ def test_seeds_are_pooled_as_members():
             np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
 
 
-def test_an_axis_as_long_as_there_are_members_is_no_outcome():
-    found = [dataclasses.replace(r, arrays={**r.arrays, "axis": np.array([1.0, 2.0])}) for r in alone(SEEDS)]
+def test_an_array_that_has_by_chance_as_many_values_as_members_has_no_interval():
+    chosen = cells(parse(SEEDS, Config), Config(), TOY)
+    found = [
+        of_cell(cell.config, {}, {**record.arrays, "axis": np.array([1.0, 2.0 + i])})
+        for i, (cell, record) in enumerate(zip(chosen, alone(SEEDS), strict=True))
+    ]
     one = merged(TOY, "smoke", Config(), parse(SEEDS, Config), found)
     assert all(set(row["outcomes"]) == {"loss"} for row in one.metrics["settings"])
-    assert "axis" in one.arrays
+    assert one.axes["axis"] == ("cell", "place")
+    assert one.axes["loss"] == ("cell", "member")
+
+
+def test_an_ensemble_of_another_size_has_an_interval_over_its_own_members():
+    toy = dataclasses.replace(TOY, axes={"onset": ("onset_member",)})
+    found = [
+        Record("toy.grid", "smoke", flags.to_json(cell.config), {}, {"onset": np.arange(5.0) + i}, axes=toy.axes)
+        for i, cell in enumerate(cells(parse("rate:0.1,0.2", Config), Config(), TOY))
+    ]
+    rows = merged(dataclasses.replace(toy, claims=()), "smoke", Config(), parse("rate:0.1,0.2", Config), found)
+    assert [row["outcomes"]["onset"]["estimate"] for row in rows.metrics["settings"]] == [2, 3]
+    assert [row["outcomes"]["onset"]["members"] for row in rows.metrics["settings"]] == [5, 5]
+
+
+def test_cells_of_other_members_keep_their_axes_apart():
+    text = "members:3,4"
+    one = merged(TOY, "smoke", Config(), parse(text, Config), alone(text))
+    assert one.axes["loss[1]"] == ("cell_1_member",)
+    assert one.axes["w_2[0]"] == ("cell_0_member", "cell_0_width_2")
+    alone_there = merged(TOY, "smoke", Config(), parse("members:3", Config), alone(text)[:1])
+    assert alone_there.axes["loss"] == ("cell", "cell_member")
 
 
 def test_records_of_cells_make_one_record(tmp_path):
@@ -174,6 +207,8 @@ def test_records_of_cells_make_one_record(tmp_path):
     assert loaded.metrics == one.metrics
     assert loaded.arrays.keys() == {"loss", "w_2[0]", "w_2[1]", "w_2[2]", "w_2[3]"}
     assert loaded.arrays["loss"].shape == (4, 2)
+    assert loaded.axes == one.axes
+    assert loaded.axes["w_2[3]"] == ("cell_3_member", "cell_3_width_2")
     with pytest.raises(ValueError, match="shorter"):
         merged(TOY, "smoke", Config(), parse(SHAPES, Config), alone(SHAPES)[:3])
 

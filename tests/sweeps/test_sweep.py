@@ -42,7 +42,10 @@ class Config:
     dies: str = flags.setting("never", "when", choices=("never", "once", "always"))
 
 
-TOY = Experiment("toy.map", "A map.", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, {}), lambda _: {}, ())
+AXES = {"values": ("member", "step")}
+TOY = Experiment(
+    "toy.map", "A map.", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, {}), lambda _: {}, (), axes=AXES
+)
 
 
 def plan_of(outdir, text, **changes):

@@ -1,0 +1,56 @@
+"""What the axes of the arrays of a record are: an experiment names them by patterns, every array gets its own."""
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+Axes = tuple[str, ...]
+
+MEMBER = "member"
+"""The axis of a configuration's members."""
+
+
+class AxesError(ValueError):
+    """An array whose axes an experiment does not name, or names wrongly."""
+
+
+def resolved(patterns: Mapping[str, Axes], arrays: Mapping[str, np.ndarray], members: int) -> dict[str, Axes]:
+    """The axis names of every array, in the order of its dimensions.
+
+    Args:
+      patterns: axis names by a pattern of array names, in which ``*`` is any text, as short as can be; the first that
+        matches a whole name counts. ``{0}`` in an axis name stands for what the first ``*`` is, ``{1}`` the second:
+        ``"*_loss": ("member", "{0}_step")`` gives every training steps of its own.
+      arrays: by name.
+      members: length of the axis ``member``.
+
+    Raises:
+      AxesError: naming the array that no pattern matches, that has another number of axes than are named or one of them
+        twice, or in which an axis has another length than elsewhere.
+    """
+    lengths, found = {MEMBER: (members, "the configuration")}, {}
+    for name, array in arrays.items():
+        found[name] = names = _named(name, patterns)
+        if len(names) != array.ndim or len(set(names)) != len(names):
+            raise AxesError(f"array {name} has shape {array.shape}, but its axes are {', '.join(names) or 'none'}")
+        for axis, length in zip(names, array.shape):
+            expected, where = lengths.setdefault(axis, (length, f"array {name}"))
+            if length != expected:
+                raise AxesError(f"array {name} has length {length} on its axis {axis}, which is {expected} in {where}")
+    return found
+
+
+def of_members(axes: Axes) -> bool:
+    """Whether an array has one value for each of some independent trainings: an interval over them makes sense.
+
+    That is an array with one axis, whose name ends in ``member`` (``onset_member`` of an ensemble of another size).
+    """
+    return len(axes) == 1 and axes[0].endswith(MEMBER)
+
+
+def _named(name: str, patterns: Mapping[str, Axes]) -> Axes:
+    for pattern, axes in patterns.items():
+        if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(.*?)"), name):
+            return tuple(axis.format(*match.groups()) for axis in axes)
+    raise AxesError(f"array {name}: no pattern of the experiment's axes matches it ({', '.join(patterns) or 'none'})")

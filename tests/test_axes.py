@@ -1,0 +1,101 @@
+"""Every array of a record names its axes; what has none, or other ones than it says, is refused."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.reproduce import discover
+from icl_lab import flags, records
+from icl_lab.axes import AxesError, of_members, resolved
+from icl_lab.experiment import PRESETS, Experiment, execute
+
+FIGURES = Path(__file__).parents[1] / "figures"
+COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
+PATTERNS = {"steps": ("step",), "free_*_gamma": ("member", "free_{0}_layer"), "*_*": ("member", "{0}_step")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed", at_least=0)
+    members: int = flags.setting(3, "members", at_least=1)
+
+
+def run_of(tmp_path, arrays, axes):
+    toy = Experiment(
+        "toy.a", "", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, arrays), lambda _: {}, (), axes=axes
+    )
+    return execute(toy, "smoke", Config(), tmp_path).record
+
+
+def test_the_first_pattern_that_matches_names_the_axes():
+    arrays = {"steps": np.zeros(4), "free_5_gamma": np.zeros((3, 5)), "free_2_gamma": np.zeros((3, 2))}
+    arrays |= {"a_loss_b": np.zeros((3, 7)), "b_loss": np.zeros((3, 8))}
+    assert resolved(PATTERNS, arrays, 3) == {
+        "steps": ("step",),
+        "free_5_gamma": ("member", "free_5_layer"),
+        "free_2_gamma": ("member", "free_2_layer"),
+        "a_loss_b": ("member", "a_step"),
+        "b_loss": ("member", "b_step"),
+    }
+
+
+def test_a_pattern_is_the_whole_name_and_holds_no_other_signs():
+    assert resolved({"gd++": ("member",), "*": ("step",)}, {"gd++": np.zeros(2), "gd+++": np.zeros(3)}, 2) == {
+        "gd++": ("member",),
+        "gd+++": ("step",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"loss": np.zeros(3)}, r"array loss: no pattern .* matches it \(steps, free"),
+        ({"steps": np.zeros((3, 1))}, r"array steps has shape \(3, 1\), but its axes are step"),
+        ({"a_loss": np.zeros((2, 4))}, r"array a_loss has length 2 on its axis member, which is 3 in the config"),
+        (
+            {"a_b": np.zeros((3, 4)), "a_c": np.zeros((3, 5))},
+            r"array a_c .* 5 on its axis a_step, which is 4 in array a_b",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(arrays, message):
+    with pytest.raises(AxesError, match=message):
+        resolved(PATTERNS, arrays, 3)
+
+
+def test_an_axis_is_named_once_in_an_array():
+    with pytest.raises(AxesError, match="its axes are row, row"):
+        resolved({"*": ("row", "row")}, {"matrix": np.eye(2)}, 3)
+
+
+def test_a_run_writes_the_axes_of_its_arrays_beside_them(tmp_path):
+    arrays = {"loss": np.zeros((3, 2)), "rate": np.array(0.5)}
+    found = run_of(tmp_path, arrays, {"loss": ("member", "step"), "rate": ()})
+    assert found.axes == records.load(tmp_path).axes == {"loss": ("member", "step"), "rate": ()}
+
+
+def test_a_run_with_an_array_without_axes_leaves_no_record(tmp_path):
+    with pytest.raises(AxesError, match="array other"):
+        run_of(tmp_path, {"loss": np.zeros(3), "other": np.zeros(3)}, {"loss": ("member",)})
+    assert not (tmp_path / "record.json").exists()
+
+
+def test_one_value_a_member_is_told_by_the_name_of_the_axis():
+    assert of_members(("member",))
+    assert of_members(("onset_member",))
+    assert not of_members(("application",))
+    assert not of_members(("mixer", "member"))
+    assert not of_members(())
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(FIGURES)))
+def test_committed_arrays_have_the_axes_of_their_binary(folder):
+    kept = (folder / "arrays.npz").exists()
+    record = records.load(folder, arrays=kept)
+    if kept:
+        experiment = discover()[record.experiment]
+        assert record.axes == resolved(experiment.axes, record.arrays, record.config["members"])
+    else:
+        assert record.axes == {}  # made before arrays had axes, and its arrays are not in the gallery
