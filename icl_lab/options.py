@@ -20,7 +20,7 @@ class Options:
         "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")
     )
     memory_gb: float = setting(
-        0.0, "memory that training may use on each device; larger ensembles are split; 0: what there is", at_least=0
+        0.0, "memory that training may use on each device (members take turns within it); 0: what there is", at_least=0
     )
     cpu_devices: int = setting(1, "devices that a CPU counts as; members are shared among all devices", at_least=1)
     distributed: bool = setting(

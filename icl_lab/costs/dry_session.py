@@ -134,14 +134,14 @@ class DrySession:
         (state, _), seconds = _timed(lambda: ensemble.advance(state, settings))
         found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state, settings))))
         tried = Stage(
-            name, members, steps, of_step * members * steps, ensemble.memory.total, seconds / chunk, measuring,
+            name, members, steps, of_step * members * steps, ensemble.memory, seconds / chunk, measuring,
             steps // measure_every + 1, preparing,
         )  # fmt: skip
         rows = {k: np.repeat(np.asarray(value)[:, None], tried.measurements, axis=1) for k, value in found.items()}
         rows = {"train_loss": np.full((members, tried.measurements), np.nan)} | rows
         params = jax.tree.map(jnp.asarray, ensemble.gathered(state).params)
         at = measure_every * np.arange(tried.measurements)
-        return tried, Fit(params, at, rows, np.full(members, -1), ensemble.memory.total)
+        return tried, Fit(params, at, rows, np.full(members, -1), ensemble.memory)
 
 
 class _Enough(Exception):  # noqa: N818
