@@ -14,7 +14,7 @@ class Options:
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
     grid: str = setting("", "settings to run side by side, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
-    dry_run: bool = setting(False, "say what the run would cost, from a short calibration, and stop")
+    dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
         "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")
@@ -37,6 +37,8 @@ WHAT = ("preset", "grid")
 
 def check(options: Options) -> None:
     """Raises FlagError where options do not fit together."""
+    if options.dry_run and options.distributed:
+        raise FlagError("--dry_run: allowed is a single process, without --distributed")
     if options.coordinator:
         if not options.distributed:
             raise FlagError(f"--coordinator={options.coordinator}: allowed is with --distributed only")
