@@ -17,7 +17,7 @@ BINARIES = (
 
 
 def dry_run(_: Config) -> dict[str, list[Row]]:
-    """Five lab presets: seconds of the run, and of what was said before it. ``said over taken`` is to be 1 / 1.5 to 1.5.
+    """Five lab presets: seconds of the run, and of what was said before it. ``said over taken``: from 2/3 to 1.5.
 
     A row in which part of the run was unknown (no committed record says what its trainings took) counts as ``known`` 0.
     """
