@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks.cluster import cluster
+from experiments.benchmarks.dry_run import dry_run
 from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
 from experiments.benchmarks.induction import induction
@@ -52,6 +53,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "grid": grid,
     "scaling": scaling,
     "cluster": cluster,
+    "dry_run": dry_run,
 }
 
 

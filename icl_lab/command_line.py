@@ -27,7 +27,8 @@ log = logging.getLogger("icl_lab")
 
 
 class Command(NamedTuple):
-    """A command line that has been read: what to run (with ``--grid``, the experiment of all its cells), and how."""
+    """A command line that has been read: what to run (with ``--grid`` the experiment of all cells, but not where only
+    their cost is asked for), and how."""
 
     experiment: Experiment
     config: Any
@@ -86,6 +87,8 @@ def _carry_out(command: Command) -> int:
         log.setLevel(logging.ERROR)
         execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite, memory_gb=chosen.memory_gb)
         return DONE
+    if not (outdir / "record.json").exists():
+        _say_what_it_took(command)
     with console_progress() as progress:
         outcome = execute(
             experiment,
@@ -116,20 +119,32 @@ def _carry_out(command: Command) -> int:
 def _say_cost(command: Command) -> int:
     """Prints what the run would cost; nothing is written."""
     from icl_lab import memory
-    from icl_lab.costs import cost as costs
-    from icl_lab.costs import report as cost_report
+    from icl_lab.grids import cells as grids
+    from icl_lab.lab import dry_run
 
-    cost = costs.cost(command.experiment.run, command.config, memory.limit(command.options.memory_gb))
-    if processes.is_writer():
-        (Console() if sys.stdout.isatty() else Console(width=160)).print(cost_report.table(cost))
+    experiment, config, chosen, _ = command
+    configs = [config]
+    if chosen.grid:
+        configs = [cell.config for cell in grids.cells(grids.parse(chosen.grid, type(config)), config, experiment)]
+    found = dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))
+    (Console() if sys.stdout.isatty() else Console(width=160)).print(dry_run.table(found))
     return DONE
+
+
+def _say_what_it_took(command: Command) -> None:
+    """One line about the committed run of these settings, where there is one."""
+    from icl_lab.lab import dry_run
+
+    known = dry_run.committed(command.experiment, command.options.preset)
+    if known and not known.unlike(command.config):
+        log.info("%s; --dry_run says more about this machine", known)
 
 
 def _join(command: Command) -> None:
     """Makes this process one of several, all of which must be of the same command."""
     experiment, config, chosen, outdir = command
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
-    alike = ("preset", "grid", "dry_run", "overwrite", "precision", "memory_gb")
+    alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
     what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
     code = {"binary": experiment.name, "the code": records.code_version()[:12]}
     processes.same_everywhere(code | {f"--{name}": value for name, value in what.items()})
@@ -178,7 +193,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     options.check(chosen)
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
-    if chosen.grid:
+    if chosen.grid and not chosen.dry_run:
         from icl_lab.grids import cells as grids
         from icl_lab.grids import side_by_side
 

@@ -1,39 +1,34 @@
-"""An ensemble as compiled programs: all members in one, or part after part where they do not fit into memory."""
+"""An ensemble as compiled programs: all members vectorised together, or group after group inside one program."""
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from icl_lab import memory
 from icl_lab.devices import MEMBERS, gathered, on_each_device, placed, share
-from icl_lab.memory import GIB, Memory
+from icl_lab.memory import GIB
 
 Tree = Any
 log = logging.getLogger("icl_lab")
 
 
 class Ensemble:
-    """M members through three programs, compiled ahead for the members that are on the devices in one go.
+    """M members through three programs, compiled ahead.
 
-    The state of all is on the devices where it fits. Where it does not, it is on the host as numpy arrays, and the
-    members go through the same programs in parts, the last filled up with copies of its last member. A member has its
-    own key and settings: its numbers do not depend on that but for rounding, and not at all where as many members are
-    vectorised together.
+    The state of all members is on the devices. Where vectorising all of them needs too much memory, groups of members
+    take turns inside the same programs. A member has its own key and settings: its numbers do not depend on that but
+    for rounding, and not at all where as many members are vectorised together.
 
     Attributes:
       members: M.
       mesh: the devices that share them; None for one device.
-      at_once: members that are vectorised together in training, on all devices.
-      parts: in how many parts the members go through the programs.
-      memory: what the program that needs most needs on each device.
+      memory: bytes that the program that needs most needs on each device.
       programs: ``begin``, ``advance`` and ``observe``, compiled.
     """
 
@@ -59,84 +54,68 @@ class Ensemble:
           settings: pytree whose leading axis is the member, or None.
           members_at_once: how many members are vectorised together; measurements go one by one then. None: all.
           mesh: devices that share the members.
-          memory_limit: bytes on each device; None for no limit.
+          memory_limit: bytes on each device; None for no limit. Fewer members are vectorised together where it
+            is too low.
 
         Raises:
-          FlagError: if not even one member fits into the limit.
+          FlagError: if the limit is too low for one member at a time.
         """
         self.members, self.mesh = keys.shape[0], mesh
-        self._keys = list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0))
+        each = list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0))
         of_device, devices = share(self.members, mesh), 1 if mesh is None else mesh.size
-        together = min(members_at_once or of_device, of_device)
-        like = (self._keys[0], settings)
+        like = (each[0], settings)
         state = jax.eval_shape(jax.vmap(begin), *like)
-        of_member = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // self.members
-
-        @functools.cache
-        def compiled(function: Callable, size: int, now: int | None) -> Any:
-            over = on_each_device(_over_members(size, now)(function), mesh)
-            arguments = like if function is begin else (state, *like)
-            return jax.jit(over).lower(*_shapes(arguments, size * devices, mesh)).compile()
-
-        def programs(size: int, now: int) -> dict[str, Any]:
-            """Members start together and are measured one by one, or together with those they train with."""
-            less = now < together
-            training = None if members_at_once is None and not less else now
-            return {
-                "begin": compiled(begin, size, now if less else None),
-                "advance": compiled(advance, size, training),
-                "observe": compiled(observe, size, None if training is None else 1),
-            }
-
-        def needed(size: int, now: int) -> Memory:
-            beside = {"observe": size * of_member}  # what an observation leaves aside is still there
-            found = [memory.needed(one, beside.get(name, 0)) for name, one in programs(size, now).items()]
-            return max(found, key=lambda one: one.total)
-
         limit = float("inf") if memory_limit is None else memory_limit
-        size, now, self.memory, whole = memory.divided(needed, of_device, together, limit)
-        self.programs = programs(size, now)
-        self._size, self.at_once = size * devices, min(now * devices, self.members)
-        self.parts = -(-self.members // self._size)
-        if (size, now) != (of_device, together):
-            log.info(
-                "training: %d members need %.3g GiB of %.3g on each device; %d at a time",
-                self.members, whole.total / GIB, limit / GIB, self.at_once,
-            )  # fmt: skip
-        if self.parts == 1:
-            self._keys = placed(self._keys, self.members, mesh)
+        size_of_state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
+
+        def fitting(
+            what: str, function: Callable, arguments: Tree, now: int | None, beside: int = 0
+        ) -> tuple[Any, int]:
+            """The program, with as many members together as are asked for or fit, and what it needs."""
+            together, whole = min(now or of_device, of_device), None
+            while True:
+                over = on_each_device(_over_members(of_device, now)(function), mesh)
+                program = jax.jit(over).lower(*_shapes(arguments, of_device * devices, mesh)).compile()
+                need = memory.needed(program, beside)
+                if sum(need) <= limit:
+                    break
+                whole = whole or need
+                now = together = memory.fewer(need, together, limit)
+            if whole:
+                log.info(
+                    "%s: %d members need %.3g GiB of %.3g on each device; %d at a time",
+                    what, self.members, sum(whole) / GIB, limit / GIB, min(together * devices, self.members),
+                )  # fmt: skip
+            return program, sum(need)
+
+        begins = fitting("initialisation", begin, like, None)
+        advances = fitting("training", advance, (state, *like), members_at_once)
+        one_by_one = None if members_at_once is None else 1
+        observes = fitting("measuring", observe, (state, *like), one_by_one, size_of_state)  # the state is still there
+        found = {"begin": begins, "advance": advances, "observe": observes}
+        self.programs = {name: program for name, (program, _) in found.items()}
+        self.memory = max(need for _, need in found.values())
+        self._keys = placed(each, self.members, mesh)
 
     def begin(self, settings: Tree) -> Tree:
         """The state of all members before the first step."""
-        return self._each(self.programs["begin"], self._keys[0], self.placed(settings))
+        return self.programs["begin"](self._keys[0], self.placed(settings))
 
     def advance(self, state: Tree, settings: Tree) -> tuple[Tree, Array]:
         """The state after a chunk of steps, and what was returned beside it."""
-        return self._each(self.programs["advance"], state, self._keys[1], self.placed(settings))
+        return self.programs["advance"](state, self._keys[1], self.placed(settings))
 
     def observe(self, state: Tree, settings: Tree) -> Tree:
         """What is measured of this state."""
-        return self._each(self.programs["observe"], state, self._keys[2], self.placed(settings))
+        return self.programs["observe"](state, self._keys[2], self.placed(settings))
 
     def placed(self, tree: Tree) -> Tree:
         """A tree (M, ...) where the programs want it."""
-        return placed(tree, self.members, self.mesh) if self.parts == 1 else tree
+        return placed(tree, self.members, self.mesh)
 
     def gathered(self, tree: Tree) -> Tree:
         """The inverse: the members themselves, without those that fill up."""
-        return gathered(tree, self.members, self.mesh) if self.parts == 1 else tree
-
-    def _each(self, program: Callable, *trees: Tree) -> Tree:
-        if self.parts == 1:
-            return program(*trees)
-        found = []
-        for first in range(0, self.members, self._size):
-            rows = np.minimum(np.arange(first, first + self._size), self.members - 1)
-            part = placed(jax.tree.map(lambda leaf: leaf[rows], trees), self._size, self.mesh)  # noqa: B023
-            done = gathered(program(*part), self._size, self.mesh)
-            count = min(self._size, self.members - first)
-            found.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:count], done))  # noqa: B023
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+        return gathered(tree, self.members, self.mesh)
 
 
 def _shapes(tree: Tree, members: int, mesh: Mesh | None) -> Tree:

@@ -23,15 +23,13 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
-    scales: bool = False,
 ) -> Any:
     """A field of a configuration: its default (the paper's setting), what it means, and what is allowed.
 
-    For tuples the bounds and choices hold for each element. ``scales`` marks a size to which the time of evaluations or
-    theory is proportional, and that no training sees: ``--dry_run`` runs a share of it.
+    For tuples the bounds and choices hold for each element.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    metadata = {"about": about, "choices": tuple(choices) if choices else None, "scales": scales, **bounds}
+    metadata = {"about": about, "choices": tuple(choices) if choices else None, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -1,7 +1,6 @@
-"""What memory a compiled program needs, what there is, and how an ensemble that needs more is divided."""
+"""What memory a compiled program needs, what there is, and how many members at a time fit into it."""
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,17 +19,12 @@ class Memory(NamedTuple):
     """Bytes on each device.
 
     Attributes:
-      resident: arguments and results, which grow with the members that are on the device.
+      resident: arguments and results: the state of all members, before and after.
       temporary: what is only there while the program runs, which grows with the members vectorised together.
     """
 
     resident: int
     temporary: int
-
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.resident + self.temporary
 
 
 def needed(compiled: Any, beside: int = 0) -> Memory:
@@ -45,7 +39,7 @@ def needed(compiled: Any, beside: int = 0) -> Memory:
 def limit(gigabytes: float = 0.0) -> float:
     """Bytes that training may use on each device: as asked for (GiB), or a share of all that a device has.
 
-    Of all, not of what is free just now: the same command divides an ensemble in the same way, and gives the same bits.
+    Of all, not of what is free just now: the same command groups members in the same way, and gives the same bits.
     Of several processes the one with the least decides.
     """
     if gigabytes > 0:
@@ -62,48 +56,27 @@ def limit(gigabytes: float = 0.0) -> float:
     return float(multihost_utils.process_allgather(found).min())
 
 
-def divided(
-    need: Callable[[int, int], Memory], members: int, together: int, limit: float
-) -> tuple[int, int, Memory, Memory]:
-    """How many members are on a device in one go, and how many of them are vectorised together, within a limit.
+def fewer(need: Memory, together: int, limit: float) -> int:
+    """How many members to vectorise together next, where ``together`` of them need more than a limit.
 
-    Fewer together come first, since all others stay where they are; then fewer in one go.
+    At most half as many; less where even that would be too many if temporaries were proportional to members.
 
     Args:
-      need: ``(members in one go, vectorised together) -> memory`` of the compiled program.
-      members: of a device.
-      together: how many of them are vectorised together where memory suffices.
+      need: what the program needs with ``together`` members vectorised.
+      together: how many these are.
       limit: bytes.
 
-    Returns:
-      Members in one go, members together, what these need, and what the whole would have needed.
-
     Raises:
-      FlagError: if not even one member fits.
+      FlagError: if there is nothing to gain: one member at a time, or a state of all that alone exceeds the limit.
     """
-    size, together = members, min(members, together)
-    whole = found = need(size, together)
-    while found.total > limit:
-        if size == 1:
-            raise FlagError(
-                f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: training one member takes "
-                f"{found.total / GIB:.3g} GiB on a device; allowed is that or more, or a smaller batch"
-            )
-        size, together = _smaller(found, size, together, limit)
-        found = need(size, together)
-    return size, together, found, whole
-
-
-def _smaller(found: Memory, size: int, together: int, limit: float) -> tuple[int, int]:
-    """The next to try, as if memory were proportional to members; always less than before."""
-    each, extra = found.resident / size, max(found.temporary / together, 1.0)
-    if together > 1 and found.resident + extra <= limit:
-        return size, min(max(int((limit - found.resident) / extra), 1), together - 1)
-    fewer = int(limit / (each + extra))
-    if fewer > together:
-        fewer = int((limit - extra * together) / each)
-    fewer = min(max(fewer, 1), size - 1)
-    return fewer, min(together, fewer)
+    if together == 1 or need.resident > limit:
+        what = "what is kept of all members" if need.resident > limit else "training one member at a time"
+        least = need.resident if need.resident > limit else sum(need)
+        raise FlagError(
+            f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: {what} takes {least / GIB:.3g} GiB on a "
+            "device; allowed is more memory, fewer --members or a smaller --batch"
+        )
+    return min(max(int((limit - need.resident) / need.temporary * together), 1), together // 2)
 
 
 def _host_memory() -> float:

@@ -14,13 +14,13 @@ class Options:
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
     grid: str = setting("", "settings to run side by side, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
-    dry_run: bool = setting(False, "say what the run would cost, from a short calibration, and stop")
+    dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
         "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")
     )
     memory_gb: float = setting(
-        0.0, "memory that training may use on each device; larger ensembles are split; 0: what there is", at_least=0
+        0.0, "memory that training may use on each device (members take turns within it); 0: what there is", at_least=0
     )
     cpu_devices: int = setting(1, "devices that a CPU counts as; members are shared among all devices", at_least=1)
     distributed: bool = setting(
@@ -37,6 +37,8 @@ WHAT = ("preset", "grid")
 
 def check(options: Options) -> None:
     """Raises FlagError where options do not fit together."""
+    if options.dry_run and options.distributed:
+        raise FlagError("--dry_run: allowed is a single process, without --distributed")
     if options.coordinator:
         if not options.distributed:
             raise FlagError(f"--coordinator={options.coordinator}: allowed is with --distributed only")

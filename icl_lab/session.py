@@ -21,7 +21,8 @@ class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
     Attributes:
-      stages: of every training so far: ``seconds`` in this process, ``memory`` in bytes on each device.
+      stages: of every training so far: ``members`` and ``steps``, ``seconds`` in this process, ``memory`` in bytes on
+        each device.
     """
 
     def __init__(
@@ -47,7 +48,12 @@ class Session:
             result = fit(
                 *args, resume=resume, progress=advance, mesh=member_mesh(), memory_limit=self._memory_limit, **options
             )
-        self.stages[stage] = {"seconds": round(time.monotonic() - began, 1), "memory": result.memory}
+        self.stages[stage] = {
+            "members": result.diverged_at.size,
+            "steps": options["steps"],
+            "seconds": round(time.monotonic() - began, 1),
+            "memory": result.memory,
+        }
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])

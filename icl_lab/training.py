@@ -96,15 +96,14 @@ def fit(
       mesh: devices that share the members (``icl_lab.devices.member_mesh``); None: one device has all. A member's
         numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
-        vectorised together, and if that is not enough they go through the programs in parts, their state kept on the
-        host. Parameters of the ``Fit`` that need more than half of it are numpy arrays. None: no limit.
+        vectorised together. None: no limit.
 
     Returns:
       A ``Fit``.
 
     Raises:
       ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.
-      FlagError: if one member alone needs more than ``memory_limit``.
+      FlagError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     measure_every = steps if measure_every is None else measure_every
     members = _check(keys, settings, steps, measure_every, members_at_once)
@@ -117,7 +116,7 @@ def fit(
     if saved is not None and len(rows := list(_unstack(saved["metrics"]))) > chunks:  # finished: nothing is compiled
         if progress is not None:
             progress(steps, steps)
-        return _fit(saved["state"], rows, measure_every, 0, memory_limit)
+        return _fit(saved["state"], rows, measure_every, 0)
     ensemble = Ensemble(
         one.begin, one.chunk(measure_every), one.observe, keys, settings,
         members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
@@ -150,16 +149,13 @@ def fit(
             resume.save(snapshot, finished=done == chunks)
         if progress is not None:
             progress(done * measure_every, steps)
-    return _fit(ensemble.gathered(state), rows, measure_every, ensemble.memory.total, memory_limit)
+    return _fit(ensemble.gathered(state), rows, measure_every, ensemble.memory)
 
 
-def _fit(
-    state: TrainState, rows: list[dict[str, np.ndarray]], measure_every: int, memory: int, limit: float | None
-) -> Fit:
+def _fit(state: TrainState, rows: list[dict[str, np.ndarray]], measure_every: int, memory: int) -> Fit:
     """What was found, the same whether it comes from the programs or from a checkpoint."""
-    large = limit is not None and sum(leaf.nbytes for leaf in jax.tree.leaves(state.params)) > limit / 2
-    params = jax.tree.map(np.asarray if large else jnp.asarray, state.params)
     steps = measure_every * np.arange(len(rows))
+    params = jax.tree.map(jnp.asarray, state.params)
     return Fit(params, steps, _stack(rows), np.asarray(state.diverged_at), memory)
 
 

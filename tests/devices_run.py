@@ -44,8 +44,6 @@ def main(folder):
         keep(f"one_{members}", train(members, None, members_at_once=1))
         keep(f"eight_{members}", train(members, mesh, members_at_once=1))
         keep(f"together_{members}", train(members, mesh))
-    whole = train(19, mesh, members_at_once=1, measure=None, adapt=None)
-    keep("parts", train(19, mesh, members_at_once=1, memory_limit=whole.memory - 1))
     for first, then, name in ((mesh, None, "from_eight"), (None, mesh, "from_one")):
         place = Path(folder) / name
         train(19, first, members_at_once=1, steps=4, resume=Checkpoint(place, "run", 0))

@@ -44,11 +44,11 @@ def test_training_is_that_on_the_cpu_at_the_highest_precision():
 
 
 @pytest.mark.gpu
-def test_members_in_parts_are_those_at_once():
+def test_members_in_groups_are_those_at_once():
     whole = train(64)
-    parts = train(64, memory_limit=0.3 * whole.memory)
-    assert 0 < parts.memory <= 0.3 * whole.memory
-    assert difference(parts, whole) < 1e-4
+    groups = train(64, memory_limit=0.3 * whole.memory)
+    assert 0 < groups.memory <= 0.3 * whole.memory
+    assert difference(groups, whole) < 1e-4
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ import pytest
 from experiments import benchmark
 from experiments.benchmarks import (
     cluster,
+    dry_run,
     finetuning,
     floor,
     grid,
@@ -120,6 +121,14 @@ def test_finetuning_gives_rows(monkeypatch):
     assert [title.split(", and ")[1:] for title in tables] == [[], ["answers to 3 queries"]]
     for rows in tables.values():
         assert [row["name"] for row in _sound(rows)] == [finetuning.LOOP, finetuning.STEPS, finetuning.GRID]
+
+
+def test_dry_runs_give_rows(monkeypatch):
+    monkeypatch.setattr(dry_run, "PRESET", "smoke")
+    monkeypatch.setattr(dry_run, "BINARIES", ("von_oswald.roll_out",))
+    (rows,) = dry_run.dry_run(TINY).values()
+    (row,) = _sound(rows, baselines=0)
+    assert row["said s"] > 0
 
 
 def test_plain_batch_holds_item_label_sequences():

@@ -1,6 +1,7 @@
 import logging
 import os
 import re
+from itertools import pairwise
 from types import SimpleNamespace
 
 import jax
@@ -10,11 +11,9 @@ import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AxisType
 
 from icl_lab import memory
 from icl_lab.checkpoints import Checkpoint
-from icl_lab.devices import MEMBERS
 from icl_lab.ensembles import Ensemble
 from icl_lab.flags import FlagError
 from icl_lab.members import member
@@ -80,15 +79,13 @@ def assert_same(a, b, **bound):
 EQUAL = {"rtol": 0, "atol": 0}
 
 
-@pytest.mark.parametrize("devices", [None, 1])
-def test_members_in_parts_are_those_at_once_bit_for_bit(one_by_one, devices, said):
-    mesh = devices and jax.make_mesh((devices,), (MEMBERS,), axis_types=(AxisType.Auto,))
-    limit = one_by_one.memory - 6 * WIDTH * 4  # one state less, of which there are two: before and after
-    parted = train(members_at_once=1, memory_limit=limit, mesh=mesh)
-    assert parted.memory <= limit
-    assert_same(parted, one_by_one, **EQUAL)
+def test_groups_chosen_by_memory_are_those_that_are_asked_for_bit_for_bit(together, said):
+    limit = 0.7 * together.memory
+    chosen = train(memory_limit=limit, measure=None, adapt=None)
     (line,) = said.messages
-    assert re.fullmatch(r"training: 5 members need \S+ GiB of \S+ on each device; 1 at a time", line)
+    pattern = r"training: 5 members need \S+ GiB of \S+ on each device; ([23]) at a time"
+    groups = int(re.fullmatch(pattern, line)[1])
+    assert_same(chosen, train(members_at_once=groups, measure=None, adapt=None), **EQUAL)
 
 
 def test_fewer_members_together_where_all_need_too_much(together, one_by_one, said):
@@ -96,7 +93,6 @@ def test_fewer_members_together_where_all_need_too_much(together, one_by_one, sa
     assert one_by_one.memory < limit
     fewer = train(memory_limit=limit)
     assert fewer.memory <= limit
-    assert not isinstance(fewer.params["w"], np.ndarray)  # all are still where they were
     assert_same(fewer, together, rtol=1e-4)
     assert re.search(r"; [23] at a time$", said.messages[0])
 
@@ -106,70 +102,63 @@ def test_what_fits_is_left_as_it_is(together, said):
     assert not said.messages
 
 
-@pytest.mark.parametrize("first_in_parts", [True, False])
-def test_a_run_resumes_within_another_limit(one_by_one, tmp_path, first_in_parts):
-    tight = one_by_one.memory - 6 * WIDTH * 4
-    limits = (tight, None) if first_in_parts else (None, tight)
-    train(members_at_once=1, memory_limit=limits[0], steps=4, resume=Checkpoint(tmp_path, "run", 0))
+@pytest.mark.parametrize("first_in_groups", [True, False])
+def test_a_run_resumes_within_another_limit(together, tmp_path, first_in_groups):
+    tight = 0.7 * together.memory
+    limits = (tight, None) if first_in_groups else (None, tight)
+    train(memory_limit=limits[0], steps=4, resume=Checkpoint(tmp_path, "run", 0))
     begun = []
     resumed = train(
-        members_at_once=1, memory_limit=limits[1], resume=Checkpoint(tmp_path, "run", 0),
-        progress=lambda done, steps: begun.append(done),
-    )  # fmt: skip
+        memory_limit=limits[1], resume=Checkpoint(tmp_path, "run", 0), progress=lambda done, steps: begun.append(done)
+    )
     assert begun == [4, 6]
-    assert_same(resumed, one_by_one, **EQUAL)
+    assert_same(resumed, together, rtol=1e-4)
 
 
-def test_parameters_that_fill_a_device_stay_on_the_host_resumed_or_not(tmp_path):
-    def large(members, limit=None):
-        return fit(
-            lambda key, _: jax.random.normal(key, (500,)), lambda w, key, _: jnp.mean(w**2), optax.sgd(0.1),
-            jax.random.split(jax.random.key(0), members), steps=2, members_at_once=1, memory_limit=limit,
-            resume=Checkpoint(tmp_path / str(members), "run", 0),
-        )  # fmt: skip
-
-    limit = 3.0 * large(1).memory
-    trained, finished = large(40, limit), large(40, limit)
-    assert 0 < trained.memory <= limit
-    assert finished.memory == 0
-    for found in (trained, finished):
-        assert isinstance(found.params, np.ndarray)
-        np.testing.assert_array_equal(found.params[:1], large(1).params)
-    assert isinstance(large(1).params, jax.Array)
-
-
-def test_a_limit_below_one_member_is_refused_before_training():
+@pytest.mark.parametrize("members_at_once", [None, 1])
+def test_a_limit_below_the_state_of_all_is_refused_before_training(members_at_once):
     begun = []
     with pytest.raises(
-        FlagError, match=r"^the limit of \S+ GiB \(--memory_gb\) .* member takes \S+ GiB on a device; allowed is"
+        FlagError, match=r"^the limit of \S+ GiB \(--memory_gb\) .* takes \S+ GiB on a device; .* --members .* --batch$"
     ):
-        train(memory_limit=1000.0, progress=lambda done, steps: begun.append(done))
+        train(memory_limit=1000.0, members_at_once=members_at_once, progress=lambda done, steps: begun.append(done))
     assert not begun
 
 
+def test_a_limit_below_one_member_at_a_time_is_refused(one_by_one):
+    with pytest.raises(FlagError, match="training one member at a time takes"):
+        train(memory_limit=one_by_one.memory - 2 * WIDTH * 4, members_at_once=1, measure=None)
+
+
+def test_a_hundred_thousand_small_members_fit_into_little(said):
+    members, limit, inner = 100_000, 2**26, jnp.ones((8, 256))
+    fitted = fit(
+        lambda key, _: jnp.zeros(8),
+        lambda w, key, _: jnp.mean((jnp.sin(w @ inner) @ inner.T - 1) ** 2),  # 256 activations of 4 bytes a member
+        optax.sgd(1e-3), jax.random.split(jax.random.key(0), members), steps=1, memory_limit=limit,
+    )  # fmt: skip
+    assert fitted.memory <= limit
+    assert fitted.params.shape == (members, 8)
+    assert len(said.messages) == 1
+
+
 @given(
-    st.integers(1, 40), st.integers(1, 40), st.integers(1, 1000), st.integers(0, 1000), st.integers(0, 500),
-    st.integers(1, 60_000),
+    st.integers(1, 100_000), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 500), st.integers(1, 10**7)
 )  # fmt: skip
-def test_a_division_fits_or_nothing_does(members, together, each, extra, fixed, limit):
-    tried = []
+def test_groups_fit_or_nothing_does(members, each, extra, fixed, limit):
+    tried, now = [members], members
 
-    def need(size, now):
-        tried.append((size, now))
-        return Memory(each * size, fixed + extra * now)
+    def need():
+        return Memory(each * members, fixed + extra * now)
 
-    if each + extra + fixed > limit:
-        with pytest.raises(FlagError, match="--memory_gb"):
-            memory.divided(need, members, together, limit)
-        return
-    size, now, found, whole = memory.divided(need, members, together, limit)
-    assert found == need(size, now)
-    assert found.total <= limit
-    assert whole == need(members, min(members, together))
-    assert 1 <= now <= size <= members
-    assert (size, now) == (members, min(members, together)) or whole.total > limit
-    assert size == members or each * members + fixed + extra > limit  # states leave the device only if they must
-    assert len(set(tried)) <= 6  # each is a compilation
+    try:
+        while sum(need()) > limit:
+            tried.append(now := memory.fewer(need(), now, limit))
+    except FlagError:
+        assert each * members + fixed + extra > limit
+    assert 1 <= now <= members
+    assert len(tried) <= 8  # each is a compilation
+    assert all(2 * later <= earlier for earlier, later in pairwise(tried))
 
 
 def test_the_limit_is_what_is_asked_for_or_a_share_of_all_there_is(monkeypatch):

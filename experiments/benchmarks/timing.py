@@ -14,7 +14,7 @@ from icl_lab.flags import setting
 
 PARTS = (
     "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole",
-    "grid", "scaling", "cluster",
+    "grid", "scaling", "cluster", "dry_run",
 )  # fmt: skip
 
 

@@ -66,7 +66,7 @@ class Config(Members):
     init_scale: float = setting(0.002, "weights of joint tokens start with variance init_scale / fan_in", above=0)
     adam_b2: float = setting(0.98, "Adam's b2", at_least=0, at_most=0.9999)
     descents: tuple[int, ...] = setting((2, 10), "steps K of heavy ball to compare with", at_least=2)
-    oracle_contexts: int = setting(100_000, "contexts on which heavy ball is tuned", at_least=2, scales=True)
+    oracle_contexts: int = setting(100_000, "contexts on which heavy ball is tuned", at_least=2)
     alternating_size: int = setting(5, "D of alternating tokens", at_least=1)
     alternating_batch: int = setting(512, "fresh tasks in a training step of alternating tokens", at_least=1)
     alternating_steps: int = setting(10_000, "their training steps, a multiple of measure_every", at_least=1)
@@ -74,7 +74,7 @@ class Config(Members):
     alternating_clip: float = setting(0.1, "clip of their gradient's norm", above=0)
     alternating_scale: float = setting(0.1, "their weights start with this variance / layers / fan_in", above=0)
     eval_tasks: int = setting(10_000, "tasks that measure a member during training", at_least=1)
-    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1, scales=True)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
     only: tuple[str, ...] = setting(PARTS, "parts to run", choices=PARTS)
 
 

@@ -69,7 +69,7 @@ class Config(Network):
     label_weight: float = setting(20.0, "of the loss of a label against that of another token", above=0)
     eval_tasks: int = setting(256, "sequences that measure a stage", at_least=1)
     held_out_tasks: int = setting(100, "sequences of each held-out task at every measurement", at_least=1)
-    test_tasks: int = setting(2000, "sequences of each held-out task at the end", at_least=1, scales=True)
+    test_tasks: int = setting(2000, "sequences of each held-out task at the end", at_least=1)
     most_zero_shot: float = setting(0.8, "share that meanings alone may answer of a held-out task", above=0, at_most=1)
 
 

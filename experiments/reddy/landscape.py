@@ -54,7 +54,7 @@ DIFFERENCE = 1e-3
 class Config(Members):
     """Fig. 7 at the paper's N and L; members are random starts at L = N."""
 
-    members: int = setting(200, "random starts at L = N", at_least=1, scales=True)
+    members: int = setting(200, "random starts at L = N", at_least=1)
     context_length: int = setting(8, "N of the maps", at_least=2)
     labels: int = setting(32, "L of the maps with L > N", at_least=3)
     resolution: int = setting(61, "points along each side of a map", at_least=3)

@@ -48,8 +48,8 @@ class Config(Networks):
     ranges: tuple[float, ...] = setting(
         tuple(np.round(np.arange(0.5, 2.01, 0.1), 2).tolist()), "input ranges alpha of the shift panel", above=0
     )
-    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1, scales=True)
-    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1, scales=True)
+    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
 
 
 PRESETS = {

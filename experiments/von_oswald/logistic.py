@@ -62,9 +62,9 @@ class Config(Setting):
     steps: int = setting(20_000, "training steps, a multiple of measure_every", at_least=1)
     measure_every: int = setting(500, "steps between measurements", at_least=1)
     heads: int = setting(2, "heads of the softmax network", at_least=1)
-    tuning_tasks: int = setting(20_000, "tasks on which the rates of the algorithms are tuned", at_least=1, scales=True)
-    population_tasks: int = setting(100_000, "tasks for final losses, shared by all learners", at_least=1, scales=True)
-    bayes_tasks: int = setting(2000, "tasks for the loss of the Bayes predictor", at_least=1, scales=True)
+    tuning_tasks: int = setting(20_000, "tasks on which the rates of the algorithms are tuned", at_least=1)
+    population_tasks: int = setting(100_000, "tasks for final losses, shared by all learners", at_least=1)
+    bayes_tasks: int = setting(2000, "tasks for the loss of the Bayes predictor", at_least=1)
     bayes_draws: int = setting(40_000, "its Monte Carlo draws, an even number", at_least=2)
 
 

@@ -42,7 +42,7 @@ class Config(Setting):
     tuning_steps: int = setting(2000, "Adam steps that tune eta and gamma at each m", at_least=1)
     tuning_batch: int = setting(2048, "tasks of a tuning step", at_least=1)
     tuning_contexts: int = setting(100_000, "contexts on which the clean starting values are tuned", at_least=2)
-    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1, scales=True)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
 
 
 PRESETS = {

@@ -46,12 +46,12 @@ class Config(Setting):
     sweep_members: int = setting(5, "members at each size", at_least=1)
     sweep_batch: int = setting(2048, "batch of the sweep", at_least=1)
     population_tasks: int = setting(
-        1_000_000, "tasks for final losses, shared by trained, GD and interpolated", at_least=1, scales=True
+        1_000_000, "tasks for final losses, shared by trained, GD and interpolated", at_least=1
     )
     ranges: tuple[float, ...] = setting(
         tuple(np.round(np.arange(0.5, 2.01, 0.03), 2).tolist()), "input ranges alpha of the shift panel", above=0
     )
-    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1, scales=True)
+    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
     onset_members: int = setting(64, "members of the ensembles that show when the loss drops", at_least=1)
     onset_batches: tuple[int, ...] = setting((256, 2048), "batch of each of these ensembles", at_least=1)
     onset_steps: int = setting(5000, "their training steps, a multiple of onset_every", at_least=1)

@@ -60,7 +60,7 @@ class Config(Networks):
     other_scales: tuple[float, ...] = setting(
         tuple(np.round(np.arange(0.5, 5.01, 0.25), 2).tolist()), "alpha of the other three columns", above=0
     )
-    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1, scales=True)
+    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
 
 
 PRESETS = {

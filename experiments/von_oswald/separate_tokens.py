@@ -77,9 +77,9 @@ class Config(Setting):
     released_other: bool = setting(False, "count the next token among the others, as the released code does")
     control_members: int = setting(10, "trainings with a linear first layer, and with one-hot positions", at_least=1)
     copy_tasks: int = setting(1000, "tasks that measure what the first layer copies, at most eval_tasks", at_least=1)
-    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1, scales=True)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
     oracle_contexts: int = setting(
-        100_000, "contexts on which two GD steps are tuned, and as many held out", at_least=2, scales=True
+        100_000, "contexts on which two GD steps are tuned, and as many held out", at_least=2
     )
 
 

@@ -46,9 +46,7 @@ class Config(Setting):
 
     heads: tuple[int, ...] = setting((1, 2), "heads of each network", at_least=1)
     steps: int = setting(10_000, "training steps, a multiple of measure_every", at_least=1)
-    population_tasks: int = setting(
-        200_000, "tasks for final losses, shared by trained and GD", at_least=1, scales=True
-    )
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by trained and GD", at_least=1)
 
 
 PRESETS = {

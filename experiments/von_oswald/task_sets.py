@@ -43,12 +43,8 @@ class Config(Schedule):
     """Fig. 16 as the released code runs it (its batch is the number of tasks)."""
 
     sets: tuple[int, ...] = setting((128, 512, 2048, 8192), "number of tasks in each fixed set", at_least=1)
-    theory_tasks: int = setting(
-        20_000, "tasks that give the coefficient c of the excess loss", at_least=500, scales=True
-    )
-    population_tasks: int = setting(
-        200_000, "fresh tasks for final losses, shared by trained and GD", at_least=1, scales=True
-    )
+    theory_tasks: int = setting(20_000, "tasks that give the coefficient c of the excess loss", at_least=500)
+    population_tasks: int = setting(200_000, "fresh tasks for final losses, shared by trained and GD", at_least=1)
 
 
 PRESETS = {

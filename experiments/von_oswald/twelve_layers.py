@@ -34,7 +34,7 @@ class Config(Networks):
     learning_rates: tuple[float, ...] = setting((5e-4,), "learning rate of each network", above=0)
     gradient_clips: tuple[float, ...] = setting((10.0,), "gradient clip of each network", above=0)
     token_clips: tuple[float, ...] = setting((10.0,), "token clip of each network", at_least=0)
-    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1, scales=True)
+    population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
 
 
 PRESETS = {

@@ -43,9 +43,7 @@ REST = 1e-6  # norm of the gradient, and Hessian in units of its largest eigenva
 class Config(Members):
     """The grid; the paper has no experiment of this kind."""
 
-    members: int = setting(
-        63, "starts in every cell of the grid: 32 cells make 2,016 in every dimension", at_least=2, scales=True
-    )
+    members: int = setting(63, "starts in every cell of the grid: 32 cells make 2,016 in every dimension", at_least=2)
     dimensions: tuple[int, ...] = setting((2, 3, 4, 5, 6), "D", at_least=2)
     exponents: tuple[float, ...] = setting((0.0, 0.5, 1.0, 2.0), "p of the spectra lam_i ~ i^-p", at_least=0)
     scales: tuple[float, ...] = setting(
@@ -54,7 +52,7 @@ class Config(Members):
     lengths: tuple[int, ...] = setting((2, 6), "N, labelled examples in a prompt", at_least=1)
     pair: tuple[float, float] = setting((1.5, 0.5), "eigenvalues of the two-dimensional law of the pilot", above=0)
     pair_length: int = setting(6, "its N", at_least=1)
-    pair_members: int = setting(400, "its starts at every scale", at_least=2, scales=True)
+    pair_members: int = setting(400, "its starts at every scale", at_least=2)
     curvature_lengths: int = setting(40, "largest N at which the spurious point is classified", at_least=2)
     horizon: float = setting(1e5, "time at which a flow is judged", above=0)
 

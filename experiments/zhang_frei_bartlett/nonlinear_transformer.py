@@ -55,7 +55,7 @@ class Config(Training):
     scales: tuple[float, ...] = setting((1.0, 4.0, 9.0), "c of the test covariances c diag(Exp(1))", above=0)
     test_length: int = setting(200, "largest M; the position table has 2 M + 1 rows", at_least=1)
     covariances: int = setting(64, "test covariances of each member", at_least=1)
-    prompts: int = setting(64, "test prompts of each covariance", at_least=1, scales=True)
+    prompts: int = setting(64, "test prompts of each covariance", at_least=1)
     resamples: int = setting(1000, "bootstrap resamples of the covariances", at_least=1)
 
 

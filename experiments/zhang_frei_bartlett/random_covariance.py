@@ -61,7 +61,7 @@ class Config(Setting):
     shapes: tuple[float, ...] = setting((1.0, 2.0, 1.0, 0.5), "shape of each law (gamma and lognormal)", above=0)
     scales: tuple[float, ...] = setting((1.0, 4.0, 9.0), "c, factors of the test prompts' Exp(1) variances", above=0)
     test_lengths: tuple[int, ...] = setting((10, 40, 160), "M, labelled examples in a test prompt", at_least=1)
-    risk_tasks: int = setting(200_000, "prompts for each risk of a member", at_least=1, scales=True)
+    risk_tasks: int = setting(200_000, "prompts for each risk of a member", at_least=1)
 
 
 PRESETS = {

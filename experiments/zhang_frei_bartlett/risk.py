@@ -48,7 +48,7 @@ from icl_lab.theory import (
 class Config(Setting):
     """Training and test lengths; the paper has no experiment with the layer of its theorems."""
 
-    eval_tasks: int = setting(100_000, "prompts of each sampled risk of a member", at_least=1, scales=True)
+    eval_tasks: int = setting(100_000, "prompts of each sampled risk of a member", at_least=1)
     context_length: int = setting(20, "N of the layer whose risk is sampled, one of train_lengths", at_least=1)
     train_lengths: tuple[int, ...] = setting((5, 10, 20, 40, 80), "training lengths N", at_least=1)
     test_lengths: tuple[int, ...] = setting((5, 10, 20, 40, 80, 160, 320), "test lengths M", at_least=1)

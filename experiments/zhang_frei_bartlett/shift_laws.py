@@ -44,7 +44,7 @@ class Config(Setting):
     subspace_size: int = setting(
         2, "dimension of the subspaces, at most D; the paper of the shifts has D/2", at_least=1
     )
-    risk_tasks: int = setting(200_000, "prompts for each risk of a member", at_least=1, scales=True)
+    risk_tasks: int = setting(200_000, "prompts for each risk of a member", at_least=1)
 
 
 def training_config(config: Config, training: str) -> Config:

@@ -35,7 +35,7 @@ from icl_lab.theory import (
 class Config(Members):
     """The released settings, on the population loss instead of 5,000 prompts."""
 
-    members: int = setting(64, "initialisations, separate and merged", at_least=2, scales=True)
+    members: int = setting(64, "initialisations, separate and merged", at_least=2)
     context_length: int = setting(31, "N, labelled examples in a prompt", at_least=1)
     spectrum: tuple[float, ...] = setting((0.4, 0.3, 0.2, 0.1), "eigenvalues of the covariance", above=0)
     heads: int = setting(5, "H of separate keys and queries of rank one", at_least=1)
@@ -46,7 +46,7 @@ class Config(Members):
     rank_dimension: int = setting(8, "D of the figure over ranks; eigenvalues fall linearly, trace 1", at_least=2)
     rank_heads: int = setting(9, "its H", at_least=1)
     ranks: tuple[int, ...] = setting((1, 2, 4, 8), "its R", at_least=1)
-    rank_members: int = setting(6, "its initialisations", at_least=1, scales=True)
+    rank_members: int = setting(6, "its initialisations", at_least=1)
     rank_scale: float = setting(0.005, "their standard deviation", above=0)
     rank_horizon: float = setting(2e5, "its time", above=0)
     samples: int = setting(1500, "times at which a flow is read", at_least=10)

@@ -1,0 +1,1 @@
+"""An experiment and what surrounds it."""
