@@ -196,7 +196,7 @@ def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
     network = Transformer(layers=2, attention=("softmax", "cubed"))
     params = random_params(network, prompts)
     assert np.isfinite(quickly(jax.vmap(learner(network, params)))(prompts)).all()
-    with pytest.raises(ValueError, match="attention 'cubed' has no form for batches: .* needs of_scores"):
+    with pytest.raises(ValueError, match=r"attention 'cubed' has no form for batches: .* needs of_scores"):
         batched_predictions(network, params, prompts)
     with pytest.raises(ValueError, match="attention must be one of"):
         batched_predictions(Transformer(attention="squared"), params, prompts)
