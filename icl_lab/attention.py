@@ -1,12 +1,15 @@
-"""One function per attention. A head is: pattern = f(queries, keys), then pattern @ values."""
+"""The attentions that a network may have (``ATTENTIONS``). A head is: pattern = f(queries, keys), pattern @ values."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+
+from icl_lab.unfused import unfused
 
 
 def linear_pattern(queries: Array, keys: Array) -> Array:
@@ -30,7 +33,50 @@ def scaled_scores(queries: Array, keys: Array) -> Array:
     return queries @ keys.T / jnp.sqrt(jnp.asarray(keys.shape[-1], keys.dtype))
 
 
-PATTERNS: dict[str, Callable[[Array, Array], Array]] = {"linear": linear_pattern, "softmax": softmax_pattern}
+@jax.custom_vjp
+def softmax_of_scores(scores: Array) -> Array:
+    """Softmax over the keys of a batch of tasks: (blocks, T, N, tasks) -> the same shape. Reverse mode only."""
+    return _softmax(scores)
+
+
+@unfused
+def _softmax(scores: Array) -> Array:
+    return jax.nn.softmax(scores, axis=2)
+
+
+@unfused
+def _softmax_bwd(p: Array, d: Array) -> Array:
+    return p * (d - (p * d).sum(2, keepdims=True))
+
+
+softmax_of_scores.defvjp(lambda scores: (softmax_of_scores(scores),) * 2, lambda p, d: (_softmax_bwd(p, d),))
+
+
+class Attention(NamedTuple):
+    """An attention in its two forms, which must be the same function, and what a network may do with it.
+
+    Attributes:
+      pattern: of one task, (T, K) queries, (N, K) keys -> (T, N): the plain form.
+      of_scores: the pattern of a batch of tasks from their scores q.k, (blocks, T, N, tasks) -> the same shape: the
+        form that ``batched_predictions``, and so training, use. None where there is none (of an attention that is no
+        function of the scores): they refuse it.
+      scaled: the scores that ``of_scores`` takes are divided by sqrt(K).
+      normalised: the rows of a pattern are positive and sum to one, so that shares of attention may be kept.
+      gram: the pattern is the scores themselves, unscaled, so that (q K^T) V may be computed as q (K^T V).
+    """
+
+    pattern: Callable[[Array, Array], Array]
+    of_scores: Callable[[Array], Array] | None = None
+    scaled: bool = False
+    normalised: bool = False
+    gram: bool = False
+
+
+ATTENTIONS: dict[str, Attention] = {
+    "linear": Attention(linear_pattern, lambda scores: scores, gram=True),
+    "softmax": Attention(softmax_pattern, softmax_of_scores, scaled=True, normalised=True),
+}
+"""What ``Transformer(attention=...)`` names. A new attention is one more entry."""
 
 
 def fast_weight_matrix(keys: Array, values: Array) -> Array:

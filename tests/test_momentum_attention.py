@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icl_lab.attention import (
-    PATTERNS,
+    ATTENTIONS,
     momentum,
     momentum_attention,
     momentum_pattern,
@@ -41,9 +41,9 @@ def test_recurrence_toeplitz_and_sum_agree(normalised, x64):
         np.testing.assert_array_equal(toeplitz(T, eta, keys=T - 1, normalised=normalised), matrix[:, :-1])
 
 
-@pytest.mark.parametrize("kind", PATTERNS)
+@pytest.mark.parametrize("kind", ATTENTIONS)
 def test_momentum_adds_the_past_values_to_any_attention(kind, x64):
-    pattern = np.tril(jax.jit(PATTERNS[kind])(Q, KEYS))
+    pattern = np.tril(jax.jit(ATTENTIONS[kind].pattern)(Q, KEYS))
     vanilla = pattern @ VALUES
     for eta in (0.3, 0.9):
         np.testing.assert_allclose(attend(pattern, VALUES, eta), vanilla + by_hand(VALUES, eta), **TIGHT)

@@ -200,7 +200,7 @@ def _one_task(config: Config, network: LinearSelfAttention, networks: dict[str, 
 
     def on_grid(params: dict) -> Array:
         one = learner(network, params)
-        return jax.vmap(lambda query: one(Prompt(sample.prompt.x, sample.prompt.y, query)))(grid)
+        return jax.vmap(lambda query: one(sample.prompt.replace(x_query=query)))(grid)
 
     for name, params in networks.items():
         silent = {"params": params["params"] | {"w_p": jnp.zeros_like(params["params"]["w_p"])}}

@@ -31,7 +31,7 @@ from icl_lab.command_line import main
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
-from icl_lab.prompts import VARIANCE_LAWS, Prompt, Sampler, random_covariance_regression
+from icl_lab.prompts import VARIANCE_LAWS, Sampler, random_covariance_regression
 from icl_lab.session import Session
 from icl_lab.solvers import least_squares
 from icl_lab.theory import (
@@ -183,7 +183,7 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
         other = jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
         found: dict[str, Array] = {}
         for which, query in (("own", prompt.x_query), ("other", other)):
-            seen = predictions(params, Prompt(prompt.x, prompt.y, query))[:, 0]
+            seen = predictions(params, prompt.replace(x_query=query))[:, 0]
             parts = w * query
             y = parts.sum(axis=1)
             found |= {f"{which}_cross": seen @ y, f"{which}_power": y @ y}

@@ -5,15 +5,24 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample
+from icl_lab.compare.distributions import jensen_shannon
+from icl_lab.prompts.prompt import BatchLearner, Learner, Sample
 
 
 def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
-    """Distance between two learners on the same tasks: the three metrics of von Oswald et al. 2022, section 4.
+    """Distance between two learners on the same tasks, for values by the metrics of von Oswald et al. 2022, section 4.
 
-    With f, g the predictions (O,) and s_f, s_g their sensitivities d prediction / d x_query (O, D), means over tasks of
-    ``prediction_difference`` |f - g|, ``sensitivity_cosine`` s_f.s_g / ((|s_f| + 1e-8)(|s_g| + 1e-8)) and
-    ``sensitivity_difference`` |s_f - s_g|; all norms are Euclidean over outputs (and inputs).
+    *Values*, where the target is (O,) numbers. With f, g the predictions (O,) and s_f, s_g their sensitivities
+    d prediction / d x_query (O, D), means over tasks of ``prediction_difference`` |f - g|, ``sensitivity_cosine``
+    s_f.s_g / ((|s_f| + 1e-8)(|s_g| + 1e-8)) and ``sensitivity_difference`` |s_f - s_g|; all norms are Euclidean over
+    outputs (and inputs). A query that is not continuous (token ids) has no sensitivities.
+
+    *Logits* (L,), where the target is an integer label. ``agreement``, the share of tasks in which the likeliest label
+    is the same, and ``jensen_shannon``, the mean divergence in nats. Logits are defined up to a constant, and have no
+    sensitivities here.
+
+    Where both learners predict from every prefix of the context, (N + 1, O) or (N + 1, L), metrics of predictions are
+    (N + 1,), and sensitivities are those of the last prediction: the others do not see the query.
 
     Args:
       a: first learner.
@@ -21,10 +30,10 @@ def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
       samples: B tasks, every leaf with a leading batch axis.
 
     Returns:
-      Scalars by the three names above.
+      The metrics by name, scalars but for prefixes.
 
     Raises:
-      AssertionError: if the samples are not batched, or a learner does not predict (O,).
+      AssertionError: if the samples are not batched, or the predictions are not as above and of one shape.
     """
     return compare_batches(jax.vmap(a), jax.vmap(b), samples)
 
@@ -33,7 +42,7 @@ def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[s
     """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.models.batched_predictions``).
 
     Args:
-      a: first learner, B prompts -> (B, O); what it predicts for one task must not depend on the others.
+      a: first learner, B prompts -> B predictions; what it predicts for one task must not depend on the others.
       b: second learner.
       samples: B tasks.
 
@@ -44,10 +53,19 @@ def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[s
       AssertionError: as ``compare``.
     """
     chex.assert_rank(samples.prompt.x, 3)
+    logits = jnp.issubdtype(samples.target.dtype, jnp.integer)
+    if logits or not jnp.issubdtype(samples.prompt.x_query.dtype, jnp.floating):
+        f, g = (_checked(learner(samples.prompt), samples) for learner in (a, b))
+        chex.assert_equal_shape([f, g])
+        if logits:
+            agreement = (f.argmax(-1) == g.argmax(-1)).mean(0, f.dtype)
+            return {"agreement": agreement, "jensen_shannon": jensen_shannon(f, g).mean(0)}
+        return {"prediction_difference": _norm(f - g, -1).mean(0)}
     (f, s_f), (g, s_g) = (_values_and_sensitivities(learner, samples) for learner in (a, b))
+    chex.assert_equal_shape([f, g])
     cosine = jnp.sum(s_f * s_g, axis=(1, 2)) / ((_norm(s_f, (1, 2)) + 1e-8) * (_norm(s_g, (1, 2)) + 1e-8))
     return {
-        "prediction_difference": _norm(f - g, 1).mean(),
+        "prediction_difference": _norm(f - g, -1).mean(0),
         "sensitivity_cosine": cosine.mean(),
         "sensitivity_difference": _norm(s_f - s_g, (1, 2)).mean(),
     }
@@ -75,13 +93,26 @@ def mean_loss(learner: Learner, samples: Sample) -> Array:
 
 
 def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[Array, Array]:
-    """Predictions (B, O) and their Jacobians (B, O, D) with respect to each task's own query, in one forward pass."""
-    prompt = samples.prompt
-    predictions, pull = jax.vjp(lambda query: learner(Prompt(prompt.x, prompt.y, query)), prompt.x_query)
-    chex.assert_equal_shape([predictions, samples.target])
-    units = jnp.eye(predictions.shape[1], dtype=predictions.dtype)[:, None, :]
-    (rows,) = jax.vmap(pull)(jnp.broadcast_to(units, (units.shape[0], *predictions.shape)))  # (O, B, D)
+    """Predictions and, of the last (B, O), Jacobians (B, O, D) by each task's own query, in one forward pass."""
+
+    def last_and_all(query: Array) -> tuple[Array, Array]:
+        found = _checked(learner(samples.prompt.replace(x_query=query)), samples)
+        return (found if found.ndim == 2 else found[:, -1]), found
+
+    last, pull, predictions = jax.vjp(last_and_all, samples.prompt.x_query, has_aux=True)
+    units = jnp.eye(last.shape[1], dtype=last.dtype)[:, None, :]
+    (rows,) = jax.vmap(pull)(jnp.broadcast_to(units, (units.shape[0], *last.shape)))  # (O, B, D)
     return predictions, rows.swapaxes(0, 1)
+
+
+def _checked(predictions: Array, samples: Sample) -> Array:
+    """Predictions, if they are (B, O) or (B, N + 1, O) for targets (B, O), or likewise logits for labels (B,)."""
+    target = samples.target
+    outputs = () if jnp.issubdtype(target.dtype, jnp.integer) else target.shape[1:]
+    prefixes = samples.prompt.x.shape[1] + 1
+    chex.assert_rank(predictions, {2, 3})
+    chex.assert_shape(predictions, (len(target), *(prefixes,) * (predictions.ndim - 2), *(outputs or (None,))))
+    return predictions
 
 
 def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:

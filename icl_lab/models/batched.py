@@ -1,11 +1,14 @@
 """Predictions of a whole batch of prompts at once: the form of the transformer that training uses."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from icl_lab.attention import ATTENTIONS
 from icl_lab.layouts import Layout, joint_layout
-from icl_lab.models.pointwise import add, add_bias, gelu, layer_norm, softmax
+from icl_lab.models.pointwise import add, add_bias, gelu, layer_norm
 from icl_lab.models.tasks_last import between, by_shared, contract, gram, linear_layer, total
 from icl_lab.models.transformer import Transformer, folded_weights
 from icl_lab.prompts.draws import batch_first, block_last
@@ -18,6 +21,9 @@ def batched_predictions(network: Transformer, params: dict, prompts: Prompt, lay
     The same numbers to rounding, five to twenty times faster on a CPU: weight products are folded first
     (A = W_q W_k^T, B = W_v W_p), the task is the last axis (``tasks_last``), and in the last layer only the query's
     row is computed, of plain joint tokens (W0 = 0) only its label channels. Gradients are by reverse mode only.
+
+    Raises:
+      ValueError: as the network, and for an attention that has no form for batches.
     """
     batch, outputs = prompts.x.shape[0], prompts.y.shape[-1]
     layout = layout or joint_layout()
@@ -35,6 +41,9 @@ def batched_predictions(network: Transformer, params: dict, prompts: Prompt, lay
 
 def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Array:
     """Last ``reads`` channels of the query behind the stack: (blocks, T, E, tasks) -> (blocks, 1, reads, tasks)."""
+    network.check(tokens.shape[1:3])
+    kinds = [ATTENTIONS[name] for name in network.attentions()]
+    patterns = [_pattern_of_scores(name) for name in network.attentions()]
     dtype = jnp.result_type(tokens, *jax.tree.leaves(params))
     params, tokens = jax.tree.map(lambda leaf: leaf.astype(dtype), (params, tokens))
     weights, clip = params["params"], float(network.token_clip)
@@ -46,15 +55,15 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
     keys = context + network.query_as_key
     a, b = _folded(network, params, tokens.shape[2], context)
     bare = not (network.mlp_width or network.layer_norm)
-    if bare and not clip and reads == 1 and network.attentions() == ("linear", "linear"):
+    if bare and not clip and reads == 1 and len(kinds) == 2 and all(kind.gram for kind in kinds):
         return _two_layers(a, b, tokens, keys)
-    for layer, kind in enumerate(network.attentions()):
+    for layer, kind in enumerate(kinds):
         i, last = 0 if network.looped else layer, layer == network.layers - 1
         read = tokens
         if network.layer_norm and (network.looped or layer):
             norm = 0 if network.looped else layer - 1
             read = layer_norm(tokens, weights["norm_scale"][norm], weights["norm_offset"][norm])
-        by_gram = kind == "linear" and not last and tokens.shape[1] >= tokens.shape[2]
+        by_gram = kind.gram and not last and tokens.shape[1] >= tokens.shape[2]
         if by_gram and read is tokens:
             tokens = linear_layer(tokens, a[layer], b[layer], clip, keys)
         elif by_gram:
@@ -62,15 +71,23 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
         else:
             kept = reads if last and not network.mlp_width else tokens.shape[2]
             first = context if last else 0
-            update = _attention(kind, read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
+            update = _attention(patterns[layer], read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
             tokens = add(tokens[:, first:, -kept:], update, clip)
         if network.mlp_width:
             tokens = _mlp(tokens, tokens[:, :, -reads:] if last else tokens, weights, "mlp", (i,), clip)
     return tokens
 
 
+def _pattern_of_scores(name: str) -> Callable[[Array], Array]:
+    """What an attention makes of scores, ``Attention.of_scores``; ValueError where it has no such form."""
+    found = ATTENTIONS[name].of_scores
+    if found is None:
+        raise ValueError(f"attention {name!r} has no form for batches: ATTENTIONS[{name!r}] needs of_scores")
+    return found
+
+
 def _folded(network: Transformer, params: dict, width: int, context: int) -> tuple[Array, Array]:
-    """A and B of every layer, (L, H, E, E), with all factors: softmax's 1/sqrt(K), 1/N, damping, updated channels."""
+    """A and B of every layer, (L, H, E, E), with all factors: 1/sqrt(K), 1/N, damping, updated channels."""
     a, b = folded_weights(params)
     b = (network.damping / context if network.averaged else network.damping) * b
     if network.updated_channels:
@@ -78,20 +95,19 @@ def _folded(network: Transformer, params: dict, width: int, context: int) -> tup
     if network.looped:
         a, b = (jnp.broadcast_to(w, (network.layers, *w.shape[1:])) for w in (a, b))
     keys = params["params"]["w_k"].shape[-1] if "w_k" in params["params"] else width
-    factors = [keys**-0.5 if kind == "softmax" else 1.0 for kind in network.attentions()]
+    factors = [keys**-0.5 if ATTENTIONS[name].scaled else 1.0 for name in network.attentions()]
     return a * jnp.asarray(factors, a.dtype)[:, None, None, None], b
 
 
-def _attention(kind: str, queries: Array, context: Array, a: Array, b: Array) -> Array:
+def _attention(pattern: Callable[[Array], Array], queries: Array, context: Array, a: Array, b: Array) -> Array:
     """sum_h pattern(queries A_h context^T) context B_h.
 
     (s, Q, E, t), (s, keys, E, t), (H, E, E), (H, E, F) -> (s, Q, F, t).
     """
     heads = []
     for a_h, b_h in zip(a, b):
-        pattern = contract(by_shared(queries, a_h), context, (2, 2))
-        pattern = softmax(pattern) if kind == "softmax" else pattern
-        heads.append(by_shared(contract(pattern, context, (2, 1)), b_h))
+        weights = pattern(contract(by_shared(queries, a_h), context, (2, 2)))
+        heads.append(by_shared(contract(weights, context, (2, 1)), b_h))
     return total(heads)
 
 

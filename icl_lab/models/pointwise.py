@@ -1,4 +1,4 @@
-"""Arithmetic of tokens one by one, with the task as last axis: clipped sums, softmax, GELU, LayerNorm.
+"""Arithmetic of tokens one by one, with the task as last axis: clipped sums, GELU, LayerNorm.
 
 Arrays are (blocks, tokens, channels, tasks), as in ``tasks_last``, and for the same reason each function has its
 gradient written beside it: reverse mode only.
@@ -47,25 +47,6 @@ def inside(out: Array, d: Array, *, clip: float) -> Array:
 
 
 add.defvjp(_add_fwd, _add_bwd)
-
-
-@jax.custom_vjp
-def softmax(scores: Array) -> Array:
-    """Softmax over axis 2: (s, T, N, t) -> (s, T, N, t)."""
-    return _softmax(scores)
-
-
-@unfused
-def _softmax(scores: Array) -> Array:
-    return jax.nn.softmax(scores, axis=2)
-
-
-@unfused
-def _softmax_bwd(p: Array, d: Array) -> Array:
-    return p * (d - (p * d).sum(2, keepdims=True))
-
-
-softmax.defvjp(lambda scores: (softmax(scores),) * 2, lambda p, d: (_softmax_bwd(p, d),))
 
 
 @jax.custom_vjp

@@ -9,7 +9,7 @@ from jax import Array
 from jax.nn.initializers import Initializer, ones, variance_scaling, zeros
 from jax.typing import ArrayLike
 
-from icl_lab.attention import PATTERNS
+from icl_lab.attention import ATTENTIONS
 from icl_lab.models.inspection import Intervention, Trace, intervened, keeps_share
 
 Params = dict[str, Any]
@@ -46,12 +46,12 @@ class Transformer(nn.Module):
       looped: one set of weights applied L times (the paper's "recurrent"), or one set for each layer.
       heads: H.
       key_size: K, key and value size of a head; None means the token width E.
-      attention: ``linear`` or ``softmax``, for all layers or one a layer (L,).
+      attention: a name in ``ATTENTIONS`` (``linear``, ``softmax``), for all layers or one a layer (L,).
       parametrisation: ``separate`` (w_q, w_k, w_v (S, H, E, K), w_p (S, H, K, E)), ``merged`` (w_kq = W_q W_k^T and
         w_pv = W_v W_p, both (S, H, E, E)) or ``key_query`` (w_q, w_k and w_pv); S is the number of weight sets, 1 when
         looped.
       query_as_key: the query token is a key and a value too.
-      averaged: linear attention sums are divided by the number of context tokens T - 1, which is N of the prompt at
+      averaged: sums over tokens are divided by the number of context tokens T - 1, which is N of the prompt at
         hand for joint tokens: at test time its length M.
       embedding: width E of the linear embedding of the tokens, 0 for none.
       embedding_mlp: hidden width of the MLP block on embedded tokens, before the first layer; 0 for none.
@@ -98,19 +98,20 @@ class Transformer(nn.Module):
 
         Raises:
           ValueError: for settings outside their range, fewer than two tokens, or an intervention that keeps a share of
-            attention where a layer's is linear.
+            attention where the rows of a layer's pattern do not sum to one.
         """
-        self._check(tokens)
-        if "linear" in self.attentions() and keeps_share(intervention):
-            raise ValueError("a share is of attention whose rows sum to one: allowed is softmax attention alone")
+        self.check(tokens.shape)
+        kinds = [ATTENTIONS[name] for name in self.attentions()]
+        if keeps_share(intervention) and not all(kind.normalised for kind in kinds):
+            raise ValueError(f"a share is of attention whose rows sum to one, which is not so of {self.attention!r}")
         tokens = self._embed(tokens)
         params, norms = self._parameters(tokens.shape[-1]), self._norms(tokens.shape[-1])
         attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]
-        for layer, kind in enumerate(self.attentions()):
+        for layer, kind in enumerate(kinds):
             weights = {name: stack[0 if self.looped else layer] for name, stack in params.items()}
             tokens = residual[-1]
             queries, keys, values, projection = self._project(weights, layer_norm(tokens, norms[layer]))
-            patterns = jnp.stack([PATTERNS[kind](q, k) for q, k in zip(queries, keys)])
+            patterns = jnp.stack([kind.pattern(q, k) for q, k in zip(queries, keys)])
             patterns = patterns / (tokens.shape[0] - 1) if self.averaged else patterns
             patterns = intervened(patterns, "attention", layer, intervention, step)
             heads = jnp.stack([pattern @ v @ p for pattern, v, p in zip(patterns, values, projection)])
@@ -186,28 +187,29 @@ class Transformer(nn.Module):
             f"{name}_out_bias": self.param(f"{name}_out_bias", zeros, (*sets, width)),
         }
 
-    def _check(self, tokens: Array) -> None:
-        if tokens.ndim != 2 or tokens.shape[0] < 2:
-            raise ValueError(f"tokens must be (T, E) with at least one context token, got shape {tokens.shape}")
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Refuses attributes outside their range, and tokens of this shape that are no prompt."""
+        if len(shape) != 2 or shape[0] < 2:
+            raise ValueError(f"tokens must be (T, E) with at least one context token, got shape {shape}")
         for name in ("layers", "heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         kinds = self.attentions()
-        if not set(kinds) <= set(PATTERNS) or len(kinds) != self.layers:
+        if not set(kinds) <= set(ATTENTIONS) or len(kinds) != self.layers:
             raise ValueError(
-                f"attention must be one of {sorted(PATTERNS)}, or one for each of {self.layers} layers, "
+                f"attention must be one of {sorted(ATTENTIONS)}, or one for each of {self.layers} layers, "
                 f"got {self.attention!r}"
             )
         if self.looped and len(set(kinds)) > 1:
             raise ValueError(f"a looped stack has one attention, got {self.attention!r}")
         if self.layer_norm and self.layers == 1 and not self.looped:
             raise ValueError("layer_norm acts before every layer but the first: one layer must be looped to have one")
-        if self.averaged and "softmax" in kinds:
-            raise ValueError("averaged divides the sums of linear attention; softmax attention averages already")
+        if self.averaged and (means := [name for name in kinds if ATTENTIONS[name].normalised]):
+            raise ValueError(f"averaged divides sums over tokens; {means[0]} attention averages already")
         if self.parametrisation not in PARAMETRISATIONS:
             raise ValueError(f"parametrisation must be one of {sorted(PARAMETRISATIONS)}, got {self.parametrisation!r}")
         sizes = (self.token_clip, self.mlp_width, self.embedding, self.embedding_mlp, self.updated_channels)
-        if min(sizes) < 0 or self.updated_channels > (self.embedding or tokens.shape[-1]):
+        if min(sizes) < 0 or self.updated_channels > (self.embedding or shape[-1]):
             raise ValueError(
                 "token_clip, mlp_width, embedding, embedding_mlp and updated_channels must not be negative, "
                 "nor updated_channels exceed the width"

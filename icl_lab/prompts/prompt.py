@@ -30,7 +30,7 @@ class Sample:
 
     Attributes:
       prompt: what a learner sees.
-      target: (O,) the true answer at the query.
+      target: (O,) the true answer at the query; () int32 of a task whose answer is a label, predicted by logits.
       latent: what generated the task, by name (``w``: (D, O) for linear tasks), for solvers that are allowed to know.
     """
 
@@ -40,7 +40,8 @@ class Sample:
 
 
 Learner = Callable[[Prompt], Array]
-"""In-context learner: one prompt in, prediction (O,) out. Unbatched; the caller vmaps."""
+"""In-context learner: one prompt in, prediction out: (O,) values, (L,) logits, or one of these for every prefix of the
+context, (N + 1, ..). Unbatched; the caller vmaps."""
 
 BatchLearner = Callable[[Prompt], Array]
 """The same for a whole batch: B prompts in, predictions (B, O) out; what it predicts for one depends on no other."""

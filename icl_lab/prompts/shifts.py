@@ -85,7 +85,7 @@ def _moved(sampler: Sampler, move: Callable[[Array, Prompt], tuple[Array, Array]
         x, query = move(move_key, prompt)
         y = prompt.y + jnp.einsum("bnd,bdo->bno", x - prompt.x, w)
         target = sample.target + jnp.einsum("bd,bdo->bo", query - prompt.x_query, w)
-        return Sample(Prompt(x=x, y=y, x_query=query), target, sample.latent)
+        return sample.replace(prompt=prompt.replace(x=x, y=y, x_query=query), target=target)
 
     return draw
 

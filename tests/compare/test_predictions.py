@@ -6,7 +6,7 @@ import pytest
 from icl_lab.compare import compare, mean_loss, task_losses
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.models import LinearSelfAttention, Transformer, learner
-from icl_lab.prompts import linear_regression
+from icl_lab.prompts import item_label_classification, item_label_law, linear_regression
 from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
 
 N, D = 5, 3
@@ -71,6 +71,76 @@ def test_a_learner_equals_itself(x64, make):
     np.testing.assert_allclose(metrics["sensitivity_cosine"], 1, atol=1e-6)
 
 
+def placed(prompt):
+    """A learner that looks at the slot of the first token."""
+    return (prompt.offset + 1.0) * jnp.array([prompt.x_query[0], prompt.x_query @ prompt.x[0]])
+
+
+def test_learners_see_the_whole_prompt(x64):
+    samples = draw()
+    offset = np.arange(6)
+    samples = samples.replace(prompt=samples.prompt.replace(offset=jnp.asarray(offset)))
+    metrics = jax.jit(lambda samples: compare(placed, lambda p: 2 * placed(p), samples))(samples)
+    x, query = np.asarray(samples.prompt.x), np.asarray(samples.prompt.x_query)
+    values = (offset + 1) * np.hypot(query[:, 0], (query * x[:, 0]).sum(1))
+    np.testing.assert_allclose(metrics["prediction_difference"], values.mean(), rtol=1e-12)
+    slopes = (offset + 1) * np.sqrt(1 + (x[:, 0] ** 2).sum(1))
+    np.testing.assert_allclose(metrics["sensitivity_difference"], slopes.mean(), rtol=1e-12)
+
+
+LABELS = 8
+
+
+def labelled(batch=9):
+    """Tasks whose answer is a label; no prompt starts at the first slot."""
+    law = item_label_law(jax.random.key(3), classes=16, labels=LABELS, input_size=D)
+    draw = item_label_classification(law, context_length=4, slots=12)
+    return jax.jit(draw, static_argnums=1)(jax.random.key(4), batch)
+
+
+def scores(scale):
+    w = jnp.asarray(scale * np.random.default_rng(5).normal(size=(D, LABELS)))
+    return lambda p: p.x_query @ w + jnp.arange(LABELS) * (p.offset + p.y.sum())
+
+
+def test_logits_agree_and_diverge_as_in_a_loop(x64):
+    samples, (a, b) = labelled(), (scores(1.0), scores(-0.5))
+    metrics = jax.jit(lambda samples: compare(a, b, samples))(samples)
+    same, divergences = [], []
+    for i in range(9):
+        one = jax.tree.map(lambda leaf, i=i: leaf[i], samples.prompt)
+        f, g = np.asarray(a(one)), np.asarray(b(one))
+        p, q = np.exp(f) / np.exp(f).sum(), np.exp(g) / np.exp(g).sum()
+        m = (p + q) / 2
+        same.append(f.argmax() == g.argmax())
+        divergences.append(0.5 * (p * np.log(p / m)).sum() + 0.5 * (q * np.log(q / m)).sum())
+    assert set(metrics) == {"agreement", "jensen_shannon"}
+    assert 0 < np.mean(same) < 1
+    np.testing.assert_allclose(metrics["agreement"], np.mean(same), rtol=1e-12)
+    np.testing.assert_allclose(metrics["jensen_shannon"], np.mean(divergences), rtol=1e-9)
+
+
+def test_a_classifier_equals_itself_whatever_is_added_to_its_logits():
+    a = scores(1.0)
+    for other in (a, lambda p: a(p) + 3):
+        metrics = jax.jit(lambda samples, other=other: compare(a, other, samples))(labelled())
+        assert metrics["agreement"] == 1
+        np.testing.assert_allclose(metrics["jensen_shannon"], 0, atol=1e-7)
+
+
+def test_predictions_of_every_prefix_are_compared_one_by_one(x64):
+    samples = draw()
+    whole = lambda scale: lambda p: scale * jnp.concatenate([p.y, (p.x_query @ p.x.T @ p.y)[None]])  # noqa: E731
+    metrics = jax.jit(lambda samples: compare(whole(1.0), whole(3.0), samples))(samples)
+    last = jax.jit(lambda samples: compare(lambda p: whole(1.0)(p)[-1], lambda p: whole(3.0)(p)[-1], samples))(samples)
+    norms = np.linalg.norm(samples.prompt.y, axis=2).mean(0)
+    np.testing.assert_allclose(metrics["prediction_difference"][:N], 2 * norms, rtol=1e-12)
+    np.testing.assert_allclose(metrics.pop("prediction_difference")[N], last.pop("prediction_difference"), rtol=1e-12)
+    np.testing.assert_allclose(list(metrics.values()), list(last.values()), rtol=1e-12)
+    logits = lambda p: jnp.cumsum(jnp.ones((5, LABELS)) * p.x_query[0], 0)  # noqa: E731
+    assert jax.jit(lambda samples: compare(logits, logits, samples))(labelled())["agreement"].shape == (5,)
+
+
 def test_a_silent_learner_has_cosine_zero_not_nan():
     metrics = jax.jit(lambda samples: compare(lambda prompt: 0 * prompt.y[0], ridge(0.1), samples))(draw())
     assert metrics["sensitivity_cosine"] == 0
@@ -111,6 +181,12 @@ def test_wrong_shapes_are_refused():
     with pytest.raises(AssertionError):
         mean_loss(least_squares(), one)
     with pytest.raises(AssertionError):
+        compare(lambda prompt: prompt.y, lambda prompt: prompt.y, samples)
+    with pytest.raises(AssertionError):
         compare(lambda prompt: prompt.y, least_squares(), samples)
+    with pytest.raises(AssertionError):
+        compare(lambda prompt: jnp.zeros((N + 1, 2)), least_squares(), samples)
+    with pytest.raises(AssertionError):
+        compare(scores(1.0), lambda prompt: scores(1.0)(prompt)[:-1], labelled())
     with pytest.raises(AssertionError):
         task_losses(lambda prompt: prompt.y[0, :1], samples)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from icl_lab.attention import ATTENTIONS, Attention, linear_pattern
 from icl_lab.layouts import joint_layout, separate_layout
 from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
 from icl_lab.models.tasks_last import contract
@@ -167,6 +168,38 @@ def test_under_vmap_over_members_inside_a_scan(options):
             end = jax.tree.map(lambda w, g: w - 0.01 * g, after, plain(after)[0][0])
             assert_equal(jax.tree.map(lambda leaf, i=i: leaf[i], together), end)
             assert_equal(predictions[i], jnp.stack([plain(params)[1], plain(after)[1]]))
+
+
+CUBED = Attention(lambda q, k: linear_pattern(q, k) ** 3, lambda scores: scores**3)
+SCALED = Attention(lambda q, k: jnp.tanh(linear_pattern(q, k) / q.shape[-1] ** 0.5), jnp.tanh, scaled=True)
+KINDS = ATTENTIONS | {"cubed": CUBED, "scaled": SCALED}
+
+
+@pytest.mark.parametrize("sizes", [(5, 2, 3), (2, 3, 3)], ids=["Gram", "patterns"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_attention_is_one_function_in_both_forms(kind, sizes, monkeypatch, x64):
+    monkeypatch.setitem(ATTENTIONS, kind, KINDS[kind])
+    n, d, batch = sizes
+    network, prompts = Transformer(layers=2, heads=2, key_size=3, attention=kind), samples_of(n, d, batch=batch).prompt
+    params = random_params(network, prompts)
+    plain, batched = both_forms(network, prompts)
+    found = quickly(batched)(params)
+    assert_equal(found, quickly(plain)(params))
+    if kind != "linear":
+        linear = both_forms(LinearSelfAttention(layers=2, heads=2, key_size=3), prompts)[1]
+        assert np.abs(found[1] - quickly(linear)(params)[1]).max() > 1e-3
+
+
+def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
+    monkeypatch.setitem(ATTENTIONS, "cubed", CUBED._replace(of_scores=None))
+    prompts = samples_of(3, 2).prompt
+    network = Transformer(layers=2, attention=("softmax", "cubed"))
+    params = random_params(network, prompts)
+    assert np.isfinite(quickly(jax.vmap(learner(network, params)))(prompts)).all()
+    with pytest.raises(ValueError, match=r"attention 'cubed' has no form for batches: .* needs of_scores"):
+        batched_predictions(network, params, prompts)
+    with pytest.raises(ValueError, match="attention must be one of"):
+        batched_predictions(Transformer(attention="squared"), params, prompts)
 
 
 @pytest.mark.parametrize("axes", [(1, 1), (1, 2), (2, 1), (2, 2)])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl_lab.attention import fast_weight_matrix, linear_pattern, softmax_pattern
+from icl_lab.attention import ATTENTIONS, Attention, fast_weight_matrix, linear_pattern, softmax_pattern
 from icl_lab.constructions import gd_plus_plus_weights, gradient_descent_weights
 from icl_lab.layouts import joint_layout
 from icl_lab.models import (
@@ -193,6 +193,15 @@ def test_interventions_act_from_start_to_stop_inside_compiled_code():
     found = quickly(jax.vmap(lambda step: run(prompt, ablated, step)[0]))(jnp.arange(7))[:, 0]
     np.testing.assert_allclose(found[jnp.array([0, 1, 2, 5, 6])], prediction[0], rtol=1e-5)
     np.testing.assert_array_equal(found[3:5], 0.0)  # without attention the query's label channel stays 0
+
+
+def test_a_share_of_attention_is_kept_only_where_rows_sum_to_one(monkeypatch):
+    monkeypatch.setitem(ATTENTIONS, "cubed", Attention(lambda q, k: linear_pattern(q, k) ** 3))
+    share = Intervention(share=jnp.ones((1, 1, 5, 1)), group=jnp.ones((1, 1, 5, 4), bool))
+    for kind in ("linear", "cubed"):
+        network = Transformer(attention=kind)
+        with pytest.raises(ValueError, match=f"rows sum to one, which is not so of '{kind}'"):
+            jax.eval_shape(lambda key, network=network: network.init(key, jnp.zeros((5, 4)), share), KEY)
 
 
 def test_folded_weights_agree_between_parametrisations():
