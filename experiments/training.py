@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 
 from experiments.settings import Scheduled
 from icl_lab.compare import compare_batches
+from icl_lab.flags import arguments
 from icl_lab.layouts import Layout, joint_layout
 from icl_lab.models import Transformer, batched_predictions
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
@@ -70,9 +71,9 @@ def squared_error(predictions: Array, samples: Sample) -> Array:
     return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
 
 
-def always(sampler: Sampler) -> Callable[[Any], Sampler]:
+def always(sampler: Sampler) -> Callable[..., Sampler]:
     """The same law whatever the setting, as ``train`` and ``paired_losses`` take it."""
-    return lambda _: sampler
+    return lambda *_: sampler
 
 
 Objective = Callable[[Array, Sample], Array]
@@ -86,9 +87,9 @@ def train(
     trained: Model,
     *,
     keys: Array,
-    law: Callable[[Any], Sampler],
-    optimiser: optax.GradientTransformation | Callable[[Any], optax.GradientTransformation],
-    training_law: Callable[[Any], Sampler] | None = None,
+    law: Callable[[Any, Any], Sampler],
+    optimiser: Callable[[Any], optax.GradientTransformation],
+    training_law: Callable[[Any, Any], Sampler] | None = None,
     settings: Any = None,
     objective: Objective = squared_error,
     references: Mapping[str, BatchLearner] | None = None,
@@ -101,11 +102,12 @@ def train(
     Args:
       session: where it runs.
       stage: name of the checkpoint and of the progress bar.
-      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``.
+      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``law`` and ``optimiser``
+        read off it: they are given it with its real numbers as arguments of the program (``flags.arguments``).
       trained: what is trained.
       keys: (M,) member keys.
-      law: ``setting -> sampler`` of the tasks.
-      optimiser: an optax transformation, or ``setting -> transformation``.
+      law: ``(config, setting of the member) -> sampler`` of the tasks.
+      optimiser: ``config -> transformation``.
       training_law: the same for the tasks of training, where they are drawn otherwise (a fixed set).
       settings: pytree whose leading axis is the member; a grid is just more members.
       objective: the loss of every task.
@@ -123,11 +125,11 @@ def train(
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
         return objective(learner(samples.prompt), samples).mean()
 
-    def loss(params: dict, key: Array, setting: Any) -> Array:
-        return mean_loss(trained.learner(params), training(setting)(key, config.batch))
+    def loss(params: dict, key: Array, setting: tuple) -> Array:
+        return mean_loss(trained.learner(params), training(*setting)(key, config.batch))
 
-    def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
-        samples = law(setting)(key, config.eval_tasks)
+    def measure(params: dict, key: Array, setting: tuple) -> dict[str, Array]:
+        samples = law(*setting)(key, config.eval_tasks)
         found = {"loss": mean_loss(trained.learner(params), samples)}
         for name, reference in (references or {}).items():
             found[f"{name}_loss"] = mean_loss(reference, samples)
@@ -141,9 +143,9 @@ def train(
         stage,
         lambda key, _: trained.init(key),
         loss,
-        optimiser,
+        lambda setting: optimiser(setting[0]),
         keys,
-        settings,
+        (arguments(config, keys.shape[0]), settings),
         steps=config.steps,
         measure_every=config.measure_every,
         measure=measure if measured else None,

@@ -1,11 +1,14 @@
 """Frozen dataclass -> absl flags -> dataclass. A configuration's fields are the hyperparameters of the paper."""
 
 import dataclasses
+import functools
 import math
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import jax
+import jax.numpy as jnp
 from absl import flags
 
 C = TypeVar("C")
@@ -23,13 +26,16 @@ def setting(
     above: float | None = None,
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
+    argument: bool = True,
 ) -> Any:
     """A field of a configuration: its default (the paper's setting), what it means, and what is allowed.
 
-    For tuples the bounds and choices hold for each element.
+    For tuples the bounds and choices hold for each element. A real number is an argument of compiled programs
+    (``arguments``) unless ``argument`` is False: it decides shapes or operations, or is rounded better as a constant
+    (1 - b2).
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    metadata = {"about": about, "choices": tuple(choices) if choices else None, **bounds}
+    metadata = {"about": about, "choices": tuple(choices) if choices else None, "argument": argument, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -123,6 +129,43 @@ def plain(value: Any) -> Any:
 def from_json(config_class: Callable[..., C], value: Mapping[str, Any]) -> C:
     """The inverse of ``to_json``."""
     return config_class(**{k: tuple(v) if isinstance(v, list) else v for k, v in value.items()})
+
+
+def arguments(config: C, members: int) -> C:
+    """The configuration as ``fit`` takes it for its ``settings``: real numbers are arguments of the program.
+
+    Where a program reads a learning rate, a noise or a scale off it, another value is the same program and nothing is
+    compiled anew. What else there is (sizes, names, tuples) decides shapes and operations and stays what it is, and so
+    does a real number that is zero: zero switches an operation off, so it is a program of its own.
+
+    Args:
+      config: a configuration, a frozen dataclass of ``setting`` fields; the numbers it holds may be traced.
+      members: M.
+
+    Returns:
+      The configuration with (M,) float32 arrays in the place of its numbers: a pytree whose leaves they are.
+    """
+    _make_tree(type(config))  # type: ignore[arg-type]
+    return jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), config)
+
+
+@functools.cache
+def _make_tree(config_class: type) -> None:
+    """Registers a class of configurations as a pytree, once."""
+    fields = dataclasses.fields(config_class)
+    real = {f.name for f in fields if _element(f) is None and _kind(f) is float and f.metadata["argument"]}
+
+    def flatten(config: Any) -> tuple[list, tuple]:
+        values = {field.name: getattr(config, field.name) for field in fields}
+        off = {name for name, value in values.items() if isinstance(value, int | float) and value == 0}
+        moving = tuple(name for name in values if name in real - off)
+        return [values.pop(name) for name in moving], (moving, tuple(values.items()))
+
+    def unflatten(structure: tuple, leaves: Iterable) -> Any:
+        moving, values = structure
+        return config_class(**dict(zip(moving, leaves)), **dict(values))
+
+    jax.tree_util.register_pytree_node(config_class, flatten, unflatten)
 
 
 def allowed(field: dataclasses.Field) -> str:

@@ -1,7 +1,11 @@
+import contextlib
 import dataclasses
+import importlib
 import json
 import math
 
+import jax
+import numpy as np
 import pytest
 from absl import flags as absl_flags
 from hypothesis import given
@@ -10,7 +14,8 @@ from hypothesis import strategies as st
 from experiments.reproduce import discover
 from icl_lab import command_line, flags
 from icl_lab.experiment import PRESETS
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, arguments, setting
+from icl_lab.members import member
 
 BINARIES = discover()
 
@@ -179,3 +184,65 @@ def test_any_words_give_a_valid_configuration_or_a_refusal(given_words):
         return
     flags.validate(config)
     assert all(math.isfinite(v) for v in (config.rate, config.shift, *config.scales))
+
+
+@dataclasses.dataclass(frozen=True)
+class Physics:
+    rate: float = setting(0.1, "a rate", above=0)
+    noise: float = setting(0.0, "a noise", at_least=0)
+    decay: float = setting(0.9, "a constant", argument=False)
+    size: int = setting(3, "a size", at_least=1)
+    scales: tuple[float, ...] = setting((1.0, 2.0), "a list")
+
+
+def test_real_numbers_are_arguments_of_a_program():
+    """Another rate is the same program; a noise that is switched on is another one, once."""
+    traces = []
+
+    @jax.jit
+    def program(config):
+        traces.append(config)
+        return config.rate * config.size * config.decay + (config.noise if isinstance(config.noise, jax.Array) else 0)
+
+    values = [program(arguments(Physics(rate=rate), 2)) for rate in (0.1, 0.2, 0.3)]
+    np.testing.assert_allclose(values, 2.7 * np.array([[0.1] * 2, [0.2] * 2, [0.3] * 2]), rtol=1e-6)
+    assert len(traces) == 1
+    assert (traces[0].noise, traces[0].decay, traces[0].size, traces[0].scales) == (0.0, 0.9, 3, (1.0, 2.0))
+    noisy = [program(arguments(Physics(noise=noise), 2)) for noise in (0.5, 0.7)]
+    np.testing.assert_allclose(noisy, 0.27 + np.array([[0.5] * 2, [0.7] * 2]), rtol=1e-6)
+    assert len(traces) == 2
+    program(arguments(Physics(size=4), 2))
+    assert len(traces) == 3
+
+
+@pytest.mark.parametrize(
+    ("binary", "changes"),
+    [
+        ("von_oswald.one_step", {"learning_rate": 0.07, "gradient_clip": 0.3, "input_range": 1.7}),
+        ("zhang_frei_bartlett.risk", {"learning_rate": 0.07}),
+        ("reddy.transition", {"learning_rate": 0.07, "shrink": 1e-3}),
+        ("dai.momentum_regression", {"learning_rate": 0.07, "gradient_clip": 0.3}),
+    ],
+)
+def test_a_binary_trains_at_another_rate_by_the_same_program(binary, changes):
+    def first_program(config):
+        class Found(Exception):  # noqa: N818
+            pass
+
+        class Reading:
+            def bar(self, *_):
+                return contextlib.nullcontext(lambda *_: None)
+
+            def fit(self, stage, init, loss, optimizer, keys, settings=None, **options):
+                one = member(init, loss, optimizer)
+                state = jax.eval_shape(jax.vmap(one.begin), keys, settings)
+                raise Found(jax.jit(jax.vmap(one.step)).lower(state, keys, settings).as_text())
+
+        with pytest.raises(Found) as found:
+            experiment.run(config, Reading())
+        return str(found.value)
+
+    experiment = importlib.import_module(f"experiments.{binary}").EXPERIMENT
+    smoke = experiment.presets["smoke"]
+    assert all(getattr(smoke, name) != value for name, value in changes.items())
+    assert first_program(smoke) == first_program(dataclasses.replace(smoke, **changes))

@@ -63,7 +63,7 @@ def _full_logits(model: training.Induction, params: dict, prompts: Any) -> Array
 def _plain_loop(setting: Training, steps: int) -> Callable[[], Any]:
     """Some steps in a Python loop: a numpy batch, then a jitted step on its tokens."""
     start = jax.jit(training.network(setting).init)(jax.random.key(0))
-    optimizer = training.sgd(setting.learning_rate, setting.shrink)
+    optimizer = training.sgd(setting)
     network = InductionNetwork(setting.labels, setting.slots, setting.hidden)
     world = np.random.default_rng(0)
     scale = setting.input_size**-0.5

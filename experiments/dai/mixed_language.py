@@ -12,7 +12,7 @@ from jax import Array
 from experiments import settings
 from experiments.dai import mixers
 from experiments.settings import Members, member_keys
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, arguments, setting
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
 from icl_lab.session import Session
 
@@ -109,13 +109,14 @@ def train(
         each = mixers.settings(tuple(group), config.members, config.context)
         if not suffix:
             each = {"mixing": each["mixing"]}
+        keys = paired_keys(config, group)
         fitted = session.fit(
             stage + suffix,
             lambda key, own: initial(network, key, own),
             loss,
-            optimiser(config),
-            paired_keys(config, group),
-            each,
+            lambda own: optimiser(own["config"]),
+            keys,
+            each | {"config": arguments(config, keys.shape[0])},
             steps=config.steps,
             measure_every=config.measure_every,
             measure=measure,

@@ -38,7 +38,7 @@ from experiments.training import mean_in_chunks, members_at_once
 from icl_lab.command_line import main
 from icl_lab.compare import compare_batches
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, arguments, setting
 from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance, linear_regression
 from icl_lab.session import Session
@@ -64,7 +64,7 @@ class Config(Members):
     learning_rate: float = setting(1e-3, "Adam's, on joint tokens", above=0)
     gradient_clip: float = setting(1e-3, "clip of the gradient's norm, on joint tokens", above=0)
     init_scale: float = setting(0.002, "weights of joint tokens start with variance init_scale / fan_in", above=0)
-    adam_b2: float = setting(0.98, "Adam's b2", at_least=0, at_most=0.9999)
+    adam_b2: float = setting(0.98, "Adam's b2", at_least=0, at_most=0.9999, argument=False)
     descents: tuple[int, ...] = setting((2, 10), "steps K of heavy ball to compare with", at_least=2)
     oracle_contexts: int = setting(100_000, "contexts on which heavy ball is tuned", at_least=2)
     alternating_size: int = setting(5, "D of alternating tokens", at_least=1)
@@ -123,9 +123,10 @@ def _joint(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, 
     """One layer on joint tokens, compared with the descents."""
     size, n = config.input_size, config.context_length
     network = mixed_network(1, n, size, config.init_scale)
-    adam = optax.chain(
-        optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate, b2=config.adam_b2)
-    )
+
+    def adam(now: Config) -> optax.GradientTransformation:
+        return optax.chain(optax.clip_by_global_norm(now.gradient_clip), optax.adam(now.learning_rate, b2=now.adam_b2))
+
     each = mixers.settings(config.mixers, config.members, n + 1, n)
     fitted = _train(config, session, "joint", network, each, adam, size, config.batch, config.steps)
     solvers, metrics = _descents(config)
@@ -149,8 +150,11 @@ def _alternating(config: Config, session: Session) -> tuple[dict[str, Any], dict
     """Two layers on tokens x_1, y_1, x_2, .., x_q without positions."""
     size, n = config.alternating_size, config.context_length
     network = mixed_network(2, n, size, config.alternating_scale, alternating=True)
-    rate = optax.cosine_decay_schedule(config.alternating_rate, config.alternating_steps)
-    adam = optax.chain(optax.clip_by_global_norm(config.alternating_clip), optax.adam(rate, b2=config.adam_b2))
+
+    def adam(now: Config) -> optax.GradientTransformation:
+        rate = optax.cosine_decay_schedule(now.alternating_rate, now.alternating_steps)
+        return optax.chain(optax.clip_by_global_norm(now.alternating_clip), optax.adam(rate, b2=now.adam_b2))
+
     each = mixers.settings(config.mixers, config.members, 2 * n + 1, 2 * n)
     fitted = _train(
         config, session, "alternating", network, each, adam, size, config.alternating_batch, config.alternating_steps
@@ -187,20 +191,20 @@ def _train(
     stage: str,
     network: MixedNetwork,
     each: dict[str, Array],
-    adam: optax.GradientTransformation,
+    adam: Callable[[Config], optax.GradientTransformation],
     size: int,
     batch: int,
     steps: int,
 ) -> Fit:
     """Trains the members of all mixers in one program; those of one number share start, tasks and evaluation."""
-    draw = _law(config, size)
+    draw, keys = _law(config, size), _keys(config, PARTS.index(stage))
     return session.fit(
         stage,
         lambda key, own: network.init(key, own["logit"]),
         lambda params, key, own: _loss(network.learner(params, own), draw(key, batch)),
-        adam,
-        _keys(config, PARTS.index(stage)),
-        each,
+        lambda own: adam(own["config"]),
+        keys,
+        each | {"config": arguments(config, keys.shape[0])},
         steps=steps,
         measure_every=config.measure_every,
         measure=lambda params, key, own: {

@@ -32,7 +32,7 @@ from experiments.training import members_at_once
 from icl_lab.clamping import by_member, fit_clamped
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, arguments, setting
 from icl_lab.models import Intervention
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
@@ -83,6 +83,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         for _ in range(config.members)
     ]
     settings = {
+        "config": arguments(config, keys.shape[0]),
         "law": laws(config, repeated(member_keys(config, WORLDS), len(conditions))),
         "fresh": jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(conditions)), fresh),
         "lost": {
@@ -96,7 +97,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         fast_run(config.slots),
         cross_entropy,
         lambda setting: sampler(config, setting["law"]),
-        lambda setting: losing(sgd(config.learning_rate, config.shrink), setting, config.hold),
+        lambda setting: losing(sgd(setting["config"]), setting, config.hold),
         keys,
         by_member(each),
         settings,

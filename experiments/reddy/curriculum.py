@@ -31,7 +31,7 @@ from experiments.reddy.training import Induction, accuracy, cross_entropy, evalu
 from experiments.settings import member_keys
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, arguments, setting
 from icl_lab.prompts import ItemLabelLaw, burstiness_values
 from icl_lab.session import Session
 from icl_lab.training import Tree
@@ -100,7 +100,9 @@ def check(config: Config) -> None:
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains the control and the curricula in one program, members paired by key."""
     model = network(config)
+    keys = repeated(member_keys(config), len(CURRICULA))
     settings = {
+        "config": arguments(config, keys.shape[0]),
         "law": laws(config, repeated(member_keys(config, WORLDS), len(CURRICULA))),
         "kind": jnp.repeat(jnp.arange(len(CURRICULA)), config.members),
     }
@@ -116,8 +118,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             **{name: jnp.float32(0) for name in ("level", "accuracy", "probe")},
         },
         loss_of(config, model),
-        advancing(sgd(config.learning_rate, config.shrink), config),
-        repeated(member_keys(config), len(CURRICULA)),
+        lambda setting: advancing(sgd(setting["config"]), config),
+        keys,
         settings,
         steps=config.steps,
         measure_every=config.measure_every,

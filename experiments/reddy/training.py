@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from experiments.reddy.settings import Data, Training
 from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
+from icl_lab.flags import arguments
 from icl_lab.layouts import Layout, content_layout, item_label_layout
 from icl_lab.models import InductionNetwork, ReducedInduction, induction_logits, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
@@ -67,9 +68,10 @@ def _induction(module: InductionNetwork | ReducedInduction, layout: Layout, fast
     return Induction(lambda key: dict(module.init(key, layout.encode(empty))), partial(fast, module), run)
 
 
-def sgd(learning_rate: ArrayLike, shrink: float) -> optax.GradientTransformation:
+def sgd(config: Training) -> optax.GradientTransformation:
     """Plain SGD; every parameter shrinks by the share ``shrink`` in every step, whatever the learning rate."""
-    return optax.chain(optax.add_decayed_weights(shrink / learning_rate), optax.scale_by_learning_rate(learning_rate))
+    rate = config.learning_rate
+    return optax.chain(optax.add_decayed_weights(config.shrink / rate), optax.scale_by_learning_rate(rate))
 
 
 def cross_entropy(logits: Array, samples: Sample) -> Array:
@@ -190,7 +192,7 @@ def train(
     Returns:
       A ``Fit`` whose metrics are those of ``observe``, (M, R, ...).
     """
-    settings = {"law": law} | {
+    settings = {"config": arguments(config, keys.shape[0]), "law": law} | {
         name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in (each or {}).items()
     }
     starting, acting, observe = starting or _as_is, acting or _as_is, observe or measure(config, model)
@@ -204,7 +206,7 @@ def train(
         stage,
         lambda key, setting: starting(model.init(key), setting),
         loss,
-        sgd(config.learning_rate, config.shrink),
+        lambda setting: sgd(setting["config"]),
         keys,
         settings,
         steps=config.steps,

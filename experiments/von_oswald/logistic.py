@@ -185,7 +185,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         models[name] = model(network, config)
         fitted = train(
             session, name, config, models[name], keys=member_keys(config, stage),
-            law=lambda _: law(config), objective=objective, references={k: references[k] for k in COMPARED[name]},
+            law=lambda now, _: law(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
             extra=partial(_read_off, config) if name == "linear_1" else None,
         )  # fmt: skip
         params[name] = fitted.params

@@ -81,7 +81,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     trained = model(network, config)
     law = lambda m: sampler(config, corrupted_labels=m)  # noqa: E731
     keys = member_keys(config, 0, grid.size)
-    fitted = train(session, "training", config, trained, keys=keys, law=law, settings=grid)
+    fitted = train(session, "training", config, trained, keys=keys, law=lambda _, m: law(m), settings=grid)
     by_count = lambda tree, i: jax.tree.map(lambda leaf: leaf[i * config.members : (i + 1) * config.members], tree)  # noqa: E731
     finals = []
     for i, count in enumerate(config.corrupted):

@@ -83,8 +83,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps),
         model(block, config),
         keys=member_keys(config, 50, config.set_members),
-        law=lambda _: sampler(config),
-        training_law=lambda key: same_tasks(sampler(config), key),
+        law=lambda now, _: sampler(now),
+        training_law=lambda now, key: same_tasks(sampler(now), key),
         settings=member_keys(config, 350, config.set_members),
     )
     arrays |= {"set_steps": fitted.steps, "set_loss": fitted.metrics["loss"]}

@@ -18,7 +18,9 @@ class Task(Members):
     input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
     input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): the text says r = 2, its figures are r = 1", above=0)
     eval_tasks: int = setting(10_000, "tasks that measure a member, the same at every measurement", at_least=1)
-    adam_b2: float = setting(0.98, "Adam's b2: .98 in the code, .999 in the text", at_least=0, at_most=0.9999)
+    adam_b2: float = setting(
+        0.98, "Adam's b2: .98 in the code, .999 in the text", at_least=0, at_most=0.9999, argument=False
+    )
     init_scale: float = setting(0.002, "weights start with variance init_scale / layers / fan_in", above=0)
 
 

@@ -96,7 +96,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     """Trains network and control of every law side by side, on the same tasks, and compares them."""
     arrays: dict[str, np.ndarray] = {}
     for stage, (law_name, layers) in enumerate(zip(config.laws, config.layers)):
-        name, law = f"{law_name}_{layers}", _law(config, law_name)
+        name, law = f"{law_name}_{layers}", _law(config, name=law_name)
         network = LinearSelfAttention(
             layers=layers, looped=True, embedding=config.width, embedding_mlp=config.mlp_width,
             init_scale=config.init_scale,
@@ -112,8 +112,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             return {f"control_{name}": value for name, value in found.items()}
 
         fitted = train(
-            session, name, config, _side_by_side(both, trained, control), law=always(law),
-            keys=member_keys(config, stage), variants=both, extra=compared, optimiser=_optimisers(config),
+            session, name, config, _side_by_side(both, trained, control),
+            law=partial(_law, name=law_name),
+            keys=member_keys(config, stage), variants=both, extra=compared, optimiser=_optimisers,
         )  # fmt: skip
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(both, always(law), fitted.params, keys, config.population_tasks)
@@ -132,7 +133,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     return {}, arrays
 
 
-def _law(config: Config, name: str) -> Sampler:
+def _law(config: Config, _: Any = None, *, name: str) -> Sampler:
     return sine_regression(
         context_length=config.context_length, input_range=config.input_range, amplitude=config.amplitudes,
         dependent=name == "dependent",

@@ -76,8 +76,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             with_batch(config, tasks),
             trained,
             keys=member_keys(config, stage),
-            law=lambda _: sampler(config),
-            training_law=lambda key: same_tasks(sampler(config), key),
+            law=lambda now, _: sampler(now),
+            training_law=lambda now, key: same_tasks(sampler(now), key),
             settings=member_keys(config, 300 + stage),
             references={"gd": gd},
         )

@@ -39,8 +39,8 @@ def train(
     trained: Model,
     *,
     keys: Array | None = None,
-    law: Callable[[Any], Sampler] | None = None,
-    optimiser: optax.GradientTransformation | None = None,
+    law: Callable[[Any, Any], Sampler] | None = None,
+    optimiser: Callable[[Any], optax.GradientTransformation] | None = None,
     **options,
 ) -> Fit:
     """``experiments.training.train``, by default with the keys, the law and the optimiser of the configuration."""
@@ -50,8 +50,8 @@ def train(
         config,
         trained,
         keys=member_keys(config) if keys is None else keys,
-        law=law or (lambda _: sampler(config)),
-        optimiser=optimiser or optimizer(config),
+        law=law or (lambda now, _: sampler(now)),
+        optimiser=optimiser or optimizer,
         **options,
     )
 

@@ -12,7 +12,7 @@ import optax
 from jax import Array
 
 from experiments.settings import Members
-from icl_lab.flags import setting
+from icl_lab.flags import arguments, setting
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, gaussian_regression
 from icl_lab.session import Session
@@ -116,10 +116,15 @@ def train(session: Session, stage: str, config: Training, network: GPT, length: 
         return {"loss": errors(network, params, samples).mean() / d}
 
     each = jnp.ones(laws * members, int)
-    whole = {"random": jnp.repeat(jnp.arange(laws) > 0, members), "dimension": d * each, "points": (length + 1) * each}
+    whole: Setting = {
+        "config": arguments(config, each.size),
+        "random": jnp.repeat(jnp.arange(laws) > 0, members),
+        "dimension": d * each,
+        "points": (length + 1) * each,
+    }
     init = lambda key, _: dict(network.init(key, jnp.zeros((2 * length + 1, d))))  # noqa: E731
     return session.fit(
-        stage, init, loss, optax.adam(learning_rate(config)), jnp.tile(keys, laws), whole,
+        stage, init, loss, lambda setting: optax.adam(learning_rate(setting["config"])), jnp.tile(keys, laws), whole,
         steps=config.steps, measure_every=config.measure_every, measure=measure, schedule=curriculum(config),
         members_at_once=1 if jax.default_backend() == "cpu" else None,
     )  # fmt: skip

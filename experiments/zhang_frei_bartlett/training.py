@@ -56,7 +56,7 @@ def train_lsa(
     stage: str,
     config: Setting,
     *,
-    law: Callable[[Any], Sampler] | None = None,
+    law: Callable[[Any, Any], Sampler] | None = None,
     keys: Array | None = None,
     **options,
 ) -> Fit:
@@ -73,15 +73,19 @@ def train_lsa(
     Returns:
       A ``Fit``; its losses are half mean squared errors.
     """
-    n, cosine = config.context_length, optax.cosine_decay_schedule(config.learning_rate, config.steps)
+
+    def optimiser(now: Setting) -> optax.GradientTransformation:
+        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
+
+    n = config.context_length
     return training.train(
         session,
         stage,
         config,
         lsa(len(config.spectrum), config.init_scale),
         keys=member_keys(config) if keys is None else keys,
-        law=law or (lambda _: gaussian_regression(context_length=n, covariance=covariance(config))),
-        optimiser=optax.adam(cosine),
+        law=law or (lambda now, _: gaussian_regression(context_length=n, covariance=covariance(now))),
+        optimiser=optimiser,
         objective=squared_error,
         **options,
     )
