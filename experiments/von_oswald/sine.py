@@ -14,6 +14,7 @@ training; the kernel of a trained layer at three queries.
 import dataclasses
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -201,7 +202,7 @@ def _one_task(config: Config, network: LinearSelfAttention, networks: dict[str, 
 
     def on_grid(params: dict) -> Array:
         one = learner(network, params)
-        return jax.vmap(lambda query: one(sample.prompt.replace(x_query=query)))(grid)
+        return jax.vmap(lambda query: one(replace(sample.prompt, x_query=query)))(grid)
 
     for name, params in networks.items():
         silent = {"params": params["params"] | {"w_p": jnp.zeros_like(params["params"]["w_p"])}}

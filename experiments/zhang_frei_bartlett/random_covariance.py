@@ -13,6 +13,7 @@ itself is beside them at finite M.
 import dataclasses
 import math
 import sys
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -183,7 +184,7 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
         other = jnp.roll(prompt.x_query, 1, axis=0)  # the query of another prompt
         found: dict[str, Array] = {}
         for which, query in (("own", prompt.x_query), ("other", other)):
-            seen = predictions(params, prompt.replace(x_query=query))[:, 0]
+            seen = predictions(params, replace(prompt, x_query=query))[:, 0]
             parts = w * query
             y = parts.sum(axis=1)
             found |= {f"{which}_cross": seen @ y, f"{which}_power": y @ y}

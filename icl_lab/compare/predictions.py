@@ -1,5 +1,7 @@
 """Learners compared by what they predict, and by how the prediction moves with the query."""
 
+from dataclasses import replace
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -96,7 +98,7 @@ def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[A
     """Predictions and, of the last (B, O), Jacobians (B, O, D) by each task's own query, in one forward pass."""
 
     def last_and_all(query: Array) -> tuple[Array, Array]:
-        found = _checked(learner(samples.prompt.replace(x_query=query)), samples)
+        found = _checked(learner(replace(samples.prompt, x_query=query)), samples)
         return (found if found.ndim == 2 else found[:, -1]), found
 
     last, pull, predictions = jax.vjp(last_and_all, samples.prompt.x_query, has_aux=True)

@@ -1,15 +1,18 @@
 """The nonlinear transformer of Garg et al. 2022 and of Zhang, Frei & Bartlett 2023: GPT-2 on alternating tokens."""
 
+import functools
+from typing import Any
+
 import jax
-import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 from jax.nn.initializers import normal, ones, zeros
 from jax.typing import ArrayLike
 
 from icl_lab.layouts import alternating_layout
-from icl_lab.models.inspection import Intervention, Trace, intervened
-from icl_lab.models.transformer import Params, layer_norm, mlp
+from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
+from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.transformer import Params, layer_norm
 from icl_lab.prompts.prompt import Prompt
 
 SPREAD = 0.02
@@ -19,9 +22,8 @@ SPREAD = 0.02
 class GPT(nn.Module):
     """GPT-2 between a linear read-in of the tokens and a linear read-out to one number a token.
 
-    Pre-LayerNorm blocks e <- e + attention(norm(e)), e <- e + MLP(norm(e)): causal softmax attention with biases; MLP
-    of four times the width with GELU (tanh); a last LayerNorm before the read-out. Weights start at N(0, .02^2), those
-    that write to the residual stream at N(0, .02^2 / 2L), biases at 0 (Radford et al. 2019; Garg et al. 2022, A.1).
+    Blocks are ``gpt_block``, the MLP four times as wide; a last LayerNorm before the read-out. Weights start at
+    N(0, .02^2), those that write to the residual stream at N(0, .02^2 / 2L), biases at 0 (Garg et al. 2022, A.1).
 
     Row-vector convention; w_qkv (L, E, 3E) holds W_q, W_k, W_v side by side, head h its h-th E/H columns; w_p (L, E, E)
     head h its h-th E/H rows.
@@ -60,29 +62,12 @@ class GPT(nn.Module):
         """
         self._check(tokens)
         weights = self._weights(tokens.shape[-1])
-        causal, size = _causal(tokens.shape[0]), self.width // self.heads
         tokens = tokens @ weights["read_in"] + weights["read_in_bias"][None]
         if self.positions:
             tokens = tokens + weights["position"][: tokens.shape[0]]
-        attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]
-        for layer in range(self.layers):
-            own, tokens = _of_layer(weights, layer), residual[-1]
-            read = layer_norm(tokens, (own["attention_scale"], own["attention_offset"]))
-            q, k, v = (
-                (read @ own["w_qkv"] + own["qkv_bias"][None]).reshape(-1, 3, self.heads, size).transpose(1, 2, 0, 3)
-            )
-            patterns = _pattern(jnp.einsum("htk,hsk->hts", q, k), size, causal[None])
-            patterns = intervened(patterns, "attention", layer, intervention, step)
-            projection = own["w_p"].reshape(self.heads, size, self.width)
-            heads = jnp.einsum("hts,hsk,hke->hte", patterns, v, projection)
-            heads = intervened(heads, "head_output", layer, intervention, step)
-            tokens = tokens + heads.sum(0) + own["p_bias"][None]
-            tokens = tokens + mlp(layer_norm(tokens, (own["mlp_scale"], own["mlp_offset"])), own)
-            attention.append(patterns)
-            head_output.append(heads)
-            residual.append(intervened(tokens, "residual", layer + 1, intervention, step))
-        trace = Trace(jnp.stack(attention), jnp.stack(head_output), jnp.stack(residual))
-        return _read_out(weights, residual[-1]), trace
+        blocks = [functools.partial(_block, self, weights, layer) for layer in range(self.layers)]
+        rows, trace = traced_blocks(blocks, tokens, intervention, step)
+        return _read_out(weights, rows), trace
 
     def _weights(self, inputs: int) -> Params:
         """All weights; those of the blocks are stacked over layers."""
@@ -146,44 +131,21 @@ def prefix_predictions(network: GPT, params: Params, prompts: Prompt) -> Array:
     tokens = jax.vmap(alternating_layout().encode)(prompts)
     network._check(tokens)
     (b, t, d), weights = tokens.shape, params["params"]
-    rows = tokens.reshape(b * t, d) @ weights["read_in"] + weights["read_in_bias"][None]
+    rows = (tokens.reshape(b * t, d) @ weights["read_in"] + weights["read_in_bias"][None]).reshape(b, t, -1)
     if network.positions:
-        rows = (rows.reshape(b, t, -1) + weights["position"][None, :t]).reshape(b * t, -1)
+        rows = rows + weights["position"][None, :t]
     for layer in range(network.layers):
-        rows = _block(network, _of_layer(weights, layer), rows, t, 2 if layer == network.layers - 1 else 1)
-    return _read_out(weights, rows).reshape(b, -1, 1)
+        rows, _ = _block(network, weights, layer, rows, stride=2 if layer == network.layers - 1 else 1)
+    return _read_out(weights, rows.reshape(-1, network.width)).reshape(b, -1, 1)
 
 
-def _block(network: GPT, own: Params, rows: Array, t: int, stride: int) -> Array:
-    """One block on the tokens of all prompts, (B T, E); of every ``stride``-th token, the only ones kept."""
-    e, h = network.width, network.heads
-    b, size = rows.shape[0] // t, e // h
-    read = layer_norm(rows, (own["attention_scale"], own["attention_offset"]))
-    q, k, v = ((read @ own["w_qkv"] + own["qkv_bias"][None]).reshape(b, t, 3, h, size)).transpose(2, 0, 3, 1, 4)
-    scores = jnp.einsum("bhtk,bhsk->bhts", q[:, :, ::stride], k)
-    pattern = _pattern(scores, size, _causal(t)[None, None, ::stride])
-    mixed = jnp.einsum("bhts,bhsk->bthk", pattern, v).reshape(-1, e)
-    rows = rows.reshape(b, t, e)[:, ::stride].reshape(-1, e) + mixed @ own["w_p"] + own["p_bias"][None]
-    return rows + mlp(layer_norm(rows, (own["mlp_scale"], own["mlp_offset"])), own)
-
-
-def _causal(t: int) -> Array:
-    """(T, T) True where a token may look."""
-    return jnp.tril(jnp.ones((t, t), bool))
-
-
-def _pattern(scores: Array, size: int, causal: Array) -> Array:
-    return jax.nn.softmax(jnp.where(causal, scores * size**-0.5, -jnp.inf), axis=-1)
+def _block(network: GPT, weights: Params, layer: int, rows: Array, **options: Any) -> tuple[Array, Attended]:
+    """``gpt_block`` of one layer."""
+    names = ("w_", "qkv_", "p_", "attention_", "mlp_")
+    own = {name: stack[layer] for name, stack in weights.items() if name.startswith(names)}
+    return gpt_block(own, rows, network.heads, [(own["w_qkv"], own["qkv_bias"])], **options)
 
 
 def _read_out(weights: Params, rows: Array) -> Array:
     rows = layer_norm(rows, (weights["norm_scale"], weights["norm_offset"]))
     return rows @ weights["read_out"] + weights["read_out_bias"][None]
-
-
-BLOCK = ("w_", "qkv_", "p_", "attention_", "mlp_")
-"""Beginnings of the names of what a block has, stacked over layers."""
-
-
-def _of_layer(weights: Params, layer: int) -> Params:
-    return {name: stack[layer] for name, stack in weights.items() if name.startswith(BLOCK)}

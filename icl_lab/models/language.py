@@ -1,30 +1,31 @@
 """GPT-2 on token ids: the language model of Dai et al. 2022, with and without momentum."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
-from flax import struct
 from jax import Array
 from jax.nn.initializers import Initializer, constant, normal, ones, zeros
 from jax.typing import ArrayLike
 
 from icl_lab.attention import momentum_pattern, recent_pattern
 from icl_lab.models.gpt import SPREAD
-from icl_lab.models.inspection import Intervention, Trace, intervened, keeps_share
-from icl_lab.models.transformer import Params, layer_norm, mlp
-
-MIXERS = ("none", "momentum", "recent")
+from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
+from icl_lab.models.inspection import Intervention, Trace, keeps_share
+from icl_lab.models.transformer import Params, layer_norm
 
 
 class LanguageModel(nn.Module):
-    """GPT-2 with tied embeddings: pre-LayerNorm blocks of causal softmax attention and an MLP, all with biases.
+    """GPT-2 with tied embeddings: blocks of causal softmax attention and an MLP, all with biases (``gpt_block``).
 
-    Blocks e <- e + attention(norm(e)), e <- e + MLP(norm(e)); the MLP is four times as wide, with GELU (tanh); a last
-    LayerNorm, and the next token's logits are products with the rows of the embedding (Radford et al. 2019). Options:
-    rotary positions (Su et al. 2021), and a fixed mixer of earlier values beside attention (Dai et al. 2022,
-    momentum-based attention, and the local mixers that it is judged against). Weights start at N(0, spread^2), those
-    that write to the residual stream at N(0, spread^2 / 2L), biases at 0.
+    The MLP is four times as wide; after a last LayerNorm the next token's logits are products with the rows of the
+    embedding (Radford et al. 2019). Options: rotary positions (Su et al. 2021), and a fixed mixer of earlier values
+    beside attention (Dai et al. 2022, momentum-based attention, and the local mixers that it is judged against).
+    Weights start at N(0, spread^2), those that write to the residual stream at N(0, spread^2 / 2L), biases at 0.
 
     Row-vector convention. Parameters: embedding (V, E), position (P, E); stacked over layers w_q, w_k, w_v, w_p
     (L, E, E), of which head h has the h-th E/H columns (rows of w_p), their biases q_bias .. p_bias (L, E), norms
@@ -86,30 +87,10 @@ class LanguageModel(nn.Module):
         self.check(tokens, 1)
         if self.mixer != "none" and keeps_share(intervention):
             raise ValueError(f"a share is of attention whose rows sum to one; mixer={self.mixer!r} adds to them")
-        weights, causal = self._weights(), _causal(tokens.shape[0])
-        rows = embedded(self, weights, tokens[None])[0]
-        attention, head_output, residual = [], [], [intervened(rows, "residual", 0, intervention, step)]
-        for layer in range(self.layers):
-            own, rows = of_layer(weights, layer), residual[-1]
-            read = layer_norm(rows, (own["attention_scale"], own["attention_offset"]))
-            q, k, v = (
-                (read @ own[f"w_{name}"] + own[f"{name}_bias"][None]).reshape(-1, self.heads, self.width // self.heads)
-                for name in "qkv"
-            )
-            scores = jnp.einsum("thk,shk->hts", self.rotated(q), self.rotated(k)) * q.shape[-1] ** -0.5
-            patterns = jax.nn.softmax(jnp.where(causal[None], scores, -jnp.inf), axis=-1)
-            patterns = patterns + mixing(self, own, tokens.shape[0])
-            patterns = intervened(patterns, "attention", layer, intervention, step)
-            projection = own["w_p"].reshape(self.heads, -1, self.width)
-            heads = jnp.einsum("hts,shk,hke->hte", patterns, v, projection)
-            heads = intervened(heads, "head_output", layer, intervention, step)
-            rows = rows + heads.sum(0) + own["p_bias"][None]
-            rows = rows + mlp(layer_norm(rows, (own["mlp_scale"], own["mlp_offset"])), own)
-            attention.append(patterns)
-            head_output.append(heads)
-            residual.append(intervened(rows, "residual", layer + 1, intervention, step))
-        trace = Trace(jnp.stack(attention), jnp.stack(head_output), jnp.stack(residual))
-        return unembedded(weights, residual[-1]), trace
+        weights = self._weights()
+        blocks = [functools.partial(block, self, of_layer(weights, layer)) for layer in range(self.layers)]
+        rows, trace = traced_blocks(blocks, embedded(self, weights, tokens[None])[0], intervention, step)
+        return unembedded(weights, rows), trace
 
     def rotated(self, channels: Array) -> Array:
         """Queries or keys (.., T, H, K) of tokens 0 .. T - 1 as they enter the scores."""
@@ -161,7 +142,7 @@ class LanguageModel(nn.Module):
                 f"got rotary={self.rotary}, width={self.width}, heads={self.heads}"
             )
         if self.mixer not in MIXERS:
-            raise ValueError(f"mixer must be one of {MIXERS}, got {self.mixer!r}")
+            raise ValueError(f"mixer must be one of {tuple(MIXERS)}, got {self.mixer!r}")
         if not 0 <= self.eta < 1 or (self.learned_eta and (self.mixer != "momentum" or not self.eta)):
             raise ValueError(
                 "eta must be in [0, 1), and to be learned above 0 and of mixer='momentum'; "
@@ -208,54 +189,31 @@ def language_logits(network: LanguageModel, params: Params, tokens: Array, besid
     return unembedded(weights, rows)
 
 
-@struct.dataclass
-class Attended:
-    """What an attention block computed for a batch of prompts.
-
-    Attributes:
-      queries, keys: (B, T, H, K) as they enter the scores, behind the rotation.
-      values: (B, T, H, K) before the output projection.
-      output: (B, T, E) what the block adds to the residual stream, its bias included.
-    """
-
-    queries: Array
-    keys: Array
-    values: Array
-    output: Array
-
-
-def block(network: LanguageModel, own: Params, rows: Array, beside: Array | None = None) -> tuple[Array, Attended]:
-    """One block on the residual stream (B, T, E) of whole prompts: the stream behind it, and what attention did.
+def block(
+    network: LanguageModel, own: Params, rows: Array, beside: Array | None = None, **options: Any
+) -> tuple[Array, Attended]:
+    """``gpt_block`` of one layer (B, T, E), with the options of that function and this network's projections.
 
     ``beside`` (H, T, T) is added to the patterns instead of what the network's own mixer adds.
     """
-    (b, t, e), h = rows.shape, network.heads
-    flat = rows.reshape(b * t, e)
-    read = layer_norm(flat, (own["attention_scale"], own["attention_offset"]))
-    joint = jnp.concatenate([own["w_q"], own["w_k"], own["w_v"]], axis=1)
-    bias = jnp.concatenate([own["q_bias"], own["k_bias"], own["v_bias"]])
-    parts = (read @ joint + bias[None]).reshape(b, t, 3, h, e // h)
-    q, k, v = network.rotated(parts[:, :, 0]), network.rotated(parts[:, :, 1]), parts[:, :, 2]
-    scores = jnp.einsum("bthk,bshk->bhts", q, k) * (e // h) ** -0.5
-    pattern = jax.nn.softmax(jnp.where(_causal(t)[None, None], scores, -jnp.inf), axis=-1)
-    pattern = pattern + (mixing(network, own, t) if beside is None else beside)[None]
-    mixed = jnp.einsum("bhts,bshk->bthk", pattern, v).reshape(b * t, e)
-    output = mixed @ own["w_p"] + own["p_bias"][None]
-    flat = flat + output
-    flat = flat + mlp(layer_norm(flat, (own["mlp_scale"], own["mlp_offset"])), own)
-    return flat.reshape(b, t, e), Attended(q, k, v, output.reshape(b, t, e))
+    if "projections" not in options:
+        joint, bias = (jnp.concatenate([own[name.format(part)] for part in "qkv"], -1) for name in ("w_{}", "{}_bias"))
+        options["projections"] = [(joint, bias)]
+    beside = MIXERS[network.mixer](network, own, rows.shape[1]) if beside is None else beside
+    return gpt_block(own, rows, network.heads, rotated=network.rotated, beside=beside, **options)
 
 
-def mixing(network: LanguageModel, own: Params, tokens: int) -> Array:
-    """What the mixer adds to the pattern of every head of a layer: (H, T, T), or (1, T, T) where it is the same."""
-    if network.mixer == "recent":
-        return recent_pattern(tokens, network.window)[None]
-    if network.mixer == "none":
-        return jnp.zeros((1, 1, 1))
-    if not network.learned_eta:
-        return momentum_pattern(tokens, network.eta, normalised=network.normalised)[None]
-    of_head = lambda eta: momentum_pattern(tokens, jax.nn.sigmoid(eta), normalised=network.normalised)  # noqa: E731
-    return jax.vmap(of_head)(own["eta"])
+def _momentum(network: LanguageModel, own: Params, tokens: int) -> Array:
+    of_head = lambda eta: momentum_pattern(tokens, eta, normalised=network.normalised)  # noqa: E731
+    return jax.vmap(of_head)(jax.nn.sigmoid(own["eta"])) if network.learned_eta else of_head(network.eta)[None]
+
+
+MIXERS: dict[str, Callable[[LanguageModel, Params, int], Array | None]] = {
+    "none": lambda network, own, tokens: None,
+    "momentum": _momentum,
+    "recent": lambda network, own, tokens: recent_pattern(tokens, network.window)[None],
+}
+"""What a mixer adds to the pattern of every head of a layer: (H, T, T), or (1, T, T) where it is the same."""
 
 
 def embedded(network: LanguageModel, weights: Params, tokens: Array) -> Array:
@@ -270,11 +228,6 @@ def unembedded(weights: Params, rows: Array) -> Array:
     """Logits (.., V) of a residual stream (.., E): the last LayerNorm, then the rows of the embedding."""
     flat = layer_norm(rows.reshape(-1, rows.shape[-1]), (weights["norm_scale"], weights["norm_offset"]))
     return (flat @ weights["embedding"].T).reshape(*rows.shape[:-1], -1)
-
-
-def _causal(t: int) -> Array:
-    """(T, T) True where a token may look."""
-    return jnp.tril(jnp.ones((t, t), bool))
 
 
 OUTSIDE = ("embedding", "position", "norm_scale", "norm_offset")

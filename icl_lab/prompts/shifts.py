@@ -5,6 +5,7 @@ takes a sampler whose samples say their task, latent ``w`` (B, D, O), and gives 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -85,7 +86,7 @@ def _moved(sampler: Sampler, move: Callable[[Array, Prompt], tuple[Array, Array]
         x, query = move(move_key, prompt)
         y = prompt.y + jnp.einsum("bnd,bdo->bno", x - prompt.x, w)
         target = sample.target + jnp.einsum("bd,bdo->bo", query - prompt.x_query, w)
-        return sample.replace(prompt=prompt.replace(x=x, y=y, x_query=query), target=target)
+        return replace(sample, prompt=replace(prompt, x=x, y=y, x_query=query), target=target)
 
     return draw
 

@@ -8,9 +8,9 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.models.language import LanguageModel, embedded, mixing, of_layer, unembedded
+from icl_lab.models.language import LanguageModel, block, embedded, of_layer, unembedded
 from icl_lab.models.language_capture import captured
-from icl_lab.models.transformer import Params, layer_norm, mlp
+from icl_lab.models.transformer import Params
 
 TUNED = ("w_k", "w_v", "k_bias", "v_bias")
 """What fine-tuning moves, in every layer: the projections of keys and values, and their biases."""
@@ -165,26 +165,14 @@ def _apart(tuned: Tuned) -> Params:
 
 def _streams(network: LanguageModel, weights: Params, tuned: Tuned, tokens: Array, objective: str) -> list[Array]:
     """Residual streams (T, E) that the loss reads: the last, or for ``local`` each behind the block that it moves."""
-    rows, streams = embedded(network, weights, tokens[None])[0], []
-    for layer, own in enumerate(tuned):
-        rows = _block(
-            network, of_layer(weights, layer), own, jax.lax.stop_gradient(rows) if objective == "local" else rows
-        )
-        streams.append(rows)
+    rows, streams = embedded(network, weights, tokens[None]), []
+    for layer, moved in enumerate(tuned):
+        own = of_layer(weights, layer)
+        projections = [(own["w_q"], own["q_bias"]), (moved["w"], moved["bias"])]
+        rows = jax.lax.stop_gradient(rows) if objective == "local" else rows
+        rows, _ = block(network, own, rows, projections=projections)
+        streams.append(rows[0])
     return streams if objective == "local" else streams[-1:]
-
-
-def _block(network: LanguageModel, own: Params, tuned: dict[str, Array], rows: Array) -> Array:
-    """``icl_lab.models.language.block`` on one prompt (T, E), with the keys and values of ``tuned``."""
-    t, e = rows.shape
-    read = layer_norm(rows, (own["attention_scale"], own["attention_offset"]))
-    q = network.rotated((read @ own["w_q"] + own["q_bias"][None]).reshape(t, network.heads, -1))
-    k, v = (read @ tuned["w"] + tuned["bias"][None]).reshape(t, 2, network.heads, -1).swapaxes(0, 1)
-    scores = jnp.einsum("thk,shk->hts", q, network.rotated(k)) * q.shape[-1] ** -0.5
-    causal = jnp.tril(jnp.ones((1, t, t), bool))
-    pattern = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1) + mixing(network, own, t)
-    rows = rows + jnp.einsum("hts,shk->thk", pattern, v).reshape(t, e) @ own["w_p"] + own["p_bias"][None]
-    return rows + mlp(layer_norm(rows, (own["mlp_scale"], own["mlp_offset"])), own)
 
 
 def _text_loss(logits: Array, tokens: Array, length: Array) -> Array:
