@@ -51,6 +51,40 @@ class Record:
     provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
 
+    def table(self) -> Iterator[dict[str, Any]]:
+        """One row for every number: ``array``, a column for each axis (None where the array has not), ``value``.
+
+        All rows have the same columns, as ``csv.DictWriter`` and data frames take them.
+
+        Raises:
+          RecordError: if the record has not the axes of all its arrays, or was loaded without them.
+        """
+        self._check_axes()
+        columns = dict.fromkeys(axis for axes in self.axes.values() for axis in axes)
+        for name, array in self.arrays.items():
+            for index in np.ndindex(array.shape):
+                places = columns | dict(zip(self.axes[name], index))
+                yield {"array": name, **places, "value": array[index].item()}
+
+    def dataset(self) -> Any:
+        """The arrays as an ``xarray.Dataset`` whose dimensions are their axes.
+
+        Raises:
+          ImportError: where the extra ``xarray`` is not installed.
+          RecordError: as ``table``.
+        """
+        self._check_axes()
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("a dataset needs xarray: pip install 'icl-lab[xarray]'") from error
+        arrays = {name: (self.axes[name], array) for name, array in self.arrays.items()}
+        return xarray.Dataset(arrays, attrs={"experiment": self.experiment, "preset": self.preset})
+
+    def _check_axes(self) -> None:
+        if missing := self.arrays.keys() ^ self.axes.keys():
+            raise RecordError(f"{self.experiment}: not both values and axes are known of {', '.join(sorted(missing))}")
+
 
 def digest(value: Any) -> str:
     """SHA-256 of a JSON value."""

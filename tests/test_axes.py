@@ -1,6 +1,9 @@
 """Every array of a record names its axes; what has none, or other ones than it says, is refused."""
 
+import csv
 import dataclasses
+import io
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +93,42 @@ def test_one_value_a_member_is_told_by_the_name_of_the_axis():
     assert not of_members(())
 
 
+RECORD = records.Record(
+    "toy.a", "lab", {"members": 2}, {"rate": 0.5}, {"steps": np.arange(3), "loss": np.arange(6.0).reshape(2, 3)}, {},
+    {"steps": ("step",), "loss": ("member", "step")},
+)  # fmt: skip
+
+
+def test_the_table_of_a_record_has_a_row_for_every_number():
+    rows = list(RECORD.table())
+    assert rows[1] == {"array": "steps", "step": 1, "member": None, "value": 1}
+    assert rows[-1] == {"array": "loss", "step": 2, "member": 1, "value": 5.0}
+    assert len(rows) == 9
+    file = io.StringIO()
+    writer = csv.DictWriter(file, rows[0])
+    writer.writerows(rows)
+    assert file.getvalue().splitlines()[-1] == "loss,2,1,5.0"
+
+
+def test_the_dataset_of_a_record_has_its_axes_as_dimensions():
+    found = pytest.importorskip("xarray") and RECORD.dataset()
+    assert dict(found.sizes) == {"member": 2, "step": 3}
+    np.testing.assert_array_equal(found["loss"].sel(member=1), [3, 4, 5])
+    assert found.attrs["preset"] == "lab"
+
+
+def test_a_dataset_without_xarray_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    with pytest.raises(ImportError, match=r"icl-lab\[xarray\]"):
+        RECORD.dataset()
+
+
+@pytest.mark.parametrize("part", ["arrays", "axes"])
+def test_a_record_without_its_arrays_or_axes_has_no_table(part):
+    with pytest.raises(records.RecordError, match="of loss, steps"):
+        list(dataclasses.replace(RECORD, **{part: {}}).table())
+
+
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(FIGURES)))
 def test_committed_arrays_have_the_axes_of_their_binary(folder):
     kept = (folder / "arrays.npz").exists()
@@ -97,5 +136,6 @@ def test_committed_arrays_have_the_axes_of_their_binary(folder):
     if kept:
         experiment = discover()[record.experiment]
         assert record.axes == resolved(experiment.axes, record.arrays, record.config["members"])
+        assert not [name for name, axes in record.axes.items() if len(axes) > 1 and name in axes]  # xarray refuses them
     else:
         assert record.axes == {}  # made before arrays had axes, and its arrays are not in the gallery
