@@ -1,5 +1,6 @@
 """The command line of a binary: its flags, ``--help``, progress bars, exit statuses."""
 
+import atexit
 import dataclasses
 import logging
 import os
@@ -128,7 +129,14 @@ def _say_cost(command: Command) -> int:
         configs = [cell.config for cell in grids.cells(grids.parse(chosen.grid, type(config)), config, experiment)]
     found = dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))
     (Console() if sys.stdout.isatty() else Console(width=160)).print(dry_run.table(found))
+    if any(one.left for one in found):  # a process that ends while its device computes may crash on the way
+        atexit.register(_end_now)
     return DONE
+
+
+def _end_now() -> None:
+    sys.stdout.flush()
+    os._exit(DONE)
 
 
 def _say_what_it_took(command: Command) -> None:

@@ -29,8 +29,8 @@ from icl_lab.members import member
 from icl_lab.memory import GIB
 from icl_lab.training import Fit
 
-BUDGET = 90.0
-"""Seconds after which the run is stopped; a training that is being tried is finished first."""
+BUDGET = 60.0
+"""Seconds after which the run is stopped, or twice as many until its first training; one that has begun is finished."""
 TRIED, OPERATIONS = 1.0, 5e9
 """Seconds for which a training is tried, and floating-point operations of one call of its compiled steps."""
 GALLERY = Path(__file__).resolve().parents[2] / "figures"
@@ -66,6 +66,7 @@ class Cost(NamedTuple):
       rest: seconds of all that is no training; None: unknown.
       notes: where these numbers come from.
       runs: how many runs cost this (cells of a grid).
+      left: the run was broken off, and the device may still be at work for it.
     """
 
     stages: dict[str, Stage]
@@ -73,6 +74,7 @@ class Cost(NamedTuple):
     rest: float | None
     notes: tuple[str, ...]
     runs: int = 1
+    left: bool = False
 
     @property
     def seconds(self) -> float:
@@ -110,7 +112,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     if not found or not both:
         why = f"{found} does not say how long these trainings took" if found else "there is no committed run"
         what = f"all else, and trainings that come later: unknown, as {why}; they ran for {ran:.0f} s here"
-        return Cost(tried, {}, None, (*notes, what))
+        return Cost(tried, {}, None, (*notes, what), left=True)
     there, here = (sum(seconds) for seconds in zip(*((known[name]["seconds"], tried[name].seconds) for name in both)))
     as_much = sum(known[name]["seconds"] * tried[name].of(known[name]) for name in both)  # there, of what is done here
     others = {name: one["seconds"] * here / there for name, one in known.items() if name not in tried}
@@ -120,7 +122,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         f"{len(both)} of {len(known)} trainings tried; they take {here / there:.2g} times what they took in {found}"
     )
     slower = f"all else: as there, times {here / as_much:.2g}, by which a step of a member takes longer here"
-    return Cost(tried, others, rest, (*notes, scaled, slower, *unlike))
+    return Cost(tried, others, rest, (*notes, scaled, slower, *unlike), left=True)
 
 
 def of_cells(experiment: Experiment, preset: str, configs: Sequence[Any], limit: float | None = None) -> list[Cost]:
@@ -228,8 +230,10 @@ def _followed(experiment: Experiment, config: Any, session: Any) -> tuple[bool, 
     """Runs the experiment until its end or that of the budget; whether it came to its end, and what is to be said."""
 
     def late(*_: Any) -> None:
-        session.late = True
-        if not session.trying:
+        first, session.late = not session.late, True
+        if first and not session.stages:
+            signal.setitimer(signal.ITIMER_REAL, BUDGET)
+        elif not session.trying:
             raise _Enough
 
     before = signal.signal(signal.SIGALRM, late)

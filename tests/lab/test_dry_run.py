@@ -181,6 +181,18 @@ def test_a_training_that_is_tried_is_not_broken_off(monkeypatch, tmp_path):
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
+def test_a_run_has_twice_the_time_until_its_first_training(instant, monkeypatch, tmp_path):
+    monkeypatch.setattr(dry_run, "BUDGET", 0.3)
+
+    def run(config, session):
+        time.sleep(0.4)
+        session.fit("first", members=3, steps=8)
+        pytest.fail("it is late")
+
+    assert list(dry_run.cost(of(run), "lab", Config(), gallery=tmp_path).stages) == ["first"]
+    assert not dry_run.cost(of(lambda config, session: time.sleep(9)), "lab", Config(), gallery=tmp_path).stages
+
+
 @pytest.mark.parametrize("stages", [None, {"first": took(5.0, memory=0)}, {"first": {"seconds": 5.0, "memory": 1}}])
 def test_a_record_that_does_not_say_what_its_trainings_took_leaves_the_rest_unknown(
     instant, tmp_path, monkeypatch, stages
