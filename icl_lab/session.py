@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
-from icl_lab import memory, processes, records, stopping
+from icl_lab import memory, records, stopping
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.devices import member_mesh
-from icl_lab.shared_checkpoint import SharedCheckpoint
 from icl_lab.training import Fit, fit
 
 log = logging.getLogger("icl_lab")
@@ -38,12 +37,11 @@ class Session:
 
     def fit(self, stage: str, *args, **options) -> Fit:
         """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again."""
-        checkpoint = Checkpoint(
+        resume = Checkpoint(
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
         began = time.monotonic()
-        with self.bar(stage, options["steps"]) as advance, stopping.training():
-            resume = checkpoint if processes.count() == 1 else SharedCheckpoint(checkpoint)
+        with self.bar(stage, options["steps"]) as advance, stopping.held():
             result = fit(
                 *args, resume=resume, progress=advance, mesh=member_mesh(), memory_limit=self._memory_limit, **options
             )
