@@ -160,7 +160,7 @@ def whole(array: jax.Array, of: Callable[[jax.Array], jax.Array] = lambda array:
     jax.block_until_ready(array)  # what fails in making it is raised as what it is
     try:
         return np.asarray(_replicated(of, array.sharding.mesh)(array).addressable_data(0))  # type: ignore[attr-defined]
-    except jax.errors.JaxRuntimeError as error:
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # either, by the moment at which the connection breaks
         raise LostError("another process of this run has ended; the same command resumes") from error
 
 
