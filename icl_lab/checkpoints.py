@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import logging
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import jax
 
 from icl_lab import processes, stopping
-from icl_lab.records import RecordError, pack, set_aside, unpack
+from icl_lab.records import RecordError, pack, renamed, set_aside, unpack
 
 CURRENT, NEXT = "current", "next"
 OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
@@ -95,23 +94,14 @@ class Checkpoint:
             return unpack(file)
 
     def _write(self, arrays: dict[str, Any]) -> None:
-        path = self.folder / NEXT
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with open(path, "w+b") as file:
-                file.write(b" " * _DIGEST + b"\n" + self.fingerprint.encode() + b"\n")
-                pack(file, arrays)
-                file.seek(_DIGEST + 1)
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-                file.seek(0)
-                file.write(digest.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(path, self.folder / CURRENT)
-        except OSError as error:  # a failing write does not say of what
-            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
-        finally:
-            path.unlink(missing_ok=True)  # a full disk gets its room back
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with renamed(self.folder / NEXT, self.folder / CURRENT) as file:
+            file.write(b" " * _DIGEST + b"\n" + self.fingerprint.encode() + b"\n")
+            pack(file, arrays)
+            file.seek(_DIGEST + 1)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            file.write(digest.encode())
 
 
 def start_over(folder: Path) -> None:

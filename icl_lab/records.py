@@ -224,19 +224,29 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
       OSError: naming the file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as file:
+        file.write(content)
+
+
+@contextmanager
+def renamed(temporary: Path, path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, which is then flushed to disk and renamed to ``path``; removed where that fails.
+
+    Raises:
+      OSError: naming the file.
+    """
     try:
-        with open(temporary, "wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
+        with open(temporary, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # a failing write does not say of what
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)  # a full disk gets its room back
 
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")

@@ -12,7 +12,6 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab import checkpoints
 from icl_lab.checkpoints import Checkpoint, remove
 from icl_lab.training import TrainState
 
@@ -108,8 +107,8 @@ def test_prng_keys_are_loaded_as_what_they_are(tmp_path):
 
 def test_a_write_that_fails_leaves_the_one_before_it(tmp_path, monkeypatch):
     place(tmp_path).write(tree(1.0))
-    monkeypatch.setattr(checkpoints.os, "fsync", lambda number: os.write(os.open(os.devnull, os.O_RDONLY), b"x"))
-    with pytest.raises(OSError, match=f"'{tmp_path / 'next'}'") as error:
+    monkeypatch.setattr(os, "fsync", lambda number: os.write(os.open(os.devnull, os.O_RDONLY), b"x"))
+    with pytest.raises(OSError, match=f"'{tmp_path / 'current'}'") as error:
         place(tmp_path).write(tree(2.0))
     assert error.value.errno == errno.EBADF
     assert [path.name for path in tmp_path.iterdir()] == ["current"]
