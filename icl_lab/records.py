@@ -178,7 +178,7 @@ def unpack(file: IO[bytes]) -> dict[str, Any]:
     for stored, array in _unzipped(file).items():
         kind, _, name = stored.partition("|")
         if kind.startswith("key "):
-            arrays[name] = jax.random.wrap_key_data(array, impl=kind.removeprefix("key "))
+            arrays[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
         else:
             arrays[name] = array.view(kind) if kind else array
     return arrays
@@ -229,7 +229,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def renamed(temporary: Path, path: Path) -> Iterator[IO[bytes]]:
+def renamed(temporary: Path, path: Path) -> Iterator[io.BufferedRandom]:
     """A file to write, which is then flushed to disk and renamed to ``path``; removed where that fails.
 
     Raises:
