@@ -1,36 +1,33 @@
-"""Checkpoints of unfinished runs: orbax trees with a manifest, written beside and renamed, verified before use."""
+"""Checkpoints of unfinished runs: a file of arrays and its digest, written beside, renamed, verified before use."""
 
 import contextlib
 import hashlib
-import json
 import logging
-import os
-import re
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
-import orbax.checkpoint as ocp
 
-from icl_lab import stopping
-from icl_lab.records import set_aside, write_atomically
+from icl_lab import processes, stopping
+from icl_lab.records import RecordError, pack, renamed, set_aside, unpack
 
-MANIFEST = "manifest.json"
-CURRENT, NEXT, OLD = "current", "next", "old"
+CURRENT, NEXT = "current", "next"
 OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
+_DIGEST = 64  # characters of a SHA-256
 
 
 class Checkpoint:
     """One stage's place on disk; implements ``icl_lab.training.Resume``.
 
-    ``folder/current`` is the newest good checkpoint. A new one is written to ``next``, then current is renamed to old,
-    next to current, and old removed: a kill at any moment leaves a good one, and so does another in the save after.
-    A checkpoint whose manifest does not match its files (truncated, flipped bits) or whose fingerprint differs (another
-    configuration, another JAX) is renamed to ``<name>.set-aside-<n>``, named in the log, and never used.
+    ``folder/current`` is the newest good checkpoint: a line with the SHA-256 of all that follows, a line with the
+    fingerprint of what wrote it, and an npz. A new one is written to ``next`` and then renamed: a kill at any moment
+    leaves a good one. A checkpoint that is truncated or corrupt, or whose fingerprint differs (another configuration,
+    another JAX), is renamed to ``current.set-aside-<n>``, named in the log, and never used.
+
+    Several processes use it together: process 0 alone reads and writes the file and says when it is due, all have what
+    is in it, and what goes wrong in process 0 (a full disk) is raised in all. No file system need be shared.
     """
 
     def __init__(self, folder: Path, fingerprint: str, every_seconds: float):
@@ -40,22 +37,9 @@ class Checkpoint:
 
     def load(self, like: Any) -> Any | None:
         """The newest good checkpoint as host arrays, those named in ``like`` with its structure; None if none."""
-        if stopping.requested():  # nothing was trained yet that is not saved
-            stopping.stop()
-        for name in (CURRENT, NEXT, OLD):
-            path = self.folder / name
-            if not path.exists() or (name != CURRENT and not (path / MANIFEST).exists()):
-                continue  # what a kill in the middle of writing "next" or of removing "old" leaves
-            problem = _problem(path, self.fingerprint)
-            if problem is None:
-                try:
-                    with _checkpointer() as checkpointer:
-                        tree = checkpointer.restore((path / "tree").resolve())
-                    return {key: _restructure(like[key], tree[key]) if key in like else tree[key] for key in tree}
-                except Exception as error:  # orbax raises many kinds; each means that the checkpoint cannot be used
-                    problem = f"it cannot be read ({type(error).__name__}: {error})"
-            logging.getLogger("icl_lab").warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
-        return None
+        self._stop_if_asked()  # nothing was trained yet that is not saved
+        arrays = processes.arrays_of_writer(self._newest(like) if processes.is_writer() else None)
+        return None if arrays is None else _tree(arrays, like)
 
     def due(self, finished: bool) -> bool:
         """Whether to save now: the stage is finished, or ``every_seconds`` have passed since the last save."""
@@ -63,38 +47,61 @@ class Checkpoint:
 
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
         """Writes ``tree()`` if it is due or the run was asked to stop; then it stops here (``stopping.heeding``)."""
-        if stopping.requested() or self.due(finished):
+        if any(processes.in_any([stopping.requested(), processes.is_writer() and self.due(finished)])):
             self.write(tree())
-            if stopping.requested():
-                stopping.stop()
+            self._stop_if_asked()
 
     def write(self, tree: Any) -> None:
         """Writes a tree, whatever the time.
 
         Raises:
-          OSError: naming the folder; the checkpoint before it stays.
+          OSError: naming the file; the checkpoint before it stays.
         """
-        with stopping.writing():
-            self._write(tree)
+        with stopping.held():
+            processes.led(lambda: self._write(_named(jax.device_get(tree))))
+            self._saved_at = time.monotonic()
 
-    def _write(self, tree: Any) -> None:
-        current, following, old = (self.folder / name for name in (CURRENT, NEXT, OLD))
-        shutil.rmtree(following, ignore_errors=True)
-        following.mkdir(parents=True)
-        try:
-            with _without_log(), _checkpointer() as checkpointer:
-                checkpointer.save((following / "tree").resolve(), named_leaves(jax.device_get(tree)))
-            manifest = {"fingerprint": self.fingerprint, "files": _digests(following)}
-            write_atomically(following / MANIFEST, json.dumps(manifest, indent=1).encode())
-        except Exception as error:
-            shutil.rmtree(following, ignore_errors=True)  # a full disk gets its room back
-            raise _of_the_disk(error, following) from error
-        shutil.rmtree(old, ignore_errors=True)
-        if current.exists():
-            os.replace(current, old)
-        os.replace(following, current)
-        shutil.rmtree(old, ignore_errors=True)
-        self._saved_at = time.monotonic()
+    def _stop_if_asked(self) -> None:
+        if processes.in_any([stopping.requested()])[0]:
+            processes.end_together()
+            stopping.stop()
+
+    def _newest(self, like: Any) -> dict[str, Any] | None:
+        for path in (self.folder / CURRENT, self.folder / NEXT):
+            if not path.exists():
+                continue
+            try:
+                arrays = self._read(path)
+                _tree(arrays, like)
+                return arrays
+            except RecordError as error:
+                problem = str(error)
+            except Exception as error:  # with the right digest, but not written here: many kinds
+                problem = f"it cannot be read ({type(error).__name__}: {error})"
+            if path.name == CURRENT:  # "next" is what a kill leaves in the middle of a save
+                log = logging.getLogger("icl_lab")
+                log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
+        return None
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        with open(path, "rb") as file:
+            digest = file.read(_DIGEST + 1)
+            if digest != hashlib.file_digest(file, "sha256").hexdigest().encode() + b"\n":
+                raise RecordError("it differs from its digest (truncated or corrupt)")
+            file.seek(_DIGEST + 1)
+            if file.readline() != self.fingerprint.encode() + b"\n":
+                raise RecordError("it was written by another configuration or version")
+            return unpack(file)
+
+    def _write(self, arrays: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with renamed(self.folder / NEXT, self.folder / CURRENT) as file:
+            file.write(b" " * _DIGEST + b"\n" + self.fingerprint.encode() + b"\n")
+            pack(file, arrays)
+            file.seek(_DIGEST + 1)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            file.write(digest.encode())
 
 
 def start_over(folder: Path) -> None:
@@ -107,77 +114,32 @@ def start_over(folder: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Removes the checkpoints of all stages of a finished run; what was set aside stays."""
-    (folder / OVER).unlink(missing_ok=True)
-    for stage in folder.glob("*"):
-        for name in (CURRENT, NEXT, OLD):
-            shutil.rmtree(stage / name, ignore_errors=True)
+    for path in (folder / OVER, *folder.glob(f"*/{CURRENT}"), *folder.glob(f"*/{NEXT}")):
+        path.unlink(missing_ok=True)
     for emptied in (*folder.glob("*"), folder):
         with contextlib.suppress(OSError):
             emptied.rmdir()
 
 
-def _checkpointer() -> ocp.StandardCheckpointer:
-    """Of this process alone: where there are several, it waits for none of the others."""
-    if not jax.distributed.is_initialized():
-        return ocp.StandardCheckpointer()
-    me = jax.process_index()
-    alone = ocp.options.MultiprocessingOptions(me, active_processes={me}, barrier_sync_key_prefix=f"process-{me}")
-    return ocp.StandardCheckpointer(multiprocessing_options=alone)
+def _named(tree: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by key and name: the leaves in order where the structure is code (states, tuples), dicts as they are."""
+    named = {}
+    for key, part in tree.items():
+        of_code = {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(part))}
+        for name, leaf in (part if isinstance(part, dict) else of_code).items():
+            named[f"{key}/{name}"] = leaf
+    return named
 
 
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    """Nothing is logged by the threads of orbax: what goes wrong there is raised here, too."""
-    logger = logging.getLogger("absl")
-    before = logger.disabled
-    logger.disabled = True
-    try:
-        yield
-    finally:
-        logger.disabled = before
-
-
-def _of_the_disk(error: Exception, path: Path) -> Exception:
-    """One OSError that names the folder, where a write failed; orbax says it with other kinds, some levels down."""
-    cause: BaseException | None = error
-    while cause is not None:
-        said = re.search(r"os_error_code='(\d+)'", str(cause))
-        number = int(said[1]) if said else getattr(cause, "errno", None)
-        if number is not None:
-            return OSError(number, os.strerror(number), os.fspath(path))
-        cause = cause.__cause__ or cause.__context__
-    return error
-
-
-def _problem(path: Path, fingerprint: str) -> str | None:
-    try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
-        found, files = manifest["fingerprint"], manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        return f"its manifest cannot be read ({type(error).__name__})"
-    if found != fingerprint:
-        return "it was written by another configuration or version"
-    if files != _digests(path):
-        return "its files differ from its manifest (truncated or corrupt)"
-    return None
-
-
-def _digests(path: Path) -> dict[str, str]:
-    files = sorted(p for p in path.rglob("*") if p.is_file() and p.name != MANIFEST)
-    return {str(p.relative_to(path)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
-def named_leaves(tree: Any) -> Any:
-    """A list of leaves where the structure is code (states, tuples), dicts of arrays as they are."""
-    return {
-        key: value if isinstance(value, dict) else {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(value))}
-        for key, value in tree.items()
-    }
-
-
-def _restructure(like: Any, leaves: dict[str, np.ndarray]) -> Any:
-    ordered = [leaves[name] for name in sorted(leaves)]
-    expected = jax.tree.leaves(like)
-    if [(np.shape(a), a.dtype) for a in ordered] != [(np.shape(a), a.dtype) for a in expected]:
-        raise ValueError("its arrays have other shapes or types than this run's state")
-    return jax.tree.unflatten(jax.tree.structure(like), ordered)
+def _tree(named: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of ``_named``, with the structures of ``like``; refuses other shapes and types."""
+    parts: dict[str, Any] = {}
+    for name, leaf in sorted(named.items()):
+        key, _, rest = name.partition("/")
+        parts.setdefault(key, {})[rest] = leaf
+    for key, structure in like.items():
+        expected, found = jax.tree.leaves(structure), list(parts[key].values())
+        if [(leaf.shape, leaf.dtype) for leaf in found] != [(leaf.shape, leaf.dtype) for leaf in expected]:
+            raise RecordError("its arrays have other shapes or types than this run's state")
+        parts[key] = jax.tree.unflatten(jax.tree.structure(structure), found)
+    return parts

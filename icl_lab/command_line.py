@@ -61,12 +61,12 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
             return processes.leave(REFUSED)
         except KeyboardInterrupt as error:
             return processes.leave(stopped(error))
-        except Exception as error:
+        except processes.LostError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return processes.leave(RESUMABLE)
+        except Exception:
             if processes.count() == 1:
                 raise
-            if processes.lost(error):
-                print("error: another process of this run has ended; the same command resumes", file=sys.stderr)
-                return processes.leave(RESUMABLE)
             traceback.print_exc()
             return processes.leave(FAILED)
 

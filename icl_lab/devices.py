@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
+
+from icl_lab import processes
 
 Tree = Any
 F = TypeVar("F", bound=Callable)
@@ -68,8 +69,7 @@ def gathered(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
         return tree
     if not mesh.is_multi_process:
         return jax.tree.map(lambda leaf: leaf[:members], jax.device_get(tree))
-    everywhere = jax.jit(_same, out_shardings=NamedSharding(mesh, P()))  # one leaf at a time: a device holds it whole
-    return jax.tree.map(lambda leaf: np.asarray(everywhere(leaf).addressable_data(0))[:members], tree)
+    return jax.tree.map(lambda leaf: processes.whole(leaf)[:members], tree)  # one at a time: a device holds it whole
 
 
 def on_each_device(function: F, mesh: Mesh | None) -> F:
@@ -80,7 +80,3 @@ def on_each_device(function: F, mesh: Mesh | None) -> F:
     if mesh is None:
         return function
     return jax.shard_map(function, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
-
-
-def _same(leaf: Any) -> Any:
-    return leaf

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
+from icl_lab import processes
 from icl_lab.flags import FlagError
 
 GIB = 2**30
@@ -49,11 +51,7 @@ def limit(gigabytes: float = 0.0) -> float:
         found = OF_HOST * _host_memory() / jax.local_device_count()
     else:
         found = OF_ACCELERATOR * (device.memory_stats() or {}).get("bytes_limit", float("inf"))
-    if jax.process_count() == 1:
-        return found
-    from jax.experimental import multihost_utils
-
-    return float(multihost_utils.process_allgather(found).min())
+    return float(processes.from_all(np.array(found)).min())
 
 
 def fewer(need: Memory, together: int, limit: float) -> int:

@@ -4,6 +4,8 @@ In a single process every function here returns at once and does not touch JAX.
 """
 
 import collections
+import functools
+import io
 import json
 import logging
 import os
@@ -12,22 +14,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from icl_lab.flags import FlagError
+from icl_lab.records import pack, unpack
 
 T = TypeVar("T")
 log = logging.getLogger("icl_lab")
 _ending: list[bool] = []
 HEARTBEAT_SECONDS = 60
 """A process that has been silent for so long counts as dead, and the others end."""
-_MESSAGE = 1024  # bytes of one broadcast; longer content takes a second one
 
 
 class RefusedError(FlagError):
     """What all processes refuse alike, in the words of process 0."""
+
+
+class LostError(Exception):
+    """Another process of the run has ended."""
 
 
 def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
@@ -79,7 +85,7 @@ def is_writer() -> bool:
 
 def agree(value: T) -> T:
     """Process 0's JSON value, in all processes; all must call it."""
-    return value if count() == 1 else json.loads(_broadcast(json.dumps(value).encode()))
+    return value if count() == 1 else json.loads(_of_writer(json.dumps(value).encode()))
 
 
 def led(decide: Callable[[], T]) -> T:
@@ -117,41 +123,45 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
         for name in {**first, **facts}
         if first.get(name) != facts.get(name)
     ]
-    found = [f"process {i}: {words}" for i, words in enumerate(_everyone("; ".join(differing))) if words]
-    if found:
+    said = _of_all("; ".join(differing).encode())
+    if found := [f"process {i}: {words.decode()}" for i, words in enumerate(said) if words]:
         raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(found)}")
 
 
 def in_any(flags: Sequence[bool]) -> list[bool]:
     """Whether each flag is set in any process; all must call it."""
-    if count() == 1:
-        return list(flags)
-    return [bool(flag) for flag in np.any(multihost_utils.process_allgather(np.array(flags)), axis=0)]
+    return list(flags) if count() == 1 else np.any(from_all(np.array(flags)), axis=0).tolist()
 
 
-def arrays_of_writer(arrays: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray] | None:
+def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Process 0's arrays by name (or None), bit for bit, in all processes; what the others give is not read."""
     if count() == 1:
         return None if arrays is None else dict(arrays)
-    held = None if arrays is None else {name: np.asarray(value) for name, value in arrays.items()}
-    shapes = None if held is None else [[name, list(a.shape), a.dtype.name] for name, a in held.items()]
-    header: list[tuple[str, list[int], str]] | None = agree(shapes)  # type: ignore[assignment]
-    if header is None:
-        return None
-    content = _broadcast(b"".join(a.tobytes() for a in held.values()) if held is not None and is_writer() else b"")
-    found: dict[str, np.ndarray] = {}
-    start = 0
-    for name, shape, kind in header:
-        dtype = jnp.dtype(kind)  # knows bfloat16
-        stop = start + dtype.itemsize * int(np.prod(shape))
-        found[name] = np.frombuffer(content[start:stop], dtype).reshape(shape).copy()
-        start = stop
-    return found
+    content = io.BytesIO()
+    if is_writer() and arrays is not None:
+        pack(content, arrays)
+    received = _of_writer(content.getvalue())
+    return unpack(io.BytesIO(received)) if received else None
 
 
-def lost(error: Exception) -> bool:
-    """Whether an error says that another process cannot be reached any more."""
-    return any(word in str(error) for word in ("Gloo", "NCCL", "oordination service", "eartbeat"))
+def from_all(mine: np.ndarray) -> np.ndarray:
+    """An array of the same shape and type from every process, (processes, ...); all must call it."""
+    return np.asarray(mine)[None] if count() == 1 else whole(_rows(mine))
+
+
+def whole(array: jax.Array, of: Callable[[jax.Array], jax.Array] = lambda array: array) -> np.ndarray:
+    """An array divided among the devices of all processes, or a function of it, whole on the host of each.
+
+    All must call it. Nothing else in a run exchanges anything, so whatever fails here is the other end.
+
+    Raises:
+      LostError: if another process has ended.
+    """
+    jax.block_until_ready(array)  # what fails in making it is raised as what it is
+    try:
+        return np.asarray(_replicated(of, array.sharding.mesh)(array).addressable_data(0))  # type: ignore[attr-defined]
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # either, by the moment at which the connection breaks
+        raise LostError("another process of this run has ended; the same command resumes") from error
 
 
 def end_together() -> None:
@@ -168,25 +178,37 @@ def leave(status: int) -> int:
     os._exit(status)
 
 
-def _broadcast(content: bytes) -> bytes:
+@functools.cache
+def _replicated(function: Callable, mesh: Mesh) -> Callable:
+    return jax.jit(function, out_shardings=NamedSharding(mesh, P()))
+
+
+def _rows(mine: np.ndarray) -> jax.Array:
+    """What this process has, as its row of an array of all processes."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    devices = [first[process] for process in sorted(first)]
+    mesh = jax.make_mesh((len(devices),), ("processes",), axis_types=(AxisType.Auto,), devices=devices)
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, P("processes")), mine[None])
+
+
+def _first(rows: jax.Array) -> jax.Array:
+    return rows[0]
+
+
+def _of_all(content: bytes) -> list[bytes]:
+    """What every process says, in order."""
+    sizes = _sizes(content)
+    said = from_all(np.frombuffer(content.ljust(max(sizes) + 1), np.uint8))
+    return [row.tobytes()[:size] for row, size in zip(said, sizes)]
+
+
+def _of_writer(content: bytes) -> bytes:
     """Process 0's bytes. They travel as bytes: a sum of floats over processes would lose the sign of zero."""
-    first = np.zeros(_MESSAGE, np.uint8)
-    packed = np.frombuffer(len(content).to_bytes(8, "little") + content, np.uint8)
-    first[: min(len(packed), _MESSAGE)] = packed[:_MESSAGE]
-    head = multihost_utils.broadcast_one_to_all(first).tobytes()
-    size, head = int.from_bytes(head[:8], "little"), head[8:]
-    if size <= len(head):
-        return head[:size]
-    rest = np.zeros(size - len(head), np.uint8)
-    if is_writer():
-        rest = packed[_MESSAGE:]
-    return head + multihost_utils.broadcast_one_to_all(rest).tobytes()
+    size = _sizes(content)[0]
+    mine = np.frombuffer(content if is_writer() else bytes(size), np.uint8)
+    return whole(_rows(mine), _first).tobytes() if size else b""
 
 
-def _everyone(text: str) -> list[str]:
-    """What every process says (cut to a message), in order."""
-    mine = np.zeros(_MESSAGE, np.uint8)
-    cut = np.frombuffer(text.encode()[:_MESSAGE], np.uint8)
-    mine[: len(cut)] = cut
-    said = np.asarray(multihost_utils.process_allgather(mine))
-    return [row.tobytes().rstrip(b"\0").decode(errors="replace") for row in said]
+def _sizes(content: bytes) -> list[int]:
+    """The length of what each process has; as bytes too, since JAX has 32 bits of a whole number."""
+    return from_all(np.array([len(content)]).view(np.uint8)).view(np.int64).ravel().tolist()

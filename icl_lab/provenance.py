@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex", "orbax-checkpoint")
+PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
 
 
 def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:

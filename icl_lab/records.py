@@ -11,8 +11,9 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import jax
 import numpy as np
 
 from icl_lab import stopping
@@ -119,7 +120,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
         "provenance.json": _json(_sealed(origin)),
         "record.json": _json(_sealed(content)),
     }
-    with stopping.writing():
+    with stopping.held():
         folder.mkdir(parents=True, exist_ok=True)
         _settle(folder)
         try:
@@ -190,12 +191,39 @@ def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
     if hashlib.sha256(raw).hexdigest() != expected:
         raise RecordError(f"{path} differs from the digest in record.json (truncated or corrupt)")
     try:
-        with np.lib.npyio.NpzFile(io.BytesIO(raw), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        return _unzipped(io.BytesIO(raw))
     except Exception as error:  # a file with the right digest that we did not write: many kinds, MemoryError among them
         raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _unzipped(file: IO[bytes]) -> dict[str, np.ndarray]:
+    with np.lib.npyio.NpzFile(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise RecordError(f"{path} holds something else than arrays")
+        raise ValueError("it holds something else than arrays")
+    return arrays
+
+
+def pack(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Writes arrays as an npz that is not compressed; types that NumPy does not have (PRNG keys, bfloat16) by name."""
+    plain: dict[str, Any] = {}
+    for name, array in arrays.items():
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            plain[f"key {jax.random.key_impl(array)}|{name}"] = jax.random.key_data(array)
+        else:
+            plain[f"{array.dtype if array.dtype.isbuiltin == 2 else ''}|{name}"] = array
+    np.savez(file, allow_pickle=False, **plain)
+
+
+def unpack(file: IO[bytes]) -> dict[str, Any]:
+    """The inverse of ``pack``; a file that ``pack`` did not write raises many kinds of errors. Nothing is unpickled."""
+    arrays: dict[str, Any] = {}
+    for stored, array in _unzipped(file).items():
+        kind, _, name = stored.partition("|")
+        if kind.startswith("key "):
+            arrays[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
+        else:
+            arrays[name] = array.view(kind) if kind else array
     return arrays
 
 
@@ -239,19 +267,29 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
       OSError: naming the file.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as file:
+        file.write(content)
+
+
+@contextmanager
+def renamed(temporary: Path, path: Path) -> Iterator[io.BufferedRandom]:
+    """A file to write, which is then flushed to disk and renamed to ``path``; removed where that fails.
+
+    Raises:
+      OSError: naming the file.
+    """
     try:
-        with open(temporary, "wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
+        with open(temporary, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # a failing write does not say of what
     finally:
-        temporary.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)  # a full disk gets its room back
 
 
 _TEMPORARY = re.compile(r"\..+\.\d+\.tmp")

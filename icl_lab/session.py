@@ -1,17 +1,17 @@
 """What a running experiment may use beside its configuration: resumable training and progress bars."""
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 from rich.progress import Progress
 
-from icl_lab import memory, processes, records, stopping
+from icl_lab import memory, records, stopping
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.devices import member_mesh
-from icl_lab.shared_checkpoint import SharedCheckpoint
 from icl_lab.training import Fit, fit
 
 log = logging.getLogger("icl_lab")
@@ -39,12 +39,11 @@ class Session:
 
     def fit(self, stage: str, *args, **options) -> Fit:
         """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again."""
-        checkpoint = Checkpoint(
+        resume = Checkpoint(
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
         began = time.monotonic()
-        with self.bar(stage, options["steps"]) as advance, stopping.training():
-            resume = checkpoint if processes.count() == 1 else SharedCheckpoint(checkpoint)
+        with self.bar(stage, options["steps"]) as advance, stopping.held():
             result = fit(
                 *args, resume=resume, progress=advance, mesh=member_mesh(), memory_limit=self._memory_limit, **options
             )
@@ -67,25 +66,15 @@ class Session:
             )
         return result
 
-    def bar(self, label: str, total: int) -> "_Bar":
+    @contextlib.contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
         """A progress bar as a context; call what it gives with ``(done, total)``."""
-        return _Bar(self._progress, label, total)
-
-
-class _Bar:
-    def __init__(self, progress: Progress | None, label: str, total: int):
-        self._progress, self._label, self._total = progress, label, total
-
-    def __enter__(self) -> Callable[[int, int], None]:
-        if self._progress is None:
-            return lambda done, total: stopping.check()
-        task = self._progress.add_task(self._label, total=self._total)
+        progress = self._progress
+        task = None if progress is None else progress.add_task(label, total=total)
 
         def advance(done: int, total: int) -> None:
-            self._progress.update(task, completed=done, total=total)  # type: ignore[union-attr]
+            if progress is not None and task is not None:
+                progress.update(task, completed=done, total=total)
             stopping.check()
 
-        return advance
-
-    def __exit__(self, *exception) -> None:
-        return None
+        yield advance

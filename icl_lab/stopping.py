@@ -11,10 +11,8 @@ from typing import NoReturn
 HEEDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 """What a scheduler sends at the end, what SLURM can be told to send ahead of it (``--signal``), and Ctrl-C."""
 
-_asked: list[signal.Signals] = []
-_training: list[object] = []  # lists, as a signal may come between any two lines: append and remove are one step each
-_writing: list[object] = []
-_raised: list[bool] = []
+_asked: list[int] = []  # the signals that came
+_holding = 0  # how many sections are open in which they wait
 
 
 class Stopped(KeyboardInterrupt):
@@ -28,14 +26,14 @@ def heeding() -> Iterator[None]:
     Elsewhere than in the main thread, where Python allows no handlers, this does nothing.
 
     Raises:
-      Stopped: after SIGTERM or SIGUSR1: during a training after the checkpoint at the end of the present chunk, during
-        a write after it, otherwise at once.
-      KeyboardInterrupt: after Ctrl-C, in the same places; a second Ctrl-C does not wait for the chunk.
+      Stopped: after SIGTERM or SIGUSR1: in a training after the checkpoint at the end of the present chunk, in a write
+        after it (``held``), otherwise at once.
+      KeyboardInterrupt: after Ctrl-C, in the same places; a second Ctrl-C waits for nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _forget()
+    _asked.clear()
     before = {number: signal.getsignal(number) for number in HEEDED}
     mine = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
     try:
@@ -45,7 +43,7 @@ def heeding() -> Iterator[None]:
     finally:
         for number in mine:
             signal.signal(number, before[number])
-        _forget()
+        _asked.clear()
 
 
 def requested() -> bool:
@@ -55,57 +53,37 @@ def requested() -> bool:
 
 def stop() -> NoReturn:
     """Raises what the signal stands for; called where everything is saved."""
-    _raised.append(True)
-    schedulers = [number for number in _asked if number != signal.SIGINT]
-    if schedulers:
-        raise Stopped(f"stopped by {schedulers[0].name}")
-    raise KeyboardInterrupt
+    if signal.SIGINT in _asked and len(set(_asked)) == 1:
+        raise KeyboardInterrupt
+    by = next((signal.Signals(number).name for number in _asked if number != signal.SIGINT), None)
+    raise Stopped(f"stopped by {by}" if by else "stopped with another process of the run")
 
 
 def check() -> None:
-    """Stops here if the run was asked to and is neither in a training nor in a write."""
-    if _asked and not _training and not _writing:
+    """Stops here if the run was asked to and no section holds it."""
+    if _asked and not _holding:
         stop()
 
 
 @contextlib.contextmanager
-def training() -> Iterator[None]:
-    """A section that saves its state now and then: it is stopped right after it has (``Checkpoint.save``)."""
-    with _section(_training):
-        yield
-    check()
+def held() -> Iterator[None]:
+    """A training, which is stopped right after it has saved its state (``Checkpoint.save``), or a write.
 
-
-@contextlib.contextmanager
-def writing() -> Iterator[None]:
-    """A section that no signal breaks; a signal that came takes effect at its end."""
-    with _section(_writing):
-        yield
-    check()
-
-
-@contextlib.contextmanager
-def _section(open_sections: list[object]) -> Iterator[None]:
-    token = object()
-    open_sections.append(token)
+    A signal that comes here takes effect at the end of the outermost section.
+    """
+    global _holding
+    _holding += 1
     try:
         yield
     finally:
-        open_sections.remove(token)
+        _holding -= 1
+    check()
 
 
 def _heed(number: int, _: FrameType | None) -> None:
-    again = signal.SIGINT in _asked
-    _asked.append(signal.Signals(number))
-    if _writing or (_raised and number != signal.SIGINT):  # it is on its way out: nothing more to raise
-        return
-    if _training and not (number == signal.SIGINT and again):
-        if number == signal.SIGINT:  # print could meet itself inside a signal handler
-            os.write(2, b"\nstopping after the next checkpoint; Ctrl-C again stops at once\n")
-        return
-    stop()
-
-
-def _forget() -> None:
-    for state in (_asked, _training, _writing, _raised):
-        state.clear()
+    first, again = not _asked, number == signal.SIGINT and signal.SIGINT in _asked
+    _asked.append(number)
+    if again or (first and not _holding):  # a second SIGTERM finds it on its way out
+        stop()
+    if number == signal.SIGINT and _holding:  # print could meet itself inside a signal handler
+        os.write(2, b"\nstopping after the next checkpoint; Ctrl-C again stops at once\n")

@@ -116,12 +116,24 @@ def slow(what, seconds):
     return lambda: PAUSE.update({what: seconds})
 
 
+def slow_removal():
+    """Files are removed so slowly that a process can be killed in the middle of it."""
+    unlink = Path.unlink
+
+    def slowly(path, missing_ok=False):
+        time.sleep(0.005)
+        unlink(path, missing_ok)
+
+    Path.unlink = slowly
+
+
 PATCHES = {
+    "slow removal": slow_removal,
     "slow": slow("stage", 0.05),
     "long evaluation": slow("evaluation", 600),
     "clock": clock_runs_backwards,
     "no room for a checkpoint": small_files(1000),
-    "no room for the record": small_files(4096),
+    "no room for the record": small_files(40_000),
 }
 
 

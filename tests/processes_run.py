@@ -14,11 +14,11 @@ import optax
 from matplotlib.figure import Figure
 
 from icl_lab import processes, stopping
+from icl_lab.checkpoints import Checkpoint
 from icl_lab.claims import Claim
 from icl_lab.command_line import main
 from icl_lab.experiment import PRESETS, Experiment, execute
 from icl_lab.flags import setting
-from icl_lab.shared_checkpoint import SharedCheckpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ EXPERIMENT = Experiment(
 )
 
 
-def spoken_load(self, like, load=SharedCheckpoint.load):
+def spoken_load(self, like, load=Checkpoint.load):
     tree = load(self, like)
     print("resumes after", None if tree is None else 4 * (tree["metrics"]["norm"].shape[1] - 1), flush=True)
     return tree
@@ -105,7 +105,7 @@ def together(coordinator, process, folder):
 
 
 if __name__ == "__main__":
-    SharedCheckpoint.load = spoken_load
+    Checkpoint.load = spoken_load
     if sys.argv[1] == "together":
         together(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
     else:

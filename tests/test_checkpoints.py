@@ -1,5 +1,8 @@
-import json
+import errno
+import hashlib
+import io
 import logging
+import os
 import pickle
 import shutil
 
@@ -9,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.checkpoints import MANIFEST, Checkpoint, remove
+from icl_lab.checkpoints import Checkpoint, remove
 from icl_lab.training import TrainState
 
 
@@ -77,21 +80,15 @@ def test_the_newest_is_kept_and_saves_keep_their_distance(tmp_path):
     ("left", "expected"),
     [
         ({"next": "partial"}, None),
+        ({"next": "second"}, 2),
         ({"current": "first", "next": "partial"}, 1),
         ({"current": "first", "next": "second"}, 1),
-        ({"old": "first", "next": "second"}, 2),
-        ({"current": "second", "old": "first"}, 2),
-        ({"current": "second", "old": "partial"}, 2),
-        ({"old": "first", "next": "partial"}, 1),  # a second kill, in the save after ("old", "next")
-        ({"next": "second"}, 2),
     ],
 )
 def test_what_a_kill_leaves_is_used_in_silence(tmp_path, saved, log, left, expected):
     for name, what in left.items():
-        shutil.copytree(saved["second" if what == "partial" else what], tmp_path / name)
-        if what == "partial":
-            (tmp_path / name / MANIFEST).unlink()
-            next(p for p in (tmp_path / name).rglob("*") if p.is_file()).unlink()
+        content = saved["second" if what == "partial" else what].read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2] if what == "partial" else content)
     assert value(load(tmp_path)) == expected
     place(tmp_path).save(lambda: tree(3.0), finished=False)
     assert value(load(tmp_path)) == 3
@@ -99,44 +96,59 @@ def test_what_a_kill_leaves_is_used_in_silence(tmp_path, saved, log, left, expec
     assert not log.records
 
 
-def truncated(path):
-    largest(path).write_bytes(largest(path).read_bytes()[:-1])
+def test_prng_keys_are_loaded_as_what_they_are(tmp_path):
+    state = {impl: jax.random.split(jax.random.key(3, impl=impl), 2) for impl in ("threefry2x32", "rbg")}
+    place(tmp_path).write({"state": (state, 1.0 * jnp.arange(2)), "metrics": {}})
+    found, _ = place(tmp_path).load({"state": jax.eval_shape(lambda: (state, 1.0 * jnp.arange(2)))})["state"]
+    for impl, keys in state.items():
+        assert found[impl].dtype == keys.dtype
+        np.testing.assert_array_equal(jax.random.key_data(found[impl]), jax.random.key_data(keys))
 
 
-def flipped(path):
-    content = bytearray(largest(path).read_bytes())
-    content[len(content) // 2] ^= 1
-    largest(path).write_bytes(content)
+def test_a_write_that_fails_leaves_the_one_before_it(tmp_path, monkeypatch):
+    place(tmp_path).write(tree(1.0))
+    monkeypatch.setattr(os, "fsync", lambda number: os.write(os.open(os.devnull, os.O_RDONLY), b"x"))
+    with pytest.raises(OSError, match=f"'{tmp_path / 'current'}'") as error:
+        place(tmp_path).write(tree(2.0))
+    assert error.value.errno == errno.EBADF
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]
+    assert value(load(tmp_path)) == 1
 
 
-def largest(path):
-    return max((p for p in (path / "tree").rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+def truncated(content):
+    return content[:-1]
 
 
-def pickled(path):
-    class Trap:
-        def __reduce__(self):
-            return pytest.fail, ("a pickle was loaded",)
-
-    for file in (p for p in (path / "tree").rglob("*") if p.is_file()):
-        file.write_bytes(pickle.dumps(Trap()))
-    edit(path, files={})
+def flipped(content):
+    return content[: len(content) // 2] + bytes([content[len(content) // 2] ^ 1]) + content[len(content) // 2 + 1 :]
 
 
-def edit(path, **changes):
-    (path / MANIFEST).write_text(json.dumps(json.loads((path / MANIFEST).read_text()) | changes))
+def sealed(rest):
+    """What a checkpoint is whose digest is right."""
+    return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+
+class Trap:
+    def __reduce__(self):
+        return pytest.fail, ("a pickle was loaded",)
+
+
+def of_objects():
+    file = io.BytesIO()
+    np.savez(file, a=np.array([Trap()], dtype=object))
+    return file.getvalue()
 
 
 DAMAGES = {
     "truncated": (truncated, "truncated or corrupt"),
     "flipped bit": (flipped, "truncated or corrupt"),
-    "file missing": (lambda path: largest(path).unlink(), "truncated or corrupt"),
-    "file added": (lambda path: (path / "tree" / "more").write_text("x"), "truncated or corrupt"),
-    "pickle": (pickled, "truncated or corrupt"),
-    "no manifest": (lambda path: (path / MANIFEST).unlink(), "manifest cannot be read"),
-    "garbage": (lambda path: (path / MANIFEST).write_bytes(b"\xff{"), "manifest cannot be read"),
-    "another manifest": (lambda path: (path / MANIFEST).write_text("[1]"), "manifest cannot be read"),
-    "foreign": (lambda path: edit(path, fingerprint="that"), "another configuration or version"),
+    "longer": (lambda content: content + b"x", "truncated or corrupt"),
+    "empty": (lambda content: b"", "truncated or corrupt"),
+    "garbage": (lambda content: b"\xff{", "truncated or corrupt"),
+    "pickle": (lambda content: pickle.dumps(Trap()), "truncated or corrupt"),
+    "pickle with a digest": (lambda content: sealed(b"this\n" + pickle.dumps(Trap())), "it cannot be read"),
+    "objects with a digest": (lambda content: sealed(b"this\n" + of_objects()), "it cannot be read"),
+    "foreign": (lambda content: sealed(b"that" + content[69:]), "another configuration or version"),
 }
 
 
@@ -144,47 +156,49 @@ DAMAGES = {
 def test_a_damaged_checkpoint_is_named_and_set_aside(tmp_path, saved, log, damage):
     act, reason = DAMAGES[damage]
     for count in (1, 2):
-        shutil.copytree(saved["first"], tmp_path / "current")
-        act(tmp_path / "current")
+        (tmp_path / "current").write_bytes(act(saved["first"].read_bytes()))
         assert load(tmp_path) is None
         message = log.records[-1].getMessage()
         assert str(tmp_path / "current") in message
         assert reason in message
         assert f"kept as current.set-aside-{count}" in message
-    kept = {path: digest(path) for path in tmp_path.iterdir()}
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
     place(tmp_path).save(lambda: tree(3.0), finished=True)
     assert value(load(tmp_path)) == 3
-    assert {path: digest(path) for path in kept} == kept
+    assert {path: path.read_bytes() for path in kept} == kept
     assert len(kept) == 2
-
-
-def digest(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.mark.parametrize("like", [tree(0.0, size=4)["state"], tree(0.0)["state"].params])
 def test_other_shapes_are_set_aside(tmp_path, saved, log, like):
-    shutil.copytree(saved["first"], tmp_path / "current")
+    shutil.copy(saved["first"], tmp_path / "current")
     assert place(tmp_path).load({"state": like}) is None
     assert "other shapes or types" in log.text
     assert [path.name for path in tmp_path.iterdir()] == ["current.set-aside-1"]
 
 
-def test_a_good_old_one_is_used_where_the_newest_is_damaged(tmp_path, saved, log):
-    shutil.copytree(saved["second"], tmp_path / "current")
-    shutil.copytree(saved["first"], tmp_path / "old")
-    truncated(tmp_path / "current")
+def test_a_good_one_is_used_where_another_is_damaged(tmp_path, saved, log):
+    (tmp_path / "current").write_bytes(truncated(saved["second"].read_bytes()))
+    shutil.copy(saved["first"], tmp_path / "next")
     assert value(load(tmp_path)) == 1
     assert "current.set-aside-1" in log.text
 
 
+def test_the_folder_of_an_older_version_is_set_aside(tmp_path, log):
+    (tmp_path / "current" / "tree").mkdir(parents=True)
+    assert load(tmp_path) is None
+    assert "cannot be read (IsADirectoryError" in log.text
+    assert [path.name for path in tmp_path.iterdir()] == ["current.set-aside-1"]
+
+
 def test_remove_keeps_what_was_set_aside(tmp_path, saved):
     for stage in ("a", "b"):
-        shutil.copytree(saved["first"], tmp_path / "all" / stage / "current")
-    shutil.copytree(saved["first"], tmp_path / "all" / "b" / "current.set-aside-1")
+        (tmp_path / "all" / stage).mkdir(parents=True)
+        shutil.copy(saved["first"], tmp_path / "all" / stage / "current")
+    shutil.copy(saved["first"], tmp_path / "all" / "b" / "current.set-aside-1")
     remove(tmp_path / "all")
     assert [path.name for path in (tmp_path / "all").iterdir()] == ["b"]
     assert [path.name for path in (tmp_path / "all" / "b").iterdir()] == ["current.set-aside-1"]
-    shutil.rmtree(tmp_path / "all" / "b" / "current.set-aside-1")
+    (tmp_path / "all" / "b" / "current.set-aside-1").unlink()
     remove(tmp_path / "all")
     assert not (tmp_path / "all").exists()

@@ -245,7 +245,7 @@ def test_checkpoints_of_another_configuration_are_not_used_and_kept(tmp_path, lo
     other(tmp_path, **TWO)
     assert other.reported[0] == ("stage_0", 0)
     assert "another configuration" in log.text
-    assert (tmp_path / "checkpoints" / "stage_0" / "current.set-aside-1").is_dir()
+    assert (tmp_path / "checkpoints" / "stage_0" / "current.set-aside-1").is_file()
     assert numbers(tmp_path) == whole
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from icl_lab import command_line, records
-from icl_lab.checkpoints import CURRENT, MANIFEST, NEXT, OLD
+from icl_lab.checkpoints import CURRENT, NEXT
 
 KILL, TERM, INT, USR1 = signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
 NUMBERS = ("record.json", "arrays.npz", "config.json")
@@ -123,19 +123,15 @@ def what_is_left(run):
     if (run / "record.json").exists():
         return "removing checkpoints" if stages else "after the record"
     for stage in stages:
-        if (stage / NEXT / MANIFEST).exists():
-            return f"{stage.name}: between renames"
         if (stage / NEXT).exists():
             return f"{stage.name}: in the first save" if not (stage / CURRENT).exists() else f"{stage.name}: in a save"
-        if (stage / OLD).exists():
-            return f"{stage.name}: removing the old one"
     return f"between saves of {stages[-1].name}" if stages else "before the first save"
 
 
 LAST = {"stage_0": 4, "stage_1": 4, "evaluation": 1}
 ANCHORS = {
-    "stage_0": ("told/stage_0.2", "run/checkpoints/stage_0/next", "run/checkpoints/stage_0/old"),
-    "stage_1": ("told/stage_1.1", "run/checkpoints/stage_1/next", "run/checkpoints/stage_1/old"),
+    "stage_0": ("told/stage_0.2", "run/checkpoints/stage_0/next", "run/checkpoints/stage_0/current"),
+    "stage_1": ("told/stage_1.1", "run/checkpoints/stage_1/next", "run/checkpoints/stage_1/current"),
     "evaluation": ("run/.record.writing", "run/.record.written", "run/record.json"),
 }
 
@@ -150,7 +146,8 @@ def moments(rng, kills, seconds, reached):
     ahead = [anchor for label, anchors in ANCHORS.items() if label not in done[:2] for anchor in anchors]
     anchor = rng.choice(["", "", *ahead])
     delay = rng.choice([0.0, rng.uniform(0, 0.02)]) if anchor else rng.uniform(0, seconds)
-    return [(KILL, anchor, delay)], ["slow"] if "told" in anchor else []  # a chunk of the toy takes a millisecond
+    slow = {"told/stage_0.2": "slow", "told/stage_1.1": "slow", "run/record.json": "slow removal"}  # else milliseconds
+    return [(KILL, anchor, delay)], [slow[anchor]] if anchor in slow else []
 
 
 def test_kill_9_at_any_moment_loses_nothing_and_changes_nothing(start, whole, tmp_path, pytestconfig):
@@ -234,7 +231,7 @@ def test_a_binary_of_the_laboratory_is_stopped_and_killed_and_resumed_to_the_sam
     checkpoint = "run/checkpoints/training"
     for number, anchor, delay, status in (
         (KILL, f"{checkpoint}/next", 0.01, -KILL),
-        (INT, f"{checkpoint}/old", 0.0, 130),
+        (INT, f"{checkpoint}/current", 0.0, 130),
     ):
         ended = start(cut, *ROLL_OUT, binary="von_oswald.roll_out", signals=[(number, anchor, delay)])
         assert ended.status == status, ended.errors
@@ -273,7 +270,7 @@ def refused_for_the_disk(ended, words):
 
 def test_a_full_disk_is_named_and_the_run_goes_on_once_there_is_room(start, whole, tmp_path):
     run, reached = tmp_path / "run", {}
-    with mounted(run, "size=24k"):
+    with mounted(run, "size=4k"):
         for where, more in (("checkpoints/stage_0", "160k"), (".record.writing", "10m")):
             full = start(tmp_path)
             assert where in refused_for_the_disk(full, "No space left on device: 'run/")
@@ -308,8 +305,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_any_work(start, tmp_p
 def test_a_damaged_checkpoint_is_set_aside_and_trained_again_to_the_same_bytes(start, whole, tmp_path):
     start(tmp_path, signals=[(KILL, "told/stage_1.2", 0.0)])
     for stage in ("stage_0", "stage_1"):
-        tree = tmp_path / "run" / "checkpoints" / stage / "current" / "tree"
-        path = max((p for p in tree.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        path = tmp_path / "run" / "checkpoints" / stage / "current"
         content = bytearray(path.read_bytes())
         content[len(content) // 2] ^= 1
         path.write_bytes(content if stage == "stage_0" else content[: len(content) // 2])

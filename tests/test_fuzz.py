@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import gc
 import hashlib
 import io
 import json
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 
 import icl_lab
 from icl_lab import flags, options, records
-from icl_lab.checkpoints import MANIFEST, Checkpoint
+from icl_lab.checkpoints import Checkpoint
 from icl_lab.flags import FlagError
 from icl_lab.grids import cells as grids
 from icl_lab.options import Options
@@ -322,44 +321,31 @@ def restored(folder):
 
 
 @settings(max_examples=60)
-@given(data=st.data(), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), cut=st.booleans())
-def test_any_flipped_bit_of_a_checkpoint_is_seen(checkpoint, tmp_path_factory, data, where, bit, cut):
+@given(where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), cut=st.booleans())
+@example(0, 5, False)
+@example(0.07, 0, False)
+def test_any_flipped_bit_of_a_checkpoint_is_seen(checkpoint, tmp_path_factory, where, bit, cut):
     folder = tmp_path_factory.mktemp("damaged")
-    shutil.copytree(checkpoint, folder / "current")
-    files = sorted(p for p in (folder / "current").rglob("*") if p.is_file() and p.stat().st_size)
-    path = data.draw(st.sampled_from(files), label="file")
-    content = bytearray(path.read_bytes())
+    content = bytearray(checkpoint.read_bytes())
     at = int(where * len(content))
     content[at] ^= 1 << bit
-    path.write_bytes(content[:at] if cut else content)
+    (folder / "current").write_bytes(content[:at] if cut else content)
     assert restored(folder) is None
     assert [p.name for p in folder.iterdir()] == ["current.set-aside-1"]
 
 
 @settings(max_examples=60)
-@given(content=st.binary() | values.map(lambda v: json.dumps(v).encode()))
-@example(b"[" * 100_000)
-@example(b'{"fingerprint": "this", "files": null}')
-@example(b'{"fingerprint": "this", "files": {}}')
-def test_any_bytes_as_a_manifest_are_refused(checkpoint, tmp_path_factory, content):
-    folder = tmp_path_factory.mktemp("manifest")
-    shutil.copytree(checkpoint, folder / "current")
-    (folder / "current" / MANIFEST).write_bytes(content)
+@given(content=st.binary() | values.map(lambda v: json.dumps(v).encode()), head=st.sampled_from([b"", b"this\n"]))
+@example(b"[" * 100_000, b"")
+@example(pickle.dumps(Trap()), b"this\n")
+@example(CRAFTED["objects"], b"this\n")
+@example(CRAFTED["a pickle in the archive"], b"this\n")
+@example(CRAFTED["a shape of 8 exabytes"], b"this\n")
+def test_any_bytes_with_the_right_digest_are_refused(tmp_path_factory, content, head):
+    folder = tmp_path_factory.mktemp("forged")
+    digest = hashlib.sha256(head + content).hexdigest().encode()
+    (folder / "current").write_bytes(digest + b"\n" + head + content)
     assert restored(folder) is None
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # threads of orbax, which find no array
-def test_pickles_in_a_checkpoint_with_the_right_digests_are_not_loaded(checkpoint, tmp_path):
-    names = sorted(str(p.relative_to(checkpoint)) for p in checkpoint.rglob("*") if p.is_file() and p.name != MANIFEST)
-    for number, name in enumerate(names):
-        folder = tmp_path / str(number)
-        shutil.copytree(checkpoint, folder / "current")
-        (folder / "current" / name).write_bytes(pickle.dumps(Trap()))
-        manifest = json.loads((checkpoint / MANIFEST).read_text())
-        manifest["files"][name] = hashlib.sha256(pickle.dumps(Trap())).hexdigest()
-        (folder / "current" / MANIFEST).write_text(json.dumps(manifest))
-        restored(folder)
-    gc.collect()  # what the threads left
     assert not Trap.sprung
 
 

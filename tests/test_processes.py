@@ -143,7 +143,7 @@ def test_a_finished_run_is_found_by_all(together):
 
 
 def test_one_process_never_touches_the_runtime(monkeypatch, alone):
-    monkeypatch.setattr(processes, "multihost_utils", None)
+    monkeypatch.setattr(processes, "whole", None)
     monkeypatch.setattr(processes.jax, "process_count", None)
     monkeypatch.setattr(processes.jax, "process_index", None)
     assert processes.count() == 1
@@ -154,6 +154,7 @@ def test_one_process_never_touches_the_runtime(monkeypatch, alone):
     assert processes.in_any([True, False]) == [True, False]
     assert processes.arrays_of_writer(None) is None
     np.testing.assert_array_equal(processes.arrays_of_writer({"a": np.arange(2)})["a"], [0, 1])
+    np.testing.assert_array_equal(processes.from_all(np.arange(2)), [[0, 1]])
     processes.same_everywhere({"--steps": 3})
     assert processes.leave(2) == 2
     with pytest.raises(ZeroDivisionError):

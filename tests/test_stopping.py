@@ -50,7 +50,7 @@ def test_a_write_ends_before_the_run_does():
     done = []
 
     def body():
-        with stopping.writing():
+        with stopping.held():
             send(signal.SIGTERM)
             send(signal.SIGTERM)  # a second one tears nothing either
             send(signal.SIGINT)
@@ -65,9 +65,9 @@ def test_a_training_goes_on_to_its_checkpoint():
     done = []
 
     def body():
-        with stopping.training():
+        with stopping.held():
             send(signal.SIGUSR1)
-            with stopping.writing():
+            with stopping.held():
                 pass
             stopping.check()
             done.append(stopping.requested())
@@ -79,7 +79,7 @@ def test_a_training_goes_on_to_its_checkpoint():
 
 def test_the_second_ctrl_c_does_not_wait_for_the_checkpoint(capfd):
     def body():
-        with stopping.training():
+        with stopping.held():
             send(signal.SIGINT)
             assert "Ctrl-C again" in capfd.readouterr().err
             send(signal.SIGINT)
@@ -92,7 +92,7 @@ def test_a_training_that_ends_before_its_checkpoint_stops_at_its_end():
     done = []
 
     def body():
-        with stopping.training():
+        with stopping.held():
             send(signal.SIGTERM)
             done.append(True)
 
@@ -136,7 +136,7 @@ def test_handlers_are_restored_and_ignored_signals_stay_ignored():
 def test_a_run_does_not_start_stopped():
     with pytest.raises(Stopped), stopping.heeding():
         send(signal.SIGTERM)
-    with stopping.heeding(), stopping.training(), stopping.writing():
+    with stopping.heeding(), stopping.held():
         assert not stopping.requested()
     stopping.check()
 
