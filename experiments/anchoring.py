@@ -22,7 +22,7 @@ from icl_lab.session import Session
 FILES = ("anchor.json", "anchor.npz")
 SCHEMA = 1
 _CONTENT = {"record": str, "smoke": dict, "versions": dict, "sources": str, "arrays": str}
-_CONTENT |= {"tolerances": dict, "by_shape": dict}
+_CONTENT |= {"by_value": dict, "by_shape": dict}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,9 @@ def load(folder: Path) -> Kept | None:
     values = records.read_arrays(folder / "anchor.npz", content["arrays"])
     if content["record"] != identity(folder):
         raise RecordError(f"{path} belongs to another record than the one beside it")
-    anchor = Anchor(values, content["tolerances"], content["by_shape"])
+    if set(values) != set(content["by_value"]):
+        raise RecordError(f"{path} and anchor.npz name different arrays")
+    anchor = Anchor(values, content["by_value"], content["by_shape"])
     return Kept(anchor, content["record"], content["smoke"], content["versions"], content["sources"])
 
 
@@ -92,7 +94,7 @@ def save(folder: Path, anchor: Anchor, smoke: Mapping[str, Any]) -> None:
         "record_config": records.digest(dict(records.load(folder, arrays=False).config)),
         "smoke": dict(smoke),
         "arrays": hashlib.sha256(arrays).hexdigest(),
-        "tolerances": anchor.tolerances,
+        "by_value": anchor.by_value,
         "by_shape": anchor.by_shape,
         "versions": versions(),
         "xla_flags": anchors.XLA_FLAGS,

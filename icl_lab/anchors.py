@@ -32,6 +32,10 @@ PERTURBED = 4
 largest of four in about one case of 8,000 (3 (0.2 / sqrt(2 pi))^4); almost all arrays have many numbers."""
 MARGIN, FLOOR, LARGEST_SPREAD = 10.0, 1e-5, 0.01
 """Tolerance in spreads, least tolerance and largest spread, both relative to the largest absolute value."""
+ROUNDING = 1e-6
+"""An array without a larger value holds errors of rounding: only that it stays about as small is asked."""
+ENTRIES = 64
+"""So many entries of an array are kept, evenly spaced, the first and the last among them."""
 
 Arrays = Mapping[str, np.ndarray]
 Init = Callable[[Array, Tree], Tree]
@@ -42,13 +46,13 @@ class Anchor(NamedTuple):
     """What a smoke run is compared with.
 
     Attributes:
-      values: arrays that are compared by value.
-      tolerances: largest allowed absolute difference of each of them.
+      values: entries that are kept of the arrays that are compared by value, (at most ``ENTRIES``,).
+      by_value: ``dtype``, ``shape`` and ``tolerance`` of these arrays, the largest absolute difference allowed.
       by_shape: ``dtype``, ``shape`` and ``reason`` of the arrays that are compared by dtype and shape alone.
     """
 
     values: dict[str, np.ndarray]
-    tolerances: dict[str, float]
+    by_value: dict[str, dict[str, Any]]
     by_shape: dict[str, dict[str, Any]]
 
 
@@ -84,7 +88,7 @@ def make(kept: Arrays, rounded: Sequence[Arrays], elsewhere: Arrays) -> Anchor:
     The tolerance of an array is ten times its largest absolute difference among the rounded runs, at least 1e-5 of its
     largest absolute value. By dtype and shape alone are compared: integers, booleans and everything else that is not
     real; real arrays that hold shares, ranks or picked values; arrays whose difference exceeds 1 % of the largest
-    value, or whose NaN or infinite entries move.
+    value, or whose NaN or infinite entries move. An array without a value above 1e-6 is compared with that tolerance.
 
     Args:
       kept: arrays of the run that is kept.
@@ -104,20 +108,21 @@ def make(kept: Arrays, rounded: Sequence[Arrays], elsewhere: Arrays) -> Anchor:
         if reason := _why_by_shape(value, others, np.asarray(elsewhere[name])):
             anchor.by_shape[name] = _kind(value) | {"reason": reason}
         else:
-            anchor.values[name] = value
-            anchor.tolerances[name] = max(MARGIN * _spread(value, others), FLOOR * _largest(value))
+            floor = ROUNDING if _largest(value) <= ROUNDING else FLOOR * _largest(value)
+            anchor.values[name] = _thinned(value)
+            anchor.by_value[name] = _kind(value) | {"tolerance": max(MARGIN * _spread(value, others), floor)}
     return anchor
 
 
 def differences(anchor: Anchor, arrays: Arrays) -> list[str]:
     """What a smoke run says otherwise than the anchor, a sentence for each array; none if nothing."""
-    kinds = {name: _kind(value) for name, value in anchor.values.items()}
-    kinds |= {name: {"dtype": kind["dtype"], "shape": kind["shape"]} for name, kind in anchor.by_shape.items()}
+    listed = anchor.by_value | anchor.by_shape
+    kinds = {name: {"dtype": kind["dtype"], "shape": kind["shape"]} for name, kind in listed.items()}
     said = _differing_kinds(kinds, arrays)
-    for name, value in anchor.values.items():
+    for name, kind in anchor.by_value.items():
         if name not in arrays or _kind(arrays[name]) != kinds[name]:
             continue
-        now, tolerance = np.asarray(arrays[name]), anchor.tolerances[name]
+        value, now, tolerance = anchor.values[name], _thinned(np.asarray(arrays[name])), kind["tolerance"]
         if not _same_gaps(value, now):
             said.append(f"array {name} has NaN or infinite entries elsewhere")
         elif (difference := _spread(value, [now])) > tolerance:
@@ -130,6 +135,10 @@ def _moved(key: Array, leaf: Any, size: float) -> Any:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         return leaf
     return leaf + size * jax.random.rademacher(key, leaf.shape, leaf.dtype) * leaf
+
+
+def _thinned(value: np.ndarray) -> np.ndarray:
+    return value.ravel()[np.linspace(0, value.size - 1, min(value.size, ENTRIES)).round().astype(int)]
 
 
 def _kind(array: Any) -> dict[str, Any]:
@@ -154,6 +163,8 @@ def _why_by_shape(value: np.ndarray, rounded: Sequence[np.ndarray], elsewhere: n
         return {"i": "integers", "u": "integers", "b": "booleans"}.get(value.dtype.kind, "not real numbers")
     if not all(_same_gaps(value, other) for other in rounded):
         return "NaN or infinite entries move with the last bit of the initial parameters"
+    if _largest(value) <= ROUNDING:
+        return ""
     if (spread := _spread(value, rounded)) > LARGEST_SPREAD * _largest(value):
         return f"moves by {spread / _largest(value):.1%} of its largest value with rounding"
     depends = not np.array_equal(value, elsewhere, equal_nan=True)

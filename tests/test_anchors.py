@@ -110,8 +110,8 @@ def test_a_new_record_gets_an_anchor_and_the_ledger_says_so(made, monkeypatch, c
     assert set(content["by_shape"]) == {"steps", "right"}
     assert "integers" in content["by_shape"]["steps"]["reason"]
     assert "multiples of 1/16" in content["by_shape"]["right"]["reason"]
-    assert set(content["tolerances"]) == {"rates", "loss", "train_loss"}
-    assert content["tolerances"]["rates"] == pytest.approx(1e-5 * 0.2)
+    assert set(content["by_value"]) == {"rates", "loss", "train_loss"}
+    assert content["by_value"]["rates"]["tolerance"] == pytest.approx(1e-5 * 0.2)
     assert (kept_of(made) / "anchor.npz").stat().st_size < 4096
     (row,) = json.loads((made / "figures/claims.json").read_text())
     assert row["anchored"] is True
@@ -142,7 +142,7 @@ def test_an_anchor_changed_by_hand_is_refused_by_name(root, monkeypatch, capsys)
     arrays, content = (folder / "anchor.npz").read_bytes(), (folder / "anchor.json").read_text()
     cases = {
         "anchor.npz": (folder / "anchor.npz", arrays[:-1] + bytes([arrays[-1] ^ 1])),
-        "anchor.json": (folder / "anchor.json", content.replace('"rates": 2', '"rates": 3').encode()),
+        "anchor.json": (folder / "anchor.json", content.replace('"tolerance": 2', '"tolerance": 3').encode()),
     }
     for name, (path, wrong) in cases.items():
         before = path.read_bytes()
@@ -233,14 +233,16 @@ def test_tolerances_and_what_is_compared_by_shape():
         "axis": np.arange(5) / 8,
         "flags": np.array([True, False]),
         "names": np.array(["a", "b"]),
+        "residual": np.full(4, 3e-9),
+        "long": rng.normal(size=(40, 50)),
     }
     near = base | {"smooth": base["smooth"] + 1e-4, "chaotic": 1.1 * base["chaotic"], "moving gaps": np.ones(2)}
     far = base | {"smooth": 2 * base["smooth"], "shares": base["shares"][::-1]}
     anchor = anchors.make(base, [base, near], far)
     assert set(anchor.by_shape) == {"chaotic", "moving gaps", "shares", "flags", "names"}
     assert all(entry["reason"] for entry in anchor.by_shape.values())
-    assert anchor.tolerances["smooth"] == pytest.approx(1e-3)
-    assert anchor.tolerances["still"] == pytest.approx(1e-5 * np.abs(base["still"]).max())
+    assert anchor.by_value["smooth"]["tolerance"] == pytest.approx(1e-3)
+    assert anchor.by_value["still"]["tolerance"] == pytest.approx(1e-5 * np.abs(base["still"]).max())
     assert anchors.differences(anchor, base) == anchors.differences(anchor, near) == []
     assert anchors.differences(anchor, base | {"smooth": base["smooth"] + 2e-3})
     assert anchors.differences(anchor, base | {"gaps": np.array([1.0, np.nan, np.inf])})
@@ -248,6 +250,11 @@ def test_tolerances_and_what_is_compared_by_shape():
     assert anchors.differences(anchor, base | {"shares": 0 * base["shares"]}) == []
     assert anchors.differences(anchor, base | {"shares": base["shares"][1:]})
     assert anchors.differences(anchor, base | {"shares": base["shares"].astype(float)})
+    assert anchors.differences(anchor, base | {"residual": np.full(4, -6e-8)}) == []
+    assert anchors.differences(anchor, base | {"residual": np.full(4, 3e-5)})
+    assert anchor.values["long"].size == 64
+    assert anchors.differences(anchor, base | {"long": base["long"] + 1e-3})
+    assert anchors.differences(anchor, base | {"long": base["long"].T})
     assert anchors.differences(anchor, base | {"more": np.ones(1)}) == ["array more is new"]
     assert anchors.differences(anchor, {k: v for k, v in base.items() if k != "axis"}) == ["array axis is gone"]
     with pytest.raises(ValueError, match="smoke runs of the same code disagree: array axis is gone"):
