@@ -40,16 +40,18 @@ class Toy:
 
     def run(self, config, session):
         def draw(key):
-            x = jax.random.normal(key, (16, 3))
-            return x, x.sum(1) + self.noise * jax.random.normal(jax.random.fold_in(key, 1), (16,))
+            drawn = jax.random.uniform(key, (16, 4), minval=-1.0)
+            return drawn[:, :3], drawn[:, :3].sum(1) + self.noise * drawn[:, 3]
+
+        def error(w, x, y):
+            return (jnp.abs(x @ w - y) ** self.power).mean()
 
         def loss(w, key, setting):
-            x, y = draw(key)
-            return (jnp.abs(x @ w - y) ** self.power).mean()
+            return error(w, *draw(key))
 
         def measure(w, key, setting):
             x, y = draw(key)
-            return {"loss": loss(w, key, setting), "right": (jnp.sign(x @ w) == jnp.sign(y)).mean()}
+            return {"loss": error(w, x, y), "right": (jnp.sign(x @ w) == jnp.sign(y)).mean()}
 
         rate = optax.piecewise_constant_schedule(config.rate, {self.halved_at: 0.5})
         fitted = session.fit(
