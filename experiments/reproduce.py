@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if rest:
             raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-        chosen = _choose(discover(), values.only)
+        chosen = choose(discover(), values.only)
         if values.list:
             print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
             return 0
@@ -163,7 +163,12 @@ def _conclude(
     return 1 if surprises or failures or drifts else 0
 
 
-def _choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Experiment]:
+def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Experiment]:
+    """The named binaries; all of them where none is named.
+
+    Raises:
+      FlagError: for a name that is not among them.
+    """
     unknown = [name for name in names if name not in found]
     if unknown:
         raise flags.FlagError(f"--only={','.join(unknown)}: there is no such binary; there are {', '.join(found)}")

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from icl_lab import checkpoints, flags, processes, records, style
 from icl_lab.axes import Axes, resolved
 from icl_lab.claims import Claim, judge
-from icl_lab.provenance import precision
+from icl_lab.provenance import precision, source_version
 from icl_lab.records import Record, RecordError
 from icl_lab.session import Session
 
@@ -114,8 +114,10 @@ def execute(
                 checkpoints.start_over(outdir / "checkpoints")
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
+            sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
             metrics, arrays = experiment.run(config, session)
-            origin = records.provenance(time.monotonic() - started, config.seed) | {"stages": session.stages}
+            origin = records.provenance(time.monotonic() - started, config.seed)
+            origin |= {"stages": session.stages, "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
             record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin, axes)
         ledger = [judge(claim, record) for claim in experiment.claims]

@@ -60,10 +60,23 @@ def versions() -> dict[str, str]:
 
 def code_version() -> str:
     """Digest of package versions, precision and every source file of the laboratory: what a checkpoint agrees with."""
+    return _digest([versions(), precision(), source_version()])
+
+
+def source_version() -> str:
+    """Digest of every source file of the laboratory."""
     home = Path(__file__).resolve().parents[1]
     files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
-    sources = {str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    return hashlib.sha256(json.dumps([versions(), precision(), sources], sort_keys=True).encode()).hexdigest()
+    return _digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+
+
+def commit() -> str:
+    """The commit that is checked out, with ``-dirty`` where files differ from it."""
+    return _git("rev-parse", "HEAD") + ("-dirty" if _git("status", "--porcelain") else "")
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _peak_memory_gb() -> dict[str, float]:

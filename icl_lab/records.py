@@ -102,7 +102,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
     Raises:
       OSError: naming the file that could not be written; ``folder`` is as it was.
     """
-    arrays = _npz(record.arrays)
+    arrays = npz(record.arrays)
     origin = dict(record.provenance)
     content = {
         "schema": SCHEMA,
@@ -116,9 +116,9 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
     }
     files = {
         "arrays.npz": arrays,
-        "config.json": _json(dict(record.config)),
-        "provenance.json": _json(_sealed(origin)),
-        "record.json": _json(_sealed(content)),
+        "config.json": as_json(dict(record.config)),
+        "provenance.json": as_json(sealed(origin)),
+        "record.json": as_json(sealed(content)),
     }
     with stopping.held():
         folder.mkdir(parents=True, exist_ok=True)
@@ -159,7 +159,7 @@ def load(folder: Path, arrays: bool = True) -> Record:
 
 
 def _load(folder: Path, with_arrays: bool) -> Record:
-    content, config, origin = (_read_json(folder / name) for name in ("record.json", "config.json", "provenance.json"))
+    content, config, origin = (read_json(folder / name) for name in ("record.json", "config.json", "provenance.json"))
     path = folder / "record.json"
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise RecordError(f"{path} is not a record of schema {SCHEMA}")
@@ -177,19 +177,19 @@ def _load(folder: Path, with_arrays: bool) -> Record:
     # records from before provenance had a digest have none
     if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
         raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
-    arrays = _read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
+    arrays = read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
     axes = {name: tuple(names) for name, names in content["axes"].items()}
     return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin, axes)
 
 
-def _read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
     """Arrays whose file has this digest; no other file is unpacked. Nothing is ever unpickled."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise RecordError(f"{path} cannot be read ({error})") from error
     if hashlib.sha256(raw).hexdigest() != expected:
-        raise RecordError(f"{path} differs from the digest in record.json (truncated or corrupt)")
+        raise RecordError(f"{path} differs from the digest beside it (truncated or corrupt)")
     try:
         return _unzipped(io.BytesIO(raw))
     except Exception as error:  # a file with the right digest that we did not write: many kinds, MemoryError among them
@@ -304,23 +304,29 @@ _CONTENT = {
 }
 
 
-def _sealed(content: dict[str, Any]) -> dict[str, Any]:
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
     """The content with its digest."""
-    return content | {"digest": digest(json.loads(_json(content)))}
+    return content | {"digest": digest(json.loads(as_json(content)))}
 
 
-def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
     """A compressed npz of the arrays; the same arrays give the same bytes."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **{name: np.asarray(arrays[name]) for name in sorted(arrays)})
     return buffer.getvalue()
 
 
-def _json(value: Any) -> bytes:
+def as_json(value: Any) -> bytes:
+    """The bytes of a JSON file; equal values give equal bytes."""
     return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+      RecordError: naming the file.
+    """
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -6,12 +6,12 @@ import signal
 
 import hypothesis
 import jax
-import jaxlib
 import pytest
 
-if jaxlib.__version__ == "0.10.2":  # a release that does not know a flag ends the process
-    # the suite is mostly compilation, and the newer emitters of loops take twice as long to compile them
-    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+from icl_lab.anchors import XLA_FLAGS
+
+if XLA_FLAGS:
+    os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the suite in the background makes it deaf
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -172,11 +172,19 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     (row,) = json.loads((figures / "claims.json").read_text())
     assert (row["id"], row["preset"], row["verdict"]) == ("toy.a.finite", "lab", "holds")
     kept = sorted(path.name for path in (figures / "toy/a/lab").iterdir())
-    assert kept == ["arrays.txt", "config.json", "provenance.json", "record.json", "values.png"]
+    assert kept == [
+        "anchor.json",
+        "anchor.npz",
+        "arrays.txt",
+        "config.json",
+        "provenance.json",
+        "record.json",
+        "values.png",
+    ]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
     assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
     before = readme.read_text()
-    assert "| `toy.a` | lab | 1 |  |  |" in before
+    assert "| `toy.a` | lab | 1 |  |  | yes |" in before
     assert "former table" not in before
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0

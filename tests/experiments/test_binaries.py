@@ -1,24 +1,36 @@
 """Every binary as its users run it: the smoke preset. Killed and interrupted ones are in test_faults.py."""
 
-import jax
+from pathlib import Path
+
 import pytest
 
+from experiments import anchoring
 from experiments.reproduce import discover
 from icl_lab import records
 from icl_lab.claims import NOT_JUDGED
 from icl_lab.experiment import execute
 
 BINARIES = discover()
+GALLERY = Path(__file__).parents[2] / "figures"
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"
 
 
 @pytest.fixture(scope="module")
 def quick_to_compile():
     """The smoke preset is all compilation; what is compiled runs for milliseconds. Binaries share small programs."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
+    with anchoring.compiling_quickly():
+        yield
+
+
+def anchors(name):
+    """The anchors of a binary's records; one that was changed by hand raises."""
+    return [anchoring.load(path.parent) for path in sorted(GALLERY.joinpath(*name.split(".")).glob("*/anchor.json"))]
+
+
+def test_anchors_are_compared_under_the_versions_they_were_made_with():
+    reasons = {reason for name in BINARIES for kept in anchors(name) if (reason := anchoring.not_compared(kept))}
+    if reasons:
+        pytest.skip(f"smoke runs are not compared with their anchors: {'; '.join(sorted(reasons))}")
 
 
 @pytest.mark.parametrize("name", BINARIES)
@@ -33,3 +45,6 @@ def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile):
     assert {row["verdict"] for row in outcome.ledger} == {NOT_JUDGED}
     assert {path.suffix for path in outcome.figures} == {".png", ".pdf"}
     assert all(path.read_bytes().startswith((PNG, PDF)) for path in outcome.figures)
+    for kept in anchors(name):
+        if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
+            assert anchoring.differing(kept, binary, lambda: record.arrays) == []
