@@ -250,6 +250,22 @@ def test_a_folder_at_work_is_refused(tmp_path, capsys):
     assert "another run is at work" in capsys.readouterr().err
 
 
+def test_a_stage_that_is_trained_twice_is_refused(tmp_path):
+    """Its checkpoint would return the first training in place of the second."""
+
+    def run(config, session):
+        keys = jax.random.split(jax.random.key(config.seed), config.members)
+        for rate in (0.5, 0.1):
+            fitted = session.fit("alone", begin, square, optax.sgd(rate), keys, steps=config.steps)
+        return {}, {"params": np.asarray(fitted.params)}
+
+    toy = Toy()
+    for _ in range(2):  # the second time the first training is found finished
+        with pytest.raises(ValueError, match="'alone' is trained twice"):
+            execute(dataclasses.replace(toy.experiment(), run=run), "smoke", Config(), tmp_path)
+    assert toy(tmp_path).ran  # another run in this process has stages of its own
+
+
 def test_diverged_members_are_reported(tmp_path, log):
     Toy()(tmp_path, rates=(1e30,), steps=4, members=9)
     assert "stage_0: 9 of 9 members diverged and were stopped (member 0 at step 1, 1 at step 1" in log.text
