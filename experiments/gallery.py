@@ -23,7 +23,7 @@ from PIL import Image
 from experiments.reproduce import discover, help_text
 from icl_lab import experiment as lab
 from icl_lab import flags, records, report
-from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
+from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
 from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
 
@@ -99,7 +99,7 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
         fresh = Path(temporary) / preset
         command = [_without_path(word) for word in record.provenance.get("command", [])]
         record = dataclasses.replace(record, provenance={**record.provenance, "command": command})
-        records.save(record, fresh, [judge(claim, record) for claim in experiment.claims])
+        records.save(record, fresh, experiment.judged(record))
         arrays = fresh / "arrays.npz"
         if (size := arrays.stat().st_size) >= LARGEST_ARRAYS and not experiment.feeds_others:
             arrays.unlink()

@@ -1,9 +1,9 @@
 """A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
 
 import numpy as np
 from scipy import stats
@@ -12,6 +12,10 @@ from icl_lab.records import Record
 
 HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
 LEVEL = 0.95
+
+
+class NotRun(Exception):  # noqa: N818
+    """Raised by a statistic where the configuration leaves out a part that it needs; the message names the part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,18 +63,27 @@ class Claim:
         return low, high
 
 
-def judge(claim: Claim, record: Record) -> dict:
+def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
 
     *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
     then ``note`` says how many members would resolve it at this estimate and spread. A preset without a committed
-    verdict, or a record that does not hold what the statistic needs (a part that was not run), leaves it *not judged*.
+    verdict, or a part that was not run, leaves it *not judged*.
+
+    Args:
+      claim: what is judged.
+      record: of one run.
+      left_out: patterns of the names of arrays that the configuration leaves out (``Experiment.left_out``).
+
+    Raises:
+      ValueError: naming the claim, where a name is neither in the record nor left out, or where the statistic is not
+        one value a member.
     """
-    missing = ""
+    missing, values = "", np.array([])
     try:
-        values = _present(claim.statistic(record))
-    except KeyError as error:
-        values, missing = np.array([]), f"this record holds no {error.args[0]}"
+        values = _present(_one_a_member(claim, record, _of(claim, claim.statistic, record, left_out)))
+    except NotRun as error:
+        missing = f"this record holds no {error}"
     low, high = claim.region()
     estimate, interval = (math.nan, (math.nan, math.nan))
     if values.size:
@@ -90,9 +103,11 @@ def judge(claim: Claim, record: Record) -> dict:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
     control = None
     if claim.control is not None and not missing:
-        with contextlib.suppress(KeyError):  # of a part that was not run: the claim itself is judged
-            controls = _present(claim.control(record))
+        try:
+            controls = _present(_of(claim, claim.control, record, left_out))
             control = _number(float(controls.mean())) if controls.size else None
+        except NotRun:  # the claim itself is judged
+            pass
     return {
         "id": claim.id,
         "paper": claim.paper,
@@ -111,6 +126,28 @@ def judge(claim: Claim, record: Record) -> dict:
         "expected_verdict": expected_verdict,
         "note": note,
     }
+
+
+def _of(
+    claim: Claim, statistic: Callable[[Record], np.ndarray], record: Record, left_out: Collection[str]
+) -> np.ndarray:
+    """The statistic, or the control, of a claim."""
+    try:
+        return np.atleast_1d(np.asarray(statistic(record), np.float64))
+    except KeyError as error:
+        name = str(error.args[0])
+        if any(fnmatchcase(name, pattern) for pattern in left_out):
+            raise NotRun(name) from error
+        raise ValueError(
+            f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
+        ) from error
+
+
+def _one_a_member(claim: Claim, record: Record, values: np.ndarray) -> np.ndarray:
+    members = record.config.get("members", 1)
+    if values.ndim > 1 or (values.size == 1 < members and claim.interval != "exact"):
+        raise ValueError(f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}")
+    return values
 
 
 def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -163,7 +200,6 @@ def _members_needed(members: int, estimate: float, interval: tuple[float, float]
 
 def _present(values: np.ndarray) -> np.ndarray:
     """The values of the members that have one."""
-    values = np.atleast_1d(np.asarray(values, np.float64))
     return values[~np.isnan(values)]
 
 

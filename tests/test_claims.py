@@ -13,6 +13,7 @@ from icl_lab.claims import (
     NOT_JUDGED,
     NOT_RESOLVED,
     Claim,
+    NotRun,
     bootstrap_interval,
     judge,
     t_interval,
@@ -160,11 +161,33 @@ def test_an_exact_quantity_is_one_value_without_an_interval():
         verdict([1.0, 1.0], interval="exact")
 
 
-def test_a_record_without_the_part_is_not_judged():
-    row = judge(claim(statistic=lambda record: record.arrays["other"]), record([1.0, 1.0]))
+def not_run(record):
+    raise NotRun("other part")
+
+
+@pytest.mark.parametrize("statistic", [lambda record: record.arrays["other_values"], not_run])
+def test_a_part_that_is_left_out_is_not_judged_and_said(statistic):
+    row = judge(claim(statistic=statistic), record([1.0, 1.0]), left_out={"other_*", "another_*"})
     assert row["verdict"] == NOT_JUDGED
     assert row["expected_verdict"] is None
     assert "other" in row["note"]
+
+
+@pytest.mark.parametrize("preset", ["lab", "smoke"])
+@pytest.mark.parametrize("which", ["statistic", "control"])
+def test_a_misspelt_name_is_an_error_that_names_claim_and_array(which, preset):
+    wrong = claim(**{which: lambda record: record.arrays["valeus"]})
+    with pytest.raises(ValueError, match=r"paper\.figure\.claim.*'valeus'"):
+        judge(wrong, record([1.0, 1.0], preset), left_out={"other_*"})
+
+
+@pytest.mark.parametrize("values", [np.ones((3, 2)), np.ones((1, 3)), np.float64(1), np.ones(1)])
+def test_a_statistic_that_is_not_one_value_a_member_is_refused(values):
+    of_three = dataclasses.replace(record([1.0]), config={"members": 3})
+    with pytest.raises(ValueError, match=r"paper\.figure\.claim.*one value a member, of 3"):
+        judge(claim(statistic=lambda record: values), of_three)
+    if values.ndim < 2:
+        assert judge(claim(statistic=lambda record: values, interval="exact"), of_three)["members"] == 1
 
 
 @pytest.mark.parametrize(("control", "shown"), [([1.0, np.nan, 3.0], 2.0), ([np.nan], None), ([np.inf], None)])
@@ -173,7 +196,7 @@ def test_the_control_is_shown_beside(control, shown):
 
 
 def test_a_control_of_a_part_that_was_not_run_is_not_shown():
-    row = judge(claim(control=lambda record: record.arrays["other"]), record([1.0, 1.0]))
+    row = judge(claim(control=lambda record: record.arrays["other"]), record([1.0, 1.0]), left_out={"other"})
     assert (row["control"], row["verdict"], row["note"]) == (None, HOLDS, "")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.mixers import kind, of
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 
 LENGTHS = ("T/4", "T/2", "T")
@@ -25,11 +25,11 @@ def chosen(record: Record, which: str, losses: np.ndarray) -> np.ndarray:
       losses: (V, M), lower is better.
 
     Raises:
-      KeyError: where no mixer of the kind was run.
+      NotRun: where no mixer of the kind was run.
     """
     rows = [i for i, name in enumerate(record.config["mixers"]) if kind(name) == which]
     if not rows:
-        raise KeyError(which)
+        raise NotRun(which)
     table = losses[rows]
     members = table.shape[1]
     if members == 1:

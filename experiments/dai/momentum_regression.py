@@ -294,7 +294,10 @@ def _pass_over_demonstrations(config: Config) -> Callable[[dict], BatchLearner]:
     return learner
 
 
-EXPERIMENT = Experiment("dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment(
+    "dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: [f"{part}_*" for part in c["only"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.mixers import kind, of
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 
 PARTS = ("joint", "alternating")
@@ -63,7 +63,7 @@ def _learned(record: Record) -> np.ndarray:
 def _named(record: Record, which: str) -> str:
     found = [name for name in record.config["mixers"] if kind(name) == which]
     if not found:
-        raise KeyError(which)
+        raise NotRun(which)
     return found[0]
 
 

@@ -242,7 +242,10 @@ def _accuracies(
     return (among.argmax(-1) == classes.reshape(count, examples)).mean(0)
 
 
-EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, feeds_others=True)
+EXPERIMENT = Experiment(
+    "dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{name}_*" for name in c["positions"]],
+    feeds_others=True,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.reddy.reduced_figures import NAMES, equal_onset
 from experiments.reddy.statistics import learned, onsets, present, solved
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 
 
@@ -26,8 +26,8 @@ def sharpness(part: str) -> Statistic:
     """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
 
     def statistic(record: Record) -> np.ndarray:
-        steps, found = record.arrays["steps"], []
-        for curve in record.arrays[f"{part}_ic"]:
+        curves, steps, found = record.arrays[f"{part}_ic"], record.arrays["steps"], []
+        for curve in curves:
             high = int(np.argmax(curve >= 0.9))
             low = np.flatnonzero(curve[:high] <= 0.2)
             found.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
@@ -82,7 +82,7 @@ def equal_solves(start: float) -> Statistic:
     def statistic(record: Record) -> np.ndarray:
         starts = list(record.config["starts"])
         if start not in starts:
-            raise KeyError(f"start {start:g}")
+            raise NotRun(f"start {start:g}")
         curves = record.arrays["equal_ic"][starts.index(start)]
         return learned(curves, _equal_level(record))
 

@@ -140,7 +140,9 @@ def _theory(config: Config) -> dict[str, np.ndarray]:
     return {"theory_beta_1": path[:, 0], "theory_alpha": path[:, 1]}
 
 
-EXPERIMENT = Experiment("reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment(
+    "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}_*" for part in c["only"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

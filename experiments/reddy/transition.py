@@ -120,7 +120,9 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
     return train(session, "training", config, model, keys, law, observe=observe, one_by_one=True)
 
 
-EXPERIMENT = Experiment("reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment(
+    "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}_*" for part in c["only"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

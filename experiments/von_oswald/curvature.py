@@ -159,7 +159,9 @@ def _claims() -> tuple[Claim, ...]:
 
 CLAIMS = _claims()
 
-EXPERIMENT = Experiment("von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment(
+    "von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"*_{n}" for n in c["lengths"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

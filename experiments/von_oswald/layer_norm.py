@@ -21,7 +21,7 @@ from experiments import panels
 from experiments.settings import member_keys
 from experiments.statistics import last, ratio
 from experiments.training import paired_losses
-from experiments.von_oswald.settings import Networks, check_networks, chosen, sampler
+from experiments.von_oswald.settings import Networks, check_networks, chosen, parts, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
@@ -181,7 +181,7 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms)
+EXPERIMENT = Experiment("von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms, parts)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -20,7 +20,7 @@ from experiments.settings import member_keys
 from experiments.statistics import last, ratio
 from experiments.training import paired_losses
 from experiments.von_oswald.panels import strength_panel
-from experiments.von_oswald.settings import Networks, check_networks, chosen, sampler
+from experiments.von_oswald.settings import Networks, check_networks, chosen, parts, sampler
 from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
@@ -258,7 +258,7 @@ CLAIMS = (
     ),
 )
 
-EXPERIMENT = Experiment("von_oswald.multi_step", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+EXPERIMENT = Experiment("von_oswald.multi_step", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from experiments import panels
 from experiments.settings import member_keys
 from experiments.training import paired_losses
-from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, sampler
+from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, parts, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
@@ -193,7 +193,7 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+EXPERIMENT = Experiment("von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

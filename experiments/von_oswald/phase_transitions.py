@@ -202,7 +202,10 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles)
+EXPERIMENT = Experiment(
+    "von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles,
+    lambda c: [f"heads_{n}_*" for n in c["heads"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

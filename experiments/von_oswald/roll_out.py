@@ -21,7 +21,7 @@ from experiments.settings import check, member_keys
 from experiments.von_oswald.settings import Setting, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
 from icl_lab.flags import setting
@@ -133,7 +133,7 @@ def _turns_up(damping: float, learner: str) -> Callable[[Record], np.ndarray]:
 def _losses(record: Record, damping: float, learner: str) -> np.ndarray:
     """(M, K) loss after each application; infinite where it overflowed."""
     if damping not in record.config["dampings"]:
-        raise KeyError(f"damping {damping}")
+        raise NotRun(f"damping {damping}")
     losses = record.arrays[f"{learner}_{list(record.config['dampings']).index(damping)}"]
     return np.where(np.isfinite(losses), losses, np.inf)
 

@@ -371,7 +371,10 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws)
+EXPERIMENT = Experiment(
+    "von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws,
+    lambda c: [f"{law}_{k}_*" for law, k in zip(c["laws"], c["layers"])],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -258,7 +258,10 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads)
+EXPERIMENT = Experiment(
+    "von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads,
+    lambda c: [f"heads_{n}_*" for n in c["heads"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

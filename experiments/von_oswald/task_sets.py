@@ -198,7 +198,10 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets)
+EXPERIMENT = Experiment(
+    "von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets,
+    lambda c: [f"tasks_{n}_*" for n in c["sets"]],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -14,7 +14,7 @@ import sys
 
 from experiments.statistics import last, ratio
 from experiments.von_oswald.multi_step import figures, run
-from experiments.von_oswald.settings import Networks, check_networks
+from experiments.von_oswald.settings import Networks, check_networks, parts
 from icl_lab.claims import Claim
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
@@ -75,7 +75,7 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-EXPERIMENT = Experiment("von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+EXPERIMENT = Experiment("von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.settings import member_keys
-from experiments.von_oswald.settings import Networks, check_networks, chosen
+from experiments.von_oswald.settings import Networks, check_networks, chosen, parts
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
 from icl_lab.claims import Claim
@@ -164,7 +164,7 @@ CLAIMS = (
 )  # fmt: skip
 
 
-EXPERIMENT = Experiment("von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks)
+EXPERIMENT = Experiment("von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

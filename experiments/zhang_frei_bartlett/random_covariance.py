@@ -217,7 +217,10 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
     }
 
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: [pattern for law in c["laws"] for pattern in (law, f"{law}_*")],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

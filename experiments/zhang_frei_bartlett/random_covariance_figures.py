@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from experiments import panels
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 from icl_lab.style import THEORY
 from icl_lab.style import panels as axes_grid
@@ -143,7 +143,7 @@ def _longest(c: float) -> Statistic:
     def statistic(record: Record) -> np.ndarray:
         config = record.config
         if c not in config["scales"]:
-            raise KeyError(f"scale {c:g}")
+            raise NotRun(f"scale {c:g}")
         longest, scale = int(np.argmax(config["test_lengths"])), config["scales"].index(c)
         return record.arrays["exponential_risk"][:, longest, scale] / c
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.statistics import Statistic, array
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 from icl_lab.style import THEORY, band
 from icl_lab.style import panels as axes_grid
@@ -129,13 +129,13 @@ def rest_between(rank: int) -> Statistic:
     """(M,) longest rest at a level that R does not divide over the shortest at one that it divides, 0 < m < D."""
 
     def statistic(record: Record) -> np.ndarray:
-        if f"rank_loss_{rank}" not in record.arrays:
-            raise KeyError(f"rank {rank}")
+        if rank not in record.config["ranks"]:
+            raise NotRun(f"rank {rank}")
         levels = record.arrays["rank_levels"]
         found = rests(record.arrays["rank_times"], record.arrays[f"rank_loss_{rank}"], levels)[:, 1:-1]
         divided = np.arange(1, len(levels) - 1) % rank == 0
         if not divided.any():
-            raise KeyError(f"level that {rank} divides")
+            raise NotRun(f"level that {rank} divides")
         return found[:, ~divided].max(axis=1) / np.maximum(found[:, divided].min(axis=1), 1e-12)
 
     return statistic
@@ -146,7 +146,7 @@ def time_ratio(stage: int) -> Statistic:
 
     def statistic(record: Record) -> np.ndarray:
         if stage >= record.arrays["halves"].shape[1]:
-            raise KeyError(f"component {stage + 1}")
+            raise NotRun(f"component {stage + 1}")
         return record.arrays["predicted_halves"][:, stage] / record.arrays["halves"][:, stage]
 
     return statistic
