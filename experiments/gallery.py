@@ -1,11 +1,13 @@
 """Collects finished lab and paper runs into the committed gallery, and writes the ledger of claims.
 
     python -m experiments.gallery --runs=runs
+    python -m experiments.gallery --rejudge
 
 Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
 its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
 anew from the record; nothing is trained. ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the
-summary in README.md are then made of all that the gallery holds.
+summary in README.md are then made of all that the gallery holds. --rejudge collects nothing: it judges the records that
+the gallery holds by the claims as they are now.
 """
 
 import dataclasses
@@ -21,13 +23,14 @@ from absl import flags as absl_flags
 from PIL import Image
 
 from experiments.reproduce import discover, help_text
+from icl_lab import drift, flags, records, report
 from icl_lab import experiment as lab
-from icl_lab import flags, records, report
-from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
+from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim
 from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
+NOT_KEPT = "the claim has changed and the record's arrays are not kept: to be judged in the next run"
 LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 1_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 
@@ -38,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_string("runs", "runs", "folder to look for runs in", flag_values=values)
     absl_flags.DEFINE_string("figures", "figures", "folder of the gallery", flag_values=values)
     absl_flags.DEFINE_string("readme", "README.md", "file whose summary of claims is rewritten", flag_values=values)
+    absl_flags.DEFINE_boolean("rejudge", False, "judge the gallery's own records anew", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     try:
         rest = values(list(sys.argv if argv is None else argv))[1:]
@@ -46,15 +50,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if rest:
             raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-        if not Path(values.runs).is_dir():
+        if not values.rejudge and not Path(values.runs).is_dir():
             raise flags.FlagError(f"--runs={values['runs'].value} is not a folder")
     except (absl_flags.Error, flags.FlagError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     gallery, readme, experiments = Path(values.figures), Path(values.readme), discover()
-    for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
-        print(f"{name} {preset}: {record.config['members']} members")
-        put(experiments[name], preset, record, gallery.joinpath(*name.split("."), preset))
+    if values.rejudge:
+        for path in sorted(gallery.glob("*/*/*/record.json")):
+            rejudge(experiments, path.parent)
+    else:
+        for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
+            print(f"{name} {preset}: {record.config['members']} members")
+            put(experiments[name], preset, record, gallery.joinpath(*name.split("."), preset))
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
@@ -113,6 +121,33 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
                 path.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
+
+
+def rejudge(experiments: Mapping[str, Experiment], folder: Path) -> None:
+    """Judges a record of the gallery by today's claims and says every verdict that changes.
+
+    Of a record without its arrays the rows stay whose claims are as they were; the others are not judged any more.
+    """
+    record, before = drift.committed(folder)
+    experiment = experiments[record.experiment]
+    then = {row["id"]: row for row in before}
+    if (folder / "arrays.npz").exists():
+        rows = experiment.judged(record)
+    else:
+        rows = [_kept(claim, then[claim.id]) for claim in experiment.claims if claim.id in then]
+    for row in rows:
+        was = then.get(row["id"], {"verdict": NOT_JUDGED, "interval": [None, None]})
+        if row["verdict"] != was["verdict"]:
+            verdicts = f"{was['verdict']} {was['interval']} -> {row['verdict']} {row['interval']}"
+            print(f"{folder.name}: {row['id']}: {verdicts} {row['note']}")
+    records.replace_claims(folder, rows)
+
+
+def _kept(claim: Claim, row: dict) -> dict:
+    if all(row[name] == value for name, value in claim.described().items()):
+        return row
+    changed = {"interval": [None, None], "verdict": NOT_JUDGED, "expected_verdict": None, "note": NOT_KEPT}
+    return row | claim.described() | changed
 
 
 def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:

@@ -12,6 +12,8 @@ from icl_lab.records import Record
 
 HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
 LEVEL = 0.95
+MEDIAN_MEMBERS = math.ceil(1 - math.log2(1 - LEVEL))
+"""Members from which on a median has an interval: all M lie on one side of it with probability 2^(1 - M)."""
 
 
 class NotRun(Exception):  # noqa: N818
@@ -31,12 +33,13 @@ class Claim:
       relation: "==", "<=" or ">=".
       tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
       reason: where the tolerance comes from.
-      interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics), ``wilson`` (fraction of
+      interval: ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
         members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
       control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
         where there is none.
       expected_verdict: by preset; a preset that is not named is not judged.
-      minimum_members: fewer members than this leave the claim not resolved.
+      minimum_members: fewer members than this leave the claim not resolved; so do fewer than have an interval
+        (``fewest_members``).
     """
 
     id: str
@@ -61,6 +64,17 @@ class Claim:
         low = -math.inf if self.relation == "<=" else self.expected - self.tolerance
         high = math.inf if self.relation == ">=" else self.expected + self.tolerance
         return low, high
+
+    def fewest_members(self) -> int:
+        """With fewer members that have a value the claim is not resolved."""
+        if self.interval == "exact":
+            return 1
+        return max(self.minimum_members, MEDIAN_MEMBERS if self.interval == "median" else 2)
+
+    def described(self) -> dict:
+        """What a line of the ledger says of the claim itself, whatever the record."""
+        names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
+        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval}
 
 
 def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
@@ -93,8 +107,8 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
     if expected_verdict is None:
         verdict = NOT_JUDGED
-    elif values.size < (1 if claim.interval == "exact" else claim.minimum_members):
-        verdict, note = NOT_RESOLVED, f"needs at least {claim.minimum_members} members with a value"
+    elif values.size < claim.fewest_members():
+        verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} members with a value"
     elif interval[0] >= low and interval[1] <= high:
         verdict = HOLDS
     elif interval[1] < low or interval[0] > high:
@@ -108,19 +122,11 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
             control = _number(float(controls.mean())) if controls.size else None
         except NotRun:  # the claim itself is judged
             pass
-    return {
-        "id": claim.id,
-        "paper": claim.paper,
-        "statement": claim.statement,
+    return claim.described() | {
         "preset": record.preset,
-        "expected": claim.expected,
-        "relation": claim.relation,
-        "tolerance": claim.tolerance,
-        "reason": claim.reason,
         "members": int(values.size),
         "estimate": _number(estimate),
         "interval": [_number(interval[0]), _number(interval[1])],
-        "interval_kind": claim.interval,
         "control": control,
         "verdict": verdict,
         "expected_verdict": expected_verdict,
@@ -167,14 +173,18 @@ def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     return float(values.mean()), (float(result.low), float(result.high))
 
 
-def bootstrap_interval(values: np.ndarray, resamples: int = 9999) -> tuple[float, tuple[float, float]]:
-    """Median over members and its 95 % percentile bootstrap interval (fixed generator: the same on every call)."""
-    median = float(np.median(values))
-    if values.size < 2:
+def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Median over members and its 95 % interval between order statistics; with too few members the whole line.
+
+    The number of values below the median of any continuous law is binomial with probability 1/2, so the k-th smallest
+    and the k-th largest value enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the largest for which that is
+    95 % or more (as in ``scipy.stats.quantile_test``).
+    """
+    median, ordered = float(np.median(values)), np.sort(values)
+    k = int(stats.binom.ppf(0.5 - LEVEL / 2, values.size, 0.5))
+    if k < 1:
         return median, (-math.inf, math.inf)
-    drawn = np.random.default_rng(0).choice(values, (resamples, values.size))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    return median, (float(low), float(high))
+    return median, (float(ordered[k - 1]), float(ordered[-k]))
 
 
 def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -184,7 +194,7 @@ def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     return float(values[0]), (float(values[0]), float(values[0]))
 
 
-_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "bootstrap": bootstrap_interval, "exact": exact_value}
+_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_interval, "exact": exact_value}
 
 
 def _members_needed(members: int, estimate: float, interval: tuple[float, float], low: float, high: float) -> str:

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from experiments.reproduce import discover
 from icl_lab.claims import (
@@ -14,8 +15,8 @@ from icl_lab.claims import (
     NOT_RESOLVED,
     Claim,
     NotRun,
-    bootstrap_interval,
     judge,
+    median_interval,
     t_interval,
     wilson_interval,
 )
@@ -69,17 +70,40 @@ def test_wilson_needs_a_yes_or_no():
         wilson_interval(np.array([0.0, 0.5]))
 
 
-def test_bootstrap_repeats_itself_and_covers_the_median():
-    values = np.random.default_rng(1).exponential(size=40)
-    median, (low, high) = bootstrap_interval(values)
-    assert bootstrap_interval(values) == (median, (low, high))
-    assert values.min() < low < median < high < values.max()
-    assert low < np.log(2) < high
-    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(40), rel=0.5)  # the density at the median is 1/2
+@pytest.mark.parametrize("members", range(6, 41))
+def test_the_median_is_covered_by_at_least_95_percent_and_by_no_shorter_interval(members):
+    median, (low, high) = median_interval(np.arange(members, dtype=float))
+    below = [math.comb(members, k) / 2**members for k in range(members + 1)]  # P(k values are below the median)
+    assert low + high == 2 * median == members - 1
+    assert math.fsum(below[int(low) + 1 : int(high) + 1]) >= 0.95  # exact, for whatever continuous law
+    assert high - low <= 2 or math.fsum(below[int(low) + 2 : int(high)]) < 0.95
+
+
+def test_the_interval_of_a_median_is_that_of_scipy():
+    for members in (5, 6, 10, 16, 41):
+        values = np.random.default_rng(members).exponential(size=members)
+        median, interval = median_interval(values)
+        theirs = stats.quantile_test(values, q=median, p=0.5).confidence_interval(0.95)
+        assert interval == (tuple(theirs) if members > 5 else (-math.inf, math.inf))
+
+
+def test_the_median_of_a_skewed_law_is_covered():
+    """Ten members, for which a percentile bootstrap of the median covers .931."""
+    drawn = np.random.default_rng(0).lognormal(sigma=2.0, size=(4000, 10))
+    covered = np.mean([low <= 1 <= high for _, (low, high) in map(median_interval, drawn)])
+    assert covered == pytest.approx(1 - 22 / 1024, abs=4 * math.sqrt(0.0215 * 0.9785 / 4000))
+
+
+def test_five_members_resolve_no_median():
+    row = judge(claim(interval="median"), record([1.0] * 5))
+    assert (row["verdict"], row["interval"]) == (NOT_RESOLVED, [None, None])
+    assert row["note"] == "needs at least 6 members with a value"
+    assert verdict([1.0] * 6, interval="median") == HOLDS
+    assert verdict([1.0] * 6, interval="median", minimum_members=7) == NOT_RESOLVED
 
 
 def test_one_member_decides_nothing():
-    for interval in (t_interval, bootstrap_interval):
+    for interval in (t_interval, median_interval):
         assert interval(np.array([2.0])) == (2.0, (-math.inf, math.inf))
 
 
@@ -140,12 +164,12 @@ def test_members_without_a_value_are_dropped():
         assert (row["verdict"], row["note"]) == (NOT_RESOLVED, "needs at least 2 members with a value")
 
 
-@pytest.mark.parametrize("interval", ["t", "bootstrap"])
+@pytest.mark.parametrize("interval", ["t", "median"])
 def test_an_infinite_value_resolves_nothing(interval):
-    row = judge(claim(interval=interval), record([1.0, np.inf]))
+    row = judge(claim(interval=interval), record([1.0] * 5 + [np.inf]))
     assert row["verdict"] == NOT_RESOLVED
     assert "infinite" in row["note"]
-    assert row["interval"] == [None, None] or interval == "bootstrap"
+    assert row["interval"] == [None, None] or interval == "median"
 
 
 def test_fewer_members_than_the_minimum_resolve_nothing():

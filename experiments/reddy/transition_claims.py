@@ -161,7 +161,7 @@ CLAIMS = (
                 f"abrupt_{part}", _WHERE[part],
                 f"On {_LAW[part]} the transition is short against the wait (steps from a quarter to three quarters of "
                 "the way from guessing to 1, over the wait; median).",
-                _rise(part), 0.3, 0.0, relation="<=", interval="bootstrap",
+                _rise(part), 0.3, 0.0, relation="<=", interval="median",
                 reason="half of what a steady rise from the start would take, (1 - B/N) / (1 + B/N) = .6",
             ),
             _claim(
@@ -175,7 +175,7 @@ CLAIMS = (
         "together", "Fig. 1d",
         "Accuracy on novel classes and on swapped labels of trained ones rise together (time between the halves of "
         "their ways, over the wait; median).",
-        _apart("trained", "ic", "ic2"), 0.1, 0.0, relation="<=", interval="bootstrap",
+        _apart("trained", "ic", "ic2"), 0.1, 0.0, relation="<=", interval="median",
         reason="a tenth of the wait is less than what the rise itself takes",
     ),
     *(
@@ -203,7 +203,7 @@ CLAIMS = (
     _claim(
         "jump_together", "Fig. 4",
         "ILA1 and TILA2 jump together (time between the halves of their ways, over the wait; median).",
-        _apart("novel", "ila1", "tila2"), 0.15, 0.0, relation="<=", interval="bootstrap",
+        _apart("novel", "ila1", "tila2"), 0.15, 0.0, relation="<=", interval="median",
         reason="half of what the rise of the accuracy may take",
     ),
     *(

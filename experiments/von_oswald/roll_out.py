@@ -156,13 +156,13 @@ CLAIMS = (
     Claim(
         "von_oswald.roll_out.falls", _FIGURE,
         "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
-        _rise(0.75, "trained"), expected=1.0, tolerance=0.02, relation="<=", interval="bootstrap",
+        _rise(0.75, "trained"), expected=1.0, tolerance=0.02, relation="<=", interval="median",
         reason="2 % of .05 is far below the figure's line width", expected_verdict=_LAB,
     ),
     Claim(
         "von_oswald.roll_out.level", _FIGURE, "At damping .75 it ends near .045.",
         lambda record: _losses(record, 0.75, "trained")[:, -1], expected=0.045,
-        tolerance=0.005, reason="read off the figure, whose axis runs from 0 to .27", interval="bootstrap",
+        tolerance=0.005, reason="read off the figure, whose axis runs from 0 to .27", interval="median",
         expected_verdict=_LAB,
     ),
 )  # fmt: skip

@@ -232,7 +232,7 @@ CLAIMS = (
     _claim(
         "mixed",
         "Mixed minima lie below the spurious point (loss less the spurious one, of what there is to gain; median).",
-        above_spurious(MIXED), 0.0, 0.0, relation="<=", interval="bootstrap",
+        above_spurious(MIXED), 0.0, 0.0, relation="<=", interval="median",
         reason="an ordering: the flow reaches them from the neighbourhood of the spurious point, downhill",
     ),
     _claim(

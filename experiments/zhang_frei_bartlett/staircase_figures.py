@@ -185,7 +185,7 @@ CLAIMS = (
         "levels", _PAPER,
         "Where the flow is slowest between two drops, its loss is the closed-form level of the components learned so "
         "far (largest distance over the D - 1 plateaus, of what there is to gain; median).",
-        level_distance, 0.0, 1e-3, relation="<=", interval="bootstrap",
+        level_distance, 0.0, 1e-3, relation="<=", interval="median",
         reason="one seed touches each within 1e-6; where two components escape together a plateau is passed",
     ),
     _claim(
@@ -196,7 +196,7 @@ CLAIMS = (
         "scales", _PAPER,
         "Each component is held by a head with |value| = (lam (1 + (1 + tr Lam/lam)/N))^(-1/3) (largest relative "
         "error; median).",
-        scale_error, 0.0, 2e-3, relation="<=", interval="bootstrap",
+        scale_error, 0.0, 2e-3, relation="<=", interval="median",
         reason="a start of .01 moves |value|^2 by some 1e-4; the median, since two heads may share a component",
     ),
     _claim(
@@ -211,7 +211,7 @@ CLAIMS = (
             f"time_{stage + 1}", "this lab",
             f"The initial weights tell when the {['first', 'second', 'third', 'fourth'][stage]} component is half "
             "learned (predicted over measured; median).",
-            time_ratio(stage), 1.0, 0.05, interval="bootstrap",
+            time_ratio(stage), 1.0, 0.05, interval="median",
             reason="first order in the initial scale, .01 of which a few per cent of the time may depend",
         )
         for stage in range(4)
@@ -233,7 +233,7 @@ CLAIMS = (
             f"rank_{rank}", _PAPER,
             f"Heads of rank {rank} rest on levels that {rank} divides (longest rest on another over the shortest on "
             "one of these).",
-            rest_between(rank), 1.0, 0.0, relation="<=", interval="bootstrap", reason="an ordering",
+            rest_between(rank), 1.0, 0.0, relation="<=", interval="median", reason="an ordering",
         )
         for rank in (2, 4)
     ),
