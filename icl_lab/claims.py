@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -75,6 +76,32 @@ class Claim:
         """What a line of the ledger says of the claim itself, whatever the record."""
         names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
         return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval}
+
+
+def claims_of(
+    figure: str, source: str = "", at_lab: Mapping[str, str] | None = None,
+    presets: Collection[str] = ("lab", "paper"), **common: Any,
+) -> Callable[..., Claim]:  # fmt: skip
+    """``claim(name, where, statement, statistic, expected, ...)`` for one figure: what recurs is said once.
+
+    Args:
+      figure: begins the ids: ``paper.figure``.
+      source: begins ``Claim.paper``; ``where`` ends it.
+      at_lab: verdicts at lab, by name, of the claims that do not hold there.
+      presets: in which every other claim is expected to hold.
+      common: fields of ``Claim`` that a claim without its own takes; the tolerance is 0 where none is given.
+    """
+
+    def claim(name: str, where: str, *positional: Any, **own: Any) -> Claim:
+        verdicts = dict.fromkeys(presets, HOLDS)
+        if at_lab and name in at_lab:
+            verdicts["lab"] = at_lab[name]
+        options = {"expected_verdict": verdicts} | common | own
+        if len(positional) < 4:  # statement, statistic, expected, tolerance
+            options.setdefault("tolerance", 0.0)
+        return Claim(f"{figure}.{name}", f"{source}{where}", *positional, **options)
+
+    return claim
 
 
 def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:

@@ -15,6 +15,7 @@ from icl_lab.claims import (
     NOT_RESOLVED,
     Claim,
     NotRun,
+    claims_of,
     judge,
     median_interval,
     t_interval,
@@ -228,6 +229,16 @@ def test_a_control_of_a_part_that_was_not_run_is_not_shown():
 def test_a_claim_that_means_nothing_is_refused(wrong):
     with pytest.raises(ValueError, match=r"paper\.figure\.claim"):
         claim(**wrong)
+
+
+def test_claims_of_a_figure_say_once_what_recurs():
+    make = claims_of("paper.figure", "Paper, ", {"slow": FAILS}, minimum_members=6)
+    fast, slow = (make(name, "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test") for name in ("fast", "slow"))
+    assert (fast.id, fast.paper, fast.tolerance, fast.minimum_members) == ("paper.figure.fast", "Paper, Fig. 1", 0.0, 6)
+    assert fast.expected_verdict == {"lab": HOLDS, "paper": HOLDS}
+    assert slow.expected_verdict == {"lab": FAILS, "paper": HOLDS}
+    own = make("own", "Fig. 1", "A sentence.", np.ones, 1.0, 0.1, "a test", minimum_members=7, expected_verdict={})
+    assert (own.tolerance, own.reason, own.minimum_members, own.expected_verdict) == (0.1, "a test", 7, {})
 
 
 def test_committed_claims_have_names_of_their_own():

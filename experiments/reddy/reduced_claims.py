@@ -7,7 +7,7 @@ import numpy as np
 from experiments.reddy.reduced_figures import NAMES, equal_onset
 from experiments.reddy.statistics import learned, onsets, present, solved
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim, NotRun
+from icl_lab.claims import NotRun, claims_of
 from icl_lab.records import Record
 
 
@@ -114,13 +114,7 @@ _AT_LAB = {"onset_three": "not resolved"}
 """What the lab record says of the claims that do not hold."""
 
 
-def _claim(
-    name: str, figure: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
-) -> Claim:
-    return Claim(
-        f"reddy.reduced_model.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": _AT_LAB.get(name, "holds")}, **options,
-    )  # fmt: skip
+_claim = claims_of("reddy.reduced_model", "Reddy 2023, ", _AT_LAB, presets=["lab"])
 
 
 _MOST: dict[str, Any] = {"expected": 0.6, "tolerance": 0.0, "relation": ">=", "interval": "wilson"}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.reddy.statistics import copies, crossing, learned, present
-from icl_lab.claims import Claim
+from icl_lab.claims import claims_of
 from icl_lab.records import Record
 
 PARTS = ("novel", "trained")
@@ -119,12 +119,7 @@ def _last(name: str) -> Callable[[Record], np.ndarray]:
     return lambda record: np.where(np.isnan(wait(record, "novel")), np.nan, record.arrays[f"novel_{name}"][:, -1])
 
 
-def _claim(name: str, figure: str, statement: str, statistic: Callable, expected: float, tolerance: float, **more: Any):
-    verdicts = {"lab": "holds", "paper": "holds"}
-    return Claim(
-        f"reddy.transition.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
-        expected_verdict=verdicts, minimum_members=6, **more,
-    )  # fmt: skip
+_claim = claims_of("reddy.transition", "Reddy 2023, ", minimum_members=6)
 
 
 _LAW = {"novel": "mostly novel classes", "trained": "trained classes alone"}

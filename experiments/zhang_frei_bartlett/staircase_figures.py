@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.statistics import Statistic, array
-from icl_lab.claims import Claim, NotRun
+from icl_lab.claims import NotRun, claims_of
 from icl_lab.records import Record
 from icl_lab.style import THEORY, band
 from icl_lab.style import panels as axes_grid
@@ -170,14 +170,9 @@ def scale_error(record: Record) -> np.ndarray:
 _PAPER = "Zhang, Singh, Latham & Saxe 2025"
 
 
-def _claim(
-    name: str, paper: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
-):
-    verdicts = {"lab": "holds", "paper": "holds"}
-    if name.startswith("rank_"):  # six starts, of which one passes one of the levels too fast
-        verdicts["lab"] = "not resolved"
-    identity = f"zhang_frei_bartlett.staircase.{name}"
-    return Claim(identity, paper, statement, statistic, expected, tolerance, expected_verdict=verdicts, **options)
+_AT_LAB = {f"rank_{rank}": "not resolved" for rank in (2, 4)}
+"""Six starts, of which one passes one of the levels too fast."""
+_claim = claims_of("zhang_frei_bartlett.staircase", "", _AT_LAB)
 
 
 CLAIMS = (
