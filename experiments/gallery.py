@@ -1,11 +1,13 @@
 """Collects finished lab and paper runs into the committed gallery, and writes the ledger of claims.
 
     python -m experiments.gallery --runs=runs
+    python -m experiments.gallery --rejudge
 
 Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
 its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
 anew from the record; nothing is trained but for its anchor. ``figures/claims.json``, ``figures/claims.md`` (the same to
 read) and the summary in README.md are then made of all that the gallery holds; they say which records have no anchor.
+--rejudge collects nothing: it judges the records that the gallery holds by the claims as they are now.
 
 A new record that the present sources made gets an anchor, from seven smoke runs (docs/anchors.md). Where the smoke
 preset alone has changed since, the anchor is made anew by
@@ -37,10 +39,10 @@ from rich.progress import Progress
 
 from experiments import anchoring
 from experiments.reproduce import choose, discover, help_text
-from experiments.staleness import PRESETS, anchored, belongs, counted, reanchor, stale
+from experiments.staleness import PRESETS, anchored, belongs, counted, reanchor, rejudge, stale
 from icl_lab import anchors, flags, records, report
 from icl_lab import experiment as lab
-from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
+from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
 from icl_lab.command_line import console_progress, use_compilation_cache
 from icl_lab.experiment import Experiment
 from icl_lab.records import Record, RecordError
@@ -58,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_boolean("check", False, "list what is stale and change nothing", flag_values=values)
     absl_flags.DEFINE_boolean("reanchor", False, "anchors of changed smoke presets anew", flag_values=values)
     absl_flags.DEFINE_list("only", [], "binaries to --check or --reanchor, comma-separated", flag_values=values)
+    absl_flags.DEFINE_boolean("rejudge", False, "judge the gallery's own records anew", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     try:
         rest = values(list(sys.argv if argv is None else argv))[1:]
@@ -68,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
         if values.only and not (values.check or values.reanchor):
             raise flags.FlagError(f"--only={','.join(values.only)} goes with --check or --reanchor")
-        if not (values.check or values.reanchor or Path(values.runs).is_dir()):
+        if not (values.check or values.reanchor or values.rejudge or Path(values.runs).is_dir()):
             raise flags.FlagError(f"--runs={values['runs'].value} is not a folder")
         experiments = choose(discover(), values.only)
     except (absl_flags.Error, flags.FlagError) as error:
@@ -77,14 +80,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     gallery, readme = Path(values.figures), Path(values.readme)
     if values.check or values.reanchor:
         return conclude((reanchor if values.reanchor else stale)(gallery, experiments))
-    use_compilation_cache(Path(values.runs))
-    with console_progress() as progress:
-        for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
-            print(f"{name} {preset}: {record.config['members']} members")
-            folder = gallery.joinpath(*name.split("."), preset)
-            put(experiments[name], preset, record, folder)
-            if reason := anchor(experiments[name], record, folder, progress):
-                print(f"{name} {preset}: no anchor is made, {reason}")
+    if values.rejudge:
+        print("\n".join(rejudge(gallery, experiments)))
+    else:
+        use_compilation_cache(Path(values.runs))
+        with console_progress() as progress:
+            for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
+                print(f"{name} {preset}: {record.config['members']} members")
+                folder = gallery.joinpath(*name.split("."), preset)
+                put(experiments[name], preset, record, folder)
+                if reason := anchor(experiments[name], record, folder, progress):
+                    print(f"{name} {preset}: no anchor is made, {reason}")
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
@@ -142,7 +148,7 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
         fresh = Path(temporary) / preset
         command = [_without_path(word) for word in record.provenance.get("command", [])]
         record = dataclasses.replace(record, provenance={**record.provenance, "command": command})
-        records.save(record, fresh, [judge(claim, record) for claim in experiment.claims])
+        records.save(record, fresh, experiment.judged(record))
         arrays = fresh / "arrays.npz"
         if (size := arrays.stat().st_size) >= LARGEST_ARRAYS and not experiment.feeds_others:
             arrays.unlink()

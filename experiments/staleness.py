@@ -8,7 +8,8 @@ from typing import Any
 from rich.progress import Progress
 
 from experiments import anchoring
-from icl_lab import flags, records
+from icl_lab import drift, flags, records
+from icl_lab.claims import NOT_JUDGED, Claim
 from icl_lab.command_line import console_progress
 from icl_lab.experiment import Experiment
 from icl_lab.records import RecordError
@@ -98,3 +99,36 @@ def _folders(gallery: Path, experiments: Mapping[str, Experiment]) -> list[tuple
     folders = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
     named = [(".".join(folder.parts[-3:-1]), folder) for folder in folders]
     return [(name, folder) for name, folder in named if name in experiments]
+
+
+NOT_KEPT = "the claim has changed and the record's arrays are not kept: to be judged in the next run"
+
+
+def rejudge(gallery: Path, experiments: Mapping[str, Experiment]) -> list[str]:
+    """Judges every record of the gallery by today's claims; a line for each verdict that changes.
+
+    Of a record without its arrays the rows stay whose claims are as they were; the others are not judged any more.
+    """
+    changes = []
+    for path in sorted(gallery.glob("*/*/*/record.json")):
+        record, before = drift.committed(path.parent)
+        experiment = experiments[record.experiment]
+        then = {row["id"]: row for row in before}
+        if (path.parent / "arrays.npz").exists():
+            rows = experiment.judged(record)
+        else:
+            rows = [_kept(claim, then[claim.id]) for claim in experiment.claims if claim.id in then]
+        for row in rows:
+            was = then.get(row["id"], {"verdict": NOT_JUDGED, "interval": [None, None]})
+            if row["verdict"] != was["verdict"]:
+                verdicts = f"{was['verdict']} {was['interval']} -> {row['verdict']} {row['interval']}"
+                changes.append(f"{path.parent.name}: {row['id']}: {verdicts} {row['note']}")
+        records.replace_claims(path.parent, rows)
+    return changes
+
+
+def _kept(claim: Claim, row: dict) -> dict:
+    if all(row[name] == value for name, value in claim.described().items()):
+        return row
+    changed = {"interval": [None, None], "verdict": NOT_JUDGED, "expected_verdict": None, "note": NOT_KEPT}
+    return row | claim.described() | changed

@@ -1,9 +1,10 @@
 """A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
 
-import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -12,6 +13,12 @@ from icl_lab.records import Record
 
 HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
 LEVEL = 0.95
+MEDIAN_MEMBERS = math.ceil(1 - math.log2(1 - LEVEL))
+"""Members from which on a median has an interval: all M lie on one side of it with probability 2^(1 - M)."""
+
+
+class NotRun(Exception):  # noqa: N818
+    """Raised by a statistic where the configuration leaves out a part that it needs; the message names the part."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,12 +34,13 @@ class Claim:
       relation: "==", "<=" or ">=".
       tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
       reason: where the tolerance comes from.
-      interval: ``t`` (mean over members), ``bootstrap`` (median, for skewed statistics), ``wilson`` (fraction of
+      interval: ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
         members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
       control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
         where there is none.
       expected_verdict: by preset; a preset that is not named is not judged.
-      minimum_members: fewer members than this leave the claim not resolved.
+      minimum_members: fewer members than this leave the claim not resolved; so do fewer than have an interval
+        (``fewest_members``).
     """
 
     id: str
@@ -58,19 +66,65 @@ class Claim:
         high = math.inf if self.relation == ">=" else self.expected + self.tolerance
         return low, high
 
+    def fewest_members(self) -> int:
+        """With fewer members that have a value the claim is not resolved."""
+        if self.interval == "exact":
+            return 1
+        return max(self.minimum_members, MEDIAN_MEMBERS if self.interval == "median" else 2)
 
-def judge(claim: Claim, record: Record) -> dict:
+    def described(self) -> dict:
+        """What a line of the ledger says of the claim itself, whatever the record."""
+        names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
+        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval}
+
+
+def claims_of(
+    figure: str, source: str = "", at_lab: Mapping[str, str] | None = None,
+    presets: Collection[str] = ("lab", "paper"), **common: Any,
+) -> Callable[..., Claim]:  # fmt: skip
+    """``claim(name, where, statement, statistic, expected, ...)`` for one figure: what recurs is said once.
+
+    Args:
+      figure: begins the ids: ``paper.figure``.
+      source: begins ``Claim.paper``; ``where`` ends it.
+      at_lab: verdicts at lab, by name, of the claims that do not hold there.
+      presets: in which every other claim is expected to hold.
+      common: fields of ``Claim`` that a claim without its own takes; the tolerance is 0 where none is given.
+    """
+
+    def claim(name: str, where: str, *positional: Any, **own: Any) -> Claim:
+        verdicts = dict.fromkeys(presets, HOLDS)
+        if at_lab and name in at_lab:
+            verdicts["lab"] = at_lab[name]
+        options = {"expected_verdict": verdicts} | common | own
+        if len(positional) < 4:  # statement, statistic, expected, tolerance
+            options.setdefault("tolerance", 0.0)
+        return Claim(f"{figure}.{name}", f"{source}{where}", *positional, **options)
+
+    return claim
+
+
+def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
 
     *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
     then ``note`` says how many members would resolve it at this estimate and spread. A preset without a committed
-    verdict, or a record that does not hold what the statistic needs (a part that was not run), leaves it *not judged*.
+    verdict, or a part that was not run, leaves it *not judged*.
+
+    Args:
+      claim: what is judged.
+      record: of one run.
+      left_out: patterns of the names of arrays that the configuration leaves out (``Experiment.left_out``).
+
+    Raises:
+      ValueError: naming the claim, where a name is neither in the record nor left out, or where the statistic is not
+        one value a member.
     """
-    missing = ""
+    missing, values = "", np.array([])
     try:
-        values = _present(claim.statistic(record))
-    except KeyError as error:
-        values, missing = np.array([]), f"this record holds no {error.args[0]}"
+        values = _present(_one_a_member(claim, record, _of(claim, claim.statistic, record, left_out)))
+    except NotRun as error:
+        missing = f"this record holds no {error}"
     low, high = claim.region()
     estimate, interval = (math.nan, (math.nan, math.nan))
     if values.size:
@@ -80,8 +134,8 @@ def judge(claim: Claim, record: Record) -> dict:
     expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
     if expected_verdict is None:
         verdict = NOT_JUDGED
-    elif values.size < (1 if claim.interval == "exact" else claim.minimum_members):
-        verdict, note = NOT_RESOLVED, f"needs at least {claim.minimum_members} members with a value"
+    elif values.size < claim.fewest_members():
+        verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} members with a value"
     elif interval[0] >= low and interval[1] <= high:
         verdict = HOLDS
     elif interval[1] < low or interval[0] > high:
@@ -90,27 +144,43 @@ def judge(claim: Claim, record: Record) -> dict:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
     control = None
     if claim.control is not None and not missing:
-        with contextlib.suppress(KeyError):  # of a part that was not run: the claim itself is judged
-            controls = _present(claim.control(record))
+        try:
+            controls = _present(_of(claim, claim.control, record, left_out))
             control = _number(float(controls.mean())) if controls.size else None
-    return {
-        "id": claim.id,
-        "paper": claim.paper,
-        "statement": claim.statement,
+        except NotRun:  # the claim itself is judged
+            pass
+    return claim.described() | {
         "preset": record.preset,
-        "expected": claim.expected,
-        "relation": claim.relation,
-        "tolerance": claim.tolerance,
-        "reason": claim.reason,
         "members": int(values.size),
         "estimate": _number(estimate),
         "interval": [_number(interval[0]), _number(interval[1])],
-        "interval_kind": claim.interval,
         "control": control,
         "verdict": verdict,
         "expected_verdict": expected_verdict,
         "note": note,
     }
+
+
+def _of(
+    claim: Claim, statistic: Callable[[Record], np.ndarray], record: Record, left_out: Collection[str]
+) -> np.ndarray:
+    """The statistic, or the control, of a claim."""
+    try:
+        return np.atleast_1d(np.asarray(statistic(record), np.float64))
+    except KeyError as error:
+        name = str(error.args[0])
+        if any(fnmatchcase(name, pattern) for pattern in left_out):
+            raise NotRun(name) from error
+        raise ValueError(
+            f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
+        ) from error
+
+
+def _one_a_member(claim: Claim, record: Record, values: np.ndarray) -> np.ndarray:
+    members = record.config.get("members", 1)
+    if values.ndim > 1 or (values.size == 1 < members and claim.interval != "exact"):
+        raise ValueError(f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}")
+    return values
 
 
 def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -130,14 +200,18 @@ def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     return float(values.mean()), (float(result.low), float(result.high))
 
 
-def bootstrap_interval(values: np.ndarray, resamples: int = 9999) -> tuple[float, tuple[float, float]]:
-    """Median over members and its 95 % percentile bootstrap interval (fixed generator: the same on every call)."""
-    median = float(np.median(values))
-    if values.size < 2:
+def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Median over members and its 95 % interval between order statistics; with too few members the whole line.
+
+    The number of values below the median of any continuous law is binomial with probability 1/2, so the k-th smallest
+    and the k-th largest value enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the largest for which that is
+    95 % or more (as in ``scipy.stats.quantile_test``).
+    """
+    median, ordered = float(np.median(values)), np.sort(values)
+    k = int(stats.binom.ppf(0.5 - LEVEL / 2, values.size, 0.5))
+    if k < 1:
         return median, (-math.inf, math.inf)
-    drawn = np.random.default_rng(0).choice(values, (resamples, values.size))
-    low, high = np.quantile(np.median(drawn, axis=1), [0.5 - LEVEL / 2, 0.5 + LEVEL / 2])
-    return median, (float(low), float(high))
+    return median, (float(ordered[k - 1]), float(ordered[-k]))
 
 
 def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -147,7 +221,7 @@ def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     return float(values[0]), (float(values[0]), float(values[0]))
 
 
-_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "bootstrap": bootstrap_interval, "exact": exact_value}
+_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_interval, "exact": exact_value}
 
 
 def _members_needed(members: int, estimate: float, interval: tuple[float, float], low: float, high: float) -> str:
@@ -163,7 +237,6 @@ def _members_needed(members: int, estimate: float, interval: tuple[float, float]
 
 def _present(values: np.ndarray) -> np.ndarray:
     """The values of the members that have one."""
-    values = np.atleast_1d(np.asarray(values, np.float64))
     return values[~np.isnan(values)]
 
 

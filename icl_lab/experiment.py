@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,8 @@ class Experiment:
       figures: ``record -> {name: Figure}``.
       claims: what is judged.
       check: raises FlagError for a configuration whose fields do not fit together.
+      parts: patterns (``fnmatch``) of the names of arrays that a configuration, as plain JSON values, has and another
+        has not: of the networks, sizes, ... that it chooses. The others' are left out on purpose.
       feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
       axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.axes``).
     """
@@ -47,8 +49,25 @@ class Experiment:
     figures: Callable[[Record], dict[str, Figure]]
     claims: tuple[Claim, ...]
     check: Callable[[Any], None] = lambda config: None
+    parts: Callable[[Mapping[str, Any]], Iterable[str]] = lambda config: ()
     feeds_others: bool = False
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        ids = [claim.id for claim in self.claims]
+        for name in ids:
+            if not name.startswith(f"{self.name}.") or ids.count(name) > 1:
+                raise ValueError(f"{name}: the id of a claim begins with {self.name}. and is its own")
+
+    def left_out(self, config: Mapping[str, Any]) -> set[str]:
+        """Patterns of the names of arrays that runs of a preset have and those of this configuration have not."""
+        every = {part for preset in self.presets.values() for part in self.parts(flags.to_json(preset))}
+        return every - set(self.parts(config))
+
+    def judged(self, record: Record) -> list[dict]:
+        """The ledger rows of a record, in the order of the claims (``claims.judge``)."""
+        left_out = self.left_out(record.config)
+        return [judge(claim, record, left_out) for claim in self.claims]
 
     def label(self, preset: str, config: Any) -> str:
         """The preset's name, with what differs from it.
@@ -120,7 +139,12 @@ def execute(
             origin |= {"stages": session.stages, "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
             record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin, axes)
-        ledger = [judge(claim, record) for claim in experiment.claims]
+        try:
+            ledger = experiment.judged(record)
+        except Exception:
+            if ran:  # a wrong claim loses no run: the next one finds it finished
+                processes.led(lambda: records.save(record, outdir, []))
+            raise
         drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))
     return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
 

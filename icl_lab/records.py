@@ -133,6 +133,17 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
         _settle(folder)
 
 
+def replace_claims(folder: Path, claims: list[dict]) -> None:
+    """Writes other ledger rows into a record; what the run found stays as it is.
+
+    Raises:
+      RecordError: if the record cannot be read.
+    """
+    load(folder, arrays=False)
+    content = {name: value for name, value in _read_json(folder / "record.json").items() if name != "digest"}
+    write_atomically(folder / "record.json", _json(_sealed(content | {"claims": claims})))
+
+
 def _settle(folder: Path) -> None:
     """Ends what a killed process began: moves a written record into place, removes what was not written to its end."""
     if (folder / WRITTEN).exists():

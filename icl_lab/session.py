@@ -43,7 +43,13 @@ class Session:
         self.stages: dict[str, dict[str, float]] = {}
 
     def fit(self, stage: str, *args, **options) -> Fit:
-        """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again."""
+        """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again.
+
+        Raises:
+          ValueError: for a stage that this run has trained: its checkpoint would stand for this training too.
+        """
+        if stage in self.stages:
+            raise ValueError(f"stage {stage!r} is trained twice in one run; every training needs a name of its own")
         resume = Checkpoint(
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )

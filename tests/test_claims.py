@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from experiments.reproduce import discover
 from icl_lab.claims import (
@@ -13,8 +14,10 @@ from icl_lab.claims import (
     NOT_JUDGED,
     NOT_RESOLVED,
     Claim,
-    bootstrap_interval,
+    NotRun,
+    claims_of,
     judge,
+    median_interval,
     t_interval,
     wilson_interval,
 )
@@ -68,17 +71,40 @@ def test_wilson_needs_a_yes_or_no():
         wilson_interval(np.array([0.0, 0.5]))
 
 
-def test_bootstrap_repeats_itself_and_covers_the_median():
-    values = np.random.default_rng(1).exponential(size=40)
-    median, (low, high) = bootstrap_interval(values)
-    assert bootstrap_interval(values) == (median, (low, high))
-    assert values.min() < low < median < high < values.max()
-    assert low < np.log(2) < high
-    assert high - low == pytest.approx(2 * 1.96 / math.sqrt(40), rel=0.5)  # the density at the median is 1/2
+@pytest.mark.parametrize("members", range(6, 41))
+def test_the_median_is_covered_by_at_least_95_percent_and_by_no_shorter_interval(members):
+    median, (low, high) = median_interval(np.arange(members, dtype=float))
+    below = [math.comb(members, k) / 2**members for k in range(members + 1)]  # P(k values are below the median)
+    assert low + high == 2 * median == members - 1
+    assert math.fsum(below[int(low) + 1 : int(high) + 1]) >= 0.95  # exact, for whatever continuous law
+    assert high - low <= 2 or math.fsum(below[int(low) + 2 : int(high)]) < 0.95
+
+
+def test_the_interval_of_a_median_is_that_of_scipy():
+    for members in (5, 6, 10, 16, 41):
+        values = np.random.default_rng(members).exponential(size=members)
+        median, interval = median_interval(values)
+        theirs = stats.quantile_test(values, q=median, p=0.5).confidence_interval(0.95)
+        assert interval == (tuple(theirs) if members > 5 else (-math.inf, math.inf))
+
+
+def test_the_median_of_a_skewed_law_is_covered():
+    """Ten members, for which a percentile bootstrap of the median covers .931."""
+    drawn = np.random.default_rng(0).lognormal(sigma=2.0, size=(4000, 10))
+    covered = np.mean([low <= 1 <= high for _, (low, high) in map(median_interval, drawn)])
+    assert covered == pytest.approx(1 - 22 / 1024, abs=4 * math.sqrt(0.0215 * 0.9785 / 4000))
+
+
+def test_five_members_resolve_no_median():
+    row = judge(claim(interval="median"), record([1.0] * 5))
+    assert (row["verdict"], row["interval"]) == (NOT_RESOLVED, [None, None])
+    assert row["note"] == "needs at least 6 members with a value"
+    assert verdict([1.0] * 6, interval="median") == HOLDS
+    assert verdict([1.0] * 6, interval="median", minimum_members=7) == NOT_RESOLVED
 
 
 def test_one_member_decides_nothing():
-    for interval in (t_interval, bootstrap_interval):
+    for interval in (t_interval, median_interval):
         assert interval(np.array([2.0])) == (2.0, (-math.inf, math.inf))
 
 
@@ -139,12 +165,12 @@ def test_members_without_a_value_are_dropped():
         assert (row["verdict"], row["note"]) == (NOT_RESOLVED, "needs at least 2 members with a value")
 
 
-@pytest.mark.parametrize("interval", ["t", "bootstrap"])
+@pytest.mark.parametrize("interval", ["t", "median"])
 def test_an_infinite_value_resolves_nothing(interval):
-    row = judge(claim(interval=interval), record([1.0, np.inf]))
+    row = judge(claim(interval=interval), record([1.0] * 5 + [np.inf]))
     assert row["verdict"] == NOT_RESOLVED
     assert "infinite" in row["note"]
-    assert row["interval"] == [None, None] or interval == "bootstrap"
+    assert row["interval"] == [None, None] or interval == "median"
 
 
 def test_fewer_members_than_the_minimum_resolve_nothing():
@@ -160,11 +186,33 @@ def test_an_exact_quantity_is_one_value_without_an_interval():
         verdict([1.0, 1.0], interval="exact")
 
 
-def test_a_record_without_the_part_is_not_judged():
-    row = judge(claim(statistic=lambda record: record.arrays["other"]), record([1.0, 1.0]))
+def not_run(record):
+    raise NotRun("other part")
+
+
+@pytest.mark.parametrize("statistic", [lambda record: record.arrays["other_values"], not_run])
+def test_a_part_that_is_left_out_is_not_judged_and_said(statistic):
+    row = judge(claim(statistic=statistic), record([1.0, 1.0]), left_out={"other_*", "another_*"})
     assert row["verdict"] == NOT_JUDGED
     assert row["expected_verdict"] is None
     assert "other" in row["note"]
+
+
+@pytest.mark.parametrize("preset", ["lab", "smoke"])
+@pytest.mark.parametrize("which", ["statistic", "control"])
+def test_a_misspelt_name_is_an_error_that_names_claim_and_array(which, preset):
+    wrong = claim(**{which: lambda record: record.arrays["valeus"]})
+    with pytest.raises(ValueError, match=r"paper\.figure\.claim.*'valeus'"):
+        judge(wrong, record([1.0, 1.0], preset), left_out={"other_*"})
+
+
+@pytest.mark.parametrize("values", [np.ones((3, 2)), np.ones((1, 3)), np.float64(1), np.ones(1)])
+def test_a_statistic_that_is_not_one_value_a_member_is_refused(values):
+    of_three = dataclasses.replace(record([1.0]), config={"members": 3})
+    with pytest.raises(ValueError, match=r"paper\.figure\.claim.*one value a member, of 3"):
+        judge(claim(statistic=lambda record: values), of_three)
+    if values.ndim < 2:
+        assert judge(claim(statistic=lambda record: values, interval="exact"), of_three)["members"] == 1
 
 
 @pytest.mark.parametrize(("control", "shown"), [([1.0, np.nan, 3.0], 2.0), ([np.nan], None), ([np.inf], None)])
@@ -173,7 +221,7 @@ def test_the_control_is_shown_beside(control, shown):
 
 
 def test_a_control_of_a_part_that_was_not_run_is_not_shown():
-    row = judge(claim(control=lambda record: record.arrays["other"]), record([1.0, 1.0]))
+    row = judge(claim(control=lambda record: record.arrays["other"]), record([1.0, 1.0]), left_out={"other"})
     assert (row["control"], row["verdict"], row["note"]) == (None, HOLDS, "")
 
 
@@ -181,6 +229,16 @@ def test_a_control_of_a_part_that_was_not_run_is_not_shown():
 def test_a_claim_that_means_nothing_is_refused(wrong):
     with pytest.raises(ValueError, match=r"paper\.figure\.claim"):
         claim(**wrong)
+
+
+def test_claims_of_a_figure_say_once_what_recurs():
+    make = claims_of("paper.figure", "Paper, ", {"slow": FAILS}, minimum_members=6)
+    fast, slow = (make(name, "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test") for name in ("fast", "slow"))
+    assert (fast.id, fast.paper, fast.tolerance, fast.minimum_members) == ("paper.figure.fast", "Paper, Fig. 1", 0.0, 6)
+    assert fast.expected_verdict == {"lab": HOLDS, "paper": HOLDS}
+    assert slow.expected_verdict == {"lab": FAILS, "paper": HOLDS}
+    own = make("own", "Fig. 1", "A sentence.", np.ones, 1.0, 0.1, "a test", minimum_members=7, expected_verdict={})
+    assert (own.tolerance, own.reason, own.minimum_members, own.expected_verdict) == (0.1, "a test", 7, {})
 
 
 def test_committed_claims_have_names_of_their_own():

@@ -27,8 +27,8 @@ def record(seed=0, shift=0.0, members=20, exact=1.0, config=None, **arrays):
 
 
 CLAIMS = tuple(
-    Claim(f"a.b.{name}", "Paper", "A sentence.", lambda r, name=name: r.arrays[name], expected=1.0, reason="a test",
-          expected_verdict={"lab": HOLDS}, **options)
+    Claim(f"a.b.{name}", "Paper", "A sentence.", lambda r, name=name: r.arrays[name].ravel(), expected=1.0,
+          reason="a test", expected_verdict={"lab": HOLDS}, **options)
     for name, options in (
         ("near", {"tolerance": 0.2}), ("exact", {"tolerance": 1e-3, "interval": "exact"}),
     )

@@ -145,7 +145,7 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path):
     before = content(tmp_path)
     with pytest.raises(RecordError, match=r"another configuration \(steps: 6 there, 8 here\); choose another --outdir"):
         toy(tmp_path, steps=8)
-    other = dataclasses.replace(toy.experiment(), name="toy.other")
+    other = dataclasses.replace(toy.experiment(), name="toy.other", claims=())
     with pytest.raises(RecordError, match=r"holds a run of toy\.train; choose another --outdir"):
         execute(other, "smoke", Config(), tmp_path)
     assert content(tmp_path) == before
@@ -253,6 +253,55 @@ def test_a_folder_at_work_is_refused(tmp_path, capsys):
     with records.locked(tmp_path):
         assert Toy().main(f"--outdir={tmp_path}") == 2
     assert "another run is at work" in capsys.readouterr().err
+
+
+def test_a_stage_that_is_trained_twice_is_refused(tmp_path):
+    """Its checkpoint would return the first training in place of the second."""
+
+    def run(config, session):
+        keys = jax.random.split(jax.random.key(config.seed), config.members)
+        for rate in (0.5, 0.1):
+            fitted = session.fit("alone", begin, square, optax.sgd(rate), keys, steps=config.steps)
+        return {}, {"params": np.asarray(fitted.params)}
+
+    toy = Toy()
+    for _ in range(2):  # the second time the first training is found finished
+        with pytest.raises(ValueError, match="'alone' is trained twice"):
+            execute(dataclasses.replace(toy.experiment(), run=run), "smoke", Config(), tmp_path)
+    assert toy(tmp_path).ran  # another run in this process has stages of its own
+
+
+def test_a_wrong_claim_is_an_error_but_loses_no_run(tmp_path):
+    toy = Toy()
+    (right,) = toy.experiment().claims
+    wrong = dataclasses.replace(right, statistic=lambda record: record.arrays["parmas_0"])
+    with pytest.raises(ValueError, match=r"toy\.train\.small.*'parmas_0'"):
+        execute(dataclasses.replace(toy.experiment(), claims=(wrong,)), "smoke", Config(), tmp_path)
+    outcome = toy(tmp_path)
+    assert not outcome.ran
+    assert [row["id"] for row in outcome.ledger] == [right.id]
+
+
+def test_what_another_preset_runs_is_left_out(tmp_path):
+    """A claim about it is not judged; one that is misspelt is refused all the same."""
+    toy = Toy()
+    presets = {"smoke": Config(), "quick": Config(), "lab": Config(rates=(0.5, 0.1)), "paper": Config()}
+    (claim,) = toy.experiment().claims
+    claim = dataclasses.replace(claim, statistic=lambda record: record.arrays["params_1"])
+    changes = {"presets": presets, "claims": (claim,), "parts": lambda c: [f"*_{i}" for i, _ in enumerate(c["rates"])]}
+    experiment = dataclasses.replace(toy.experiment(), **changes)
+    assert experiment.left_out({"rates": [0.5]}) == {"*_1"}
+    outcome = execute(experiment, "smoke", presets["smoke"], tmp_path / "smoke")
+    assert "params_1" in outcome.ledger[0]["note"]
+    assert not execute(experiment, "lab", presets["lab"], tmp_path / "lab").ledger[0]["note"].endswith("params_1")
+
+
+@pytest.mark.parametrize("ids", [("toy.train.small", "toy.train.small"), ("toy.tarin.small",), ("small",)])
+def test_an_id_that_is_not_the_claims_own_is_refused(ids):
+    experiment = Toy().experiment()
+    claims = tuple(dataclasses.replace(experiment.claims[0], id=name) for name in ids)
+    with pytest.raises(ValueError, match=ids[0]):
+        dataclasses.replace(experiment, claims=claims)
 
 
 def test_diverged_members_are_reported(tmp_path, log):

@@ -201,6 +201,25 @@ def test_gallery_keeps_arrays_that_other_binaries_read(tmp_path, monkeypatch):
         assert [path.name for path in folder.glob("arrays.*")] == [kept]
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_records_of_the_gallery_are_judged_by_the_claims_as_they_are_now(tmp_path, capsys, kept):
+    experiment, folder = Toy("toy.fine").experiment(), tmp_path / "lab"
+    (row,) = execute(experiment, "lab", experiment.presets["lab"], folder).ledger
+    if not kept:
+        (folder / "arrays.npz").unlink()
+    gallery.rejudge({"toy.fine": experiment}, folder)
+    assert gallery.drift.committed(folder)[1] == [row]
+    assert capsys.readouterr().out == ""
+    (stricter,) = (dataclasses.replace(claim, expected=2.0, tolerance=0.5) for claim in experiment.claims)
+    gallery.rejudge({"toy.fine": dataclasses.replace(experiment, claims=(stricter,))}, folder)
+    ((now,),) = gallery.drift.committed(folder)[1:]
+    assert (now["expected"], now["estimate"]) == (2.0, row["estimate"])
+    assert now["verdict"] == ("fails" if kept else "not judged")
+    assert f"{row['id']}: holds" in capsys.readouterr().out
+    if not kept:
+        assert (now["interval"], now["note"]) == ([None, None], gallery.NOT_KEPT)
+
+
 def test_gallery_takes_the_present_preset_with_at_least_its_members():
     experiment, config = Toy("toy.a").experiment(), flags.to_json(Config())
     assert gallery.belongs(experiment, "lab", "lab", config)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.dai.settings import ENCODINGS
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 
 GAIN, SHARE = 0.1, 2 / 3
@@ -22,11 +22,11 @@ def of_networks(record: Record, name: str, positions: str | None = None) -> np.n
     """(M, ..) an array of the networks of one position encoding, or of all that were run, one after the other.
 
     Raises:
-      KeyError: where none was run.
+      NotRun: where the encoding was not run.
     """
-    there = [p for p in ENCODINGS if f"{p}_{name}" in record.arrays] if positions is None else [positions]
+    there = [p for p in ENCODINGS if p in record.config["positions"] and positions in (None, p)]
     if not there:
-        raise KeyError(name)
+        raise NotRun(f"networks of {positions} positions")
     return np.concatenate([record.arrays[f"{p}_{name}"] for p in there])
 
 
@@ -40,11 +40,11 @@ def of_row(record: Record, metric: str, row: str = PAPER, positions: str | None 
     """(M, 6, ..) a metric in a row of the table.
 
     Raises:
-      KeyError: for a row that was not run, or a metric that the record does not hold.
+      NotRun: for a row or an encoding that was not run.
     """
     rows = record.metrics["rows"]
     if row not in rows:
-        raise KeyError(f"row {row}")
+        raise NotRun(f"row {row}")
     return of_networks(record, metric, positions)[:, :, rows.index(row)]
 
 

@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from experiments.settings import check_each_once
 from icl_lab.attention import momentum_pattern, recent_pattern
+from icl_lab.claims import NotRun
 from icl_lab.flags import FlagError
 from icl_lab.records import Record
 
@@ -104,10 +105,10 @@ def of(record: Record, array: str, mixer: str) -> np.ndarray:
     """(M, ..) an array of the record for one mixer.
 
     Raises:
-      KeyError: naming the mixer, for one that was not run.
+      NotRun: naming the mixer, for one that was not run.
     """
     if mixer not in record.config["mixers"]:
-        raise KeyError(mixer)
+        raise NotRun(mixer)
     return record.arrays[array][list(record.config["mixers"]).index(mixer)]
 
 

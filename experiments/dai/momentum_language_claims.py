@@ -1,12 +1,11 @@
 """What ``momentum_language_model`` claims: does momentum help, by how much, and more than a local mixer does?"""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from experiments.dai.mixers import kind, of
-from icl_lab.claims import Claim
+from icl_lab.claims import NotRun, claims_of
 from icl_lab.records import Record
 
 LENGTHS = ("T/4", "T/2", "T")
@@ -25,11 +24,11 @@ def chosen(record: Record, which: str, losses: np.ndarray) -> np.ndarray:
       losses: (V, M), lower is better.
 
     Raises:
-      KeyError: where no mixer of the kind was run.
+      NotRun: where no mixer of the kind was run.
     """
     rows = [i for i, name in enumerate(record.config["mixers"]) if kind(name) == which]
     if not rows:
-        raise KeyError(which)
+        raise NotRun(which)
     table = losses[rows]
     members = table.shape[1]
     if members == 1:
@@ -107,11 +106,7 @@ _AT_LAB = {"faster": "not resolved"}
 """Verdicts of the lab record that are not those expected."""
 
 
-def _claim(name: str, source: str, statement: str, statistic: Callable, expected: float, tolerance: float, **more: Any):
-    return Claim(
-        f"dai.momentum_language_model.{name}", f"Dai et al. 2022, {source}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": _AT_LAB.get(name, "holds"), "paper": "holds"}, minimum_members=5, **more,
-    )  # fmt: skip
+_claim = claims_of("dai.momentum_language_model", "Dai et al. 2022, ", _AT_LAB, minimum_members=5)
 
 
 CLAIMS = (

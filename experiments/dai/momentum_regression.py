@@ -298,7 +298,11 @@ AXES = {
     "*_loss": ("mixer", "member", "{0}_step"), "*": ("mixer", "member"),
 }  # fmt: skip
 
-EXPERIMENT = Experiment("dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: [f"{part}_*" for part in c["only"]],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.mixers import kind, of
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 
 PARTS = ("joint", "alternating")
@@ -63,7 +63,7 @@ def _learned(record: Record) -> np.ndarray:
 def _named(record: Record, which: str) -> str:
     found = [name for name in record.config["mixers"] if kind(name) == which]
     if not found:
-        raise KeyError(which)
+        raise NotRun(which)
     return found[0]
 
 
@@ -143,21 +143,21 @@ CLAIMS = (
         "vanilla_cannot_pair",
         "Two layers without positions or mixer cannot tell whose label a label is: on alternating tokens they stay at "
         "predicting zero (share of the way from the best step to it, median).",
-        lambda record: share(record, "vanilla"), 1.0, 0.03, interval="bootstrap",
+        lambda record: share(record, "vanilla"), 1.0, 0.03, interval="median",
         reason="1 but for what is left of training's noise",
     ),
     _claim(
         "shift_copies",
         "A shift by one token lets them take the step: their loss is at most that of the best single step "
         "(share, median: some trainings stay on a plateau).",
-        lambda record: share(record, "recent_1"), 0.0, 0.1, relation="<=", interval="bootstrap",
+        lambda record: share(record, "recent_1"), 0.0, 0.1, relation="<=", interval="median",
         reason="a tenth of the way for a training that is not quite over; below 0 where the query is transformed too",
     ),
     _claim(
         "momentum_copies",
         "Momentum of the smallest coefficient lets them pair labels with inputs: less than half of the way is left "
         "(share, median; 1 is predicting zero).",
-        lambda record: share(record, momenta(record)[0]), 0.5, 0.0, relation="<=", interval="bootstrap",
+        lambda record: share(record, momenta(record)[0]), 0.5, 0.0, relation="<=", interval="median",
         reason="half of the way; by hand a coefficient of .3 loses 1 %",
         control=lambda record: share(record, "recent_1"),
     ),
@@ -165,13 +165,13 @@ CLAIMS = (
         "past_is_noise",
         "The larger the coefficient the worse: its past pairs labels with inputs of other pairs (share of the largest "
         "less that of the smallest, median).",
-        _order, 0.0, 0.0, relation=">=", interval="bootstrap", reason="an ordering, paired by member",
+        _order, 0.0, 0.0, relation=">=", interval="median", reason="an ordering, paired by member",
     ),
     _claim(
         "shift_suffices",
         "No coefficient of momentum does better than a shift by one token (least share of momentum less the shift's, "
         "median).",
-        _shift_wins, 0.0, 0.02, relation=">=", interval="bootstrap",
+        _shift_wins, 0.0, 0.02, relation=">=", interval="median",
         reason="a fiftieth of the way, what evaluation and training leave",
     ),
 )  # fmt: skip

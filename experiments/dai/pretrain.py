@@ -263,7 +263,11 @@ AXES = {
     "*": ("member", "step"),
 }
 
-EXPERIMENT = Experiment("dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, feeds_others=True, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{name}_*" for name in c["positions"]],
+    feeds_others=True,
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

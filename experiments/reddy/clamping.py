@@ -32,7 +32,7 @@ from experiments.training import members_at_once
 from icl_lab.clamping import by_member, fit_clamped
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, arguments, setting
+from icl_lab.flags import FlagError, arguments, from_json, setting
 from icl_lab.models import Intervention
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
@@ -164,7 +164,11 @@ def _arrays(fitted: Fit, conditions: tuple[str, ...]) -> dict[str, np.ndarray]:
 
 AXES = {"steps": ("step",), "*": ("member", "step")}
 
-EXPERIMENT = Experiment("reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: [f"{name}_*" for part in chosen(from_json(Config, c)) for name in PARTS[part]],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -41,7 +41,7 @@ from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, from_json, setting
 from icl_lab.session import Session
 
 MODELS = {"network": network, "reduced": reduced}
@@ -195,7 +195,11 @@ AXES = {
     "*_*_exponent": ("member", "exponent", "{1}_step"),
 }
 
-EXPERIMENT = Experiment("reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: ["*_" + "_".join(part) for part in chosen(from_json(Config, c))],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.reddy.statistics import guess
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.records import Record
 
 
@@ -52,7 +52,7 @@ def _of_burstiness(measure: Measure, record: Record, model: str, burstiness: int
     """(M, classes) at one B of the first sweep."""
     grid = list(record.config["burstiness_grid"])
     if burstiness not in grid:
-        raise KeyError(f"burstiness {burstiness}")
+        raise NotRun(f"burstiness {burstiness}")
     return measure(record, model, "classes")[:, :, grid.index(burstiness)]
 
 

@@ -31,10 +31,10 @@ from experiments.reddy.training import network, train
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim, wilson_interval
+from icl_lab.claims import Claim, NotRun, wilson_interval
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, from_json, setting
 from icl_lab.records import Record
 from icl_lab.session import Session
 from icl_lab.style import panels as axes_grid
@@ -110,7 +110,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 def _labels(record: Record, n: int) -> list[int]:
     """The L at which an N was trained."""
-    return [labels for labels in record.config["label_grid"] if f"ic_{n}_{labels}" in record.arrays]
+    every = settings_of(from_json(Config, record.config))
+    return [one.labels for one in every if one.context_length == n]
 
 
 def _level(record: Record, n: int) -> float:
@@ -161,7 +162,7 @@ def _learned(n: int, more: bool) -> Statistic:
     def statistic(record: Record) -> np.ndarray:
         labels = [value for value in _labels(record, n) if (value > n) == more]
         if not labels:
-            raise KeyError(f"N = {n} with L {'>' if more else '='} N")
+            raise NotRun(f"N = {n} with L {'>' if more else '='} N")
         return np.min([learned(record.arrays[f"ic_{n}_{value}"], _level(record, n)) for value in labels], axis=0)
 
     return statistic
@@ -185,7 +186,7 @@ def _delay(n: int) -> Statistic:
     def statistic(record: Record) -> np.ndarray:
         larger = [labels for labels in _labels(record, n) if labels > n]
         if not larger or n not in _labels(record, n):
-            raise KeyError(f"N = {n} with L = N and L > N")
+            raise NotRun(f"N = {n} with L = N and L > N")
         few, more = (
             onset(record.arrays[f"ic_{n}_{labels}"], record.arrays["steps"], _level(record, n))
             for labels in (n, larger[0])

@@ -1,11 +1,9 @@
 """Claims of ``landscape``: exact quantities, judged by their worst cell of a grid of N and L; and random starts."""
 
-from typing import Any
-
 import numpy as np
 
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
+from icl_lab.claims import claims_of
 from icl_lab.records import Record
 from icl_lab.theory import balanced_alpha
 
@@ -90,13 +88,7 @@ def random_ratio(form: str) -> Statistic:
     return lambda record: record.arrays[f"{form}_random"] / record.arrays[f"{form}_random_predicted"]
 
 
-def _claim(
-    name: str, figure: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
-) -> Claim:
-    return Claim(
-        f"reddy.landscape.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": "holds", "paper": "holds"}, **({"interval": "exact"} | options),
-    )  # fmt: skip
+_claim = claims_of("reddy.landscape", "Reddy 2023, ", interval="exact")
 
 
 CLAIMS = (

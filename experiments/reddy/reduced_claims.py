@@ -7,7 +7,7 @@ import numpy as np
 from experiments.reddy.reduced_figures import NAMES, equal_onset
 from experiments.reddy.statistics import learned, onsets, present, solved
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
+from icl_lab.claims import NotRun, claims_of
 from icl_lab.records import Record
 
 
@@ -26,8 +26,8 @@ def sharpness(part: str) -> Statistic:
     """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
 
     def statistic(record: Record) -> np.ndarray:
-        steps, found = record.arrays["steps"], []
-        for curve in record.arrays[f"{part}_ic"]:
+        curves, steps, found = record.arrays[f"{part}_ic"], record.arrays["steps"], []
+        for curve in curves:
             high = int(np.argmax(curve >= 0.9))
             low = np.flatnonzero(curve[:high] <= 0.2)
             found.append((steps[high] - steps[low[-1]]) / steps[high] if low.size else np.nan)
@@ -82,7 +82,7 @@ def equal_solves(start: float) -> Statistic:
     def statistic(record: Record) -> np.ndarray:
         starts = list(record.config["starts"])
         if start not in starts:
-            raise KeyError(f"start {start:g}")
+            raise NotRun(f"start {start:g}")
         curves = record.arrays["equal_ic"][starts.index(start)]
         return learned(curves, _equal_level(record))
 
@@ -114,13 +114,7 @@ _AT_LAB = {"onset_three": "not resolved"}
 """What the lab record says of the claims that do not hold."""
 
 
-def _claim(
-    name: str, figure: str, statement: str, statistic: Statistic, expected: float, tolerance: float, **options: Any
-) -> Claim:
-    return Claim(
-        f"reddy.reduced_model.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
-        expected_verdict={"lab": _AT_LAB.get(name, "holds")}, **options,
-    )  # fmt: skip
+_claim = claims_of("reddy.reduced_model", "Reddy 2023, ", _AT_LAB, presets=["lab"])
 
 
 _MOST: dict[str, Any] = {"expected": 0.6, "tolerance": 0.0, "relation": ">=", "interval": "wilson"}
@@ -138,7 +132,7 @@ CLAIMS = (
             _claim(
                 f"onset_{part}", figure,
                 f"At N = 8, L = 32, p_C = .8, rate .05 it jumps near step {step} ({NAMES[part]}; members that do).",
-                jump(part), step, slack, interval="bootstrap",
+                jump(part), step, slack, interval="median",
                 reason="one run of one reader; 40 % either side for other starts and data",
             ),
             _claim(

@@ -149,7 +149,10 @@ AXES = {
     "*": ("member", "step"),
 }
 
-EXPERIMENT = Experiment("reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}_*" for part in c["only"]],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -122,7 +122,10 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
 
 AXES = {"steps": ("step",), "*_map_*": ("member", "layer", "query", "key"), "*": ("member", "step")}
 
-EXPERIMENT = Experiment("reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}_*" for part in c["only"]],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

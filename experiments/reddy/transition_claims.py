@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.reddy.statistics import copies, crossing, learned, present
-from icl_lab.claims import Claim
+from icl_lab.claims import claims_of
 from icl_lab.records import Record
 
 PARTS = ("novel", "trained")
@@ -119,12 +119,7 @@ def _last(name: str) -> Callable[[Record], np.ndarray]:
     return lambda record: np.where(np.isnan(wait(record, "novel")), np.nan, record.arrays[f"novel_{name}"][:, -1])
 
 
-def _claim(name: str, figure: str, statement: str, statistic: Callable, expected: float, tolerance: float, **more: Any):
-    verdicts = {"lab": "holds", "paper": "holds"}
-    return Claim(
-        f"reddy.transition.{name}", f"Reddy 2023, {figure}", statement, statistic, expected, tolerance,
-        expected_verdict=verdicts, minimum_members=6, **more,
-    )  # fmt: skip
+_claim = claims_of("reddy.transition", "Reddy 2023, ", minimum_members=6)
 
 
 _LAW = {"novel": "mostly novel classes", "trained": "trained classes alone"}
@@ -161,7 +156,7 @@ CLAIMS = (
                 f"abrupt_{part}", _WHERE[part],
                 f"On {_LAW[part]} the transition is short against the wait (steps from a quarter to three quarters of "
                 "the way from guessing to 1, over the wait; median).",
-                _rise(part), 0.3, 0.0, relation="<=", interval="bootstrap",
+                _rise(part), 0.3, 0.0, relation="<=", interval="median",
                 reason="half of what a steady rise from the start would take, (1 - B/N) / (1 + B/N) = .6",
             ),
             _claim(
@@ -175,7 +170,7 @@ CLAIMS = (
         "together", "Fig. 1d",
         "Accuracy on novel classes and on swapped labels of trained ones rise together (time between the halves of "
         "their ways, over the wait; median).",
-        _apart("trained", "ic", "ic2"), 0.1, 0.0, relation="<=", interval="bootstrap",
+        _apart("trained", "ic", "ic2"), 0.1, 0.0, relation="<=", interval="median",
         reason="a tenth of the wait is less than what the rise itself takes",
     ),
     *(
@@ -203,7 +198,7 @@ CLAIMS = (
     _claim(
         "jump_together", "Fig. 4",
         "ILA1 and TILA2 jump together (time between the halves of their ways, over the wait; median).",
-        _apart("novel", "ila1", "tila2"), 0.15, 0.0, relation="<=", interval="bootstrap",
+        _apart("novel", "ila1", "tila2"), 0.15, 0.0, relation="<=", interval="median",
         reason="half of what the rise of the accuracy may take",
     ),
     *(

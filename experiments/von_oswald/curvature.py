@@ -21,7 +21,7 @@ from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, claims_of
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
 from icl_lab.flags import setting
@@ -119,12 +119,15 @@ def _verdicts(name: str) -> dict[str, str]:
     return _LAB | ({"lab": "not resolved"} if name in _NOT_RESOLVED else {})
 
 
+claim = claims_of("von_oswald.curvature")
+
+
 def _claims() -> tuple[Claim, ...]:
     found = []
     for length, (smallest, largest, gamma) in PUBLISHED.items():
         found.append(
-            Claim(
-                f"von_oswald.curvature.gamma_{length}", _FIGURE,
+            claim(
+                f"gamma_{length}", _FIGURE,
                 f"Two looped layers trained at N = {length} read off the gamma published for it.",
                 array(f"gamma_{length}"), expected=gamma, tolerance=0.05 * gamma,
                 reason="the published value is read off one network; the loss is flat in gamma to about 5 %",
@@ -132,8 +135,8 @@ def _claims() -> tuple[Claim, ...]:
             )
         )  # fmt: skip
         found.append(
-            Claim(
-                f"von_oswald.curvature.gamma_exact_{length}", f"{_FIGURE} (optimum: this lab)",
+            claim(
+                f"gamma_exact_{length}", f"{_FIGURE} (optimum: this lab)",
                 f"At N = {length} that gamma is the one that minimises the exact two-step GD++ loss (ratio).",
                 _gamma_ratio(length), expected=1.0, tolerance=0.05,
                 reason="the loss is flat in gamma: 5 % changes it by less than .2 %",
@@ -144,8 +147,8 @@ def _claims() -> tuple[Claim, ...]:
             if value is None:
                 continue
             found.append(
-                Claim(
-                    f"von_oswald.curvature.{which}_{length}", _FIGURE,
+                claim(
+                    f"{which}_{length}", _FIGURE,
                     f"The {which} eigenvalue of X^T X over 10 000 contexts of length {length}.",
                     array(f"{which}_{length}"), expected=value,
                     tolerance=(0.25 if which == "smallest" else 0.1) * value,
@@ -161,7 +164,10 @@ CLAIMS = _claims()
 
 AXES = {"eigenvalues_*": ("context", "dimension"), "*": ("member",)}
 
-EXPERIMENT = Experiment("von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"*_{n}" for n in c["lengths"]],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -25,7 +25,7 @@ from experiments.training import paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
-from icl_lab.claims import Claim
+from icl_lab.claims import claims_of
 from icl_lab.command_line import main
 from icl_lab.compare import align_weights, interpolate
 from icl_lab.experiment import Experiment
@@ -272,9 +272,11 @@ def _excess(name: str) -> Callable[[Record], np.ndarray]:
 _LAB = {"lab": "holds", "paper": "holds"}
 _QUICK = {"quick": "holds"} | _LAB
 
+claim = claims_of("von_oswald.one_step")
+
 CLAIMS = (
-    Claim(
-        "von_oswald.one_step.closed_form",
+    claim(
+        "closed_form",
         "von Oswald et al. 2022, Fig. 2 (closed form: this lab)",
         "The best single GD step has the loss L* = (D s^2/2)(D - 0.2)/(N + D - 0.2) at every N = D of the sweep "
         "(largest relative deviation over the sizes).",
@@ -283,10 +285,9 @@ CLAIMS = (
         tolerance=0.01,
         relation="<=",
         reason="the mean of 10^6 tasks has a relative standard error of 0.2 %; the largest of six stays below 1 %",
-        expected_verdict=_LAB,
     ),
-    Claim(
-        "von_oswald.one_step.trained_excess",
+    claim(
+        "trained_excess",
         "von Oswald et al. 2022, Fig. 2",
         "The trained layer's loss exceeds that of the best GD step by less than 1 % (same 10^6 tasks).",
         _excess("trained"),
@@ -296,8 +297,8 @@ CLAIMS = (
         reason="the figure shows the curves on top of each other; 1 % is what its line width hides",
         expected_verdict=_QUICK,
     ),
-    Claim(
-        "von_oswald.one_step.trained_excess_sizes",
+    claim(
+        "trained_excess_sizes",
         "von Oswald et al. 2022, Fig. 2",
         "At every N = D of the sweep the trained layer's loss is within 1 % of the best GD step (largest over sizes).",
         _worst_over_sizes("trained", "gd"),
@@ -307,8 +308,8 @@ CLAIMS = (
         reason="as for the excess at the default size",
         expected_verdict={"lab": "fails", "paper": "not resolved"},
     ),
-    Claim(
-        "von_oswald.one_step.past_plateau_sizes",
+    claim(
+        "past_plateau_sizes",
         "von Oswald et al. 2022, Fig. 2",
         "The same without the trainings that still wait on the plateau at the last step.",
         _past_plateau,
@@ -318,8 +319,8 @@ CLAIMS = (
         reason="as for the excess at the default size",
         expected_verdict={"paper": "holds"},
     ),
-    Claim(
-        "von_oswald.one_step.interpolated_excess",
+    claim(
+        "interpolated_excess",
         "von Oswald et al. 2022, Fig. 2",
         "So does the network whose weights are the mean of trained and constructed ones.",
         _excess("interpolated"),
@@ -329,8 +330,8 @@ CLAIMS = (
         reason="as for the trained network",
         expected_verdict=_QUICK,
     ),
-    Claim(
-        "von_oswald.one_step.interpolated_excess_sizes",
+    claim(
+        "interpolated_excess_sizes",
         "von Oswald et al. 2022, Fig. 2",
         "At every N = D of the sweep the interpolated network's loss is within 1 % of the best GD step (largest).",
         _worst_over_sizes("interpolated", "gd"),
@@ -340,44 +341,39 @@ CLAIMS = (
         reason="as for the trained network",
         expected_verdict={"lab": "not resolved", "paper": "not resolved"},
     ),
-    Claim(
-        "von_oswald.one_step.cosine",
+    claim(
+        "cosine",
         "von Oswald et al. 2022, Fig. 2",
         "The sensitivities d prediction / d query of trained layer and GD step have cosine at least .999.",
         last("gd_sensitivity_cosine"),
         expected=0.999,
-        tolerance=0.0,
         relation=">=",
         reason="the figure's cosine is 1 to its resolution",
         control=lambda record: record.arrays["gd_sensitivity_cosine"][:, 0],
-        expected_verdict=_LAB,
     ),
-    Claim(
-        "von_oswald.one_step.prediction_difference",
+    claim(
+        "prediction_difference",
         "von Oswald et al. 2022, Fig. 2",
         "The mean prediction difference falls below a twentieth of its value at initialisation (where the layer is 0).",
         lambda record: (
             record.arrays["gd_prediction_difference"][:, -1] / record.arrays["gd_prediction_difference"][:, 0]
         ),
         expected=0.05,
-        tolerance=0.0,
         relation="<=",
         reason="the figure's axis resolves about a twentieth of the initial difference",
-        expected_verdict=_LAB,
     ),
-    Claim(
-        "von_oswald.one_step.distance",
+    claim(
+        "distance",
         "von Oswald et al. 2022, Fig. 2 and 9 (distance modulo symmetry: this lab)",
         "The trained weights are the GD step modulo symmetry: relative distance at most 0.05.",
         lambda record: record.arrays["distance"],
         expected=0.05,
-        tolerance=0.0,
         relation="<=",
         reason="an excess of 1 % in a quadratic loss is a tenth in weights; half of that is asked for",
         expected_verdict={"lab": "not resolved", "paper": "not resolved"},
     ),
-    Claim(
-        "von_oswald.one_step.plateau_level",
+    claim(
+        "plateau_level",
         "von Oswald et al. 2022, Fig. 2 and 15 (level: this lab)",
         "Members whose loss drops late wait on a plateau near .39 to .40: the loss of the best rank-one A, .3956 "
         "(batch 256).",
@@ -385,11 +381,10 @@ CLAIMS = (
         expected=0.3956,
         tolerance=0.006,
         reason="the published plateau lies between .39 and .40; the expectation is the closed form of rank one",
-        expected_verdict=_LAB,
         minimum_members=3,
     ),
-    Claim(
-        "von_oswald.one_step.plateau_share",
+    claim(
+        "plateau_share",
         "von Oswald et al. 2022, Fig. 2 and 15",
         "Which members wait depends on the seed: neither none nor all drop at twice the median time or later "
         "(share of members, batch 256).",
@@ -398,7 +393,6 @@ CLAIMS = (
         tolerance=0.48,
         interval="wilson",
         reason="the interval must exclude 2 % and 98 %",
-        expected_verdict=_LAB,
         minimum_members=50,
     ),
 )

@@ -36,7 +36,7 @@ from experiments.training import paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.claims import Claim
+from icl_lab.claims import claims_of
 from icl_lab.command_line import main
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
@@ -382,108 +382,110 @@ _LAB = {"lab": "holds", "paper": "holds"}
 _FIGURE = "von Oswald et al. 2022, Fig. 5"
 _THIS_LAB = "this lab, on von Oswald et al. 2022, Fig. 5 and Proposition 3"
 
+claim = claims_of("von_oswald.separate_tokens")
+
 CLAIMS = (
-    Claim(
-        "von_oswald.separate_tokens.drops", _FIGURE,
+    claim(
+        "drops",
+        _FIGURE,
         "With a softmax first layer most trainings drop before the last step (share that goes half of the way to GD).",
-        dropped, expected=0.5, tolerance=0.0, relation=">=", interval="wilson",
-        reason="the onset depends on the seed; most is more than half", control=partial(dropped, name="linear"),
+        dropped,
+        expected=0.5,
+        relation=">=",
+        interval="wilson",
+        reason="the onset depends on the seed; most is more than half",
+        control=partial(dropped, name="linear"),
         expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
-    Claim(
-        "von_oswald.separate_tokens.linear_fails", _FIGURE,
+    claim(
+        "linear_fails", _FIGURE,
         "With a linear first layer training fails: the final loss is at least 1.25 times that of one GD step.",
-        ratio("linear_final_trained", "linear_final_gd"), expected=1.25, tolerance=0.0, relation=">=",
+        ratio("linear_final_trained", "linear_final_gd"), expected=1.25, relation=">=",
         reason="a quarter of the GD step's loss is a quarter of the way back to predicting zero",
-        control=ratio("softmax_final_trained", "softmax_final_gd"), expected_verdict=_LAB,
+        control=ratio("softmax_final_trained", "softmax_final_gd"),
     ),
-    Claim(
-        "von_oswald.separate_tokens.linear_flat", _FIGURE,
+    claim(
+        "linear_flat", _FIGURE,
         "The same to the letter, a loss that does not drop at all: at most a tenth of the way to one GD step is gone.",
-        lambda record: progress(record, "linear")[:, -1], expected=0.1, tolerance=0.0, relation="<=",
+        lambda record: progress(record, "linear")[:, -1], expected=0.1, relation="<=",
         reason="a tenth of the way is .02 of the loss, the smallest difference that the figure shows",
         control=lambda record: progress(record)[:, -1], expected_verdict={"lab": "fails", "paper": "fails"},
     ),
-    Claim(
-        "von_oswald.separate_tokens.one_step", _FIGURE,
+    claim(
+        "one_step", _FIGURE,
         "Members that dropped (9/10 of the way) end close to one GD step: loss at most 5 % above it, the same tasks.",
         _of_dropped(ratio("softmax_final_trained", "softmax_final_gd")), expected=1.0, tolerance=0.05, relation="<=",
         reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55",
         expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
-    Claim(
-        "von_oswald.separate_tokens.not_two_steps", _FIGURE,
-        "They do not reach two GD steps: loss at least 1.2 times that of two steps.",
-        _of_dropped(_two_step_ratio), expected=1.2, tolerance=0.0, relation=">=",
-        reason="one step has 1.32 times the loss of two; two thirds of the gap must remain", expected_verdict=_LAB,
+    claim(
+        "not_two_steps", _FIGURE, "They do not reach two GD steps: loss at least 1.2 times that of two steps.",
+        _of_dropped(_two_step_ratio), expected=1.2, relation=">=",
+        reason="one step has 1.32 times the loss of two; two thirds of the gap must remain",
     ),
-    Claim(
-        "von_oswald.separate_tokens.copies_everything", _THIS_LAB,
+    claim(
+        "copies_everything", _THIS_LAB,
         "What they end with is one step behind a head that copies the next token for every token (ratio of losses).",
         _of_dropped(ratio("softmax_final_trained", "softmax_final_copying")), expected=1.0, tolerance=0.015,
         reason="half of the 3.2 % between that step and plain GD",
         control=_of_dropped(ratio("softmax_final_gd", "softmax_final_copying")),
         expected_verdict={"lab": "fails", "paper": "holds"},
     ),
-    Claim(
-        "von_oswald.separate_tokens.copy_share", _THIS_LAB,
+    claim(
+        "copy_share", _THIS_LAB,
         "The trained first layer is a copy head: x_j gives more than half of its attention to y_j (chance 1/2N).",
-        _of_dropped(last("softmax_share_labels")), expected=0.5, tolerance=0.0, relation=">=",
+        _of_dropped(last("softmax_share_labels")), expected=0.5, relation=">=",
         reason="more than to all other tokens together",
-        control=lambda record: record.arrays["softmax_share_labels"][:, 0], expected_verdict=_LAB,
+        control=lambda record: record.arrays["softmax_share_labels"][:, 0],
     ),
-    Claim(
-        "von_oswald.separate_tokens.copies_inputs_too", _THIS_LAB,
+    claim(
+        "copies_inputs_too", _THIS_LAB,
         "It does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
-        _of_dropped(_share_ratio("softmax")),
-        expected=1.0, tolerance=0.1, reason="a tenth of the way to 0, which it is by hand",
-        expected_verdict=_LAB,
+        _of_dropped(_share_ratio("softmax")), expected=1.0, tolerance=0.1,
+        reason="a tenth of the way to 0, which it is by hand",
     ),
-    Claim(
-        "von_oswald.separate_tokens.one_hot_tells", _THIS_LAB,
+    claim(
+        "one_hot_tells", _THIS_LAB,
         "With one-hot positions it does: y_j gives x_{j+1} less than half of what x_j gives y_j (ratio of the shares).",
-        _of_dropped(_share_ratio("one_hot"), "one_hot"), expected=0.5, tolerance=0.0, relation="<=",
+        _of_dropped(_share_ratio("one_hot"), "one_hot"), expected=0.5, relation="<=",
         reason="half way between the hand-built head, 0, and one that copies everything, 1",
-        control=_of_dropped(_share_ratio("softmax")), expected_verdict=_LAB,
+        control=_of_dropped(_share_ratio("softmax")),
     ),
-    Claim(
-        "von_oswald.separate_tokens.one_hot_step", _THIS_LAB,
+    claim(
+        "one_hot_step", _THIS_LAB,
         "Then the loss falls below that of the step behind a head that copies everything (ratio, the same tasks).",
-        _of_dropped(ratio("one_hot_final_trained", "one_hot_final_copying"), "one_hot"), expected=1.0, tolerance=0.0,
-        relation="<=",
+        _of_dropped(ratio("one_hot_final_trained", "one_hot_final_copying"), "one_hot"), expected=1.0, relation="<=",
         reason="the best that a head can do that does not tell x- from y-tokens",
-        control=_of_dropped(ratio("softmax_final_trained", "softmax_final_copying")), expected_verdict=_LAB,
+        control=_of_dropped(ratio("softmax_final_trained", "softmax_final_copying")),
     ),
-    Claim(
-        "von_oswald.separate_tokens.one_hot_own", _THIS_LAB,
+    claim(
+        "one_hot_own", _THIS_LAB,
         "As by hand, y_j then copies itself, which cancels its own key: its attention to itself, over chance (1/2N).",
-        _of_dropped(own_share, "one_hot"), expected=2.0, tolerance=0.0, relation=">=",
-        reason="twice what a head gives that looks nowhere", expected_verdict=_LAB,
+        _of_dropped(own_share, "one_hot"), expected=2.0, relation=">=",
+        reason="twice what a head gives that looks nowhere",
     ),
-    Claim(
-        "von_oswald.separate_tokens.by_position", _THIS_LAB,
+    claim(
+        "by_position", _THIS_LAB,
         "It looks by position alone: its mean attention over other tasks, put in, leaves the loss (ratio, same tasks).",
         _of_dropped(ratio("softmax_final_positional", "softmax_final_trained")), expected=1.0, tolerance=0.02,
         reason="2 % of the loss is a fifth of what separates one step from the plateau's last tenth",
-        expected_verdict=_LAB,
     ),
-    Claim(
-        "von_oswald.separate_tokens.copying_first", _FIGURE,
+    claim(
+        "copying_first", _FIGURE,
         "Copying sets in no later than the drop: step at which the next token's sensitivity has half of its largest "
         "value, over the step at which the loss has half dropped.",
         _of_dropped(copying_onset), expected=1.0, tolerance=0.03, relation="<=",
         reason="one measurement of the lab preset, at a drop after 8000 steps",
         expected_verdict={"lab": "not resolved", "paper": "holds"},
     ),
-    Claim(
-        "von_oswald.separate_tokens.next_at_drop", _FIGURE,
+    claim(
+        "next_at_drop", _FIGURE,
         "There the next token's sensitivity is at least twice that of the others and of what the own one gained "
         "(other tokens without the next).",
-        _of_dropped(next_at_drop), expected=2.0, tolerance=0.0, relation=">=",
-        reason="'well above' is read as twice", expected_verdict=_LAB,
+        _of_dropped(next_at_drop), expected=2.0, relation=">=", reason="'well above' is read as twice",
     ),
-    Claim(
-        "von_oswald.separate_tokens.by_hand", "von Oswald et al. 2022, Proposition 3 (one softmax head: this lab)",
+    claim(
+        "by_hand", "von Oswald et al. 2022, Proposition 3 (one softmax head: this lab)",
         "Two layers of one head written by hand, softmax and linear, are one GD step (largest difference over rms).",
         lambda record: record.arrays["hand_built_difference"], expected=0.0, tolerance=1e-5, relation="<=",
         reason="float32 rounding of sums over 2N tokens", expected_verdict={"quick": "holds"} | _LAB,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from experiments.settings import Members, check_each_once
@@ -85,6 +86,11 @@ def check_networks(config: Networks) -> None:
 def chosen(config: Networks) -> tuple[str, ...]:
     """The networks to run."""
     return config.networks if config.only == "all" else (config.only,)
+
+
+def parts(config: Mapping[str, Any]) -> list[str]:
+    """Patterns of the arrays of the networks to run (``Experiment.parts``)."""
+    return [f"{name}_*" for name in config["networks"] if config["only"] in ("all", name)]
 
 
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:

@@ -16,10 +16,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.settings import member_keys
-from experiments.von_oswald.settings import Networks, check_networks, chosen
+from experiments.von_oswald.settings import Networks, check_networks, chosen, parts
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, claims_of
 from icl_lab.command_line import main
 from icl_lab.compare import align_weights
 from icl_lab.experiment import Experiment
@@ -132,13 +132,12 @@ def _gamma(record: Record) -> np.ndarray:
     return -on.mean(axis=1) / record.metrics["looped_3"]["gammas"][0]
 
 
-_LAB = {"lab": "holds", "paper": "holds"}
+claim = claims_of("von_oswald.weight_maps")
 
 
 def _small(id_: str, statement: str, statistic: Callable, bound: float, reason: str) -> Claim:
-    return Claim(
-        f"von_oswald.weight_maps.{id_}", "von Oswald et al. 2022, Fig. 9", statement, statistic, expected=bound,
-        tolerance=0.0, relation="<=", reason=reason, expected_verdict=_LAB,
+    return claim(
+        f"{id_}", "von Oswald et al. 2022, Fig. 9", statement, statistic, expected=bound, relation="<=", reason=reason,
     )  # fmt: skip
 
 
@@ -155,18 +154,19 @@ CLAIMS = (
     _small("b_3", "Three looped layers: B is diagonal on the inputs.", _off_diagonal("looped_3", "b"), 0.05, _EYE),
     _small("b_3_even", "Three looped layers: B's input diagonal has one magnitude (spread over mean).",
            _diagonal_spread("looped_3", "b"), 0.1, _EYE),
-    Claim(
-        "von_oswald.weight_maps.gamma_3", "von Oswald et al. 2022, Fig. 9",
-        "Three looped layers: B's input diagonal is minus the gamma of tuned three-step GD++ (ratio).",
-        _gamma, expected=1.0, tolerance=0.1, reason="gamma has a flat optimum; Fig. 13 reads it to about 5 %",
-        expected_verdict=_LAB,
+    claim(
+        "gamma_3", "von Oswald et al. 2022, Fig. 9",
+        "Three looped layers: B's input diagonal is minus the gamma of tuned three-step GD++ (ratio).", _gamma,
+        expected=1.0, tolerance=0.1, reason="gamma has a flat optimum; Fig. 13 reads it to about 5 %",
     ),
 )  # fmt: skip
 
 
 AXES = {"*_distance": ("member",), "*_cosine": ("member",), "*": ("member", "row", "column")}
 
-EXPERIMENT = Experiment("von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, axes=AXES)
+EXPERIMENT = Experiment(
+    "von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -14,6 +14,7 @@ the same training, from the same weights on the same prompts, without position e
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -38,7 +39,7 @@ from experiments.zhang_frei_bartlett.prefixes import (
 )
 from icl_lab.command_line import main
 from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.flags import FlagError, from_json, setting
 from icl_lab.models import GPT
 from icl_lab.session import Session
 
@@ -146,9 +147,17 @@ AXES = {
     "interval_*": ("member", "end", "examples"),
 }
 
+
+def parts(config: Mapping[str, Any]) -> list[str]:
+    """Patterns of the arrays of what is trained and of the tests (``Experiment.parts``)."""
+    trained = [f"*_{n}_{positions}_*" for n, positions in chosen(from_json(Config, config))]
+    return trained + [f"*_exp_{scale:g}" for scale in config["scales"]]
+
+
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES
-)
+    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, parts,
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

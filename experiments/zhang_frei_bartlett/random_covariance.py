@@ -227,8 +227,10 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES
-)
+    "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: [pattern for law in c["laws"] for pattern in (law, f"{law}_*")],
+    axes=AXES,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from experiments import panels
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun, claims_of
 from icl_lab.records import Record
 from icl_lab.style import THEORY
 from icl_lab.style import panels as axes_grid
@@ -143,7 +143,7 @@ def _longest(c: float) -> Statistic:
     def statistic(record: Record) -> np.ndarray:
         config = record.config
         if c not in config["scales"]:
-            raise KeyError(f"scale {c:g}")
+            raise NotRun(f"scale {c:g}")
         longest, scale = int(np.argmax(config["test_lengths"])), config["scales"].index(c)
         return record.arrays["exponential_risk"][:, longest, scale] / c
 
@@ -226,10 +226,7 @@ def _claims() -> tuple[Claim, ...]:
     return tuple(found)
 
 
-def _claim(name: str, paper: str, statement: str, statistic: Statistic, expected: float, tolerance: float, reason: str,
-           **rest) -> Claim:  # fmt: skip
-    id_ = f"zhang_frei_bartlett.random_covariance.{name}"
-    return Claim(id_, paper, statement, statistic, expected, tolerance, reason, expected_verdict=_LAB, **rest)
+_claim = claims_of("zhang_frei_bartlett.random_covariance")
 
 
 CLAIMS = (

@@ -25,7 +25,7 @@ from experiments.training import paired_losses
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES, labels_figure, rates_figure, risk_figure
 from experiments.zhang_frei_bartlett.settings import Setting
 from experiments.zhang_frei_bartlett.training import predictions, train_lsa
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, NotRun
 from icl_lab.command_line import main
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.experiment import Experiment
@@ -199,7 +199,7 @@ def margin(name: str) -> Callable[[Record], np.ndarray]:
             column, own = risks[:, :, test.index(m)], train.index(m)
             ratios.append(np.delete(column, own, axis=1).min(axis=1) / column[:, own])
         if not ratios:
-            raise KeyError("length in both train_lengths and test_lengths")
+            raise NotRun("length in both train_lengths and test_lengths")
         return np.min(ratios, axis=0)
 
     return statistic

@@ -15,7 +15,7 @@ from experiments.zhang_frei_bartlett.shift_laws import (
     points,
     training_config,
 )
-from icl_lab.claims import Claim
+from icl_lab.claims import Claim, claims_of
 from icl_lab.flags import from_json
 from icl_lab.records import Record
 from icl_lab.style import THEORY
@@ -171,7 +171,6 @@ def _over_training_law(name: str) -> Statistic:
     return statistic
 
 
-_LAB = {"lab": "holds", "paper": "holds"}
 _PAPER = "Zhang, Frei & Bartlett 2023, section 4.2 (closed form: this lab)"
 _GARG = "Garg et al. 2022, out-of-distribution prompts (closed form: this lab)"
 _WORDS = {
@@ -182,10 +181,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def _claim(name: str, paper: str, statement: str, statistic: Statistic, expected: float, tolerance: float, reason: str,
-           **rest) -> Claim:  # fmt: skip
-    id_ = f"zhang_frei_bartlett.shifts.{name}"
-    return Claim(id_, paper, statement, statistic, expected, tolerance, reason, expected_verdict=_LAB, **rest)
+_claim = claims_of("zhang_frei_bartlett.shifts")
 
 
 def _families() -> tuple[Claim, ...]:

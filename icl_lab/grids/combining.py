@@ -85,7 +85,7 @@ def axes_of_cells(axes: Mapping[str, Axes], grid: Grid) -> dict[str, Axes]:
 
 def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
     """What every claim's statistic is over the members of these records: estimate, interval and members, by claim."""
-    found = {}
+    found, left_out = {}, experiment.left_out(pool[0].config)
     for claim in experiment.claims:
 
         def over_all(_: Record, claim=claim) -> np.ndarray:
@@ -93,7 +93,7 @@ def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]
 
         one_value = claim.interval == "exact" and len(pool) > 1  # no chance in it: the same whatever the seed
         statistic = claim.statistic if one_value else over_all
-        row = judge(dataclasses.replace(claim, statistic=statistic, control=None), pool[0])
+        row = judge(dataclasses.replace(claim, statistic=statistic, control=None), pool[0], left_out)
         if row["members"]:
             found[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
     return found

@@ -5,6 +5,7 @@ import pytest
 
 from experiments.dai import implicit_finetuning_claims as claims
 from experiments.dai import layers_claims
+from icl_lab.claims import NotRun
 from icl_lab.records import Record
 
 BY_NAME = {claim.id.rsplit(".", 1)[1]: claim for claim in claims.CLAIMS}
@@ -15,7 +16,8 @@ def record(**arrays):
         "rotary_zero_shot": np.full((2, 6), 0.3),
         "rotary_in_context": np.stack([[0.5] * 4 + [0.3] * 2, [0.5] * 3 + [0.39] * 3]),
     }
-    return Record("dai.implicit_finetuning", "lab", {}, {"rows": ["finetuning", "wrong_task"]}, base | arrays)
+    config = {"positions": ["rotary", "learned"] if "learned_zero_shot" in arrays else ["rotary"]}
+    return Record("dai.implicit_finetuning", "lab", config, {"rows": ["finetuning", "wrong_task"]}, base | arrays)
 
 
 def test_a_network_is_judged_where_it_learns_four_of_six_tasks_in_context():
@@ -41,7 +43,7 @@ def test_similarities_are_paired_and_only_of_networks_that_learn():
 
 
 def test_a_row_that_was_not_run_is_missing():
-    with pytest.raises(KeyError, match="row untrained"):
+    with pytest.raises(NotRun, match="row untrained"):
         BY_NAME["sim_aou_no_more_than_untrained"].statistic(record(rotary_sim_aou_raw=np.zeros((2, 6, 2, 3))))
 
 

@@ -1,5 +1,6 @@
 import dataclasses
 import functools
+from fnmatch import fnmatchcase
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import pytest
 from experiments.zhang_frei_bartlett import nonlinear_claims as claims
 from experiments.zhang_frei_bartlett import nonlinear_figures as figures
 from experiments.zhang_frei_bartlett import prefixes
-from experiments.zhang_frei_bartlett.nonlinear_transformer import PRESETS, check, chosen
+from experiments.zhang_frei_bartlett.nonlinear_transformer import EXPERIMENT, PRESETS, check, chosen
+from icl_lab import flags
 from icl_lab.flags import FlagError
 from icl_lab.records import Record
 from icl_lab.theory import isotropic_risk
@@ -119,9 +121,12 @@ def test_a_rise_is_the_mean_beyond_the_longest_n_over_the_error_there():
     np.testing.assert_allclose(found, [1.0, -1.0])
 
 
-def test_a_claim_of_a_training_that_was_not_run_is_missing_not_wrong():
-    with pytest.raises(KeyError):
-        claims.rise("random", "exp_1")(record(identity_3_with_exp_1=[[1.0] * 7]))
+def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():
+    config = flags.to_json(dataclasses.replace(PRESETS["lab"], only="20_without"))
+    left_out = EXPERIMENT.left_out(config)
+    there, missing = (f"error_random_20_{positions}_exp_1" for positions in ("without", "with"))
+    assert any(fnmatchcase(missing, pattern) for pattern in left_out)
+    assert not any(fnmatchcase(there, pattern) for pattern in left_out)
 
 
 def test_one_training_can_be_chosen_and_another_is_refused():

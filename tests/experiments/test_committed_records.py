@@ -1,0 +1,25 @@
+"""The gallery's records: today's claims say of them what the ledger says."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.reproduce import discover
+from icl_lab.drift import committed
+
+FIGURES = Path(__file__).resolve().parents[2] / "figures"
+RECORDS = sorted(path.parent for path in FIGURES.glob("*/*/*/arrays.npz"))
+
+
+@pytest.mark.parametrize("folder", RECORDS, ids=lambda folder: str(folder.relative_to(FIGURES)))
+def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder):
+    record, before = committed(folder)
+    now = discover()[record.experiment].judged(record)
+    assert [row["id"] for row in now] == [row["id"] for row in before]
+    for row, then in zip(now, before):
+        numbers = np.array([[r["estimate"], *r["interval"], r["control"]] for r in (row, then)], float)
+        np.testing.assert_allclose(*numbers, rtol=1e-9, atol=1e-12, err_msg=row["id"])  # sums differ by machine
+        for name in ("verdict", "expected_verdict", "expected", "tolerance", "members", "interval_kind"):
+            assert row[name] == then[name], row["id"]
+        assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
