@@ -140,8 +140,8 @@ def replace_claims(folder: Path, claims: list[dict]) -> None:
       RecordError: if the record cannot be read.
     """
     load(folder, arrays=False)
-    content = {name: value for name, value in _read_json(folder / "record.json").items() if name != "digest"}
-    write_atomically(folder / "record.json", _json(_sealed(content | {"claims": claims})))
+    content = {name: value for name, value in read_json(folder / "record.json").items() if name != "digest"}
+    write_atomically(folder / "record.json", as_json(sealed(content | {"claims": claims})))
 
 
 def _settle(folder: Path) -> None:
