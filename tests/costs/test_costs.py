@@ -17,10 +17,7 @@ from icl_lab.costs.compiling import Compiled
 from icl_lab.costs.cost import Cost
 from icl_lab.costs.operations import operations
 from icl_lab.costs.parts import Rest, Stage
-from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
-from icl_lab.grids.cells import parse, with_grid
-from icl_lab.grids.side_by_side import side_by_side
 from icl_lab.training import fit
 
 MATRIX, VECTOR = jnp.ones((4, 6)), jnp.ones(6)
@@ -226,59 +223,6 @@ class OfCell(Config):
     """What a cell does before its training: a loop of ten items of so many seconds, or nothing but an error."""
 
     item: float = setting(1.0, "")
-
-
-def dry_grid(text, clock, sizes=OfCell(steps=8)):
-    """A dry session of a grid of these, what it says of all but trainings, and the cells that got to the end."""
-    ended = []
-
-    def run(config, session):
-        if config.item < 0:
-            raise {-1.0: ValueError, -2.0: FlagError}[config.item]("no transition")
-        with session.bar("flows", 10) as advance:
-            for i in range(10):
-                clock.passes(config.item)
-                advance(i + 1, 10)
-        training(session, config)
-        ended.append(config.item)
-        return {}, {"item": np.ones(config.members)}
-
-    presets = dict.fromkeys(("smoke", "quick", "lab", "paper"), sizes)
-    grid = parse(text, OfCell)
-    whole = side_by_side(Experiment("toy.dry", "", presets, run, lambda record: {}, ()), grid)
-    session = dry_session.DrySession(None, Compiled())
-    return session, session.tried(whole.run, with_grid(sizes, grid), 33.0), ended
-
-
-def test_a_loop_that_is_left_in_one_cell_of_a_grid_ends_that_cell_only(clock):
-    session, rest, ended = dry_grid("item:4,0.5,1", clock)
-    (stage,) = session.stages.values()
-    assert stage.members == 2 * 3  # both others in one program
-    assert ended == [0.5, 1.0]
-    assert rest.seconds == pytest.approx(40 + 5 + 10)
-    assert rest.measured == pytest.approx(12 + 5 + 10)  # of 33 seconds, 11 are each cell's
-    assert rest.notes == ("item=4.0: flows: 3 of 10 run, the others alike; what follows the loop is not counted",)
-
-
-def test_loops_that_are_left_in_all_cells_all_count(clock):
-    session, rest, ended = dry_grid("item:4,8", clock)
-    assert not ended
-    assert not session.stages
-    assert rest.seconds == pytest.approx(40 + 80)
-    assert len(rest.notes) == 2
-
-
-def test_a_cell_that_fails_is_noted_and_the_others_count(clock):
-    session, rest, ended = dry_grid("item:-1,0.5", clock)
-    assert ended == [0.5]
-    assert len(session.stages) == 1
-    assert rest.seconds == pytest.approx(5)
-    assert rest.notes == ("item=-1.0: not covered: what follows where it stopped (ValueError: no transition)",)
-
-
-def test_a_cell_that_is_refused_is_refused(clock):
-    with pytest.raises(FlagError, match="no transition"):
-        dry_grid("item:0.5,-2", clock)
 
 
 def test_items_that_differ_are_told_by_the_smaller_run(clock):
