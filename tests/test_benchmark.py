@@ -28,7 +28,6 @@ from experiments.benchmarks import (
 )
 from experiments.reddy.settings import SMOKE, Training
 from experiments.von_oswald import one_step
-from icl_lab.training import Fit
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,

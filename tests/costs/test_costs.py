@@ -218,13 +218,6 @@ def test_time_of_trainings_in_a_loop_is_not_time_of_the_loop(clock):
     assert len(session.stages) == 4
 
 
-@dataclasses.dataclass(frozen=True)
-class OfCell(Config):
-    """What a cell does before its training: a loop of ten items of so many seconds, or nothing but an error."""
-
-    item: float = setting(1.0, "")
-
-
 def test_items_that_differ_are_told_by_the_smaller_run(clock):
     def run(config, session):
         with session.bar("flows", 3) as advance:

@@ -291,7 +291,7 @@ def test_a_sweep_is_stopped_while_it_plans_and_while_it_merges(tmp_path, monkeyp
 
 
 def test_asked_twice_workers_are_killed(tmp_path):
-    (one,) = shells(tmp_path, "a", "trap '' TERM; touch begun; echo $$ > pid; sleep 600")
+    (one,) = shells(tmp_path, "a", "trap '' TERM; touch begun; echo $$ > pid; exec sleep 600")
 
     def twice():
         while not (one.folder / "pid").exists():
