@@ -91,36 +91,13 @@ def run_elsewhere(plan: Sequence[Run], launcher: Launcher, attempts: int, progre
     Returns:
       The runs that failed, and what is known of it.
     """
-    waiting, not_before = collections.deque(plan), collections.defaultdict[Run, float](float)
-    running: dict[Run, Any] = {}
+    waiting, running, failed = collections.deque(plan), dict[Run, Any](), dict[Run, str]()
     tries: collections.Counter[Run] = collections.Counter()
-    failed: dict[Run, str] = {}
     bar = progress.add_task("all runs", total=len(plan))
 
-    def say(run: Run, words: str) -> None:
+    def say(run: Run, words: str, done: int = 0) -> None:
         progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
-
-    def try_later(run: Run) -> None:
-        not_before[run] = time.monotonic() + AGAIN_SECONDS
-        waiting.append(run)
-
-    def ended(run: Run, status: int | OSError) -> None:
-        if run.record() is not None and (status == 0 or tries[run] >= attempts):
-            say(run, "finished")
-            progress.advance(bar)
-        elif is_locked(run.folder):
-            tries[run] -= 1  # another process is at work on it, and this one gave way
-            try_later(run)
-        elif tries[run] < attempts:
-            say(run, f"restarted ({_in_words(status)}; attempt {tries[run] + 1} of {attempts})")
-            try_later(run) if isinstance(status, OSError) else waiting.append(run)
-        else:
-            failed[run] = f"{_in_words(status)}, {attempts} times"
-            log = run.folder / LOG
-            end = (
-                log.read_text(errors="replace").splitlines()[-15:] if log.exists() else ["(the command did not start)"]
-            )
-            say(run, "\n".join([f"failed ({failed[run]})", f"  the end of {log}:", *end]))
+        progress.advance(bar, done)
 
     def ready() -> list[Run]:
         found: list[Run] = []
@@ -128,34 +105,45 @@ def run_elsewhere(plan: Sequence[Run], launcher: Launcher, attempts: int, progre
             if len(running) + len(found) >= launcher.slots:
                 break
             run = waiting.popleft()
-            if time.monotonic() < not_before[run]:
+            if is_locked(run.folder):
                 waiting.append(run)
-            elif is_locked(run.folder):
-                try_later(run)
             elif not tries[run] and run.record() is not None:
-                say(run, "finished by another process")
-                progress.advance(bar)
+                say(run, "finished by another process", done=1)
             else:
                 found.append(run)
         return found
+
+    def ended(run: Run, status: int | OSError) -> None:
+        if run.record() is not None and (status == 0 or tries[run] >= attempts):
+            say(run, "finished", done=1)
+        elif is_locked(run.folder):
+            tries[run] -= 1  # another process is at work on it, and this one gave way
+            waiting.append(run)
+        elif tries[run] < attempts:
+            say(run, f"restarted ({_in_words(status)}; attempt {tries[run] + 1} of {attempts})")
+            waiting.append(run)
+        else:
+            failed[run] = f"{_in_words(status)}, attempt {attempts} of {attempts}"
+            path = run.folder / LOG
+            end = path.read_text(errors="replace").splitlines()[-15:] if path.exists() else ["(there is none)"]
+            say(run, "\n".join([f"failed ({failed[run]})", f"  the end of {path}:", *end]), done=1)
 
     try:
         while waiting or running:
             if runs := ready():
                 with stopping.writing():  # no child is started that is not written down here
-                    started = list(zip(runs, launcher.start(runs), strict=True))
+                    running |= dict(zip(runs, launcher.start(runs), strict=True))
                     tries.update(runs)
-                    running |= {run: child for run, child in started if not isinstance(child, OSError)}
-                for run, child in started:
-                    if isinstance(child, OSError):
-                        ended(run, child)
             time.sleep(launcher.every_seconds)
             for run, child in list(running.items()):
-                if (status := child.poll()) is not None:
+                status = child if isinstance(child, OSError) else child.poll()
+                if status is not None:
                     del running[run]
                     ended(run, status)
+                if isinstance(status, OSError):
+                    time.sleep(AGAIN_SECONDS)
     finally:
-        _end(list(running.values()))
+        _end([child for child in running.values() if not isinstance(child, OSError)])
     return failed
 
 

@@ -135,7 +135,7 @@ def test_a_cell_that_always_dies_is_named_and_the_others_finish(tmp_path, capfd)
     assert sweep(grid, Workers(3), 2) == FAILED
     assert not (tmp_path / "record.json").exists()
     said = capfd.readouterr().err
-    assert "dies=always: failed (killed by SIGSEGV, 2 times)" in said
+    assert "dies=always: failed (killed by SIGSEGV, attempt 2 of 2)" in said
     assert "no memory left" in said
     assert "nothing is merged: dies=always\n" in said
     always, once, never = grid.runs()
