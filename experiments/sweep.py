@@ -34,7 +34,7 @@ from icl_lab import flags, stopping
 from icl_lab.experiment import Experiment
 from icl_lab.flags import FlagError, setting
 from icl_lab.lab import slurm, workers
-from icl_lab.lab.executors import Launcher, run_elsewhere
+from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.plans import Grid, Run
 from icl_lab.options import Options
 from icl_lab.records import RecordError, is_locked
@@ -139,7 +139,7 @@ def binary(name: str) -> Experiment:
     raise FlagError(f"--binary={name}: there is no such binary; there are {', '.join(discover())}")
 
 
-def _launcher(sweep: Sweep, grid: Grid) -> Launcher:
+def _launcher(sweep: Sweep, grid: Grid) -> workers.Workers | slurm.Array:
     if sweep.executor == "local":
         return workers.Workers(sweep.workers, workers.visible_gpus())
     if importlib.util.find_spec("submitit") is None:

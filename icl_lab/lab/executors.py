@@ -5,7 +5,7 @@ import logging
 import signal
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 from rich.progress import Progress
@@ -20,21 +20,6 @@ AGAIN_SECONDS = 1.0
 """How long until a run that another process holds, or that could not be started, is looked at again."""
 GRACE_SECONDS = 120.0
 """What children have to save their state and end before they are killed."""
-
-
-class Launcher(Protocol):
-    """Starts runs as processes of their own; a child has ``poll``, ``terminate`` and ``kill`` of ``subprocess.Popen``.
-
-    Attributes:
-      slots: how many may be started at once.
-      every_seconds: how often to look at them.
-    """
-
-    slots: int
-    every_seconds: float
-
-    def start(self, runs: Sequence[Run]) -> list[Any]:
-        """For each run its child, or an OSError that says why it could not be started."""
 
 
 def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
@@ -76,7 +61,7 @@ def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcom
     return [found[run] for run in plan]
 
 
-def run_elsewhere(plan: Sequence[Run], launcher: Launcher, attempts: int, progress: Progress) -> dict[Run, str]:
+def run_elsewhere(plan: Sequence[Run], launcher: Any, attempts: int, progress: Progress) -> dict[Run, str]:
     """Carries out a plan in processes of its own; one that dies is started again, at no cost to the others.
 
     A run that another process holds is waited for. Where this process is asked to stop, so are the children; a second
@@ -84,7 +69,8 @@ def run_elsewhere(plan: Sequence[Run], launcher: Launcher, attempts: int, progre
 
     Args:
       plan: what is run.
-      launcher: what starts it.
+      launcher: ``workers.Workers`` or ``slurm.Array``; ``start(runs)`` gives for each a child, with ``poll``,
+        ``terminate`` and ``kill`` of ``subprocess.Popen``, or an OSError that says why there is none.
       attempts: how often a run is started before it is given up.
       progress: for a bar of all runs, and for what happened to each.
 

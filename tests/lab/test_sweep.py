@@ -413,6 +413,8 @@ def test_slurm_gets_an_array(tmp_path, monkeypatch):
     script = Path("script").read_text()
     for line in ("--array=0-2%2", "--time=30", "--partition=gpu", "--gpus-per-node=1", "--signal=USR2@90"):
         assert f"#SBATCH {line}\n" in script
+    Array("slurm", tmp_path / "submitit", 3, 2, 30, 0, "").start(runs)
+    assert not any(word in Path("script").read_text() for word in ("partition", "gpus", "None"))
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho no such partition >&2; exit 1\n")
     refused = launcher.start(runs)
     assert [type(one) for one in refused] == [OSError] * 3
