@@ -2,9 +2,10 @@
 
     python -m experiments.reproduce --preset=quick
 
-Finished runs are skipped, broken ones resumed. The table, the figures and a self-contained HTML report say what came
-out. With --against=figures what came out is held against the committed records of the same preset, by names and by
-overlapping intervals, not by bits (icl_lab/drift.py), and every difference is printed.
+Finished runs are skipped, broken ones resumed. With --workers=2 two run at once, each in a process of its own. The
+table, the figures and a self-contained HTML report say what came out. With --against=figures what came out is held
+against the committed records of the same preset, by names and by overlapping intervals, not by bits
+(icl_lab/drift.py), and every difference is printed.
 
 Exit status: 0 all as committed; 1 a binary raised, a verdict differs from the one committed for the preset, or drift;
 2 the command line is refused; 75 stopped by a scheduler (SIGTERM, SIGUSR1) and 130 by Ctrl-C: the same command resumes.
@@ -15,10 +16,8 @@ import importlib
 import os
 import pkgutil
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 from absl import flags as absl_flags
@@ -27,7 +26,10 @@ from rich.console import Console
 import experiments
 from icl_lab import command_line as lab
 from icl_lab import drift, flags, records, report, stopping
-from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir, execute
+from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir
+from icl_lab.lab.executors import run_elsewhere, run_here
+from icl_lab.lab.plans import Run
+from icl_lab.lab.workers import Workers, visible_gpus
 from icl_lab.options import Options
 
 
@@ -52,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_list("only", [], "names of the binaries to run, comma-separated", flag_values=values)
     absl_flags.DEFINE_string("outroot", "runs", "folder of the run folders and the report", flag_values=values)
     absl_flags.DEFINE_integer("seed", 0, "seed of every run", flag_values=values)
+    absl_flags.DEFINE_integer("workers", 1, "binaries that run at once", lower_bound=1, flag_values=values)
     absl_flags.DEFINE_string("against", "", "gallery of committed records to compare with", flag_values=values)
     absl_flags.DEFINE_boolean("list", False, "name the binaries and stop", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
@@ -70,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         preset, root, gallery = values.preset, Path(values.outroot), Path(values.against) if values.against else None
         if gallery is not None and not gallery.is_dir():
             raise flags.FlagError(f"--against={gallery} is not a folder; allowed is a gallery such as figures")
-        plan = [(e, _config(e, preset, values.seed)) for e in chosen.values()]
+        plan = [_run(e, preset, values.seed, root) for e in chosen.values()]
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
@@ -81,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     jax.config.update("jax_default_matmul_precision", Options().precision)
     with stopping.heeding():
         try:
-            results, failures = run_all(plan, preset, root)
+            results, failures = carry_out(plan, values.workers)
         except KeyboardInterrupt as error:
             return lab.stopped(error)
     drifts = [] if gallery is None else drifted(results, preset, gallery)
@@ -95,37 +98,22 @@ def help_text(about: str | None, values: absl_flags.FlagValues) -> str:
     return "\n".join([(about or "").strip(), "", *lines])
 
 
-def run_all(
-    plan: Sequence[tuple[Experiment, Any]], preset: str, root: Path
-) -> tuple[list[tuple[Experiment, Outcome]], dict[str, str]]:
-    """Runs each experiment with its configuration, one after the other; one that raises does not stop the others.
+def carry_out(plan: Sequence[Run], workers: int) -> tuple[list[tuple[Experiment, Outcome]], dict[str, str]]:
+    """Carries out a plan; a run that raises does not stop the others.
 
     Returns:
       The experiments that finished with their outcomes, and what the others raised, by name.
     """
-    results, failures = [], {}
+    failures: dict[str, str] = {}
     with lab.console_progress() as progress:
-        overall = progress.add_task("all experiments", total=len(plan))
-        for experiment, config in plan:
-            started = time.monotonic()
-            progress.update(overall, description=experiment.name)
-            folder = default_outdir(experiment, preset, config, root)
-            try:
-                outcome = execute(experiment, preset, config, folder, progress=progress)
-            except Exception as error:  # whatever one binary raises, the others are worth running
-                failures[experiment.name] = f"{type(error).__name__}: {error}"
-                lab.log.exception("%s did not finish", experiment.name)
-            else:
-                results.append((experiment, outcome))
-                state = f"ran in {time.monotonic() - started:.0f} s" if outcome.ran else "finished earlier"
-                progress.console.print(f"{experiment.name}: {state}, {folder}", markup=False, soft_wrap=True)
-            for task in progress.task_ids:
-                if task != overall:
-                    progress.remove_task(task)
-            progress.advance(overall)
-            jax.clear_caches()  # the programs of one binary are of no use to the next
-        progress.update(overall, description="all experiments")
-    return results, failures
+        if workers > 1:
+            failed = run_elsewhere(plan, Workers(workers, visible_gpus()), 1, progress)
+            plan = [run for run in plan if run not in failed]
+            failures = {run.name: words for run, words in failed.items()}
+        outcomes = list(zip(plan, run_here(plan, progress)))
+    results = [(run.experiment, found) for run, found in outcomes if isinstance(found, Outcome)]
+    raised = {run.name: f"{type(e).__name__}: {e}" for run, e in outcomes if isinstance(e, Exception)}
+    return results, failures | raised
 
 
 def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Path) -> list[str]:
@@ -175,11 +163,11 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
     return {name: e for name, e in found.items() if name in names or not names}
 
 
-def _config(experiment: Experiment, preset: str, seed: int) -> Any:
+def _run(experiment: Experiment, preset: str, seed: int, root: Path) -> Run:
     config = dataclasses.replace(experiment.presets[preset], seed=seed)
     flags.validate(config)
     experiment.check(config)
-    return config
+    return Run(experiment.name, experiment, preset, config, default_outdir(experiment, preset, config, root))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ import dataclasses
 import logging
 import os
 import sys
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,23 +19,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from icl_lab import flags, options, processes, records, stopping
 from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.options import Options
 from icl_lab.records import RecordError
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
-"""Exit statuses: done; an error in one of several processes; refused, or what went wrong is said; stopped by a
+"""Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
 scheduler or for want of another process (EX_TEMPFAIL); stopped by Ctrl-C."""
 log = logging.getLogger("icl_lab")
 
 
 class Command(NamedTuple):
-    """A command line that has been read: what to run (with ``--grid`` the experiment of all cells, but not where only
-    their cost is asked for), and how."""
+    """A command line that has been read: what to run, and how.
+
+    Attributes:
+      grid: what ``--grid`` asks for; then ``config`` is what its cells change.
+    """
 
     experiment: Experiment
     config: Any
     options: Options
     outdir: Path
+    grid: Grid | None = None
 
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
@@ -79,56 +85,85 @@ def stopped(error: KeyboardInterrupt) -> int:
 
 
 def _carry_out(command: Command) -> int:
-    experiment, config, chosen, outdir = command
+    experiment, config, chosen, outdir, grid = command
     if chosen.distributed:
         _join(command)
     if chosen.dry_run:
         return _say_cost(command)
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
-        execute(experiment, chosen.preset, config, outdir, overwrite=chosen.overwrite, memory_gb=chosen.memory_gb)
-        return DONE
-    if not (outdir / "record.json").exists():
+    if grid is None and not (outdir / "record.json").exists():
         _say_what_it_took(command)
+    how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
+    if grid is not None:
+        from icl_lab.lab.executors import run_here
+
+        def here(runs: Sequence[Run], progress: Progress) -> dict[Run, Exception]:
+            outcomes = zip(runs, run_here(runs, progress, **how))
+            return {run: outcome for run, outcome in outcomes if isinstance(outcome, Exception)}
+
+        return carry_out_grid(grid, here, again=chosen.overwrite)
     with console_progress() as progress:
-        outcome = execute(
-            experiment,
-            chosen.preset,
-            config,
-            outdir,
-            overwrite=chosen.overwrite,
-            checkpoint_seconds=chosen.checkpoint_seconds,
-            progress=progress,
-            memory_gb=chosen.memory_gb,
-        )
-    from icl_lab.report import claims_table  # rich tables; imported here so that --help stays fast
+        outcome = execute(experiment, chosen.preset, config, outdir, progress=progress, **how)
+    if processes.is_writer():
+        from icl_lab.report import claims_table  # rich tables; imported here so that --help stays fast
 
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    if chosen.grid:
-        from icl_lab.grids import report as grid_report
-
-        grid_report.write(outcome.record, outdir)
-        console.print(grid_report.table(outcome.record))
-    else:
-        console.print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
-    console.print(
-        f"{'ran' if outcome.ran else 'finished earlier'} in {outcome.seconds:.0f} s; everything is in {outdir}"
-    )
+        _print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
+        said = "ran" if outcome.ran else "finished earlier"
+        _print(f"{said} in {outcome.seconds:.0f} s; everything is in {outdir}")
     return DONE
 
 
+def carry_out_grid(
+    grid: Grid, carry_out: Callable[[Sequence[Run], Progress], Mapping[Run, Any]], again: bool = False
+) -> int:
+    """Runs the cells of a grid that are not finished and merges all; returns the exit status.
+
+    Args:
+      grid: of cells.
+      carry_out: carries out a plan and returns the runs that failed.
+      again: finished cells are run again.
+
+    Raises:
+      RecordError: where a cell's folder holds a run of another configuration.
+    """
+    started, runs = time.monotonic(), grid.runs()
+    left = processes.led(lambda: [i for i, run in enumerate(runs) if again or run.record() is None])
+    _print(f"{len(runs)} cells, {len(runs) - len(left)} finished earlier; everything is in {grid.folder()}")
+    with console_progress() as progress:
+        failed = carry_out([runs[i] for i in left], progress)
+    if failed:
+        print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
+        return FAILED
+    processes.led(lambda: _merge(grid, runs, started))
+    return DONE
+
+
+def _merge(grid: Grid, runs: Sequence[Run], started: float) -> None:
+    from icl_lab.lab import merging, summaries
+
+    cells = [record for run in runs if (record := run.record()) is not None]
+    record = merging.merge(grid, cells, time.monotonic() - started)
+    _print(summaries.table(record))
+    _print(f"done in {time.monotonic() - started:.0f} s; everything is in {grid.folder()}")
+
+
+def _print(shown: Any) -> None:
+    """Prints for a person, in the process that does so."""
+    if processes.is_writer():
+        console = Console() if sys.stdout.isatty() else Console(width=160)
+        console.print(shown, soft_wrap=isinstance(shown, str))
+
+
 def _say_cost(command: Command) -> int:
-    """Prints what the run would cost; nothing is written."""
+    """Prints what the run would cost, and what the cells of a grid would cost together; nothing is written."""
     from icl_lab import memory
-    from icl_lab.grids import cells as grids
     from icl_lab.lab import dry_run
 
-    experiment, config, chosen, _ = command
-    configs = [config]
-    if chosen.grid:
-        configs = [cell.config for cell in grids.cells(grids.parse(chosen.grid, type(config)), config, experiment)]
+    experiment, config, chosen, _, grid = command
+    configs = [config] if grid is None else [run.config for run in grid.runs()]
     found = dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))
-    (Console() if sys.stdout.isatty() else Console(width=160)).print(dry_run.table(found))
+    _print(dry_run.table(found))
     if any(one.left for one in found):  # a process that ends while its device computes may crash on the way
         atexit.register(_end_now)
     return DONE
@@ -150,7 +185,7 @@ def _say_what_it_took(command: Command) -> None:
 
 def _join(command: Command) -> None:
     """Makes this process one of several, all of which must be of the same command."""
-    experiment, config, chosen, outdir = command
+    experiment, config, chosen, outdir, _ = command
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
     alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
     what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
@@ -162,7 +197,8 @@ def _join(command: Command) -> None:
 def console_progress() -> Progress:
     """The progress bars of the binaries (on stderr; silent where it is not a terminal, but for the last state)."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True))
+    console = Console(stderr=True, quiet=not processes.is_writer())
+    return Progress(*columns, TimeRemainingColumn(), console=console)
 
 
 def start_logging() -> None:
@@ -201,20 +237,21 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     options.check(chosen)
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
-    if chosen.grid and not chosen.dry_run:
-        from icl_lab.grids import cells as grids
-        from icl_lab.grids import side_by_side
-
-        grid = grids.parse(chosen.grid, type(config))
-        experiment, config = side_by_side.side_by_side(experiment, grid), grids.with_grid(config, grid)
-        experiment.check(config)
-    outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
+    outdir, grid = Path(chosen.outdir) if chosen.outdir else None, None
+    if chosen.grid:
+        varying = parse_grid(chosen.grid, type(config))
+        if twice := [name for name in varying if values[name].present]:
+            raise flags.FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
+        grid = Grid(experiment, chosen.preset, config, varying, outdir)
+        grid.runs()  # each is checked
+        outdir = grid.folder()
+    outdir = outdir or default_outdir(experiment, chosen.preset, config)
     if not chosen.distributed:  # of several processes only the first one writes
         check_writable(outdir)
     jax.config.update("jax_default_matmul_precision", chosen.precision)
     if chosen.cpu_devices > 1:
         jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
-    return Command(experiment, config, chosen, outdir)
+    return Command(experiment, config, chosen, outdir, grid)
 
 
 def help_text(experiment: Experiment) -> str:

@@ -13,7 +13,7 @@ class Options:
     preset: str = setting("quick", "size of the run", choices=PRESETS)
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
-    grid: str = setting("", "settings to run side by side, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
+    grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
     dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,10 @@ WRITING, WRITTEN = ".record.writing", ".record.written"
 
 class RecordError(ValueError):
     """A record that cannot be used: foreign, truncated or corrupt."""
+
+
+class LockedError(RecordError):
+    """Another process is at work in the folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,23 +258,44 @@ def set_record_aside(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, patience: float = 0.5) -> Iterator[None]:
     """Holds the run folder for one process, and ends what a killed one began there to write.
 
     The lock goes with the process, however it ends.
 
+    Args:
+      folder: of the run.
+      patience: seconds to wait for it. A process that only looks (``is_locked``) has it for a moment.
+
     Raises:
-      RecordError: if another process is running in the folder.
+      LockedError: if another process is running in the folder.
       OSError: if the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + patience
     with open(folder / ".lock", "w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise RecordError(f"another run is at work in {folder}; give this one another --outdir") from error
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise LockedError(f"another run is at work in {folder}; give this one another --outdir") from error
+                time.sleep(0.02)
         _settle(folder)
         yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is at work in the folder."""
+    try:
+        with open(folder / ".lock") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def write_atomically(path: Path, content: bytes) -> None:

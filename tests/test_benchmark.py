@@ -29,8 +29,6 @@ from experiments.benchmarks import (
 )
 from experiments.reddy.settings import SMOKE, Training
 from experiments.von_oswald import one_step
-from icl_lab.grids import merging
-from icl_lab.training import Fit
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
@@ -253,33 +251,21 @@ def test_tables_are_shown_as_they_come(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.5])
-def test_a_grid_gives_rows_and_compares_every_cell_of_every_program(monkeypatch, wrong):
-    def fitted(rates):
-        return Fit({"w": np.repeat(rates, grid.MEMBERS)[:, None, None]}, np.array([0]), {}, np.array([0]))
-
-    def in_two_programs(requests):
-        first, second, third = (np.array(request.arguments["rates"]) for request in requests)
-        return [
-            merging.Merged([2, 0], {"rates": np.concatenate([third, first])}),
-            merging.Merged([1], {"rates": (1 + wrong) * second}),
-        ]
-
-    small = dataclasses.replace(TINY, ensemble=6, ensemble_batch=8)
-    monkeypatch.setattr(grid, "_request", lambda _, rate: merging.Request("training", {"rates": [rate]}))
-    monkeypatch.setattr(grid, "merge", in_two_programs)
-    monkeypatch.setattr(grid, "fit", fitted)
+def test_a_grid_gives_rows_and_compares_every_cell(monkeypatch, wrong):
+    monkeypatch.setattr(grid, "_alone", lambda cell: np.full((1, 2), cell.learning_rate))
+    monkeypatch.setattr(grid, "_in_a_grid", lambda _, rates: [np.full((1, 2), rate * (1 + wrong)) for rate in rates])
     monkeypatch.setattr(jax, "clear_caches", lambda: None)
-    ((name, rows),) = grid.grid(small).items()
-    apart, together = _sound(rows)
+    ((name, rows),) = grid.grid(dataclasses.replace(TINY, ensemble=6, ensemble_batch=8)).items()
+    _, together = _sound(rows)
     assert name == "a grid of 3 learning rates, 4 members each, batch 8"
-    assert (apart["programs"], together["programs"]) == (3, 2)
     np.testing.assert_allclose(together["largest difference of weights"], wrong, atol=1e-12)
 
 
-def test_a_request_of_a_grid_is_a_training_of_its_rate():
-    request = grid._request(dataclasses.replace(TINY, ensemble_batch=8), 1e-3)
-    assert request.members == grid.MEMBERS
-    assert request.arguments["steps"] == request.arguments["measure_every"] == grid.STEPS
+def test_a_grid_trains_what_its_cells_train_alone():
+    cell = grid.Cell(members=2, steps=2, batch=8)
+    rates = (1e-3, 2e-3)
+    for rate, found in zip(rates, grid._in_a_grid(cell, rates), strict=True):
+        np.testing.assert_array_equal(found, grid._alone(dataclasses.replace(cell, learning_rate=rate)))
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):

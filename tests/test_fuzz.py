@@ -24,7 +24,7 @@ import icl_lab
 from icl_lab import flags, options, records
 from icl_lab.checkpoints import Checkpoint
 from icl_lab.flags import FlagError
-from icl_lab.grids import cells as grids
+from icl_lab.lab import plans
 from icl_lab.options import Options
 from icl_lab.records import Record, RecordError
 
@@ -114,11 +114,11 @@ parts = st.tuples(settings_of_grid, st.sampled_from([":", "", "::", "="]), words
 @example("name:a;name:b")
 @example(";".join(f"{name}:{','.join(map(str, range(1, 40)))}" for name in ("seed", "sizes", "rates")))
 def test_any_text_as_a_grid_is_a_grid_or_a_refusal(text):
-    grid, refused = tried(FlagError, grids.parse, text, Config)
+    grid, refused = tried(FlagError, plans.parse_grid, text, Config)
     if refused is not None:
         assert refused.startswith("--grid=")
         return
-    assert math.prod(len(values) for values in grid.values()) <= grids.LARGEST
+    assert math.prod(len(values) for values in grid.values()) <= plans.LARGEST
     for name, values in grid.items():
         assert len(set(values)) == len(values) > 0
         for value in values:

@@ -145,6 +145,22 @@ def test_a_failing_binary_does_not_stop_the_others_and_is_resumed(start, tmp_pat
     assert (broken.runs, sound.runs) == (2, 1)
 
 
+def test_what_workers_ran_is_judged_here_and_what_they_could_not_is_named(start, monkeypatch, capsys):
+    toys = [Toy("toy.a"), Toy("toy.b")]
+
+    def elsewhere(plan, launcher, attempts, progress):
+        assert launcher.slots == 2
+        execute(plan[0].experiment, plan[0].preset, plan[0].config, plan[0].folder)
+        return {plan[1]: "killed by SIGKILL"}
+
+    monkeypatch.setattr(reproduce, "run_elsewhere", elsewhere)
+    assert start(toys, "--workers=2") == 1
+    assert [toy.runs for toy in toys] == [1, 0]
+    said = capsys.readouterr()
+    assert "toy.a.finite" in said.out
+    assert "did not finish: toy.b" in said.err
+
+
 def test_interrupt_is_resumable(start, capsys):
     later = Toy("toy.b")
     assert start([Toy("toy.a", raises=KeyboardInterrupt()), later]) == 130

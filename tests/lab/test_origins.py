@@ -5,9 +5,8 @@ import pytest
 
 from icl_lab import flags
 from icl_lab.experiment import PRESETS, Experiment
-from icl_lab.grids.cells import cells
-from icl_lab.grids.combining import merged
-from icl_lab.grids.origins import OF_A_CELL, SHOWN
+from icl_lab.lab.merging import OF_A_CELL, SHOWN, merged
+from icl_lab.lab.plans import Grid
 from icl_lab.records import Record
 
 FIRST = {
@@ -26,12 +25,12 @@ TOY = Experiment("toy.origins", "None.", dict.fromkeys(PRESETS, Config()), lambd
 
 
 def merge(*origins):
-    grid = {"seed": tuple(range(len(origins)))}
-    found = [
-        Record(TOY.name, "smoke", flags.to_json(cell.config), {}, {}, origin)
-        for cell, origin in zip(cells(grid, Config(), TOY), origins)
+    grid = Grid(TOY, "smoke", Config(), {"seed": tuple(range(len(origins)))})
+    cells = [
+        Record(TOY.name, "smoke", flags.to_json(run.config), {}, {}, origin)
+        for run, origin in zip(grid.runs(), origins)
     ]
-    return merged(TOY, "smoke", Config(), grid, found, 7.0).provenance
+    return merged(grid, cells, 7.0).provenance
 
 
 def test_cells_that_agree_say_how_the_whole_was_made(caplog):
@@ -55,12 +54,14 @@ def test_cells_of_another_code_are_named(change, caplog):
     assert [cell[key] for cell in origin["cells"]] == [FIRST[key], value, FIRST[key]]
     assert ("precision" in origin) == (key != "precision")
     (warning,) = caplog.messages
-    assert warning.endswith(f"in {key}: seed=1")
+    assert warning.endswith(f"in {key}, but not seed=1")
 
 
 def test_devices_may_differ_and_a_long_list_is_cut(caplog):
     with caplog.at_level(logging.WARNING):
         assert "device" not in merge(FIRST, FIRST | {"device": "1 x CPU"}, {})
-        assert caplog.messages[-1].endswith("in commit: seed=2; in versions: seed=2; in precision: seed=2")
+        assert [message.split(" in ")[-1] for message in caplog.messages] == [
+            f"{key}, but not seed=2" for key in ("commit", "versions", "precision")
+        ]
         merge(*[FIRST] * 20, *[FIRST | {"commit": "b2"}] * (SHOWN + 3))
     assert caplog.messages[-1].endswith(f"seed={20 + SHOWN - 1}, and 3 more")

@@ -1,4 +1,4 @@
-"""Run by test_sweep.py: a cell that starts fast, saves its state at every step, and goes on from it when run again."""
+"""Run by test_sweep.py: a cell that saves its state at every step, and goes on from it when run again."""
 
 import json
 import os
@@ -32,5 +32,9 @@ def main(folder, config):
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    with records.locked(place):
-        main(place, json.loads(sys.argv[2]))
+    try:
+        with records.locked(place):
+            main(place, json.loads(sys.argv[2]))
+    except records.LockedError as error:
+        print(error)
+        sys.exit(2)

@@ -1,0 +1,154 @@
+"""A plan is a list of runs: a binary, a configuration and a folder each. What ``--grid`` means, and its cells."""
+
+import dataclasses
+import itertools
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from icl_lab import flags, records
+from icl_lab.experiment import Experiment
+from icl_lab.flags import FlagError
+from icl_lab.records import Record, RecordError
+
+LARGEST = 10_000
+"""Cells that a grid may have."""
+LOG = "log.txt"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Run:
+    """One run of a plan. It is locked, goes on from its checkpoints, and is not run again when it is finished.
+
+    Attributes:
+      name: in messages.
+      experiment: the binary.
+      preset: which preset ``config`` started from.
+      config: the whole configuration.
+      folder: of the run.
+      options: more words for the command line.
+      setting: in a grid, the value of every setting that varies.
+    """
+
+    name: str
+    experiment: Experiment
+    preset: str
+    config: Any
+    folder: Path
+    options: tuple[str, ...] = ()
+    setting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def command(self) -> list[str]:
+        """The command line that runs it as a process of its own."""
+        program = [sys.executable, "-m", f"experiments.{self.experiment.name}", f"--preset={self.preset}"]
+        return [*program, *flags.to_flags(self.config), *self.options, f"--outdir={self.folder}"]
+
+    def record(self) -> Record | None:
+        """The record, None where there is none that can be used.
+
+        Raises:
+          RecordError: where the folder holds a run of another configuration.
+        """
+        try:
+            record = records.load(self.folder)
+        except RecordError:
+            return None
+        if record.experiment != self.experiment.name or dict(record.config) != flags.to_json(self.config):
+            raise RecordError(f"{self.folder} holds a run of another configuration; choose another --outdir")
+        return record
+
+
+class Grid(NamedTuple):
+    """Every combination of values of some settings of one binary.
+
+    Attributes:
+      experiment: the binary.
+      preset: which preset ``config`` started from.
+      config: what the cells change.
+      values: of every setting that varies, by name.
+      outdir: folder of the merged record; None for a folder under runs/ named by preset, configuration and grid.
+      options: more words for the command line of every cell.
+    """
+
+    experiment: Experiment
+    preset: str
+    config: Any
+    values: Mapping[str, tuple]
+    outdir: Path | None = None
+    options: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The grid as ``--grid`` takes it: one text for one grid."""
+        return ";".join(f"{name}:{','.join(map(show, values))}" for name, values in self.values.items())
+
+    def as_config(self) -> dict[str, Any]:
+        """The configuration of the merged record: that of the cells, and the grid."""
+        return flags.to_json(self.config) | {"grid": self.text()}
+
+    def folder(self) -> Path:
+        """The folder of the merged record; cells lie in ``cells/`` there."""
+        key = records.digest(self.as_config())[:8]
+        return self.outdir or Path("runs").joinpath(*self.experiment.name.split(".")) / f"{self.preset}-grid-{key}"
+
+    def runs(self) -> list[Run]:
+        """The plan: a run for each cell, the last setting fastest, each checked as a command line would be.
+
+        Raises:
+          FlagError: for a cell that is not allowed, naming it.
+        """
+        found = []
+        for values in itertools.product(*self.values.values()):
+            setting = dict(zip(self.values, values))
+            name = ",".join(f"{key}={show(value)}" for key, value in setting.items())
+            config = dataclasses.replace(self.config, **setting)
+            try:
+                flags.validate(config)
+                self.experiment.check(config)
+            except FlagError as error:
+                raise FlagError(f"{error} (in the cell {name} of --grid)") from error
+            folder = self.folder() / "cells" / _folder_name(name, config)
+            found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
+        return found
+
+
+def parse_grid(text: str, config_class: type) -> dict[str, tuple]:
+    """The values in ``name:value,value;name:value``; in a setting that is itself a list, values are joined by ``+``.
+
+    Raises:
+      FlagError: naming what is wrong and what is allowed.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    grid: dict[str, tuple] = {}
+    for part in text.split(";"):
+        name, colon, listed = (word.strip() for word in part.partition(":"))
+        if name not in fields:
+            raise FlagError(f"--grid={text}: there is no setting {name!r}; there are {', '.join(fields)}")
+        if not colon or not listed:
+            raise FlagError(f"--grid={text}: {name} has no values; allowed is {name}:value,value")
+        if name in grid:
+            raise FlagError(f"--grid={text}: {name} is given twice")
+        try:
+            values = tuple(flags.read(fields[name], word.strip()) for word in listed.split(","))
+        except FlagError as error:
+            raise FlagError(f"--grid={text}: {str(error).removeprefix('--')}") from error
+        if len(set(values)) != len(values):
+            raise FlagError(f"--grid={text}: a value of {name} is given twice")
+        grid[name] = values
+    if (count := math.prod(len(values) for values in grid.values())) > LARGEST:
+        raise FlagError(f"--grid={text}: {count} cells; allowed are {LARGEST}")
+    return grid
+
+
+def show(value: Any) -> str:
+    """A setting's value as ``--grid`` takes it."""
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _folder_name(name: str, config: Any) -> str:
+    """The cell's name where every file system takes it, and keeps it apart from others; else with a digest."""
+    plain = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
+    if plain == name.lower() and len(plain) <= 80:
+        return plain
+    return f"{plain[:80]}-{records.digest(flags.to_json(config))[:8]}"

@@ -1,0 +1,346 @@
+import csv
+import dataclasses
+import functools
+import io
+import re
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from rich.progress import Progress
+
+from icl_lab import command_line, flags, records
+from icl_lab.axes import resolved
+from icl_lab.claims import Claim
+from icl_lab.experiment import Experiment, execute
+from icl_lab.flags import FlagError
+from icl_lab.lab import merging, summaries
+from icl_lab.lab.executors import run_here
+from icl_lab.lab.plans import Grid, parse_grid
+from icl_lab.members import member
+from icl_lab.records import Record
+from icl_lab.training import fit
+from icl_lab.unfused import unfused
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed", at_least=0)
+    members: int = flags.setting(2, "members", at_least=1)
+    rate: float = flags.setting(0.1, "rate", above=0)
+    noise: float = flags.setting(0.5, "noise", at_least=0)
+    width: int = flags.setting(3, "width", at_least=1)
+    law: str = flags.setting("normal", "law", choices=("normal", "uniform"))
+    sizes: tuple[int, ...] = flags.setting((2,), "sizes", at_least=1)
+
+
+RAN = []
+
+
+def run(config, session):
+    RAN.append(config)
+    if config.noise == 9.0:
+        raise ValueError("no noise is so loud")
+    keys = jax.random.split(jax.random.key(config.seed), config.members)
+    found = {}
+    for size in config.sizes:
+        fitted = session.fit(
+            f"size_{size}",
+            lambda key, _: config.noise * jax.random.normal(key, (config.width,)),
+            lambda w, key, _, size=size: jnp.sum((w - size * getattr(jax.random, config.law)(key, w.shape)) ** 2),
+            optax.sgd(config.rate),
+            keys,
+            steps=4,
+            measure_every=2,
+        )
+        found[f"w_{size}"] = np.asarray(fitted.params)
+        found["loss"] = fitted.metrics["train_loss"][:, -1]
+    return {"width": config.width}, found
+
+
+def check(config):
+    if config.width == 13:
+        raise FlagError("--width=13: allowed is any other")
+
+
+CLAIM = Claim(
+    "toy.grid.small", "Toy", "Small.", lambda record: record.arrays["loss"], 1.0, 0.5, "a test",
+    expected_verdict={"lab": "holds"},
+)  # fmt: skip
+PRESETS = {name: Config() for name in ("smoke", "quick", "lab", "paper")}
+AXES = {"loss": ("member",), "w_*": ("member", "width"), "axis": ("place",)}
+TOY = Experiment("toy.grid", "About a toy.", PRESETS, run, lambda record: {}, (CLAIM,), check, axes=AXES)
+
+
+class Plain:
+    """A session that trains at once and keeps nothing."""
+
+    def fit(self, stage, *args, **arguments):
+        return fit(*args, **arguments)
+
+
+def grid_of(text, outdir=Path("never")):
+    return Grid(TOY, "smoke", Config(), parse_grid(text, Config), outdir)
+
+
+@functools.cache
+def alone(text):
+    """The records of its cells, each trained by itself."""
+    runs = grid_of(text).runs()
+    return [of_cell(run.config, *TOY.run(run.config, Plain())) for run in runs]
+
+
+def of_cell(config, metrics, arrays):
+    """The record of a cell with its axes, as ``execute`` makes it."""
+    axes = resolved(AXES, arrays, config.members)
+    return Record("toy.grid", "smoke", flags.to_json(config), metrics, arrays, axes=axes)
+
+
+def words(folder, grid, *more):
+    return ["toy", "--preset=smoke", f"--outdir={folder}", f"--grid={grid}", *more]
+
+
+def merged_bytes(folder):
+    return [(folder / name).read_bytes() for name in ("record.json", "arrays.npz", "config.json", "summary.csv")]
+
+
+SEEDS = "seed:0,1;rate:0.1,0.2"
+SHAPES = "rate:0.1,0.2;width:3,4"
+
+
+def test_a_grid_is_every_combination_the_last_setting_fastest():
+    grid = grid_of("rate:0.1,1e-3; law:normal,uniform ;sizes:2+3,4")
+    assert grid.values == {"rate": (0.1, 0.001), "law": ("normal", "uniform"), "sizes": ((2, 3), (4,))}
+    assert parse_grid(grid.text(), Config) == grid.values
+    runs = grid.runs()
+    assert len({run.folder for run in runs}) == 8
+    assert runs[1].name == "rate=0.1,law=normal,sizes=4"
+    assert runs[1].folder == Path("never/cells/rate=0.1,law=normal,sizes=4")
+    assert runs[1].config == Config(rate=0.1, law="normal", sizes=(4,))
+
+
+def test_cells_have_folders_of_their_own_on_every_file_system():
+    @dataclasses.dataclass(frozen=True)
+    class Named(Config):
+        title: str = flags.setting("", "title")
+
+    titles = ("a", "A", "a/b", "a b", "x" * 300, "x" * 301)
+    runs = Grid(TOY, "smoke", Named(), {"title": titles}, Path("out")).runs()
+    names = [run.folder.name.lower() for run in runs]
+    assert len(set(names)) == len(titles)
+    assert all(run.folder.parent == Path("out/cells") and len(run.folder.name) < 100 for run in runs)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "there is no setting ''; there are seed, members"),
+        ("rat:1", "there is no setting 'rat'"),
+        ("rate", "rate has no values; allowed is rate:value,value"),
+        ("rate:", "rate has no values"),
+        ("rate:1,x", "rate=x: allowed is number > 0"),
+        ("rate:1,0", "rate=0.0: allowed is number > 0"),
+        ("rate:1,1.0", "a value of rate is given twice"),
+        ("rate:1;rate:2", "rate is given twice"),
+        ("law:gamma", "law=gamma: allowed is one of normal, uniform"),
+        (
+            f"seed:{','.join(map(str, range(101)))};width:{','.join(map(str, range(1, 101)))}",
+            "10100 cells; allowed are",
+        ),
+    ],
+)
+def test_a_bad_grid_is_refused(text, message):
+    with pytest.raises(FlagError, match="--grid") as raised:
+        parse_grid(text, Config)
+    assert message in str(raised.value)
+
+
+def test_a_cell_that_is_not_allowed_is_refused_before_anything_is_written(tmp_path, capsys):
+    assert command_line.main(TOY, words(tmp_path / "run", "width:3,13;rate:0.1")) == command_line.REFUSED
+    assert "--width=13: allowed is any other (in the cell width=13,rate=0.1 of --grid)" in capsys.readouterr().err
+    assert command_line.main(TOY, words(tmp_path / "run", "rate:1,2", "--rate=3")) == command_line.REFUSED
+    assert "--rate=3: allowed is what does not vary in --grid" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cell_is_the_run_of_the_binary_alone_to_the_last_bit(tmp_path):
+    assert command_line.main(TOY, words(tmp_path / "all", "rate:0.1,0.2;width:3,4")) == 0
+    whole = records.load(tmp_path / "all")
+    for i, cell in enumerate(grid_of("rate:0.1,0.2;width:3,4", tmp_path / "all").runs()):
+        execute(TOY, "smoke", cell.config, tmp_path / str(i))
+        for name in ("record.json", "arrays.npz", "config.json"):
+            assert (tmp_path / str(i) / name).read_bytes() == (cell.folder / name).read_bytes()
+        for name, values in cell.record().arrays.items():
+            found = whole.arrays[name][i] if name in whole.arrays else whole.arrays[f"{name}[{i}]"]
+            np.testing.assert_array_equal(found, values)
+
+
+def test_the_training_of_a_cell_keeps_what_is_not_to_be_fused(tmp_path, monkeypatch):
+    kept = []
+
+    def train(config, session):
+        @unfused
+        def product(w):
+            return w * config.rate
+
+        def loss(w, key, _):
+            return jnp.sum(product(w) ** 2)
+
+        def seen(init, loss, optimizer, keys, settings=None, **options):
+            one = member(init, loss, optimizer, None, options.get("schedule"))
+            first = jax.tree.map(lambda leaf: leaf[0], (keys, settings))
+            kept.append(jax.jit(one.step).lower(jax.eval_shape(one.begin, *first), *first).as_text())
+            return fit(init, loss, optimizer, keys, settings, **options)
+
+        keys = jax.random.split(jax.random.key(0), config.members)
+        monkeypatch.setattr("icl_lab.session.fit", seen)
+        session.fit("a", lambda key, _: jnp.ones(3), loss, optax.sgd(0.1), keys, steps=1)
+        return {}, {}
+
+    experiment = dataclasses.replace(TOY, run=train, claims=())
+    assert command_line.main(experiment, words(tmp_path, "rate:0.1,0.2")) == 0
+    assert kept
+    assert all(re.search(r'call @product.*inlineable = "false"', text) for text in kept)
+
+
+def test_seeds_are_pooled_as_members():
+    record = merging.merged(grid_of(SEEDS), alone(SEEDS))
+    rows = record.metrics["settings"]
+    assert [row["setting"] for row in rows] == [{"rate": 0.1}, {"rate": 0.2}]
+    for rate, row in enumerate(rows):
+        pooled = np.concatenate([alone(SEEDS)[2 * seed + rate].arrays["loss"] for seed in range(2)])
+        for found in (row["claims"]["toy.grid.small"], row["outcomes"]["loss"]):
+            assert found["members"] == 4
+            np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
+
+
+def test_an_axis_as_long_as_there_are_members_is_no_outcome():
+    found = [dataclasses.replace(r, arrays={**r.arrays, "axis": np.array([1.0, 2.0])}) for r in alone(SEEDS)]
+    one = merging.merged(grid_of(SEEDS), found)
+    assert all(set(row["outcomes"]) == {"loss"} for row in one.metrics["settings"])
+    assert "axis" in one.arrays
+
+
+def test_records_of_cells_make_one_record(tmp_path):
+    one = merging.merged(grid_of(SHAPES), alone(SHAPES))
+    records.save(one, tmp_path, [])
+    loaded = records.load(tmp_path)
+    assert loaded.metrics == one.metrics
+    assert loaded.arrays.keys() == {"loss", "w_2[0]", "w_2[1]", "w_2[2]", "w_2[3]"}
+    assert loaded.arrays["loss"].shape == (4, 2)
+    assert loaded.axes == one.axes
+    assert (loaded.axes["loss"], loaded.axes["w_2[3]"]) == (("cell", "member"), ("member", "width"))
+    with pytest.raises(ValueError, match="shorter"):
+        merging.merged(grid_of(SHAPES), alone(SHAPES)[:3])
+
+
+def test_an_array_that_has_by_chance_as_many_values_as_members_has_no_interval():
+    found = [
+        of_cell(run.config, {}, {**record.arrays, "axis": np.array([1.0, 2.0 + i])})
+        for i, (run, record) in enumerate(zip(grid_of(SEEDS).runs(), alone(SEEDS), strict=True))
+    ]
+    one = merging.merged(grid_of(SEEDS), found)
+    assert all(set(row["outcomes"]) == {"loss"} for row in one.metrics["settings"])
+    assert one.axes["axis"] == ("cell", "place")
+    assert one.axes["loss"] == ("cell", "member")
+
+
+def test_an_ensemble_of_another_size_has_an_interval_over_its_own_members():
+    grid = grid_of("rate:0.1,0.2")
+    toy = dataclasses.replace(TOY, axes={"onset": ("onset_member",)}, claims=())
+    found = [
+        Record("toy.grid", "smoke", flags.to_json(run.config), {}, {"onset": np.arange(5.0) + i}, axes=toy.axes)
+        for i, run in enumerate(grid.runs())
+    ]
+    rows = merging.merged(dataclasses.replace(grid, experiment=toy), found)
+    assert [row["outcomes"]["onset"]["estimate"] for row in rows.metrics["settings"]] == [2, 3]
+    assert [row["outcomes"]["onset"]["members"] for row in rows.metrics["settings"]] == [5, 5]
+
+
+def test_another_grid_is_another_folder():
+    one, two = grid_of("noise:0,1", None), grid_of("noise:0,2", None)
+    assert one.as_config() == flags.to_json(Config()) | {"grid": "noise:0.0,1.0"}
+    assert one.folder() != two.folder()
+    assert one.folder().parent == Path("runs/toy/grid")
+
+
+def test_the_command_line_prints_the_table_and_writes_it_and_a_killed_grid_resumes(tmp_path, capsys):
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+
+    def stopped_at_the_third(config, session):
+        if len(RAN) == 2:
+            raise KeyboardInterrupt
+        return run(config, session)
+
+    RAN.clear()
+    broken = dataclasses.replace(TOY, run=stopped_at_the_third)
+    assert command_line.main(broken, words(killed, SEEDS)) == command_line.INTERRUPTED
+    assert not (killed / "record.json").exists()
+    RAN.clear()
+    for folder in (killed, whole):
+        assert command_line.main(TOY, words(folder, SEEDS)) == 0
+    assert len(RAN) == 2 + 4
+    assert merged_bytes(killed) == merged_bytes(whole)
+    capsys.readouterr()
+    assert command_line.main(TOY, words(whole, SEEDS)) == 0
+    assert len(RAN) == 2 + 4
+    shown = capsys.readouterr().out
+    assert "4 cells, 4 finished earlier" in shown
+    assert "rate=0.2" in shown
+    assert command_line.main(TOY, words(whole, SEEDS, "--overwrite")) == 0
+    assert len(RAN) == 2 + 4 + 4
+    rows = list(csv.DictReader(io.StringIO((whole / "summary.csv").read_text())))
+    assert [(row["quantity"], row["rate"], row["members"]) for row in rows[:2]] == [
+        ("small", "0.1", "4"),
+        ("small", "0.2", "4"),
+    ]
+    assert float(rows[0]["low"]) < float(rows[0]["estimate"]) < float(rows[0]["high"])
+    assert {path.name for path in whole.glob("*.png")} == {"claims.png", "outcomes.png"}
+
+
+def test_a_cell_that_fails_is_named_and_the_others_finish(tmp_path, capsys):
+    assert command_line.main(TOY, words(tmp_path, "noise:9,0.5")) == command_line.FAILED
+    said = capsys.readouterr().err
+    assert "ValueError: no noise is so loud" in said
+    assert "nothing is merged: noise=9.0\n" in said
+    assert not (tmp_path / "record.json").exists()
+    assert [run.record() is None for run in grid_of("noise:9,0.5", tmp_path).runs()] == [True, False]
+
+
+def test_a_cell_at_work_elsewhere_is_waited_for_and_others_go_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("icl_lab.lab.executors.AGAIN_SECONDS", 0.05)
+    runs = grid_of("rate:0.1,0.2", tmp_path).runs()
+    RAN.clear()
+    lock = records.locked(runs[0].folder)
+    lock.__enter__()
+    threading.Timer(1.0, lambda: lock.__exit__(None, None, None)).start()
+    with Progress() as progress:
+        outcomes = run_here(runs, progress)
+    assert [config.rate for config in RAN] == [0.2, 0.1]
+    assert [outcome.record.config["rate"] for outcome in outcomes] == [0.1, 0.2]
+
+
+def test_a_dry_run_of_a_grid_sums_over_its_cells(tmp_path, capsys):
+    assert command_line.main(TOY, words(tmp_path / "dry", "rate:0.1,0.2", "--dry_run")) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("size_2") == 2
+    assert "all 2 cells" in shown
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_panel_shows_every_cell_with_its_interval():
+    text = "rate:0.1,0.2;width:3,4"
+    record = merging.merged(grid_of(text), alone(text))
+    (axes,) = summaries.figures(record, TOY)["claims"].axes
+    assert axes.get_xlabel() == "rate"
+    assert [line.get_label() for line in axes.containers] == ["width=3", "width=4"]
+    for drawn, width in zip(axes.containers, (3, 4)):
+        rows = [r["claims"]["toy.grid.small"] for r in record.metrics["settings"] if r["setting"]["width"] == width]
+        np.testing.assert_array_equal(drawn.lines[0].get_xdata(), [0.1, 0.2])
+        np.testing.assert_array_equal(drawn.lines[0].get_ydata(), [row["estimate"] for row in rows])
+        (bars,) = drawn.lines[2]
+        np.testing.assert_allclose([bar[:, 1] for bar in bars.get_segments()], [row["interval"] for row in rows])
