@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -67,7 +68,12 @@ def _predict(network: Transformer, layout: Layout | None, params: dict, prompts:
 
 
 def squared_error(predictions: Array, samples: Sample) -> Array:
-    """(B,) half the squared error of every task, the loss of the released code."""
+    """(B,) half the squared error of every task, the loss of the released code.
+
+    Raises:
+      AssertionError: for predictions that are not (B, O): (B,) would be broadcast to every pair of tasks.
+    """
+    chex.assert_equal_shape([predictions, samples.target])
     return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
 
 

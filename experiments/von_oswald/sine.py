@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
-from experiments.training import Model, always, paired_losses
+from experiments.training import Model, always, paired_losses, squared_error
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, train
 from icl_lab.claims import Claim, claims_of
@@ -113,9 +113,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             return {f"control_{name}": value for name, value in found.items()}
 
         fitted = train(
-            session, name, config, _side_by_side(both, trained, control),
-            law=partial(_law, name=law_name),
-            keys=member_keys(config, stage), variants=both, extra=compared, optimiser=_optimisers,
+            session, name, config, _side_by_side(both, trained, control), law=partial(_law, name=law_name),
+            keys=member_keys(config, stage), objective=_both_errors, variants=both, extra=compared,
+            optimiser=_optimisers,
         )  # fmt: skip
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(both, always(law), fitted.params, keys, config.population_tasks)
@@ -182,6 +182,11 @@ def _side_by_side(both: Callable[[dict], dict[str, BatchLearner]], trained: Mode
         return jnp.concatenate([learner(prompts) for learner in both(params).values()], axis=1)
 
     return Model(init, predict, trained.layers)
+
+
+def _both_errors(predictions: Array, samples: Sample) -> Array:
+    """(B,) the sum of the losses of both, whose predictions are (B, 2); the loss of one, (B, 1)."""
+    return squared_error(predictions, samples.replace(target=jnp.broadcast_to(samples.target, predictions.shape)))
 
 
 def _optimisers(config: Config) -> optax.GradientTransformation:

@@ -1,5 +1,6 @@
 """Gradient descent on the in-context loss, and GD++ (von Oswald et al. 2022, Prop. 1 and A.10)."""
 
+import chex
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
@@ -19,12 +20,14 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
 
     Raises:
       ValueError: if the number of steps does not fit the learning rates.
+      AssertionError: when it predicts, for a start of another shape.
     """
     rates = per_step("learning_rate", learning_rate, steps)
 
     def predict(prompt: Prompt) -> Array:
         n, d, o = check_prompt(prompt)
         w = jnp.zeros((d, o), prompt.y.dtype) if w0 is None else w0
+        chex.assert_shape(w, (d, o))  # (D, 1) or (D,) would be broadcast
         for k in range(rates.shape[0]):
             gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / n
             w = w - rates[k] * gradient

@@ -3,15 +3,25 @@
 from pathlib import Path
 
 import pytest
+from accelerators import lowering
 
 from experiments import anchoring
 from experiments.reproduce import discover
-from icl_lab import records
+from icl_lab import records, session
 from icl_lab.claims import NOT_JUDGED
 from icl_lab.experiment import execute
 
 BINARIES = discover()
 GALLERY = Path(__file__).parents[2] / "figures"
+WITHOUT_TRAINING = {
+    "dai.dual_form": "looks at the networks of dai.pretrain",
+    "dai.implicit_finetuning": "fine-tunes the networks of dai.pretrain, a few examples one by one",
+    "dai.layers": "fine-tunes the networks of dai.pretrain, a few examples one by one",
+    "reddy.landscape": "closed forms and gradient flows, in float64",
+    "zhang_frei_bartlett.landscape": "gradient flows, in float64",
+    "zhang_frei_bartlett.staircase": "gradient flows, in float64",
+}
+"""Binaries that have no training program to lower for accelerators, and why."""
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"
 
 
@@ -34,8 +44,9 @@ def test_anchors_are_compared_under_the_versions_they_were_made_with():
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile):
-    binary = BINARIES[name]
+def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile, monkeypatch):
+    binary, unwanted = BINARIES[name], []
+    monkeypatch.setattr(session, "fit", lowering(session.fit, unwanted))
     outcome = execute(binary, "smoke", binary.presets["smoke"], tmp_path)
     record = records.load(tmp_path)
     assert (record.experiment, record.preset) == (name, "smoke")
@@ -48,3 +59,6 @@ def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile):
     for kept in anchors(name):
         if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
             assert anchoring.differing(kept, binary, lambda: record.arrays) == []
+    assert len(unwanted) == len(record.provenance["stages"])  # every training was lowered for accelerators
+    assert set().union(*unwanted) == set()
+    assert (not unwanted) == (name in WITHOUT_TRAINING)

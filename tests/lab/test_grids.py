@@ -218,13 +218,6 @@ def test_seeds_are_pooled_as_members():
             np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
 
 
-def test_an_axis_as_long_as_there_are_members_is_no_outcome():
-    found = [dataclasses.replace(r, arrays={**r.arrays, "axis": np.array([1.0, 2.0])}) for r in alone(SEEDS)]
-    one = merging.merged(grid_of(SEEDS), found)
-    assert all(set(row["outcomes"]) == {"loss"} for row in one.metrics["settings"])
-    assert "axis" in one.arrays
-
-
 def test_records_of_cells_make_one_record(tmp_path):
     one = merging.merged(grid_of(SHAPES), alone(SHAPES))
     records.save(one, tmp_path, [])

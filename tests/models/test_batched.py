@@ -37,7 +37,8 @@ def samples_of(n, d, o=1, batch=4, key=KEY):
 
 def random_params(network, prompts, layout=None, size=0.4, key=KEY):
     tokens = jax.eval_shape(jax.vmap((layout or joint_layout()).encode), prompts)
-    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, key, jax.ShapeDtypeStruct(tokens.shape[1:], float)))
+    one = jax.ShapeDtypeStruct(tokens.shape[1:], tokens.dtype)
+    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, key, one))
 
     def draw(key):
         keys = jax.random.split(key, len(leaves))

@@ -102,3 +102,10 @@ def test_bad_steps():
         gd_plus_plus(jnp.array([0.1, 0.2]), jnp.array([0.1, 0.2, 0.3]), steps=2)
     with pytest.raises(ValueError, match="scalar learning_rates needs steps >= 1"):
         gd_plus_plus(0.1, 0.1)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1), (1, 2), (1, 1)])
+def test_a_start_that_would_be_broadcast_is_refused(shape):
+    prompt = Prompt(jnp.ones((4, 3)), jnp.ones((4, 2)), jnp.ones(3))
+    with pytest.raises(AssertionError), jax.numpy_rank_promotion("allow"):  # as in a run
+        gradient_descent(0.1, 1, w0=jnp.ones(shape))(prompt)

@@ -1,0 +1,53 @@
+"""The check of programs for accelerators finds what it looks for; ``test_binaries`` asks it of every training."""
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from accelerators import lowered, unwanted
+from jax.experimental.xla_metadata import set_xla_metadata
+
+from icl_lab.unfused import unfused
+
+BARE = jax.jit(lambda w: w * w)
+
+
+def hinted(w):
+    with set_xla_metadata(inlineable="false"):
+        return BARE(w)
+
+
+@pytest.mark.parametrize(
+    ("square", "found"),
+    [
+        (unfused(lambda w: w * w), set()),
+        (hinted, {"inlineable"}),
+        (lambda w: jax.lax.optimization_barrier(w) * w, {"optimization_barrier"}),
+        (lambda w: (w.astype(jnp.float64) ** 2).astype(w.dtype), {"f64"}),
+    ],
+    ids=["unfused", "hint", "barrier", "float64"],
+)
+def test_what_is_meant_for_cpus_or_double_is_found(square, found):
+    with jax.enable_x64("f64" in found):
+        program = lowered(
+            lambda key, _: jax.random.normal(key, (3,), jnp.float32),
+            lambda w, key, _: jnp.sum(square(w)),
+            optax.sgd(0.1),
+            jax.random.split(jax.random.key(0), 2),
+            steps=4,
+            measure=lambda w, key, _: {"w": w},
+        )  # fmt: skip
+    assert unwanted(program) == found
+
+
+def test_on_a_cpu_the_hint_is_in():
+    program = jax.jit(unfused(lambda w: w * w)).lower(jnp.ones(3)).as_text()
+    assert unwanted(program) == {"inlineable"}
+
+
+def test_what_cannot_be_lowered_raises():
+    with pytest.raises(NotImplementedError, match="schur"):
+        lowered(
+            lambda key, _: jnp.eye(3), lambda w, key, _: jnp.sum(jax.scipy.linalg.schur(w)[0]), optax.identity(),
+            jax.random.split(jax.random.key(0), 2), steps=1,
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+"""What holds for every exported sampler: a new one without an example here fails."""
+
+import typing
+
+import jax
+import numpy as np
+import pytest
+
+from icl_lab import prompts
+
+LINEAR = prompts.linear_regression(context_length=3, input_size=5)
+CLASSES = prompts.item_label_law(jax.random.key(1), classes=8, labels=4, input_size=5)
+SAMPLERS = {
+    "context_in_an_orthant": prompts.context_in_an_orthant(LINEAR),
+    "gaussian_regression": prompts.gaussian_regression(context_length=3, covariance=np.eye(5)),
+    "in_a_subspace": prompts.in_a_subspace(LINEAR, 2),
+    "item_label_classification": prompts.item_label_classification(CLASSES, context_length=4),
+    "linear_regression": LINEAR,
+    "logistic_regression": prompts.logistic_regression(context_length=3, input_size=5),
+    "random_covariance_regression": prompts.random_covariance_regression(context_length=3, input_size=5),
+    "sine_regression": prompts.sine_regression(context_length=3),
+    "with_orthogonal_query": prompts.with_orthogonal_query(LINEAR),
+}
+FIXED = {"same_tasks"}  # the same tasks whatever the key: that is what it is for
+BATCH = 6
+
+
+def test_every_exported_sampler_has_an_example():
+    returned = {
+        name: typing.get_type_hints(made).get("return")
+        for name in prompts.__all__
+        if callable(made := getattr(prompts, name)) and not isinstance(made, type) and hasattr(made, "__annotations__")
+    }
+    assert {name for name, kind in returned.items() if kind == prompts.Sampler} == SAMPLERS.keys() | FIXED
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_draws_follow_the_key_tasks_differ_and_the_query_is_not_in_the_context(name):
+    draw = jax.jit(SAMPLERS[name], static_argnums=1)
+    drawn, again, other = (draw(jax.random.key(seed), BATCH) for seed in (0, 0, 2))
+    assert all(leaf.shape[0] == BATCH for leaf in jax.tree.leaves(drawn))
+    assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(drawn), jax.tree.leaves(again), strict=True))
+    for part in ("x", "x_query"):
+        inputs, others = (getattr(sample.prompt, part).reshape(BATCH, -1) for sample in (drawn, other))
+        assert np.all(inputs != others)
+        assert len(np.unique(inputs, axis=0)) == BATCH
+    assert not np.any(np.all(drawn.prompt.x == drawn.prompt.x_query[:, None], axis=2))
+    if np.unique(drawn.target).size == drawn.target.size:  # not of classes
+        assert not np.any(drawn.prompt.y == drawn.target[:, None])
+
+
+def test_a_fixed_set_of_tasks_is_that_of_its_own_key():
+    fixed = prompts.same_tasks(LINEAR, jax.random.key(3))
+    drawn, other = (fixed(jax.random.key(seed), BATCH) for seed in (0, 1))
+    expected = LINEAR(jax.random.key(3), BATCH)
+    assert np.array_equal(drawn.prompt.x, other.prompt.x)
+    assert np.array_equal(drawn.prompt.x, expected.prompt.x)
