@@ -186,7 +186,8 @@ def _side_by_side(both: Callable[[dict], dict[str, BatchLearner]], trained: Mode
 
 def _both_errors(predictions: Array, samples: Sample) -> Array:
     """(B,) the sum of the losses of both, whose predictions are (B, 2); the loss of one, (B, 1)."""
-    return squared_error(predictions, dataclasses.replace(samples, target=jnp.broadcast_to(samples.target, predictions.shape)))
+    target = jnp.broadcast_to(samples.target, predictions.shape)
+    return squared_error(predictions, dataclasses.replace(samples, target=target))
 
 
 def _optimisers(config: Config) -> optax.GradientTransformation:
