@@ -13,11 +13,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from icl_lab import anchors, flags, provenance, records
-from icl_lab.anchors import ELSEWHERE, PERTURBED, Anchor, Init, perturbed
-from icl_lab.experiment import Experiment
-from icl_lab.records import Record, RecordError
-from icl_lab.session import Session
+from icl_lab.lab import anchors, flags, provenance, records
+from icl_lab.lab.anchors import ELSEWHERE, PERTURBED, Anchor, Init, perturbed
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.records import Record, RecordError
+from icl_lab.lab.session import Session
 
 FILES = ("anchor.json", "anchor.npz")
 SCHEMA = 1

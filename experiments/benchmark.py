@@ -35,7 +35,7 @@ from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
 from experiments.benchmarks.tuning import tuning
 from experiments.benchmarks.whole import whole
-from icl_lab import flags, records
+from icl_lab.lab import flags, records
 
 Tables = Iterable[tuple[str, list[Row]]]
 

@@ -40,12 +40,12 @@ from rich.progress import Progress
 from experiments import anchoring
 from experiments.reproduce import choose, discover, help_text
 from experiments.staleness import PRESETS, anchored, belongs, counted, reanchor, rejudge, stale
-from icl_lab import anchors, flags, records, report
-from icl_lab import experiment as lab
-from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
-from icl_lab.command_line import console_progress, use_compilation_cache
-from icl_lab.experiment import Experiment
-from icl_lab.records import Record, RecordError
+from icl_lab.lab import anchors, flags, records, report
+from icl_lab.lab import experiment as lab
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
+from icl_lab.lab.command_line import console_progress, use_compilation_cache
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.records import Record, RecordError
 
 LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 1_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"

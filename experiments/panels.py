@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from icl_lab.style import LEARNERS, THEORY, band
+from icl_lab.lab.style import LEARNERS, THEORY, band
 
 METRICS = {
     "sensitivity_cosine": ("cosine", "-"),
@@ -26,7 +26,7 @@ SERIES: tuple[dict, ...] = (
     {"color": "#0072B2", "linestyle": ":", "marker": "D"},
     {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
 )
-"""Looks of the values of a grid, which are no learners of ``icl_lab.style``."""
+"""Looks of the values of a grid, which are no learners of ``icl_lab.lab.style``."""
 
 
 def loss_panel(

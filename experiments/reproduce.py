@@ -5,7 +5,7 @@
 Finished runs are skipped, broken ones resumed. With --workers=2 two run at once, each in a process of its own. The
 table, the figures and a self-contained HTML report say what came out. With --against=figures what came out is held
 against the committed records of the same preset, by names and by overlapping intervals, not by bits
-(icl_lab/drift.py), and every difference is printed.
+(icl_lab/lab/drift.py), and every difference is printed.
 
 Exit status: 0 all as committed; 1 a binary raised, a verdict differs from the one committed for the preset, or drift;
 2 the command line is refused; 75 stopped by a scheduler (SIGTERM, SIGUSR1) and 130 by Ctrl-C: the same command resumes.
@@ -24,13 +24,13 @@ from absl import flags as absl_flags
 from rich.console import Console
 
 import experiments
-from icl_lab import command_line as lab
-from icl_lab import drift, flags, records, report, stopping
-from icl_lab.experiment import PRESETS, Experiment, Outcome, default_outdir
+from icl_lab.lab import command_line as lab
+from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere, run_here
+from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
+from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Run
 from icl_lab.lab.workers import Workers, visible_gpus
-from icl_lab.options import Options
 
 
 def discover() -> dict[str, Experiment]:

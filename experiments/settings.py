@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
 
 
 @dataclasses.dataclass(frozen=True)

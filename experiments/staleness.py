@@ -8,11 +8,11 @@ from typing import Any
 from rich.progress import Progress
 
 from experiments import anchoring
-from icl_lab import drift, flags, records
-from icl_lab.claims import NOT_JUDGED, Claim
-from icl_lab.command_line import console_progress
-from icl_lab.experiment import Experiment
-from icl_lab.records import RecordError
+from icl_lab.lab import drift, flags, records
+from icl_lab.lab.claims import NOT_JUDGED, Claim
+from icl_lab.lab.command_line import console_progress
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.records import RecordError
 
 PRESETS = ("lab", "paper")
 

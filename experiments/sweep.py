@@ -29,15 +29,14 @@ from absl import flags as absl_flags
 from rich.progress import Progress
 
 from experiments.reproduce import discover, help_text
-from icl_lab import command_line as lab
-from icl_lab import flags, stopping
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.lab import slurm, workers
+from icl_lab.lab import command_line as lab
+from icl_lab.lab import flags, slurm, stopping, workers
 from icl_lab.lab.executors import run_elsewhere
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run
-from icl_lab.options import Options
-from icl_lab.records import RecordError, is_locked
+from icl_lab.lab.records import RecordError, is_locked
 
 PASSED_ON = ("checkpoint_seconds", "precision", "memory_gb", "cpu_devices")
 """Options of the binary that every cell is run with; preset, grid and outdir are those of the sweep."""

@@ -8,7 +8,7 @@ import hypothesis
 import jax
 import pytest
 
-from icl_lab.anchors import XLA_FLAGS
+from icl_lab.lab.anchors import XLA_FLAGS
 
 if XLA_FLAGS:
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)

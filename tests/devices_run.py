@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from icl_lab.checkpoints import Checkpoint
-from icl_lab.devices import member_mesh
-from icl_lab.training import fit
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.training.devices import member_mesh
+from icl_lab.training.fitting import fit
 
 
 def train(members, mesh, **options):

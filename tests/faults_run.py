@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from icl_lab import command_line, flags, provenance, records, report
-from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment
+from icl_lab.lab import command_line, flags, provenance, records, report
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.experiment import Experiment
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,12 +13,12 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from icl_lab import processes, stopping
-from icl_lab.checkpoints import Checkpoint
-from icl_lab.claims import Claim
-from icl_lab.command_line import main
-from icl_lab.experiment import PRESETS, Experiment, execute
-from icl_lab.flags import setting
+from icl_lab.lab import processes, stopping
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.flags import setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab import memory
 from icl_lab.models import LinearSelfAttention, batched_predictions
 from icl_lab.prompts import linear_regression
-from icl_lab.training import fit
+from icl_lab.training import memory
+from icl_lab.training.fitting import fit
 
 SAMPLER = linear_regression(context_length=6, input_size=4)
 NETWORK = LinearSelfAttention(layers=2)

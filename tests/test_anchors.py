@@ -11,11 +11,11 @@ import optax
 import pytest
 
 from experiments import anchoring, gallery
-from icl_lab import anchors, flags, records
-from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment, execute
-from icl_lab.records import RecordError
-from icl_lab.style import panels
+from icl_lab.lab import anchors, flags, records
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.experiment import Experiment, execute
+from icl_lab.lab.records import RecordError
+from icl_lab.lab.style import panels
 
 
 @dataclasses.dataclass(frozen=True)

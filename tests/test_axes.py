@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import discover
-from icl_lab import flags, records
-from icl_lab.axes import AxesError, of_members, resolved
-from icl_lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab import flags, records
+from icl_lab.lab.axes import AxesError, of_members, resolved
+from icl_lab.lab.experiment import PRESETS, Experiment, execute
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))

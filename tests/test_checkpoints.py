@@ -12,8 +12,8 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.checkpoints import Checkpoint, remove
-from icl_lab.training import TrainState
+from icl_lab.lab.checkpoints import Checkpoint, remove
+from icl_lab.training.fitting import TrainState
 
 
 def tree(value, size=3):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from experiments.reproduce import discover
-from icl_lab.claims import (
+from icl_lab.lab.claims import (
     FAILS,
     HOLDS,
     NOT_JUDGED,
@@ -21,8 +21,8 @@ from icl_lab.claims import (
     t_interval,
     wilson_interval,
 )
-from icl_lab.experiment import PRESETS
-from icl_lab.records import Record
+from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.records import Record
 
 COMMITTED = [(name, claim) for name, experiment in discover().items() for claim in experiment.claims]
 

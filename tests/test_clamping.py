@@ -9,12 +9,20 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.clamping import by_member, combined, fit_clamped, frozen, kept_share, pinned_attention, zeroed_head
-from icl_lab.layouts import item_label_layout
 from icl_lab.models import InductionNetwork, Intervention, LinearSelfAttention, Transformer, traced
 from icl_lab.models.inspection import intervened
 from icl_lab.prompts import Prompt, Sample
-from icl_lab.training import Fit, fit
+from icl_lab.prompts.layouts import item_label_layout
+from icl_lab.training.clamping import (
+    by_member,
+    combined,
+    fit_clamped,
+    frozen,
+    kept_share,
+    pinned_attention,
+    zeroed_head,
+)
+from icl_lab.training.fitting import Fit, fit
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

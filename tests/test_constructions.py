@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from icl_lab.constructions import gd_plus_plus_weights, gradient_descent_weights
-from icl_lab.layouts import joint_layout
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt, linear_regression
+from icl_lab.prompts.layouts import joint_layout
 from icl_lab.solvers import gradient_descent
 
 PROMPT = Prompt(x=jnp.array([[1.0, 2.0], [3.0, 4.0]]), y=jnp.array([[5.0], [6.0]]), x_query=jnp.array([7.0, 8.0]))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.layouts import separate_layout
 from icl_lab.models import Transformer, learner, traced
 from icl_lab.prompts import linear_regression
+from icl_lab.prompts.layouts import separate_layout
 from icl_lab.solvers import gradient_descent
 
 KEY = jax.random.key(0)

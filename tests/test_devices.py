@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab import command_line, session
-from icl_lab.devices import gathered, member_mesh, on_each_device, placed, share
-from icl_lab.training import Fit
+from icl_lab.lab import command_line, session
+from icl_lab.training.devices import gathered, member_mesh, on_each_device, placed, share
+from icl_lab.training.fitting import Fit
 
 HOME = Path(__file__).parents[1]
 NAMES = ("w", "norm", "loss", "rate")

@@ -8,11 +8,11 @@ import pytest
 import experiments
 from experiments import reproduce
 from experiments.reproduce import discover
-from icl_lab import flags, records
-from icl_lab.claims import FAILS, HOLDS, Claim, judge
-from icl_lab.drift import committed, drift
-from icl_lab.experiment import PRESETS, Experiment
-from icl_lab.records import Record
+from icl_lab.lab import flags, records
+from icl_lab.lab.claims import FAILS, HOLDS, Claim, judge
+from icl_lab.lab.drift import committed, drift
+from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.records import Record
 
 FIGURES = Path(experiments.__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.dual_form import (
+from icl_lab.compare.dual_form import (
     dual_form,
     fine_tuning_update,
     recorded_descent,

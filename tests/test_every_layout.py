@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab import layouts
-from icl_lab.prompts import Prompt
+from icl_lab.prompts import Prompt, layouts
 
 KEYS = jax.random.split(jax.random.key(0), 4)
 N, D = 3, 4

@@ -9,12 +9,12 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab import command_line as lab
-from icl_lab import flags, records
-from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment, default_outdir, execute
-from icl_lab.records import RecordError
-from icl_lab.style import panels
+from icl_lab.lab import command_line as lab
+from icl_lab.lab import flags, records
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.experiment import Experiment, default_outdir, execute
+from icl_lab.lab.records import RecordError
+from icl_lab.lab.style import panels
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,8 +16,8 @@ import faults_run
 import numpy as np
 import pytest
 
-from icl_lab import command_line, records
-from icl_lab.checkpoints import CURRENT, NEXT
+from icl_lab.lab import command_line, records
+from icl_lab.lab.checkpoints import CURRENT, NEXT
 
 KILL, TERM, INT, USR1 = signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGUSR1
 NUMBERS = ("record.json", "arrays.npz", "config.json")

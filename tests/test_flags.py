@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.reproduce import discover
-from icl_lab import command_line, flags
-from icl_lab.experiment import PRESETS
-from icl_lab.flags import FlagError, arguments, setting
-from icl_lab.members import member
+from icl_lab.lab import command_line, flags
+from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.flags import FlagError, arguments, setting
+from icl_lab.training.members import member
 
 BINARIES = discover()
 

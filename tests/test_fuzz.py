@@ -21,12 +21,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import icl_lab
-from icl_lab import flags, options, records
-from icl_lab.checkpoints import Checkpoint
-from icl_lab.flags import FlagError
-from icl_lab.lab import plans
-from icl_lab.options import Options
-from icl_lab.records import Record, RecordError
+from icl_lab.lab import flags, options, plans, records
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.options import Options
+from icl_lab.lab.records import Record, RecordError
 
 many = settings(max_examples=100)
 

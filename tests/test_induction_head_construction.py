@@ -4,9 +4,9 @@ import pytest
 
 from icl_lab.compare import progress_measures
 from icl_lab.constructions import induction_head_weights
-from icl_lab.layouts import item_label_layout
 from icl_lab.models import InductionNetwork, induction_logits, traced
 from icl_lab.prompts import evaluation_laws, item_label_classification, item_label_law
+from icl_lab.prompts.layouts import item_label_layout
 
 N, L, D, P, TASKS = 8, 32, 63, 65, 2000
 NETWORK = InductionNetwork(labels=L, slots=P)

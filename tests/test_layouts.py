@@ -4,9 +4,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.layouts import alternating_layout, content_layout, item_label_layout, separate_layout
-from icl_lab.positions import one_hot_positions, sinusoidal_positions
 from icl_lab.prompts import Prompt
+from icl_lab.prompts.layouts import alternating_layout, content_layout, item_label_layout, separate_layout
+from icl_lab.prompts.positions import one_hot_positions, sinusoidal_positions
 
 PROMPT = Prompt(x=jnp.array([[1.0, 2.0], [3.0, 4.0]]), y=jnp.array([[5.0], [6.0]]), x_query=jnp.array([7.0, 8.0]))
 

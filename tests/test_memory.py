@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icl_lab import memory
-from icl_lab.checkpoints import Checkpoint
-from icl_lab.ensembles import Ensemble
-from icl_lab.flags import FlagError
-from icl_lab.members import member
-from icl_lab.memory import Memory
-from icl_lab.training import fit
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.flags import FlagError
+from icl_lab.training import memory
+from icl_lab.training.ensembles import Ensemble
+from icl_lab.training.fitting import fit
+from icl_lab.training.members import member
+from icl_lab.training.memory import Memory
 
 MEMBERS_IN_ALL, WIDTH = 5, 200
 KEYS = jax.random.split(jax.random.key(0), MEMBERS_IN_ALL)

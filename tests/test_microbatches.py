@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.microbatches import in_microbatches
+from icl_lab.fast.microbatches import in_microbatches
 
 RNG = np.random.default_rng(0)
 BATCH = {"x": RNG.normal(size=(6, 3)), "y": RNG.integers(0, 2, 6)}

@@ -5,13 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.attention import (
-    ATTENTIONS,
-    momentum,
-    momentum_attention,
-    momentum_pattern,
-    recent_pattern,
-)
+from icl_lab.models.attention import ATTENTIONS, momentum, momentum_attention, momentum_pattern, recent_pattern
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

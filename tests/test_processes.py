@@ -10,8 +10,8 @@ import processes_run
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab import command_line, processes
-from icl_lab.experiment import execute
+from icl_lab.lab import command_line, processes
+from icl_lab.lab.experiment import execute
 
 HOME = Path(__file__).parents[1]
 

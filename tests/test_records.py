@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from icl_lab import command_line, flags, provenance, records
-from icl_lab.records import Record, RecordError
+from icl_lab.lab import command_line, flags, provenance, records
+from icl_lab.lab.records import Record, RecordError
 
 FILES = ("record.json", "arrays.npz", "config.json", "provenance.json")
 RECORD = Record(
@@ -168,7 +168,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, failing):
 
 
 def test_a_folder_is_one_process_s_until_it_ends_however_it_ends(tmp_path):
-    hold = f"import pathlib, icl_lab.records as r\nwith r.locked(pathlib.Path({str(tmp_path)!r})): print(); input()"
+    hold = f"import pathlib, icl_lab.lab.records as r\nwith r.locked(pathlib.Path({str(tmp_path)!r})): print(); input()"
     command = [sys.executable, "-u", "-c", hold]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         holder.stdout.readline()

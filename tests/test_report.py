@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from icl_lab import flags, report
-from icl_lab.claims import Claim, judge
-from icl_lab.experiment import PRESETS, Experiment, Outcome, draw
-from icl_lab.records import Record
-from icl_lab.style import panels
+from icl_lab.lab import flags, report
+from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, draw
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import panels
 
 
 @dataclasses.dataclass(frozen=True)

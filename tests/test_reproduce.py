@@ -8,10 +8,10 @@ import optax
 import pytest
 
 from experiments import gallery, reproduce
-from icl_lab import flags
-from icl_lab.claims import Claim
-from icl_lab.experiment import PRESETS, Experiment, default_outdir, execute
-from icl_lab.style import panels
+from icl_lab.lab import flags
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.style import panels
 
 
 @dataclasses.dataclass(frozen=True)

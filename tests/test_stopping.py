@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from icl_lab import stopping
-from icl_lab.stopping import Stopped
+from icl_lab.lab import stopping
+from icl_lab.lab.stopping import Stopped
 
 
 def send(number):

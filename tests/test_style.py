@@ -2,8 +2,8 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from icl_lab import style
-from icl_lab.style import LEARNERS, band, heat_map, panels, save, styled
+from icl_lab.lab import style
+from icl_lab.lab.style import LEARNERS, band, heat_map, panels, save, styled
 
 X = np.arange(4.0)
 

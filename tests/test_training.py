@@ -4,8 +4,8 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.checkpoints import Checkpoint
-from icl_lab.training import fit
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.training.fitting import fit
 
 STEPS = 12
 KEYS = jax.random.split(jax.random.key(3), 3)

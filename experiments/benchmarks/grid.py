@@ -15,13 +15,13 @@ from rich.progress import Progress
 from experiments.benchmarks.programs import Program, program
 from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald.settings import Setting
-from icl_lab.experiment import PRESETS, Experiment, Outcome
-from icl_lab.flags import setting
 from icl_lab.lab.executors import run_here
+from icl_lab.lab.experiment import PRESETS, Experiment, Outcome
+from icl_lab.lab.flags import setting
 from icl_lab.lab.plans import Grid
+from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention
-from icl_lab.session import Session
-from icl_lab.training import fit
+from icl_lab.training.fitting import fit
 
 MEMBERS = 4
 STEPS = 500

@@ -13,9 +13,9 @@ from jax import Array
 from experiments.benchmarks.timing import Config, Row, row, take_turns
 from experiments.zhang_frei_bartlett import prefixes as binary
 from experiments.zhang_frei_bartlett.nonlinear_transformer import PRESETS
-from icl_lab.layouts import alternating_layout
 from icl_lab.models import GPT
 from icl_lab.prompts import Sample
+from icl_lab.prompts.layouts import alternating_layout
 
 
 def prefixes(config: Config) -> dict[str, list[Row]]:

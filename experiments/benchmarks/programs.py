@@ -12,10 +12,10 @@ from jax import Array
 from experiments.benchmarks.timing import Config
 from experiments.settings import member_keys
 from experiments.von_oswald import settings, training
+from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
 from icl_lab.prompts import Prompt, Sample
-from icl_lab.session import Session
-from icl_lab.training import fit
+from icl_lab.training.fitting import fit
 
 Network = tuple[Transformer, settings.Setting]
 

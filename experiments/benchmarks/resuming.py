@@ -16,13 +16,13 @@ import numpy as np
 from experiments.benchmarks.programs import program
 from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald.settings import Setting
-from icl_lab import records, stopping
-from icl_lab.checkpoints import Checkpoint
+from icl_lab.lab import records, stopping
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.options import Options
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention
-from icl_lab.options import Options
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.training.fitting import Fit
 
 
 class _Timed(Session):

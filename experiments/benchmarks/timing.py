@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from icl_lab.flags import setting
+from icl_lab.lab.flags import setting
 
 PARTS = (
     "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole",

@@ -10,11 +10,11 @@ import numpy as np
 
 from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald import one_step
-from icl_lab import flags
-from icl_lab.experiment import draw
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.lab import flags
+from icl_lab.lab.experiment import draw
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.training.fitting import Fit
 
 
 class _Timed(Session):

@@ -19,7 +19,7 @@ from experiments.dai.programs import Jobs, Tuned, Weights, answers, finetuned, o
 from experiments.settings import check_each_once
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask, with_demonstrations

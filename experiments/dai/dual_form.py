@@ -37,11 +37,11 @@ from experiments.dai.networks import (
 )
 from experiments.dai.programs import rows
 from experiments.settings import check_each_once, member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import setting
+from icl_lab.lab.session import Session
 from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.session import Session
 
 ASKED = 400
 """Stage of the keys of what a network is asked."""

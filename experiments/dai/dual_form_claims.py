@@ -4,7 +4,7 @@ from typing import Any
 
 from experiments.dai.implicit_finetuning_claims import Values, network_means, of_networks
 from experiments.statistics import array
-from icl_lab.claims import Claim
+from icl_lab.lab.claims import Claim
 
 ROUNDING = "sums of some hundred products in float32, relative error 6e-8 each, with cancellation"
 

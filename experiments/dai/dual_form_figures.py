@@ -5,8 +5,8 @@ from matplotlib.figure import Figure
 
 from experiments.dai.settings import ENCODINGS
 from experiments.panels import SERIES
-from icl_lab.records import Record
-from icl_lab.style import panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import panels
 
 PANELS = {
     "direction of the head": ("cosine", {"cosine": "relaxed attention", "mean_cosine": "plain mean of values"}),

@@ -7,12 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.dual_form import (
-    relaxation_distance,
-    relaxed_decomposition,
-    softmax_decomposition,
-    update_rank,
-)
+from icl_lab.compare.dual_form import relaxation_distance, relaxed_decomposition, softmax_decomposition, update_rank
 from icl_lab.models import LanguageModel, captured
 from icl_lab.models.transformer import Params
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from icl_lab.dual_form import dual_form, fine_tuning_update, recorded_descent
+from icl_lab.compare.dual_form import dual_form, fine_tuning_update, recorded_descent
 from icl_lab.models import LanguageModel
 from icl_lab.models.language import embedded, of_layer
 from icl_lab.models.transformer import Params, layer_norm

@@ -54,12 +54,12 @@ from experiments.dai.networks import check_networks, load_networks, one_network,
 from experiments.dai.real_text import Files, check_files, real_subject
 from experiments.dai.settings import ENCODINGS
 from experiments.settings import check_each_once, member_keys
-from icl_lab.command_line import main
 from icl_lab.compare import layer_scores
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.session import Session
 
 ELSEWHERE = ("wrong_task", "wrong_demonstrations")
 """Controls that need another task."""

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.dai.settings import ENCODINGS
-from icl_lab.claims import Claim, NotRun
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim, NotRun
+from icl_lab.lab.records import Record
 
 GAIN, SHARE = 0.1, 2 / 3
 """A network is judged where demonstrations gain so much on so many of the tasks (the issue's gate: 4 of 6)."""

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from experiments.dai.implicit_finetuning_claims import learns_in_context, network_means, of_row
 from experiments.dai.settings import ENCODINGS
 from experiments.panels import ABOVE, SERIES
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band, panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "zero_shot": {"color": "#BBBBBB", "linestyle": ":", "marker": "v", "label": "ZSL"},

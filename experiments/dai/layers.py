@@ -20,11 +20,11 @@ from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
 from experiments.dai.layers_figures import figures
 from experiments.dai.networks import Networks, check_networks, load_networks, one_network, source_digest
 from experiments.settings import member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import setting
+from icl_lab.lab.session import Session
 from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.session import Session
 
 ASKED = 300
 """Stage of the keys of what a network is asked."""

@@ -3,8 +3,8 @@
 import numpy as np
 
 from experiments.dai.implicit_finetuning_claims import Values, learns_in_context, network_means, of_networks
-from icl_lab.claims import Claim
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
 
 NOISE = "random_update"
 SHOWN = (

@@ -5,8 +5,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dai.settings import ENCODINGS
-from icl_lab.records import Record
-from icl_lab.style import panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import panels
 
 PANELS = {
     "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise_sim_aou": "noise of equal norm"},

@@ -12,9 +12,9 @@ from jax import Array
 from experiments import settings
 from experiments.dai import mixers
 from experiments.settings import Members, member_keys
-from icl_lab.flags import FlagError, arguments, setting
+from icl_lab.lab.flags import FlagError, arguments, setting
+from icl_lab.lab.session import Session
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
-from icl_lab.session import Session
 
 MIXERS = (
     "vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "normalised_0.9", "learned_0.5", "recent_1", "recent_4",

@@ -15,10 +15,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.settings import check_each_once
-from icl_lab.attention import momentum_pattern, recent_pattern
-from icl_lab.claims import NotRun
-from icl_lab.flags import FlagError
-from icl_lab.records import Record
+from icl_lab.lab.claims import NotRun
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
+from icl_lab.models.attention import momentum_pattern, recent_pattern
 
 NAME = r"vanilla|(momentum|normalised|learned)_(0?\.\d+)|recent_([1-9]\d*)"
 ALLOWED = "vanilla, momentum_E, normalised_E, learned_E with 0 < E < 1, or recent_W with W >= 1"

@@ -27,10 +27,10 @@ from jax import Array
 from experiments.dai.mixed_language import Network, Setting, check_network, logits, network_of, train
 from experiments.dai.momentum_icl_claims import CLAIMS
 from experiments.dai.momentum_icl_figures import figures
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.session import Session
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 
 
 @dataclasses.dataclass(frozen=True)

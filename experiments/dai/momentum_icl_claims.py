@@ -7,8 +7,8 @@ import numpy as np
 
 from experiments.dai.mixers import of
 from experiments.dai.momentum_language_claims import chosen
-from icl_lab.claims import Claim
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
 
 TASKS = ("strings", "pairs")
 """Repeated random strings; pairs of a word and a label."""

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from experiments.dai.mixers import label, looks, of
 from experiments.dai.momentum_icl_claims import ACQUIRED, TASKS, times
 from experiments.panels import ABOVE
-from icl_lab.records import Record
-from icl_lab.style import band, panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import band, panels
 
 TITLES = {"strings": "repeated strings", "pairs": "pairs of word and label"}
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.dai.mixers import kind, of
-from icl_lab.claims import NotRun, claims_of
-from icl_lab.records import Record
+from icl_lab.lab.claims import NotRun, claims_of
+from icl_lab.lab.records import Record
 
 LENGTHS = ("T/4", "T/2", "T")
 PUBLISHED = (0.0067, 0.0083, 0.0079)

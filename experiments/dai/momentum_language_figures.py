@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from experiments.dai.mixers import kind, label, looks, of
 from experiments.dai.momentum_language_claims import LENGTHS, mean_lag
 from experiments.panels import ABOVE
-from icl_lab.claims import t_interval
-from icl_lab.records import Record
-from icl_lab.style import band, panels
+from icl_lab.lab.claims import t_interval
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import band, panels
 
 
 def figures(record: Record) -> dict[str, Figure]:

@@ -31,11 +31,11 @@ from experiments.dai.mixed_language import (
 )
 from experiments.dai.momentum_language_claims import CLAIMS
 from experiments.dai.momentum_language_figures import figures
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 from icl_lab.prompts.corpus import Corpus, package_sources, windows
-from icl_lab.session import Session
 
 BYTES = 256
 

@@ -6,7 +6,7 @@ momentum in it, and with local mixers of equal cost, and compared with gradient 
 momentum (heavy ball), and with the literal reading of the analogy: one pass over the demonstrations that sums their
 gradients at zero with momentum, which weighs early ones more.
 
-What theory says (this lab, ``icl_lab/theory/momentum_attention.py``):
+What theory says (this lab, ``icl_lab/theory/linear_attention/momentum.py``):
 
 - Joint tokens (x, y), one layer. The added sum depends on no query: it is no step of any descent, and its effect on the
   loss is exactly weight decay on the values. So the layer stays one plain step, whose loss is the floor, and a learned
@@ -35,18 +35,18 @@ from experiments.dai.momentum_regression_claims import CLAIMS, PARTS
 from experiments.dai.momentum_regression_figures import figures
 from experiments.settings import Members, member_keys
 from experiments.training import mean_in_chunks, members_at_once
-from icl_lab.command_line import main
 from icl_lab.compare import compare_batches
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, arguments, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, arguments, setting
+from icl_lab.lab.session import Session
 from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance, linear_regression
-from icl_lab.session import Session
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.solvers.heavy_ball import heavy_ball, tune_heavy_ball
 from icl_lab.theory import one_step_optimum
-from icl_lab.theory.momentum_attention import copied_pairs, mixed_step_optimum, mixer_penalty
-from icl_lab.training import Fit
+from icl_lab.theory.linear_attention.momentum import copied_pairs, mixed_step_optimum, mixer_penalty
+from icl_lab.training.fitting import Fit
 
 MIXERS = ("vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "learned_0.5", "recent_1", "recent_4")
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.mixers import kind, of
-from icl_lab.claims import Claim, NotRun
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim, NotRun
+from icl_lab.lab.records import Record
 
 PARTS = ("joint", "alternating")
 """Joint tokens and one layer; alternating tokens and two."""

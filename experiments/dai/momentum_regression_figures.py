@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from experiments.dai.mixers import eta_of, kind, label, looks
 from experiments.dai.momentum_regression_claims import added, momenta
 from experiments.panels import ABOVE
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band, panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band, panels
 
 REFERENCES: dict[str, dict[str, Any]] = {
     "gd": {"color": "#000000", "marker": "o", "label": "one step of GD"},

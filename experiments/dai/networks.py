@@ -10,12 +10,12 @@ import numpy as np
 
 from experiments.dai.settings import ENCODINGS, Network, network
 from experiments.settings import Members
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record, RecordError, load
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
 from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.records import Record, RecordError, load
 
 COMMITTED = "figures/dai/pretrain/lab"
 """The networks that come with the laboratory, a folder below its root."""

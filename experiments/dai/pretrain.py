@@ -32,16 +32,16 @@ from experiments.dai.pretrain_figures import figures
 from experiments.dai.settings import ENCODINGS, Network, check_network, network, worlds
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.microbatches import in_microbatches
+from icl_lab.fast.microbatches import in_microbatches
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 from icl_lab.models import LanguageModel, language_logits
 from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows
 from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, held_out_sets
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.training.fitting import Fit
 
 LAST = len(STAGES) - 1
 TEST = 200

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from experiments.dai.settings import ENCODINGS
-from icl_lab.claims import Claim
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
 
 GAIN, TASKS = 0.1, 4
 """When a network is useful: demonstrations gain so much on so many of the six tasks (the issue's own gate)."""

@@ -5,9 +5,9 @@ from matplotlib.figure import Figure
 
 from experiments.dai.settings import ENCODINGS
 from experiments.panels import SERIES
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band, panels
 from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band, panels
 
 LOOK = dict(zip(ENCODINGS, SERIES))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.dai.analysis import Analysis, Subject
 from experiments.dai.material import Material, Questions
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.models.gpt2 import END, Tokenizer, load_gpt2, load_tokenizer
 from icl_lab.prompts.encoding import Demonstration
 

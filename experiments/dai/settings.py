@@ -6,7 +6,7 @@ import jax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.models import LanguageModel
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length

@@ -10,12 +10,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Data
-from icl_lab.clamping import combined, frozen, kept_share, pinned_attention
-from icl_lab.layouts import item_label_layout
 from icl_lab.models import Intervention
 from icl_lab.models.classifier import classifier
 from icl_lab.models.inspection import intervened
 from icl_lab.prompts import Prompt
+from icl_lab.prompts.layouts import item_label_layout
+from icl_lab.training.clamping import combined, frozen, kept_share, pinned_attention
 
 ATTENTION = ("w_q", "w_k")
 """What makes the attention patterns; the values and the classifier make the answer of what is attended to."""

@@ -29,15 +29,15 @@ from experiments.reddy.settings import check as check_training
 from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, progress, sampler, sgd
 from experiments.settings import member_keys
 from experiments.training import members_at_once
-from icl_lab.clamping import by_member, fit_clamped
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, arguments, from_json, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, arguments, from_json, setting
+from icl_lab.lab.session import Session
 from icl_lab.models import Intervention
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import Sample
-from icl_lab.session import Session
-from icl_lab.training import Fit, Tree
+from icl_lab.training.clamping import by_member, fit_clamped
+from icl_lab.training.fitting import Fit, Tree
 
 
 @dataclasses.dataclass(frozen=True)

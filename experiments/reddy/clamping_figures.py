@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.statistics import learned, onset, onsets, or_last, present
-from icl_lab.claims import Claim
-from icl_lab.records import Record
-from icl_lab.style import band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import band
+from icl_lab.lab.style import panels as axes_grid
 
 PARTS = {
     "held": ("ila1_held", "tila2_held", "tla2_held", "cla_held"),

@@ -29,12 +29,12 @@ from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, rep
 from experiments.reddy.settings import check as check_training
 from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, network, sampler, sgd
 from experiments.settings import member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, arguments, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, arguments, setting
+from icl_lab.lab.session import Session
 from icl_lab.prompts import ItemLabelLaw, burstiness_values
-from icl_lab.session import Session
-from icl_lab.training import Tree
+from icl_lab.training.fitting import Tree
 
 LENGTH, LABELS, NOVEL = (CURRICULA.index(name) for name in ("length", "labels", "novel"))
 

@@ -7,10 +7,10 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.statistics import learned, onsets, or_last, present, solved
-from icl_lab.claims import Claim
-from icl_lab.records import Record
-from icl_lab.style import band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import band
+from icl_lab.lab.style import panels as axes_grid
 
 CURRICULA = ("control", "length", "labels", "novel")
 

@@ -39,10 +39,10 @@ from experiments.reddy.settings import (
 from experiments.reddy.training import network, reduced, train
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, from_json, setting
-from icl_lab.session import Session
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, from_json, setting
+from icl_lab.lab.session import Session
 
 MODELS = {"network": network, "reduced": reduced}
 SWEEPS = ("classes", "spread", "exponent")

@@ -6,8 +6,8 @@ import numpy as np
 
 from experiments.reddy.statistics import guess
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim, NotRun
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim, NotRun
+from icl_lab.lab.records import Record
 
 
 def in_context(record: Record, model: str, sweep: str) -> np.ndarray:

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy.data_dependence_claims import guesses, in_context, in_weights
-from icl_lab.records import Record
-from icl_lab.style import band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import band
+from icl_lab.lab.style import panels as axes_grid
 
 TITLES = {"network": "network", "reduced": "reduced model"}
 SOLUTIONS = {

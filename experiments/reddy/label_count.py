@@ -31,13 +31,13 @@ from experiments.reddy.training import network, train
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim, NotRun, wilson_interval
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, from_json, setting
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim, NotRun, wilson_interval
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

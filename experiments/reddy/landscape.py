@@ -26,21 +26,21 @@ import numpy as np
 from experiments.reddy.landscape_claims import CLAIMS
 from experiments.reddy.landscape_figures import figures
 from experiments.settings import Members, check_each_once
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.session import Session
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 from icl_lab.theory import (
     cliff_time,
     cliff_time_limit,
     escape_time,
     mean_field_loss,
-    nested_logit_flow,
     nested_logit_gradient,
     nested_logit_hessian,
     nested_logit_loss,
 )
-from icl_lab.theory.nested_logits import FORMS
+from icl_lab.theory.nested_logits import flow as nested_logit_flow
+from icl_lab.theory.nested_logits.loss import FORMS
 
 LOSSES: dict[str, Callable[..., Any]] = {"simplified": nested_logit_loss, "mean_field": mean_field_loss}
 LEVELS = (0.9, 0.5)

@@ -3,8 +3,8 @@
 import numpy as np
 
 from experiments.statistics import Statistic
-from icl_lab.claims import claims_of
-from icl_lab.records import Record
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.records import Record
 from icl_lab.theory import balanced_alpha
 
 FORMS = {"simplified": "simplified form", "mean_field": "mean field"}

@@ -5,9 +5,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import panels
-from icl_lab.records import Record
-from icl_lab.style import THEORY
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY
+from icl_lab.lab.style import panels as axes_grid
 
 NAMES = {"simplified": "simplified", "mean_field": "mean field"}
 LOOKS = {"simplified": ("#0072B2", "-", "o"), "mean_field": ("#D55E00", "--", "s")}

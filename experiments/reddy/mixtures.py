@@ -22,14 +22,14 @@ from experiments.reddy.statistics import guess, onset
 from experiments.reddy.training import network, train
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import band
+from icl_lab.lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,8 @@ import numpy as np
 from experiments.reddy.reduced_figures import NAMES, equal_onset
 from experiments.reddy.statistics import learned, onsets, present, solved
 from experiments.statistics import Statistic
-from icl_lab.claims import NotRun, claims_of
-from icl_lab.records import Record
+from icl_lab.lab.claims import NotRun, claims_of
+from icl_lab.lab.records import Record
 
 
 def jump(part: str) -> Statistic:

@@ -6,9 +6,9 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.reddy.statistics import guess, onset, onsets, solved
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import panels as axes_grid
 
 NAMES = {"three": "three parameters", "two": r"two, $\beta_2$ = 0"}
 MEASURES = {

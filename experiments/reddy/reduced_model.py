@@ -29,12 +29,12 @@ from experiments.reddy.reduced_training import train_reduced
 from experiments.reddy.settings import SMALL, SMOKE, Training, check_classes, laws, repeated
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.session import Session
-from icl_lab.theory import nested_logit_flow
-from icl_lab.training import Fit
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
+from icl_lab.theory.nested_logits import flow as nested_logit_flow
+from icl_lab.training.fitting import Fit
 
 PARTS = ("three", "two", "equal", "more")
 

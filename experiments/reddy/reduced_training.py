@@ -7,9 +7,9 @@ from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Training
 from experiments.reddy.training import accuracy, cross_entropy, evaluation_samples, progress, reduced, train
+from icl_lab.lab.session import Session
 from icl_lab.prompts import ItemLabelLaw
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.training.fitting import Fit
 
 SCALARS = ("beta_1", "alpha", "beta_2")
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from experiments import settings
 from experiments.settings import Members, member_keys
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, burstiness_values, copies_without_bursts, item_label_law
 
 WORLDS = 7_000

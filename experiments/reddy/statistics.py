@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from icl_lab.lab.records import Record
 from icl_lab.prompts import copies_without_bursts
-from icl_lab.records import Record
 
 
 def copies(config: Mapping[str, Any], **changed: int) -> int:

@@ -14,8 +14,8 @@ from jax.typing import ArrayLike
 from experiments.reddy.settings import Data, Training
 from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
-from icl_lab.flags import arguments
-from icl_lab.layouts import Layout, content_layout, item_label_layout
+from icl_lab.lab.flags import arguments
+from icl_lab.lab.session import Session
 from icl_lab.models import InductionNetwork, ReducedInduction, induction_logits, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import (
@@ -26,8 +26,8 @@ from icl_lab.prompts import (
     evaluation_laws,
     item_label_classification,
 )
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.prompts.layouts import Layout, content_layout, item_label_layout
+from icl_lab.training.fitting import Fit
 
 
 class Induction(NamedTuple):

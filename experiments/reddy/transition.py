@@ -36,13 +36,13 @@ from experiments.reddy.training import evaluation_samples, measure, network, pro
 from experiments.reddy.transition_claims import CLAIMS, PARTS, copies_of, matched_item, waits
 from experiments.reddy.transition_figures import figures
 from experiments.settings import member_keys
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import setting
+from icl_lab.lab.session import Session
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import ItemLabelLaw, Sample
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.training.fitting import Fit
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from experiments.reddy.statistics import copies, crossing, learned, present
-from icl_lab.claims import claims_of
-from icl_lab.records import Record
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.records import Record
 
 PARTS = ("novel", "trained")
 """Training laws: with novel classes (Figs. 3, 4), of trained classes alone (Fig. 1d)."""

@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.transition_claims import PARTS, copies_of, matched_item, wait
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band, panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band, panels
 
 ACCURACIES: dict[str, dict[str, Any]] = {
     "ic": {"color": "#0072B2", "linestyle": "-", "label": "IC"},

@@ -21,14 +21,14 @@ from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
-from icl_lab.claims import Claim, claims_of
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import setting
+from icl_lab.lab.claims import Claim, claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
 
 PUBLISHED = {  # N: smallest and largest eigenvalue over 10 000 contexts, gamma read off one trained network
     10: (None, 4.6, 0.179),

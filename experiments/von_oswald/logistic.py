@@ -35,19 +35,19 @@ from experiments.statistics import ratio
 from experiments.training import Model, paired_losses
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, strengths, train
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import band
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, logistic_regression
-from icl_lab.records import Record
-from icl_lab.session import Session
 from icl_lab.solvers import gd_plus_plus, gradient_descent, logistic_bayes, logistic_gradient_descent, logistic_map
-from icl_lab.style import band
-from icl_lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

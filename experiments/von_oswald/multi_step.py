@@ -23,14 +23,14 @@ from experiments.von_oswald.panels import strength_panel
 from experiments.von_oswald.settings import Networks, check_networks, chosen, parts, sampler
 from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import compared, solver_json
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import interpolate
-from icl_lab.experiment import Experiment
-from icl_lab.flags import from_json, setting
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,15 +22,15 @@ from experiments.training import paired_losses
 from experiments.von_oswald.settings import Setting, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import interpolate
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,17 +25,17 @@ from experiments.training import paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import align_weights, interpolate
-from icl_lab.experiment import Experiment
-from icl_lab.flags import from_json, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
-from icl_lab.theory import linear_regression as theory
+from icl_lab.theory.gradient_descent import one_step as theory
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,16 +22,16 @@ from experiments.training import paired_losses
 from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, parts, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import interpolate
-from icl_lab.experiment import Experiment
-from icl_lab.flags import from_json, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.prompts import Sampler
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
-from icl_lab.theory import linear_regression as theory
+from icl_lab.theory.gradient_descent import one_step as theory
 
 SHIFTS: dict[str, tuple[str, str, dict[str, str]]] = {
     "inputs": ("larger inputs", "input_range", {}),

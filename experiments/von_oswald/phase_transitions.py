@@ -21,16 +21,16 @@ from experiments.settings import check, check_each_once, member_keys
 from experiments.von_oswald.settings import Setting, law_sizes, sampler, with_batch
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
-from icl_lab.theory import linear_regression as theory
+from icl_lab.theory.gradient_descent import one_step as theory
 
 LOOKS = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
 

@@ -21,16 +21,16 @@ from experiments.settings import check, member_keys
 from experiments.von_oswald.settings import Setting, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.claims import NotRun, claims_of
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import setting
+from icl_lab.lab.claims import NotRun, claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import LEARNERS, band
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention, traced
 from icl_lab.prompts import Sample, input_variance
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import LEARNERS, band
-from icl_lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

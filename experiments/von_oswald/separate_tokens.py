@@ -9,7 +9,7 @@ position that is linear in these has loss .302 (this lab, by regression on sampl
 By hand (Proposition 3) copying and one linear layer *are* the gradient step, given positions that tell x- from
 y-tokens. Sinusoidal ones do not: a head that finds the next token of x_j finds that of y_j as well, x_{j+1}, whose last
 coordinate becomes the label of y_j. The best step behind such a head has a closed form, .2128 for N = D = 10 against
-.2062 for GD (this lab, ``icl_lab/theory/copy_everything.py``). A second control has one-hot positions, which do:
+.2062 for GD (this lab, ``icl_lab/theory/gradient_descent/copy_everything.py``). A second control has one-hot positions, which do:
 there x_j looks at y_j, and y_j at itself, as by hand.
 
 Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD
@@ -36,22 +36,22 @@ from experiments.training import paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.layouts import Layout, separate_layout
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import LEARNERS, band
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import Intervention, Transformer, batched_predictions, traced
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
-from icl_lab.records import Record
-from icl_lab.session import Session
+from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
-from icl_lab.style import LEARNERS, band
-from icl_lab.style import panels as axes_grid
 from icl_lab.theory import one_step_loss
-from icl_lab.theory.copy_everything import copy_everything_optimum
+from icl_lab.theory.gradient_descent.copy_everything import copy_everything_optimum
 
 TRAININGS = {  # attention of the first layer, and the line's colour and label
     "softmax": ("softmax", "#0072B2", "softmax first layer"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.settings import Members, check_each_once
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sampler, input_variance, linear_regression
 

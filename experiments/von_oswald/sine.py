@@ -31,20 +31,20 @@ from experiments.settings import check, member_keys
 from experiments.training import Model, always, paired_losses, squared_error
 from experiments.von_oswald.settings import Setting
 from experiments.von_oswald.training import model, train
-from icl_lab.claims import Claim, claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import compare_batches
 from icl_lab.constructions import gradient_descent_weights
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.lab.claims import Claim, claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import LEARNERS, band
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention, learner, traced
 from icl_lab.models.kernels import kernel_form
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler, sine_regression
-from icl_lab.records import Record
-from icl_lab.session import Session
 from icl_lab.solvers import functional_gradient_descent
-from icl_lab.style import LEARNERS, band
-from icl_lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

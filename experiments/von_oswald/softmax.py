@@ -28,16 +28,16 @@ from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import heat_map
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import heat_map
-from icl_lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

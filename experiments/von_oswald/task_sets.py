@@ -26,15 +26,15 @@ from experiments.training import paired_losses, squared_error
 from experiments.von_oswald.settings import Schedule, sampler, with_batch
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import from_json, setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
 from icl_lab.prompts import Sample, same_tasks
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import panels as axes_grid
 from icl_lab.theory import overfitting_coefficient
 
 

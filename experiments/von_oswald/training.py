@@ -13,11 +13,11 @@ from experiments.settings import member_keys
 from experiments.training import Model
 from experiments.von_oswald.settings import Setting, Task, sampler
 from icl_lab.constructions import gd_plus_plus_weights
-from icl_lab.layouts import Layout
+from icl_lab.lab.session import Session
 from icl_lab.models import Transformer, folded_weights
 from icl_lab.prompts import Sampler
-from icl_lab.session import Session
-from icl_lab.training import Fit
+from icl_lab.prompts.layouts import Layout
+from icl_lab.training.fitting import Fit
 
 
 def model(network: Transformer, config: Task, layout: Layout | None = None) -> Model:

@@ -13,12 +13,12 @@ from experiments.settings import member_keys
 from experiments.training import members_at_once
 from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, sampler, unpack
 from experiments.von_oswald.training import constructed
+from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, batched_predictions
 from icl_lab.prompts import Sampler, input_variance
-from icl_lab.session import Session
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver
-from icl_lab.theory import linear_regression as theory
+from icl_lab.theory.gradient_descent import one_step as theory
 
 
 def best_step(config: Task) -> tuple[float, float]:

@@ -15,10 +15,10 @@ import sys
 from experiments.statistics import last, ratio
 from experiments.von_oswald.multi_step import AXES, figures, run
 from experiments.von_oswald.settings import Networks, check_networks, parts
-from icl_lab.claims import claims_of
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import setting
+from icl_lab.lab.claims import claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import setting
 
 
 @dataclasses.dataclass(frozen=True)

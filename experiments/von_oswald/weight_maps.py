@@ -19,15 +19,15 @@ from experiments.settings import member_keys
 from experiments.von_oswald.settings import Networks, check_networks, chosen, parts
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import compared, solver_json
-from icl_lab.claims import Claim, claims_of
-from icl_lab.command_line import main
 from icl_lab.compare import align_weights
-from icl_lab.experiment import Experiment
-from icl_lab.flags import from_json, setting
-from icl_lab.records import Record
-from icl_lab.session import Session
-from icl_lab.style import heat_map
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim, claims_of
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import from_json, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
+from icl_lab.lab.style import heat_map
+from icl_lab.lab.style import panels as axes_grid
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ ends at the same product and far from that u. Two causes, taken apart here:
 
 - Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly
   eta^2 (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
-  (``icl_lab.theory.balance``), measured here over batch sizes and learning rates from the optimum. Two consequences:
+  (``icl_lab.theory.flows.balance``), measured here over batch sizes and learning rates from the optimum. Two consequences:
   the loss is so curved along u21, an entry that the flow never moves, that SGD cannot hold the u of the flow at all
   unless its rate is small; and among equivalent weights it drifts to those with the least gradient noise, from either
   side.
@@ -38,15 +38,15 @@ from experiments.zhang_frei_bartlett.paths import (
 )
 from experiments.zhang_frei_bartlett.settings import Law, covariance
 from experiments.zhang_frei_bartlett.training import block_product, initial_weights
-from icl_lab.command_line import main
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.records import Record
-from icl_lab.session import Session
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
 from icl_lab.theory import optimum
-from icl_lab.theory.balance import edge_rate, mean_field, quiet_scale, scale_course
-from icl_lab.theory.gradient_flow import gradient_flow
+from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale, scale_course
+from icl_lab.theory.flows.gradient_flow import gradient_flow
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.statistics import Statistic, array, last
-from icl_lab.claims import Claim
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
 
 
 def small_drifts(record: Record) -> np.ndarray:

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from experiments.panels import ABOVE
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band, panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band, panels
 
 METHODS: dict[str, dict] = {
     "gd": {"color": "#D55E00", "linestyle": "--", "label": "population GD"},

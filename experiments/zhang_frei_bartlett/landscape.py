@@ -19,13 +19,12 @@ import numpy as np
 
 from experiments.settings import Members, check_each_once
 from experiments.zhang_frei_bartlett.landscape_figures import CLAIMS, figures
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.session import Session
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 from icl_lab.theory import (
     StableManifoldWarning,
-    gradient_flow,
     optimal_loss,
     race_margin,
     race_probability,
@@ -33,6 +32,7 @@ from icl_lab.theory import (
     spurious_curvature,
     spurious_loss,
 )
+from icl_lab.theory.flows import gradient_flow
 
 CLASSES = ("optimum", "spurious", "mixed", "unresolved")
 CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as optimum or spurious

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim, NotRun, wilson_interval
-from icl_lab.records import Record
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim, NotRun, wilson_interval
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import panels as axes_grid
 
 OPTIMUM, SPURIOUS, MIXED, UNRESOLVED = range(4)
 MARKERS, DASHES = ("o", "s", "^", "D", "v"), ("-", "--", "-.", ":", (0, (5, 1)))

@@ -8,8 +8,8 @@ import numpy as np
 from experiments.statistics import Statistic
 from experiments.zhang_frei_bartlett.nonlinear_figures import error, linear_attention_error, own_test
 from experiments.zhang_frei_bartlett.prefixes import LAWS, POSITIONS
-from icl_lab.claims import Claim
-from icl_lab.records import Record
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.records import Record
 
 
 def at(law: str, test: str, positions: str = "with") -> Statistic:

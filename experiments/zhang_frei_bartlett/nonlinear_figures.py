@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.zhang_frei_bartlett.prefixes import LAWS, POSITIONS
-from icl_lab.records import Record
-from icl_lab.style import LEARNERS, band
-from icl_lab.style import panels as axes_grid
-from icl_lab.theory.random_covariance import (
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import LEARNERS, band
+from icl_lab.lab.style import panels as axes_grid
+from icl_lab.theory.linear_attention.random_covariance import (
     random_covariance_optimum,
     random_covariance_risk,
     variance_moments,

@@ -37,11 +37,11 @@ from experiments.zhang_frei_bartlett.prefixes import (
     tested,
     train,
 )
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, from_json, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, from_json, setting
+from icl_lab.lab.session import Session
 from icl_lab.models import GPT
-from icl_lab.session import Session
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,10 +13,10 @@ from experiments.training import members_at_once, squared_error
 from experiments.zhang_frei_bartlett.settings import Law, covariance
 from experiments.zhang_frei_bartlett.training import block_product, predictions
 from icl_lab.constructions import linear_attention_blocks
+from icl_lab.lab.session import Session
 from icl_lab.prompts import gaussian_regression
-from icl_lab.session import Session
 from icl_lab.theory import gamma, optimal_loss
-from icl_lab.theory.attention_blocks import block_loss_terms
+from icl_lab.theory.linear_attention.blocks import block_loss_terms
 
 Path = Mapping[str, np.ndarray]
 """Blocks ``u`` (M, R), ``u11`` (M, R, D, D), ``u12`` and ``u21`` (M, R, D) at R measurements, float64."""

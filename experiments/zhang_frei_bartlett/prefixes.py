@@ -12,12 +12,12 @@ import optax
 from jax import Array
 
 from experiments.settings import Members
-from icl_lab.flags import arguments, setting
+from icl_lab.lab.flags import arguments, setting
+from icl_lab.lab.session import Session
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, gaussian_regression
-from icl_lab.session import Session
 from icl_lab.solvers import least_squares
-from icl_lab.training import Fit
+from icl_lab.training.fitting import Fit
 
 LAWS = ("identity", "random")
 """Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""

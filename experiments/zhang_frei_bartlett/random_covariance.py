@@ -28,12 +28,12 @@ from experiments.training import always, mean_in_chunks, paired_losses
 from experiments.zhang_frei_bartlett.random_covariance_figures import CLAIMS, figures
 from experiments.zhang_frei_bartlett.settings import Setting
 from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
-from icl_lab.command_line import main
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
 from icl_lab.prompts import VARIANCE_LAWS, Sampler, random_covariance_regression
-from icl_lab.session import Session
 from icl_lab.solvers import least_squares
 from icl_lab.theory import (
     failure_law,

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 
 from experiments import panels
 from experiments.statistics import Statistic
-from icl_lab.claims import Claim, NotRun, claims_of
-from icl_lab.records import Record
-from icl_lab.style import THEORY
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim, NotRun, claims_of
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import expected_variance, random_covariance_risk
 
 _LOOKS: tuple[dict, ...] = (

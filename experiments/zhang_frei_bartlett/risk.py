@@ -25,14 +25,14 @@ from experiments.training import paired_losses
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES, labels_figure, rates_figure, risk_figure
 from experiments.zhang_frei_bartlett.settings import Setting
 from experiments.zhang_frei_bartlett.training import predictions, train_lsa
-from icl_lab.claims import Claim, NotRun
-from icl_lab.command_line import main
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
+from icl_lab.lab.claims import Claim, NotRun
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record
+from icl_lab.lab.session import Session
 from icl_lab.prompts import BatchLearner, Sampler, gaussian_regression
-from icl_lab.records import Record
-from icl_lab.session import Session
 from icl_lab.theory import (
     best_linear_predictor,
     block_loss,

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from experiments.panels import ABOVE
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import error_floor_bound
 
 COVARIANCES = ("identity", "spectrum")

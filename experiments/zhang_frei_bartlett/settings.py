@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from experiments.settings import Members
-from icl_lab.flags import setting
+from icl_lab.lab.flags import setting
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,11 +15,11 @@ from experiments.zhang_frei_bartlett.shift_laws import (
     points,
     training_config,
 )
-from icl_lab.claims import Claim, claims_of
-from icl_lab.flags import from_json
-from icl_lab.records import Record
-from icl_lab.style import THEORY
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import Claim, claims_of
+from icl_lab.lab.flags import from_json
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import isotropic_risk, optimum, orthant_risk, risk, subspace_risk
 
 _ERROR = "error / error of predicting 0"

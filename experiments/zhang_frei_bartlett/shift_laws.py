@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 
 from experiments.zhang_frei_bartlett.settings import Setting
-from icl_lab.flags import setting
+from icl_lab.lab.flags import setting
 from icl_lab.prompts import (
     Sampler,
     context_in_an_orthant,

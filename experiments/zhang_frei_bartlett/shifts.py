@@ -36,11 +36,11 @@ from experiments.zhang_frei_bartlett.shift_laws import (
     training_config,
 )
 from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.session import Session
 from icl_lab.prompts import BatchLearner, Sample, Sampler, gaussian_regression
-from icl_lab.session import Session
 from icl_lab.solvers import least_squares
 
 PRESETS = {

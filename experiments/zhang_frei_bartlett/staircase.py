@@ -16,19 +16,12 @@ import numpy as np
 
 from experiments.settings import Members, check_each_once
 from experiments.zhang_frei_bartlett.staircase_figures import CLAIMS, figures
-from icl_lab.command_line import main
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, setting
-from icl_lab.session import Session
-from icl_lab.theory import (
-    Flow,
-    escape_times,
-    gamma,
-    gradient_flow,
-    head_scales,
-    principal_components_loss,
-    staircase_levels,
-)
+from icl_lab.lab.command_line import main
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.session import Session
+from icl_lab.theory import Flow, escape_times, gamma, head_scales, principal_components_loss, staircase_levels
+from icl_lab.theory.flows import gradient_flow
 
 
 @dataclasses.dataclass(frozen=True)

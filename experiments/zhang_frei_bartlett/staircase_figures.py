@@ -8,10 +8,10 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.statistics import Statistic, array
-from icl_lab.claims import NotRun, claims_of
-from icl_lab.records import Record
-from icl_lab.style import THEORY, band
-from icl_lab.style import panels as axes_grid
+from icl_lab.lab.claims import NotRun, claims_of
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import panels as axes_grid
 
 NEAR = 0.02  # of what there is to gain: how near a level the loss counts as resting on it
 

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.layouts import Layout
 from icl_lab.models.inspection import Trace
 from icl_lab.models.learner import traced
 from icl_lab.models.transformer import Transformer
+from icl_lab.prompts.layouts import Layout
 from icl_lab.prompts.prompt import Prompt
 
 

@@ -20,7 +20,7 @@ def copy_then_gradient_descent_weights(
 
     Rows of a softmax sum to one: a token cannot copy nothing. That y_j copies itself is what makes one softmax head
     enough. It does take positions that tell x- from y-tokens. A head that copies the next token for all of them leaves
-    a loss above that of the gradient step: ``icl_lab.theory.copy_everything``.
+    a loss above that of the gradient step: ``icl_lab.theory.gradient_descent.copy_everything``.
 
     For ``Transformer(layers=2, attention=(attention, "linear"))`` and ``separate_layout(position_size, "one_hot")``.
 

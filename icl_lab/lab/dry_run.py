@@ -20,14 +20,14 @@ import numpy as np
 from rich.console import Group
 from rich.table import Table
 
-from icl_lab import flags
-from icl_lab.devices import member_mesh
-from icl_lab.ensembles import Ensemble
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError
-from icl_lab.members import member
-from icl_lab.memory import GIB
-from icl_lab.training import Fit
+from icl_lab.lab import flags
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError
+from icl_lab.training.devices import member_mesh
+from icl_lab.training.ensembles import Ensemble
+from icl_lab.training.fitting import Fit
+from icl_lab.training.members import member
+from icl_lab.training.memory import GIB
 
 BUDGET = 60.0
 """Seconds after which the run is stopped, or twice as many until its first training; one that has begun is finished."""

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab import flags, records
-from icl_lab.axes import Axes, of_members
-from icl_lab.claims import judge, t_interval
-from icl_lab.experiment import Experiment, draw
-from icl_lab.lab import summaries
+from icl_lab.lab import flags, records, summaries
+from icl_lab.lab.axes import Axes, of_members
+from icl_lab.lab.claims import judge, t_interval
+from icl_lab.lab.experiment import Experiment, draw
 from icl_lab.lab.plans import Grid
-from icl_lab.provenance import provenance
-from icl_lab.records import Record, RecordError, digest
+from icl_lab.lab.provenance import provenance
+from icl_lab.lab.records import Record, RecordError, digest
 
 POOLED = "seed"
 """Cells that differ in the seed alone are more members of one setting."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from icl_lab import flags, records
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError
-from icl_lab.records import Record, RecordError
+from icl_lab.lab import flags, records
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record, RecordError
 
 LARGEST = 10_000
 """Cells that a grid may have."""

@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from icl_lab.experiment import Experiment
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.plans import show
-from icl_lab.records import Record
-from icl_lab.report import estimate
-from icl_lab.style import LEARNERS, panels
+from icl_lab.lab.records import Record
+from icl_lab.lab.report import estimate
+from icl_lab.lab.style import LEARNERS, panels
 
 LINES = [
     {"color": line["color"], "linestyle": line["linestyle"], "marker": marker}

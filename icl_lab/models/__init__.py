@@ -1,10 +1,10 @@
 """Networks as pure functions of (parameters, tokens), and their reading as in-context learners."""
 
-from icl_lab.models.batched import batched_predictions
+from icl_lab.fast.batched import batched_predictions
+from icl_lab.fast.induction import induction_logits
 from icl_lab.models.gpt import GPT, prefix_predictions
 from icl_lab.models.gpt2 import load_gpt2, load_tokenizer
 from icl_lab.models.induction import InductionNetwork
-from icl_lab.models.induction_batched import induction_logits
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.models.language import LanguageModel, language_logits
 from icl_lab.models.language_capture import Capture, captured, local_logits

@@ -9,10 +9,10 @@ from jax import Array
 from jax.nn.initializers import normal, ones, zeros
 from jax.typing import ArrayLike
 
-from icl_lab.layouts import alternating_layout
 from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.models.transformer import Params, layer_norm
+from icl_lab.prompts.layouts import alternating_layout
 from icl_lab.prompts.prompt import Prompt
 
 SPREAD = 0.02

@@ -12,7 +12,7 @@ from jax import Array
 from jax.nn.initializers import Initializer, constant, normal, ones, zeros
 from jax.typing import ArrayLike
 
-from icl_lab.attention import momentum_pattern, recent_pattern
+from icl_lab.models.attention import momentum_pattern, recent_pattern
 from icl_lab.models.gpt import SPREAD
 from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
 from icl_lab.models.inspection import Intervention, Trace, keeps_share

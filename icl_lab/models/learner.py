@@ -7,8 +7,8 @@ from flax import linen as nn
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.layouts import Layout, joint_layout
 from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.prompt import Learner, Prompt
 
 

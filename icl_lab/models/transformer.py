@@ -9,7 +9,7 @@ from jax import Array
 from jax.nn.initializers import Initializer, ones, variance_scaling, zeros
 from jax.typing import ArrayLike
 
-from icl_lab.attention import ATTENTIONS
+from icl_lab.models.attention import ATTENTIONS
 from icl_lab.models.inspection import Intervention, Trace, intervened, keeps_share
 
 Params = dict[str, Any]

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from icl_lab.unfused import unfused
+from icl_lab.prompts.unfused import unfused
 
 BLOCK = 64  # tasks of a block
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.unfused import unfused
+from icl_lab.prompts.unfused import unfused
 
 VARIANCE_LAWS = ("exponential", "gamma", "uniform", "lognormal", "constant")
 

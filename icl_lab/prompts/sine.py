@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.unfused import unfused
+from icl_lab.prompts.unfused import unfused
 
 
 def sine_regression(

@@ -14,8 +14,8 @@ from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
 from icl_lab.prompts.regression import linear_regression
-from icl_lab.theory.descent import descend
-from icl_lab.theory.gd_plus_plus import eigenvalue_density, residual_factor
+from icl_lab.theory.gradient_descent.descent import descend
+from icl_lab.theory.gradient_descent.gd_plus_plus import eigenvalue_density, residual_factor
 
 Floats = NDArray[np.float64]
 PUBLISHED_LEARNING_RATES = tuple(0.001 + 0.1 * k for k in range(250))

@@ -1,8 +1,7 @@
 """Closed forms in float64, and minima of them."""
 
-from icl_lab.theory.attention_blocks import block_loss, spurious_curvature, spurious_point
-from icl_lab.theory.finite_sets import overfitting_coefficient
-from icl_lab.theory.flow_limits import (
+from icl_lab.theory.flows.gradient_flow import Flow, StableManifoldWarning, gradient_flow
+from icl_lab.theory.flows.limits import (
     escape_rate,
     flow_limit,
     isotropic_course,
@@ -10,7 +9,10 @@ from icl_lab.theory.flow_limits import (
     pl_constant,
     smallest_value_square,
 )
-from icl_lab.theory.gd_plus_plus import (
+from icl_lab.theory.flows.race import growth_rates, race_margin, race_probability, race_threshold
+from icl_lab.theory.flows.saddles import escape_times, head_scales, head_time, head_velocity, staircase_levels
+from icl_lab.theory.gradient_descent.finite_sets import overfitting_coefficient
+from icl_lab.theory.gradient_descent.gd_plus_plus import (
     condition_number,
     eigenvalue_density,
     gd_plus_plus_condition_number,
@@ -18,18 +20,15 @@ from icl_lab.theory.gd_plus_plus import (
     gd_plus_plus_peak,
     residual_factor,
 )
-from icl_lab.theory.gradient_flow import Flow, StableManifoldWarning, gradient_flow
-from icl_lab.theory.joint_laws import JointLaw, best_linear_predictor, gaussian_labels, joint_risk, linear_labels
-from icl_lab.theory.learnability import (
-    error_floor,
-    error_floor_bound,
-    floor_exponent,
-    prompt_length,
-    prompt_length_bound,
-    risk_bound,
-    worst_risk,
+from icl_lab.theory.gradient_descent.one_step import (
+    centred_step_optimum,
+    input_kurtosis,
+    one_step_loss,
+    one_step_loss_out_of_distribution,
+    one_step_optimum,
 )
-from icl_lab.theory.linear_attention import (
+from icl_lab.theory.linear_attention.blocks import block_loss, spurious_curvature, spurious_point
+from icl_lab.theory.linear_attention.closed_forms import (
     gamma,
     isotropic_risk,
     optimal_loss,
@@ -39,23 +38,23 @@ from icl_lab.theory.linear_attention import (
     risk,
     spurious_loss,
 )
-from icl_lab.theory.linear_regression import (
-    centred_step_optimum,
-    input_kurtosis,
-    one_step_loss,
-    one_step_loss_out_of_distribution,
-    one_step_optimum,
+from icl_lab.theory.linear_attention.joint_laws import (
+    JointLaw,
+    best_linear_predictor,
+    gaussian_labels,
+    joint_risk,
+    linear_labels,
 )
-from icl_lab.theory.nested_logit_flow import NestedLogitFlow, cliff_time, escape_time, nested_logit_flow
-from icl_lab.theory.nested_logit_times import balanced_alpha, cliff_time_limit, slow_phase_time
-from icl_lab.theory.nested_logits import (
-    mean_field_loss,
-    nested_logit_gradient,
-    nested_logit_hessian,
-    nested_logit_loss,
+from icl_lab.theory.linear_attention.learnability import (
+    error_floor,
+    error_floor_bound,
+    floor_exponent,
+    prompt_length,
+    prompt_length_bound,
+    risk_bound,
+    worst_risk,
 )
-from icl_lab.theory.race import growth_rates, race_margin, race_probability, race_threshold
-from icl_lab.theory.random_covariance import (
+from icl_lab.theory.linear_attention.random_covariance import (
     expected_variance,
     failure_law,
     initial_scale_bound,
@@ -66,8 +65,15 @@ from icl_lab.theory.random_covariance import (
     regression_slope,
     variance_moments,
 )
-from icl_lab.theory.saddles import escape_times, head_scales, head_time, head_velocity, staircase_levels
-from icl_lab.theory.shifts import orthant_risk, orthogonal_query_prediction, subspace_risk
+from icl_lab.theory.linear_attention.shifts import orthant_risk, orthogonal_query_prediction, subspace_risk
+from icl_lab.theory.nested_logits.flow import NestedLogitFlow, cliff_time, escape_time, nested_logit_flow
+from icl_lab.theory.nested_logits.loss import (
+    mean_field_loss,
+    nested_logit_gradient,
+    nested_logit_hessian,
+    nested_logit_loss,
+)
+from icl_lab.theory.nested_logits.times import balanced_alpha, cliff_time_limit, slow_phase_time
 
 __all__ = [
     "Flow",

@@ -7,9 +7,9 @@ import pytest
 
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.layouts import separate_layout
 from icl_lab.models import Transformer
 from icl_lab.prompts import linear_regression
+from icl_lab.prompts.layouts import separate_layout
 
 N, D = 4, 3
 PROMPTS = jax.jit(linear_regression(context_length=N, input_size=D), static_argnums=1)(jax.random.key(0), 6).prompt

@@ -7,8 +7,8 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 
-from icl_lab.members import member
-from icl_lab.training import Fit
+from icl_lab.training.fitting import Fit
+from icl_lab.training.members import member
 
 PLATFORMS = ("cuda", "tpu")
 

@@ -7,7 +7,7 @@ import pytest
 from accelerators import lowered, unwanted
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from icl_lab.unfused import unfused
+from icl_lab.prompts.unfused import unfused
 
 BARE = jax.jit(lambda w: w * w)
 

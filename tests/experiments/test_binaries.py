@@ -7,9 +7,9 @@ from accelerators import lowering
 
 from experiments import anchoring
 from experiments.reproduce import discover
-from icl_lab import records, session
-from icl_lab.claims import NOT_JUDGED
-from icl_lab.experiment import execute
+from icl_lab.lab import records, session
+from icl_lab.lab.claims import NOT_JUDGED
+from icl_lab.lab.experiment import execute
 
 BINARIES = discover()
 GALLERY = Path(__file__).parents[2] / "figures"

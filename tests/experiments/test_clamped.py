@@ -10,10 +10,10 @@ from experiments.reddy.clamped import clamps, fast_run, uniform
 from experiments.reddy.clamping import Config, losing
 from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
-from icl_lab.clamping import by_member
 from icl_lab.compare import progress_measures
 from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
+from icl_lab.training.clamping import by_member
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.reproduce import discover
-from icl_lab.drift import committed
+from icl_lab.lab.drift import committed
 
 FIGURES = Path(__file__).resolve().parents[2] / "figures"
 RECORDS = sorted(path.parent for path in FIGURES.glob("*/*/*/arrays.npz"))

@@ -11,7 +11,7 @@ import pytest
 from experiments.reddy.curriculum import LABELS, LENGTH, NOVEL, PRESETS, advancing, check, law_at, loss_of
 from experiments.reddy.settings import laws
 from experiments.reddy.training import cross_entropy, network, sampler
-from icl_lab.flags import FlagError
+from icl_lab.lab.flags import FlagError
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

@@ -10,7 +10,7 @@ import pytest
 from experiments.dai import analysis, controls, dual_form, implicit_finetuning, layers, material, programs
 from experiments.dai.networks import RANDOM, check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon
-from icl_lab.flags import FlagError
+from icl_lab.lab.flags import FlagError
 from icl_lab.models import language_logits
 from icl_lab.prompts.encoding import with_demonstrations
 from icl_lab.prompts.text import BEGIN, FIRST_WORD

@@ -5,8 +5,8 @@ import pytest
 
 from experiments.dai import implicit_finetuning_claims as claims
 from experiments.dai import layers_claims
-from icl_lab.claims import NotRun
-from icl_lab.records import Record
+from icl_lab.lab.claims import NotRun
+from icl_lab.lab.records import Record
 
 BY_NAME = {claim.id.rsplit(".", 1)[1]: claim for claim in claims.CLAIMS}
 

@@ -7,8 +7,8 @@ import pytest
 
 from experiments.dai.networks import RANDOM, load_networks, one_network, source_digest
 from experiments.dai.settings import Network, network
-from icl_lab import records
-from icl_lab.flags import FlagError
+from icl_lab.lab import records
+from icl_lab.lab.flags import FlagError
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

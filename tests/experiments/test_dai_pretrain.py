@@ -9,11 +9,11 @@ from experiments.dai import pretrain
 from experiments.dai.pretrain import PRESETS, check, led
 from experiments.dai.pretrain_claims import CLAIMS
 from experiments.dai.settings import network
-from icl_lab.claims import FAILS, HOLDS, judge
-from icl_lab.flags import FlagError
+from icl_lab.lab.claims import FAILS, HOLDS, judge
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, text_task
 from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.records import Record
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from experiments.dai import implicit_finetuning, real_text
-from icl_lab.flags import FlagError
+from icl_lab.lab.flags import FlagError
 from icl_lab.models import LanguageModel
 from icl_lab.models.gpt2 import END, Tokenizer
 

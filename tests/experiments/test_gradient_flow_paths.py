@@ -8,10 +8,10 @@ import pytest
 
 from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_claims, paths
 from experiments.zhang_frei_bartlett.training import block_product
-from icl_lab.flags import FlagError
-from icl_lab.records import Record
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 from icl_lab.theory import optimum
-from icl_lab.theory.balance import mean_field
+from icl_lab.theory.flows.balance import mean_field
 
 CONFIG = gradient_flow.PRESETS["smoke"]
 LAM, N = np.diag(CONFIG.spectrum), CONFIG.context_length

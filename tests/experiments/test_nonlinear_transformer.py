@@ -11,9 +11,9 @@ from experiments.zhang_frei_bartlett import nonlinear_claims as claims
 from experiments.zhang_frei_bartlett import nonlinear_figures as figures
 from experiments.zhang_frei_bartlett import prefixes
 from experiments.zhang_frei_bartlett.nonlinear_transformer import EXPERIMENT, PRESETS, check, chosen
-from icl_lab import flags
-from icl_lab.flags import FlagError
-from icl_lab.records import Record
+from icl_lab.lab import flags
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 from icl_lab.theory import isotropic_risk
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -8,11 +8,11 @@ import pytest
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import random_covariance
 from experiments.zhang_frei_bartlett.random_covariance import BINS, CLAIMS, PRESETS, Config
-from icl_lab.claims import judge
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.flags import FlagError
+from icl_lab.lab.claims import judge
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 from icl_lab.prompts import random_covariance_regression
-from icl_lab.records import Record
 from icl_lab.theory import (
     random_covariance_optimum,
     random_covariance_risk,

@@ -8,8 +8,8 @@ import pytest
 from experiments.reddy import clamping_figures, curriculum_figures, data_dependence_claims, label_count, mixtures
 from experiments.reddy.data_dependence_claims import guesses, same_label
 from experiments.reddy.statistics import copies, guess, onset, solved
-from icl_lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
-from icl_lab.records import Record
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
+from icl_lab.lab.records import Record
 
 MEMBERS, HOLD, STEPS = 8, 1500, np.arange(0, 5001, 100)
 CONFIG: dict[str, Any] = {"context_length": 4, "burstiness": 1, "labels": 16, "hold": HOLD}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from experiments.reddy import data_dependence, data_dependence_claims, label_count, mixtures
-from icl_lab.claims import NotRun
-from icl_lab.experiment import Experiment
-from icl_lab.flags import FlagError, validate
+from icl_lab.lab.claims import NotRun
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, validate
 
 STEPS = np.arange(5) * 100
 

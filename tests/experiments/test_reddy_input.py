@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.reproduce import discover
-from icl_lab import command_line
+from icl_lab.lab import command_line
 
 BINARIES = discover()
 TRAINING = ("transition", "data_dependence", "reduced_model", "mixtures", "label_count", "clamping", "curriculum")

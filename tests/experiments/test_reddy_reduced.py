@@ -6,9 +6,9 @@ import pytest
 
 from experiments.reddy import landscape, reduced_model
 from experiments.reddy.landscape_figures import NAMES
-from icl_lab.claims import judge
-from icl_lab.flags import FlagError, to_json
-from icl_lab.records import Record
+from icl_lab.lab.claims import judge
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.records import Record
 from icl_lab.theory import balanced_alpha, cliff_time_limit
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -9,8 +9,8 @@ import pytest
 from experiments.zhang_frei_bartlett import risk as binary
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.flags import FlagError, to_json
-from icl_lab.records import Record
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.records import Record
 from icl_lab.theory import block_loss, gaussian_labels, optimum, risk
 
 CONFIG = binary.PRESETS["lab"]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from experiments.zhang_frei_bartlett import landscape, landscape_figures, staircase, staircase_figures
-from icl_lab.claims import NotRun
-from icl_lab.flags import FlagError
-from icl_lab.records import Record
+from icl_lab.lab.claims import NotRun
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 from icl_lab.theory import Flow
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from experiments.von_oswald import separate_tokens as binary
-from icl_lab.flags import FlagError
-from icl_lab.positions import sinusoidal_positions
-from icl_lab.records import Record
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
+from icl_lab.prompts.positions import sinusoidal_positions
 
 
 @pytest.mark.parametrize(

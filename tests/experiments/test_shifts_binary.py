@@ -9,10 +9,10 @@ from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import shifts
 from experiments.zhang_frei_bartlett.shift_laws import TRAININGS, Config, closed_form, points, training_config
 from experiments.zhang_frei_bartlett.shifts import CLAIMS, PRESETS
-from icl_lab.claims import judge
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.flags import FlagError, to_json
-from icl_lab.records import Record
+from icl_lab.lab.claims import judge
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.records import Record
 from icl_lab.theory import optimum
 
 

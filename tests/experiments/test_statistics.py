@@ -7,9 +7,9 @@ import pytest
 
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.von_oswald import layer_norm, phase_transitions, sine, softmax, task_sets
-from icl_lab.claims import judge
-from icl_lab.flags import FlagError
-from icl_lab.records import Record
+from icl_lab.lab.claims import judge
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 
 STEPS = np.arange(0, 100, 10)
 

@@ -8,10 +8,10 @@ import pytest
 from experiments.reddy import transition
 from experiments.reddy.statistics import crossing
 from experiments.reddy.transition_claims import CLAIMS, matched_item, waits
-from icl_lab.claims import FAILS, HOLDS, judge
-from icl_lab.experiment import execute
-from icl_lab.flags import FlagError
-from icl_lab.records import Record
+from icl_lab.lab.claims import FAILS, HOLDS, judge
+from icl_lab.lab.experiment import execute
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import Record
 
 STEPS = np.arange(0, 5001, 100)
 

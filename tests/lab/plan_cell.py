@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from icl_lab import records
+from icl_lab.lab import records
 
 
 def main(folder, config):

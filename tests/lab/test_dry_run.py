@@ -12,12 +12,11 @@ import pytest
 from rich.console import Console
 
 from experiments.von_oswald import roll_out
-from icl_lab import command_line
-from icl_lab.experiment import PRESETS, Experiment
-from icl_lab.flags import FlagError, setting, to_json
-from icl_lab.lab import dry_run
+from icl_lab.lab import command_line, dry_run
 from icl_lab.lab.dry_run import Cost, Stage
-from icl_lab.training import Fit, fit
+from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.flags import FlagError, setting, to_json
+from icl_lab.training.fitting import Fit, fit
 
 
 @dataclasses.dataclass(frozen=True)

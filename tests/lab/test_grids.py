@@ -13,18 +13,17 @@ import optax
 import pytest
 from rich.progress import Progress
 
-from icl_lab import command_line, flags, records
-from icl_lab.axes import resolved
-from icl_lab.claims import Claim
-from icl_lab.experiment import Experiment, execute
-from icl_lab.flags import FlagError
-from icl_lab.lab import merging, summaries
+from icl_lab.lab import command_line, flags, merging, records, summaries
+from icl_lab.lab.axes import resolved
+from icl_lab.lab.claims import Claim
 from icl_lab.lab.executors import run_here
+from icl_lab.lab.experiment import Experiment, execute
+from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid
-from icl_lab.members import member
-from icl_lab.records import Record
-from icl_lab.training import fit
-from icl_lab.unfused import unfused
+from icl_lab.lab.records import Record
+from icl_lab.prompts.unfused import unfused
+from icl_lab.training.fitting import fit
+from icl_lab.training.members import member
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,7 +196,7 @@ def test_the_training_of_a_cell_keeps_what_is_not_to_be_fused(tmp_path, monkeypa
             return fit(init, loss, optimizer, keys, settings, **options)
 
         keys = jax.random.split(jax.random.key(0), config.members)
-        monkeypatch.setattr("icl_lab.session.fit", seen)
+        monkeypatch.setattr("icl_lab.lab.session.fit", seen)
         session.fit("a", lambda key, _: jnp.ones(3), loss, optax.sgd(0.1), keys, steps=1)
         return {}, {}
 

@@ -3,11 +3,11 @@ import logging
 
 import pytest
 
-from icl_lab import flags
-from icl_lab.experiment import PRESETS, Experiment
+from icl_lab.lab import flags
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.merging import OF_A_CELL, SHOWN, merged
 from icl_lab.lab.plans import Grid
-from icl_lab.records import Record
+from icl_lab.lab.records import Record
 
 FIRST = {
     "commit": "a1", "versions": {"jax": "1"}, "device": "8 x GPU", "precision": {"matmul": "high", "x64": True},

@@ -21,11 +21,10 @@ from rich.progress import Progress
 
 from experiments import sweep as binary
 from experiments.von_oswald import roll_out
-from icl_lab import command_line, flags, records, stopping
-from icl_lab.command_line import FAILED
-from icl_lab.experiment import PRESETS, Experiment, execute
-from icl_lab.lab import executors
+from icl_lab.lab import command_line, executors, flags, records, stopping
+from icl_lab.lab.command_line import FAILED
 from icl_lab.lab.executors import run_elsewhere
+from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.plans import LOG, Grid, Run, parse_grid
 from icl_lab.lab.slurm import Array, Job
 from icl_lab.lab.workers import Workers

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl_lab.attention import ATTENTIONS, Attention, linear_pattern
-from icl_lab.layouts import joint_layout, separate_layout
+from icl_lab.fast.tasks_last import contract
 from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
-from icl_lab.models.tasks_last import contract
+from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
 from icl_lab.prompts import linear_regression
+from icl_lab.prompts.layouts import joint_layout, separate_layout
 
 KEY = jax.random.key(7)
 W0 = np.linspace(-1.0, 1.0, 3)[:, None]

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.layouts import alternating_layout
 from icl_lab.models import GPT, Intervention, learner, prefix_predictions, traced
 from icl_lab.prompts import Prompt, gaussian_regression
+from icl_lab.prompts.layouts import alternating_layout
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.layouts import item_label_layout
 from icl_lab.models import InductionNetwork, Intervention, induction_logits, learner, traced
 from icl_lab.prompts import Prompt
+from icl_lab.prompts.layouts import item_label_layout
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.attention import momentum_pattern, recent_pattern
 from icl_lab.models import Intervention, LanguageModel, captured, language_logits, local_logits
+from icl_lab.models.attention import momentum_pattern, recent_pattern
 from icl_lab.models.language_capture import Capture
 
 KEY = jax.random.key(5)

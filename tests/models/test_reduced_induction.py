@@ -3,9 +3,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.layouts import content_layout
 from icl_lab.models import Intervention, ReducedInduction, learner, reduced_logits, traced
 from icl_lab.prompts import Prompt
+from icl_lab.prompts.layouts import content_layout
 from icl_lab.theory import mean_field_loss
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl_lab.attention import ATTENTIONS, Attention, fast_weight_matrix, linear_pattern, softmax_pattern
 from icl_lab.constructions import gd_plus_plus_weights, gradient_descent_weights
-from icl_lab.layouts import joint_layout
 from icl_lab.models import (
     Intervention,
     LinearSelfAttention,
@@ -18,7 +16,9 @@ from icl_lab.models import (
     learner,
     traced,
 )
+from icl_lab.models.attention import ATTENTIONS, Attention, fast_weight_matrix, linear_pattern, softmax_pattern
 from icl_lab.prompts import Prompt, linear_regression
+from icl_lab.prompts.layouts import joint_layout
 from icl_lab.solvers import gd_plus_plus, gradient_descent
 
 KEY = jax.random.key(7)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layer import blocks, covariance, deviation, draws, predictions
 
-from icl_lab.theory.attention_blocks import block_loss, block_loss_terms, spurious_curvature, spurious_point
-from icl_lab.theory.linear_attention import population_loss, spurious_loss
+from icl_lab.theory.linear_attention.blocks import block_loss, block_loss_terms, spurious_curvature, spurious_point
+from icl_lab.theory.linear_attention.closed_forms import population_loss, spurious_loss
 
 FEW = settings(max_examples=10)
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
-from icl_lab.layouts import joint_layout
 from icl_lab.models import LinearSelfAttention, batched_predictions, learner
 from icl_lab.prompts import Prompt, gaussian_regression
-from icl_lab.theory.attention_blocks import block_loss_terms
-from icl_lab.theory.balance import (
+from icl_lab.prompts.layouts import joint_layout
+from icl_lab.theory.flows.balance import (
     edge_rate,
     gradient_moments,
     label_curvature,
@@ -19,7 +18,8 @@ from icl_lab.theory.balance import (
     quiet_scale,
     scale_course,
 )
-from icl_lab.theory.linear_attention import optimum
+from icl_lab.theory.linear_attention.blocks import block_loss_terms
+from icl_lab.theory.linear_attention.closed_forms import optimum
 
 NETWORK = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)
 LAYOUT = joint_layout(sign=1)

@@ -7,7 +7,6 @@ from icl_lab.theory import (
     block_loss,
     flow_limit,
     gamma,
-    gradient_flow,
     isotropic_course,
     largest_initial_scale,
     optimal_loss,
@@ -20,7 +19,8 @@ from icl_lab.theory import (
     spurious_loss,
     spurious_point,
 )
-from icl_lab.theory.flow_losses import PARAMETRISATIONS, Law
+from icl_lab.theory.flows import gradient_flow
+from icl_lab.theory.flows.losses import PARAMETRISATIONS, Law
 
 RNG = np.random.default_rng(0)
 N = 10

@@ -2,10 +2,10 @@ import jax
 import numpy as np
 import pytest
 
-from icl_lab.attention import momentum_pattern, recent_pattern
+from icl_lab.models.attention import momentum_pattern, recent_pattern
 from icl_lab.prompts import linear_regression
 from icl_lab.theory import one_step_optimum
-from icl_lab.theory.momentum_attention import copied_pairs, mixed_step_optimum, mixer_penalty
+from icl_lab.theory.linear_attention.momentum import copied_pairs, mixed_step_optimum, mixer_penalty
 
 N, D, V = 5, 3, 1 / 12
 

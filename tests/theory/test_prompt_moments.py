@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from icl_lab.theory.linear_attention import population_loss
-from icl_lab.theory.prompt_moments import combined, evaluate, mean_of_chains
+from icl_lab.theory.linear_attention.closed_forms import population_loss
+from icl_lab.theory.linear_attention.prompt_moments import combined, evaluate, mean_of_chains
 
 DRAW = np.random.default_rng(0)
 A, ROOT = DRAW.normal(size=(3, 3)), DRAW.normal(size=(3, 3))

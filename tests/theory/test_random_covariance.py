@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lab.prompts import VARIANCE_LAWS, random_covariance_regression
-from icl_lab.theory import linear_attention as fixed
-from icl_lab.theory.random_covariance import (
+from icl_lab.theory.linear_attention import closed_forms as fixed
+from icl_lab.theory.linear_attention.random_covariance import (
     expected_variance,
     failure_law,
     initial_scale_bound,

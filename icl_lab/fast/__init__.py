@@ -1,0 +1,6 @@
+"""Networks of ``models`` in the form that training uses: batches of small tasks, each function equal to the plain one."""
+
+from icl_lab.fast.batched import batched_predictions
+from icl_lab.fast.induction import induction_logits
+
+__all__ = ["batched_predictions", "induction_logits"]

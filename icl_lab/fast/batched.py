@@ -1,0 +1,142 @@
+"""Predictions of a whole batch of prompts at once: the form of the transformer that training uses."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from icl_lab.fast.pointwise import add, add_bias, gelu, layer_norm
+from icl_lab.fast.tasks_last import between, by_shared, contract, gram, linear_layer, total
+from icl_lab.models.attention import ATTENTIONS
+from icl_lab.models.transformer import Transformer, folded_weights
+from icl_lab.prompts.draws import batch_first, block_last
+from icl_lab.prompts.layouts import Layout, joint_layout
+from icl_lab.prompts.prompt import Prompt
+
+
+def batched_predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout | None = None) -> Array:
+    """``vmap(learner(network, params, layout))``: prompts with a leading batch axis -> (B, O).
+
+    The same numbers to rounding, five to twenty times faster on a CPU: weight products are folded first
+    (A = W_q W_k^T, B = W_v W_p), the task is the last axis (``tasks_last``), and in the last layer only the query's
+    row is computed, of plain joint tokens (W0 = 0) only its label channels. Gradients are by reverse mode only.
+
+    Raises:
+      ValueError: as the network, and for an attention that has no form for batches.
+    """
+    batch, outputs = prompts.x.shape[0], prompts.y.shape[-1]
+    layout = layout or joint_layout()
+    if not layout.joint_sign:
+        tokens = block_last(jax.vmap(layout.encode)(prompts))
+        rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
+        return jax.vmap(layout.decode)(rows, prompts)
+    x, y, query = (block_last(part) for part in (prompts.x, prompts.y, prompts.x_query))
+    start = jnp.zeros((query.shape[0], outputs, query.shape[2]), query.dtype)
+    query = jnp.concatenate([query, start], axis=1)
+    tokens = jnp.concatenate([jnp.concatenate([x, y], axis=2), query[:, None]], axis=1)
+    labels = batch_first(_stack(network, params, tokens, outputs), batch)[:, 0]
+    return labels if layout.joint_sign > 0 else -labels
+
+
+def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Array:
+    """Last ``reads`` channels of the query behind the stack: (blocks, T, E, tasks) -> (blocks, 1, reads, tasks)."""
+    network.check(tokens.shape[1:3])
+    kinds = [ATTENTIONS[name] for name in network.attentions()]
+    patterns = [_pattern_of_scores(name) for name in network.attentions()]
+    dtype = jnp.result_type(tokens, *jax.tree.leaves(params))
+    params, tokens = jax.tree.map(lambda leaf: leaf.astype(dtype), (params, tokens))
+    weights, clip = params["params"], float(network.token_clip)
+    if network.embedding:
+        tokens = by_shared(tokens, weights["embedding"])
+    if network.embedding_mlp:
+        tokens = _mlp(tokens, tokens, weights, "embedding_mlp", (), clip)
+    context = tokens.shape[1] - 1
+    keys = context + network.query_as_key
+    a, b = _folded(network, params, tokens.shape[2], context)
+    bare = not (network.mlp_width or network.layer_norm)
+    if bare and not clip and reads == 1 and len(kinds) == 2 and all(kind.gram for kind in kinds):
+        return _two_layers(a, b, tokens, keys)
+    for layer, kind in enumerate(kinds):
+        i, last = 0 if network.looped else layer, layer == network.layers - 1
+        read = tokens
+        if network.layer_norm and (network.looped or layer):
+            norm = 0 if network.looped else layer - 1
+            read = layer_norm(tokens, weights["norm_scale"][norm], weights["norm_offset"][norm])
+        by_gram = kind.gram and not last and tokens.shape[1] >= tokens.shape[2]
+        if by_gram and read is tokens:
+            tokens = linear_layer(tokens, a[layer], b[layer], clip, keys)
+        elif by_gram:
+            tokens = add(tokens, contract(read, between(gram(read[:, :keys]), a[layer], b[layer]), (2, 1)), clip)
+        else:
+            kept = reads if last and not network.mlp_width else tokens.shape[2]
+            first = context if last else 0
+            update = _attention(patterns[layer], read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
+            tokens = add(tokens[:, first:, -kept:], update, clip)
+        if network.mlp_width:
+            tokens = _mlp(tokens, tokens[:, :, -reads:] if last else tokens, weights, "mlp", (i,), clip)
+    return tokens
+
+
+def _pattern_of_scores(name: str) -> Callable[[Array], Array]:
+    """What an attention makes of scores, ``Attention.of_scores``; ValueError where it has no such form."""
+    found = ATTENTIONS[name].of_scores
+    if found is None:
+        raise ValueError(f"attention {name!r} has no form for batches: ATTENTIONS[{name!r}] needs of_scores")
+    return found
+
+
+def _folded(network: Transformer, params: dict, width: int, context: int) -> tuple[Array, Array]:
+    """A and B of every layer, (L, H, E, E), with all factors: 1/sqrt(K), 1/N, damping, updated channels."""
+    a, b = folded_weights(params)
+    b = (network.damping / context if network.averaged else network.damping) * b
+    if network.updated_channels:
+        b = b * (jnp.arange(width) >= width - network.updated_channels)[None, None, None]
+    if network.looped:
+        a, b = (jnp.broadcast_to(w, (network.layers, *w.shape[1:])) for w in (a, b))
+    keys = params["params"]["w_k"].shape[-1] if "w_k" in params["params"] else width
+    factors = [keys**-0.5 if ATTENTIONS[name].scaled else 1.0 for name in network.attentions()]
+    return a * jnp.asarray(factors, a.dtype)[:, None, None, None], b
+
+
+def _attention(pattern: Callable[[Array], Array], queries: Array, context: Array, a: Array, b: Array) -> Array:
+    """sum_h pattern(queries A_h context^T) context B_h.
+
+    (s, Q, E, t), (s, keys, E, t), (H, E, E), (H, E, F) -> (s, Q, F, t).
+    """
+    heads = []
+    for a_h, b_h in zip(a, b):
+        weights = pattern(contract(by_shared(queries, a_h), context, (2, 2)))
+        heads.append(by_shared(contract(weights, context, (2, 1)), b_h))
+    return total(heads)
+
+
+def _mlp(tokens: Array, residual: Array, weights: dict, name: str, index: tuple[int, ...], clip: float) -> Array:
+    """An MLP block of all channels on the last channels, ``residual``, of its tokens."""
+    w_in, w_out, in_bias, out_bias = (weights[f"{name}_{part}"][index] for part in ("in", "out", "in_bias", "out_bias"))
+    kept = residual.shape[2]
+    update = by_shared(gelu(by_shared(tokens, w_in), in_bias), w_out[:, -kept:])
+    return add(residual, add_bias(update, out_bias[-kept:]), clip)
+
+
+def _two_layers(a: Array, b: Array, tokens: Array, keys: int) -> Array:
+    """Query's last channel behind two unclipped linear layers, by matrix-vector products alone.
+
+    With G = C^T C of the key tokens C and M = I + sum_h A_h G B_h the first layer maps every token e to e M, so that
+    the second one's Gram matrix is M^T G M and no (E, E) product is needed: (r M^T)(G (M b)) takes four applications
+    of G.
+
+    (2, H, E, E), (2, H, E, E), (blocks, T, E, tasks) -> (blocks, 1, 1, tasks).
+    """
+    query, g, heads = tokens[:, -1:], gram(tokens[:, :keys]), range(a.shape[1])
+
+    def through(v: Array) -> Array:  # v M^T; the first product is shared by all tasks when v is
+        inner = [jnp.broadcast_to(by_shared(v, b[0, h].T), query.shape) for h in heads]
+        return v + total([by_shared(contract(inner[h], g, (2, 1)), a[0, h].T) for h in heads])
+
+    query = query + total([by_shared(contract(by_shared(query, a[0, h]), g, (2, 1)), b[0, h]) for h in heads])
+    out = query[:, :, -1:]
+    for h in heads:
+        column = contract(through(b[1, h, :, -1][None, None, :, None]), g, (2, 1))
+        out = out + contract(through(by_shared(query, a[1, h])), column, (2, 2))
+    return out

@@ -1,0 +1,145 @@
+"""Checkpoints of unfinished runs: a file of arrays and its digest, written beside, renamed, verified before use."""
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from icl_lab.lab import processes, stopping
+from icl_lab.lab.records import RecordError, pack, renamed, set_aside, unpack
+
+CURRENT, NEXT = "current", "next"
+OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
+_DIGEST = 64  # characters of a SHA-256
+
+
+class Checkpoint:
+    """One stage's place on disk; implements ``icl_lab.training.Resume``.
+
+    ``folder/current`` is the newest good checkpoint: a line with the SHA-256 of all that follows, a line with the
+    fingerprint of what wrote it, and an npz. A new one is written to ``next`` and then renamed: a kill at any moment
+    leaves a good one. A checkpoint that is truncated or corrupt, or whose fingerprint differs (another configuration,
+    another JAX), is renamed to ``current.set-aside-<n>``, named in the log, and never used.
+
+    Several processes use it together: process 0 alone reads and writes the file and says when it is due, all have what
+    is in it, and what goes wrong in process 0 (a full disk) is raised in all. No file system need be shared.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str, every_seconds: float):
+        """Args: its folder; what it must have been written by; the least time between two saves."""
+        self.folder, self.fingerprint, self.every_seconds = folder, fingerprint, every_seconds
+        self._saved_at = time.monotonic()
+
+    def load(self, like: Any) -> Any | None:
+        """The newest good checkpoint as host arrays, those named in ``like`` with its structure; None if none."""
+        self._stop_if_asked()  # nothing was trained yet that is not saved
+        arrays = processes.arrays_of_writer(self._newest(like) if processes.is_writer() else None)
+        return None if arrays is None else _tree(arrays, like)
+
+    def due(self, finished: bool) -> bool:
+        """Whether to save now: the stage is finished, or ``every_seconds`` have passed since the last save."""
+        return finished or time.monotonic() - self._saved_at >= self.every_seconds
+
+    def save(self, tree: Callable[[], Any], finished: bool) -> None:
+        """Writes ``tree()`` if it is due or the run was asked to stop; then it stops here (``stopping.heeding``)."""
+        if any(processes.in_any([stopping.requested(), processes.is_writer() and self.due(finished)])):
+            self.write(tree())
+            self._stop_if_asked()
+
+    def write(self, tree: Any) -> None:
+        """Writes a tree, whatever the time.
+
+        Raises:
+          OSError: naming the file; the checkpoint before it stays.
+        """
+        with stopping.held():
+            processes.led(lambda: self._write(_named(jax.device_get(tree))))
+            self._saved_at = time.monotonic()
+
+    def _stop_if_asked(self) -> None:
+        if processes.in_any([stopping.requested()])[0]:
+            processes.end_together()
+            stopping.stop()
+
+    def _newest(self, like: Any) -> dict[str, Any] | None:
+        for path in (self.folder / CURRENT, self.folder / NEXT):
+            if not path.exists():
+                continue
+            try:
+                arrays = self._read(path)
+                _tree(arrays, like)
+                return arrays
+            except RecordError as error:
+                problem = str(error)
+            except Exception as error:  # with the right digest, but not written here: many kinds
+                problem = f"it cannot be read ({type(error).__name__}: {error})"
+            if path.name == CURRENT:  # "next" is what a kill leaves in the middle of a save
+                log = logging.getLogger("icl_lab")
+                log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
+        return None
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        with open(path, "rb") as file:
+            digest = file.read(_DIGEST + 1)
+            if digest != hashlib.file_digest(file, "sha256").hexdigest().encode() + b"\n":
+                raise RecordError("it differs from its digest (truncated or corrupt)")
+            file.seek(_DIGEST + 1)
+            if file.readline() != self.fingerprint.encode() + b"\n":
+                raise RecordError("it was written by another configuration or version")
+            return unpack(file)
+
+    def _write(self, arrays: dict[str, Any]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with renamed(self.folder / NEXT, self.folder / CURRENT) as file:
+            file.write(b" " * _DIGEST + b"\n" + self.fingerprint.encode() + b"\n")
+            pack(file, arrays)
+            file.seek(_DIGEST + 1)
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            file.write(digest.encode())
+
+
+def start_over(folder: Path) -> None:
+    """Removes the checkpoints of a run that is done over again, once: when that run is resumed, they are its own."""
+    if not (folder / OVER).exists():
+        remove(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / OVER).touch()
+
+
+def remove(folder: Path) -> None:
+    """Removes the checkpoints of all stages of a finished run; what was set aside stays."""
+    for path in (folder / OVER, *folder.glob(f"*/{CURRENT}"), *folder.glob(f"*/{NEXT}")):
+        path.unlink(missing_ok=True)
+    for emptied in (*folder.glob("*"), folder):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()
+
+
+def _named(tree: dict[str, Any]) -> dict[str, Any]:
+    """Arrays by key and name: the leaves in order where the structure is code (states, tuples), dicts as they are."""
+    named = {}
+    for key, part in tree.items():
+        of_code = {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(part))}
+        for name, leaf in (part if isinstance(part, dict) else of_code).items():
+            named[f"{key}/{name}"] = leaf
+    return named
+
+
+def _tree(named: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """The inverse of ``_named``, with the structures of ``like``; refuses other shapes and types."""
+    parts: dict[str, Any] = {}
+    for name, leaf in sorted(named.items()):
+        key, _, rest = name.partition("/")
+        parts.setdefault(key, {})[rest] = leaf
+    for key, structure in like.items():
+        expected, found = jax.tree.leaves(structure), list(parts[key].values())
+        if [(leaf.shape, leaf.dtype) for leaf in found] != [(leaf.shape, leaf.dtype) for leaf in expected]:
+            raise RecordError("its arrays have other shapes or types than this run's state")
+        parts[key] = jax.tree.unflatten(jax.tree.structure(structure), found)
+    return parts

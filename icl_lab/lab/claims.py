@@ -1,0 +1,245 @@
+"""A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from icl_lab.lab.records import Record
+
+HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
+LEVEL = 0.95
+MEDIAN_MEMBERS = math.ceil(1 - math.log2(1 - LEVEL))
+"""Members from which on a median has an interval: all M lie on one side of it with probability 2^(1 - M)."""
+
+
+class NotRun(Exception):  # noqa: N818
+    """Raised by a statistic where the configuration leaves out a part that it needs; the message names the part."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """One claim of one paper.
+
+    Attributes:
+      id: unique, ``paper.figure.name``.
+      paper: paper and figure or section.
+      statement: a sentence.
+      statistic: ``record -> (M,)`` one value per member (NaN: this member has none).
+      expected: the value; with ``relation`` "<=" or ">=" the bound.
+      relation: "==", "<=" or ">=".
+      tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
+      reason: where the tolerance comes from.
+      interval: ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
+        members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
+      control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
+        where there is none.
+      expected_verdict: by preset; a preset that is not named is not judged.
+      minimum_members: fewer members than this leave the claim not resolved; so do fewer than have an interval
+        (``fewest_members``).
+    """
+
+    id: str
+    paper: str
+    statement: str
+    statistic: Callable[[Record], np.ndarray]
+    expected: float
+    tolerance: float
+    reason: str
+    relation: str = "=="
+    interval: str = "t"
+    control: Callable[[Record], np.ndarray] | None = None
+    expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    minimum_members: int = 2
+
+    def __post_init__(self):
+        if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:
+            raise ValueError(f"{self.id}: unknown relation or interval, or a negative tolerance")
+
+    def region(self) -> tuple[float, float]:
+        """The region in which the claim holds."""
+        low = -math.inf if self.relation == "<=" else self.expected - self.tolerance
+        high = math.inf if self.relation == ">=" else self.expected + self.tolerance
+        return low, high
+
+    def fewest_members(self) -> int:
+        """With fewer members that have a value the claim is not resolved."""
+        if self.interval == "exact":
+            return 1
+        return max(self.minimum_members, MEDIAN_MEMBERS if self.interval == "median" else 2)
+
+    def described(self) -> dict:
+        """What a line of the ledger says of the claim itself, whatever the record."""
+        names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
+        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval}
+
+
+def claims_of(
+    figure: str, source: str = "", at_lab: Mapping[str, str] | None = None,
+    presets: Collection[str] = ("lab", "paper"), **common: Any,
+) -> Callable[..., Claim]:  # fmt: skip
+    """``claim(name, where, statement, statistic, expected, ...)`` for one figure: what recurs is said once.
+
+    Args:
+      figure: begins the ids: ``paper.figure``.
+      source: begins ``Claim.paper``; ``where`` ends it.
+      at_lab: verdicts at lab, by name, of the claims that do not hold there.
+      presets: in which every other claim is expected to hold.
+      common: fields of ``Claim`` that a claim without its own takes; the tolerance is 0 where none is given.
+    """
+
+    def claim(name: str, where: str, *positional: Any, **own: Any) -> Claim:
+        verdicts = dict.fromkeys(presets, HOLDS)
+        if at_lab and name in at_lab:
+            verdicts["lab"] = at_lab[name]
+        options = {"expected_verdict": verdicts} | common | own
+        if len(positional) < 4:  # statement, statistic, expected, tolerance
+            options.setdefault("tolerance", 0.0)
+        return Claim(f"{figure}.{name}", f"{source}{where}", *positional, **options)
+
+    return claim
+
+
+def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
+    """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
+
+    *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
+    then ``note`` says how many members would resolve it at this estimate and spread. A preset without a committed
+    verdict, or a part that was not run, leaves it *not judged*.
+
+    Args:
+      claim: what is judged.
+      record: of one run.
+      left_out: patterns of the names of arrays that the configuration leaves out (``Experiment.left_out``).
+
+    Raises:
+      ValueError: naming the claim, where a name is neither in the record nor left out, or where the statistic is not
+        one value a member.
+    """
+    missing, values = "", np.array([])
+    try:
+        values = _present(_one_a_member(claim, record, _of(claim, claim.statistic, record, left_out)))
+    except NotRun as error:
+        missing = f"this record holds no {error}"
+    low, high = claim.region()
+    estimate, interval = (math.nan, (math.nan, math.nan))
+    if values.size:
+        with np.errstate(invalid="ignore"):  # an infinite value leaves no interval, and the claim not resolved
+            estimate, interval = _INTERVALS[claim.interval](values)
+    note = missing
+    expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
+    if expected_verdict is None:
+        verdict = NOT_JUDGED
+    elif values.size < claim.fewest_members():
+        verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} members with a value"
+    elif interval[0] >= low and interval[1] <= high:
+        verdict = HOLDS
+    elif interval[1] < low or interval[0] > high:
+        verdict = FAILS
+    else:
+        verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
+    control = None
+    if claim.control is not None and not missing:
+        try:
+            controls = _present(_of(claim, claim.control, record, left_out))
+            control = _number(float(controls.mean())) if controls.size else None
+        except NotRun:  # the claim itself is judged
+            pass
+    return claim.described() | {
+        "preset": record.preset,
+        "members": int(values.size),
+        "estimate": _number(estimate),
+        "interval": [_number(interval[0]), _number(interval[1])],
+        "control": control,
+        "verdict": verdict,
+        "expected_verdict": expected_verdict,
+        "note": note,
+    }
+
+
+def _of(
+    claim: Claim, statistic: Callable[[Record], np.ndarray], record: Record, left_out: Collection[str]
+) -> np.ndarray:
+    """The statistic, or the control, of a claim."""
+    try:
+        return np.atleast_1d(np.asarray(statistic(record), np.float64))
+    except KeyError as error:
+        name = str(error.args[0])
+        if any(fnmatchcase(name, pattern) for pattern in left_out):
+            raise NotRun(name) from error
+        raise ValueError(
+            f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
+        ) from error
+
+
+def _one_a_member(claim: Claim, record: Record, values: np.ndarray) -> np.ndarray:
+    members = record.config.get("members", 1)
+    if values.ndim > 1 or (values.size == 1 < members and claim.interval != "exact"):
+        raise ValueError(f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}")
+    return values
+
+
+def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Mean over members and its 95 % t interval; with one member the interval is the whole line."""
+    mean = float(values.mean())
+    if values.size < 2:
+        return mean, (-math.inf, math.inf)
+    half = float(stats.t.ppf(0.5 + LEVEL / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size))
+    return mean, (mean - half, mean + half)
+
+
+def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Fraction of members for which the statistic is 1, and its 95 % Wilson interval."""
+    if not np.isin(values, (0.0, 1.0)).all():
+        raise ValueError("a fraction needs a statistic that is 0 or 1 for each member")
+    result = stats.binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="wilson")
+    return float(values.mean()), (float(result.low), float(result.high))
+
+
+def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """Median over members and its 95 % interval between order statistics; with too few members the whole line.
+
+    The number of values below the median of any continuous law is binomial with probability 1/2, so the k-th smallest
+    and the k-th largest value enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the largest for which that is
+    95 % or more (as in ``scipy.stats.quantile_test``).
+    """
+    median, ordered = float(np.median(values)), np.sort(values)
+    k = int(stats.binom.ppf(0.5 - LEVEL / 2, values.size, 0.5))
+    if k < 1:
+        return median, (-math.inf, math.inf)
+    return median, (float(ordered[k - 1]), float(ordered[-k]))
+
+
+def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
+    """The one value of a quantity without chance, and the interval that holds it alone."""
+    if values.size != 1:
+        raise ValueError(f"an exact quantity has one value, got {values.size}")
+    return float(values[0]), (float(values[0]), float(values[0]))
+
+
+_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_interval, "exact": exact_value}
+
+
+def _members_needed(members: int, estimate: float, interval: tuple[float, float], low: float, high: float) -> str:
+    """How many members would resolve the claim if estimate and spread stay: the interval shrinks as 1/sqrt(M)."""
+    margin = min(abs(estimate - low), abs(high - estimate))
+    half = max(estimate - interval[0], interval[1] - estimate)
+    if not math.isfinite(half):
+        return "needs at least 2 members" if members < 2 else "no interval: the value of a member is infinite"
+    if margin == 0:
+        return "the estimate lies on the edge: no number of members resolves it"
+    return f"about {math.ceil(members * (half / margin) ** 2)} members would resolve it at this estimate"
+
+
+def _present(values: np.ndarray) -> np.ndarray:
+    """The values of the members that have one."""
+    return values[~np.isnan(values)]
+
+
+def _number(value: float) -> float | None:
+    """JSON has no NaN or infinity: None stands for both."""
+    return float(value) if math.isfinite(value) else None

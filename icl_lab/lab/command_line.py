@@ -1,0 +1,292 @@
+"""The command line of a binary: its flags, ``--help``, progress bars, exit statuses."""
+
+import atexit
+import dataclasses
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from absl import flags as absl_flags
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from icl_lab.lab import flags, options, processes, records, stopping
+from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.options import Options
+from icl_lab.lab.plans import Grid, Run, parse_grid
+from icl_lab.lab.records import RecordError
+
+DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
+"""Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
+scheduler or for want of another process (EX_TEMPFAIL); stopped by Ctrl-C."""
+log = logging.getLogger("icl_lab")
+
+
+class Command(NamedTuple):
+    """A command line that has been read: what to run, and how.
+
+    Attributes:
+      grid: what ``--grid`` asks for; then ``config`` is what its cells change.
+    """
+
+    experiment: Experiment
+    config: Any
+    options: Options
+    outdir: Path
+    grid: Grid | None = None
+
+
+def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
+    """A binary's command line; returns the exit status (``DONE``, ``REFUSED``, ``RESUMABLE``, ``INTERRUPTED``)."""
+    words = list(sys.argv if argv is None else argv)
+    start_logging()
+    try:
+        command = parse_command_line(experiment, words)
+    except _HelpRequested:
+        print(help_text(experiment))
+        return DONE
+    except (absl_flags.Error, flags.FlagError, OSError) as error:
+        print(f"error: {error}\nTry --help.", file=sys.stderr)
+        return REFUSED
+    use_compilation_cache()
+    with stopping.heeding():
+        try:
+            return _carry_out(command)
+        except processes.RefusedError as error:  # by all processes alike, so each ends in peace
+            print(f"error: {error}", file=sys.stderr)
+            return REFUSED
+        except (flags.FlagError, RecordError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            return processes.leave(REFUSED)
+        except KeyboardInterrupt as error:
+            return processes.leave(stopped(error))
+        except processes.LostError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return processes.leave(RESUMABLE)
+        except Exception:
+            if processes.count() == 1:
+                raise
+            traceback.print_exc()
+            return processes.leave(FAILED)
+
+
+def stopped(error: KeyboardInterrupt) -> int:
+    """Says that a run was stopped, by a scheduler or Ctrl-C, and how it goes on; returns the exit status."""
+    by_scheduler = isinstance(error, stopping.Stopped)
+    print(f"{error if by_scheduler else 'interrupted'}; the same command resumes", file=sys.stderr)
+    return RESUMABLE if by_scheduler else INTERRUPTED
+
+
+def _carry_out(command: Command) -> int:
+    experiment, config, chosen, outdir, grid = command
+    if chosen.distributed:
+        _join(command)
+    if chosen.dry_run:
+        return _say_cost(command)
+    if not processes.is_writer():
+        log.setLevel(logging.ERROR)
+    if grid is None and not (outdir / "record.json").exists():
+        _say_what_it_took(command)
+    how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
+    if grid is not None:
+        from icl_lab.lab.executors import run_here
+
+        def here(runs: Sequence[Run], progress: Progress) -> dict[Run, Exception]:
+            outcomes = zip(runs, run_here(runs, progress, **how))
+            return {run: outcome for run, outcome in outcomes if isinstance(outcome, Exception)}
+
+        return carry_out_grid(grid, here, again=chosen.overwrite)
+    with console_progress() as progress:
+        outcome = execute(experiment, chosen.preset, config, outdir, progress=progress, **how)
+    if processes.is_writer():
+        from icl_lab.lab.report import claims_table
+
+        _print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
+        said = "ran" if outcome.ran else "finished earlier"
+        _print(f"{said} in {outcome.seconds:.0f} s; everything is in {outdir}")
+    return DONE
+
+
+def carry_out_grid(
+    grid: Grid, carry_out: Callable[[Sequence[Run], Progress], Mapping[Run, Any]], again: bool = False
+) -> int:
+    """Runs the cells of a grid that are not finished and merges all; returns the exit status.
+
+    Args:
+      grid: of cells.
+      carry_out: carries out a plan and returns the runs that failed.
+      again: finished cells are run again.
+
+    Raises:
+      RecordError: where a cell's folder holds a run of another configuration.
+    """
+    started, runs = time.monotonic(), grid.runs()
+    left = processes.led(lambda: [i for i, run in enumerate(runs) if again or run.record() is None])
+    _print(f"{len(runs)} cells, {len(runs) - len(left)} finished earlier; everything is in {grid.folder()}")
+    with console_progress() as progress:
+        failed = carry_out([runs[i] for i in left], progress)
+    if failed:
+        print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
+        return FAILED
+    processes.led(lambda: _merge(grid, runs, started))
+    return DONE
+
+
+def _merge(grid: Grid, runs: Sequence[Run], started: float) -> None:
+    from icl_lab.lab import merging, summaries
+
+    cells = [record for run in runs if (record := run.record()) is not None]
+    record = merging.merge(grid, cells, time.monotonic() - started)
+    _print(summaries.table(record))
+    _print(f"done in {time.monotonic() - started:.0f} s; everything is in {grid.folder()}")
+
+
+def _print(shown: Any) -> None:
+    """Prints for a person, in the process that does so."""
+    if processes.is_writer():
+        console = Console() if sys.stdout.isatty() else Console(width=160)
+        console.print(shown, soft_wrap=isinstance(shown, str))
+
+
+def _say_cost(command: Command) -> int:
+    """Prints what the run would cost, and what the cells of a grid would cost together; nothing is written."""
+    from icl_lab.lab import dry_run
+    from icl_lab.training import memory
+
+    experiment, config, chosen, _, grid = command
+    configs = [config] if grid is None else [run.config for run in grid.runs()]
+    found = dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))
+    _print(dry_run.table(found))
+    if any(one.left for one in found):  # a process that ends while its device computes may crash on the way
+        atexit.register(_end_now)
+    return DONE
+
+
+def _end_now() -> None:
+    sys.stdout.flush()
+    os._exit(DONE)
+
+
+def _say_what_it_took(command: Command) -> None:
+    """One line about the committed run of these settings, where there is one."""
+    from icl_lab.lab import dry_run
+
+    known = dry_run.committed(command.experiment, command.options.preset)
+    if known and not known.unlike(command.config):
+        log.info("%s; --dry_run says more about this machine", known)
+
+
+def _join(command: Command) -> None:
+    """Makes this process one of several, all of which must be of the same command."""
+    experiment, config, chosen, outdir, _ = command
+    processes.start(chosen.coordinator, chosen.processes, chosen.process)
+    alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
+    what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
+    code = {"binary": experiment.name, "the code": records.code_version()[:12]}
+    processes.same_everywhere(code | {f"--{name}": value for name, value in what.items()})
+    processes.led(lambda: check_writable(outdir))
+
+
+def console_progress() -> Progress:
+    """The progress bars of the binaries (on stderr; silent where it is not a terminal, but for the last state)."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True, quiet=not processes.is_writer())
+    return Progress(*columns, TimeRemainingColumn(), console=console)
+
+
+def start_logging() -> None:
+    """Warnings of the laboratory go to stderr in one form, also above a progress bar."""
+    log.handlers[:] = [RichHandler(console=Console(stderr=True), show_path=False, show_time=False)]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+
+
+def use_compilation_cache(root: Path = Path("runs")) -> None:
+    """Keeps compiled programs on disk, so that repeats start at once (never changes a number)."""
+    jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+class _HelpRequested(Exception):  # noqa: N818
+    pass
+
+
+def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
+    """What to run and how, from the command line; settles how JAX computes.
+
+    Raises:
+      absl flags.Error, FlagError: naming the flag, the value and what is allowed.
+    """
+    values = absl_flags.FlagValues()
+    flags.define(Options, values)
+    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
+    flags.define(type(experiment.presets["paper"]), values)
+    rest = values(words)[1:]
+    if values["help"].value:
+        raise _HelpRequested
+    if rest:
+        raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+    chosen = flags.parse(Options(), values)
+    options.check(chosen)
+    config = flags.parse(experiment.presets[chosen.preset], values)
+    experiment.check(config)
+    outdir, grid = Path(chosen.outdir) if chosen.outdir else None, None
+    if chosen.grid:
+        varying = parse_grid(chosen.grid, type(config))
+        if twice := [name for name in varying if values[name].present]:
+            raise flags.FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
+        grid = Grid(experiment, chosen.preset, config, varying, outdir)
+        grid.runs()  # each is checked
+        outdir = grid.folder()
+    outdir = outdir or default_outdir(experiment, chosen.preset, config)
+    if not chosen.distributed:  # of several processes only the first one writes
+        check_writable(outdir)
+    jax.config.update("jax_default_matmul_precision", chosen.precision)
+    if chosen.cpu_devices > 1:
+        jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
+    return Command(experiment, config, chosen, outdir, grid)
+
+
+def help_text(experiment: Experiment) -> str:
+    """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
+    lines = [experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", ""]
+    of_run = [field for field in dataclasses.fields(Options) if field.name not in options.WHAT]
+    of_what = [field for field in dataclasses.fields(Options) if field.name in options.WHAT]
+    for title, fields in (("How it is run; no number depends on it but for rounding:", of_run), ("What:", of_what)):
+        lines.append(title)
+        for field in fields:
+            lines.append(f"  --{field.name}: {field.metadata['about']}")
+            lines.append(f"      {_show(field.default)}. Allowed: {flags.allowed(field)}")
+        lines.append("")
+    lines.append(f"Settings, which --preset chooses together ({', '.join(PRESETS)}):")
+    for field in dataclasses.fields(experiment.presets["paper"]):
+        lines.append(f"  --{field.name}: {field.metadata['about']}")
+        by_preset = {name: getattr(config, field.name) for name, config in experiment.presets.items()}
+        if len(set(by_preset.values())) == 1:
+            shown = f"{_show(by_preset['paper'])} in every preset"
+        else:
+            shown = "; ".join(f"{name} {_show(value)}" for name, value in by_preset.items())
+        lines.append(f"      {shown}. Allowed: {flags.allowed(field)}")
+    return "\n".join(lines)
+
+
+def _show(value: Any) -> str:
+    if value == "":
+        return "empty"
+    return ",".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
+
+
+def check_writable(outdir: Path) -> None:
+    """Refuses an outdir that is a file or cannot be written, before any work."""
+    existing = next(p for p in (outdir, *outdir.absolute().parents) if p.exists())
+    if not existing.is_dir():
+        raise flags.FlagError(f"--outdir={outdir}: {existing} is not a folder")
+    if not os.access(existing, os.W_OK):
+        raise flags.FlagError(f"--outdir={outdir}: {existing} cannot be written; allowed is a folder you can write")

@@ -1,0 +1,205 @@
+"""An experiment is a Config, run(config) -> Record, figures(record), claims(record); here is what runs every one."""
+
+import contextlib
+import dataclasses
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.figure import Figure
+from rich.progress import Progress
+
+from icl_lab.lab import checkpoints, flags, processes, records, style
+from icl_lab.lab.axes import Axes, resolved
+from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.provenance import precision, source_version
+from icl_lab.lab.records import Record, RecordError
+from icl_lab.lab.session import Session
+
+PRESETS = ("smoke", "quick", "lab", "paper")
+log = logging.getLogger("icl_lab")
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """One binary: a figure or table of a paper.
+
+    Attributes:
+      name: ``paper.figure``.
+      about: the module's docstring; ``--help`` prints it.
+      presets: a configuration for each of ``PRESETS``; the configuration class has fields ``seed`` and ``members``.
+      run: ``(config, session) -> (metrics, arrays)``.
+      figures: ``record -> {name: Figure}``.
+      claims: what is judged.
+      check: raises FlagError for a configuration whose fields do not fit together.
+      parts: patterns (``fnmatch``) of the names of arrays that a configuration, as plain JSON values, has and another
+        has not: of the networks, sizes, ... that it chooses. The others' are left out on purpose.
+      feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
+      axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.lab.axes``).
+    """
+
+    name: str
+    about: str
+    presets: Mapping[str, Any]
+    run: Callable[[Any, Session], tuple[dict[str, Any], dict[str, np.ndarray]]]
+    figures: Callable[[Record], dict[str, Figure]]
+    claims: tuple[Claim, ...]
+    check: Callable[[Any], None] = lambda config: None
+    parts: Callable[[Mapping[str, Any]], Iterable[str]] = lambda config: ()
+    feeds_others: bool = False
+    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        ids = [claim.id for claim in self.claims]
+        for name in ids:
+            if not name.startswith(f"{self.name}.") or ids.count(name) > 1:
+                raise ValueError(f"{name}: the id of a claim begins with {self.name}. and is its own")
+
+    def left_out(self, config: Mapping[str, Any]) -> set[str]:
+        """Patterns of the names of arrays that runs of a preset have and those of this configuration have not."""
+        every = {part for preset in self.presets.values() for part in self.parts(flags.to_json(preset))}
+        return every - set(self.parts(config))
+
+    def judged(self, record: Record) -> list[dict]:
+        """The ledger rows of a record, in the order of the claims (``claims.judge``)."""
+        left_out = self.left_out(record.config)
+        return [judge(claim, record, left_out) for claim in self.claims]
+
+    def label(self, preset: str, config: Any) -> str:
+        """The preset's name, with what differs from it.
+
+        Another seed, more members, or a choice of parts (a field ``only``) do not make it another preset.
+        """
+        base = self.presets[preset]
+        differing = {
+            f.name: getattr(config, f.name)
+            for f in dataclasses.fields(config)
+            if getattr(config, f.name) != getattr(base, f.name)
+            and f.name not in ("seed", "only")
+            and not (f.name == "members" and config.members >= base.members)
+        }
+        return f"{preset} with {', '.join(f'{k}={v}' for k, v in differing.items())}" if differing else preset
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What ``execute`` returns: the record, the ledger rows, the figure files, whether it was run now, and seconds."""
+
+    record: Record
+    ledger: list[dict]
+    figures: list[Path]
+    ran: bool
+    seconds: float
+
+
+def default_outdir(experiment: Experiment, preset: str, config: Any, root: Path = Path("runs")) -> Path:
+    """``runs/<paper>/<figure>/<preset>-<digest of the configuration>``: another setting is another folder."""
+    return root.joinpath(*experiment.name.split(".")) / f"{preset}-{records.digest(flags.to_json(config))[:8]}"
+
+
+def execute(
+    experiment: Experiment,
+    preset: str,
+    config: Any,
+    outdir: Path,
+    *,
+    overwrite: bool = False,
+    checkpoint_seconds: float = 15.0,
+    progress: Progress | None = None,
+    memory_gb: float = 0.0,
+) -> Outcome:
+    """Runs an experiment into a folder, or finishes what lies there: skips, resumes, redraws, rejudges.
+
+    Raises:
+      flags.FlagError: for a configuration that is not allowed (before anything is written).
+      AxesError: for an array whose axes are not named, or not as they are.
+      RecordError: if the folder holds a run of another configuration, or another process is at work in it.
+      OSError: if the folder cannot be written.
+    """
+    flags.validate(config)
+    experiment.check(config)
+    plain = flags.to_json(config)
+    started = time.monotonic()
+    with contextlib.ExitStack() as held:
+        processes.led(lambda: held.enter_context(records.locked(outdir)))
+        record = None if overwrite else _found(lambda: _finished(experiment, plain, outdir))
+        ran = record is None
+        if record is None:
+            if overwrite and processes.is_writer():
+                checkpoints.start_over(outdir / "checkpoints")
+            fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
+            session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
+            sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
+            metrics, arrays = experiment.run(config, session)
+            origin = records.provenance(time.monotonic() - started, config.seed)
+            origin |= {"stages": session.stages, "sources": sources}
+            axes = resolved(experiment.axes, arrays, config.members)
+            record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin, axes)
+        try:
+            ledger = experiment.judged(record)
+        except Exception:
+            if ran:  # a wrong claim loses no run: the next one finds it finished
+                processes.led(lambda: records.save(record, outdir, []))
+            raise
+        drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))
+    return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
+
+
+def _write(experiment: Experiment, record: Record, outdir: Path, ledger: list[dict]) -> list[str]:
+    records.save(record, outdir, ledger)
+    checkpoints.remove(outdir / "checkpoints")
+    return [str(path) for path in draw(experiment, record, outdir)]
+
+
+def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
+    """Draws every figure of a record into a folder; nothing retrains."""
+    members, seed = record.config["members"], record.config["seed"]
+    caption = f"{record.experiment} · preset {record.preset} · {members} members · seed {seed}"
+    written = []
+    with style.styled():
+        for name, figure in experiment.figures(record).items():
+            written += style.save(figure, folder / name, caption)
+    return written
+
+
+def _found(find: Callable[[], Record | None]) -> Record | None:
+    """What process 0 finds, in all processes."""
+    if processes.count() == 1:
+        return find()
+    found: list[Record | None] = [None]
+
+    def words() -> dict | None:
+        found[0] = find()
+        return None if found[0] is None else {k: v for k, v in vars(found[0]).items() if k != "arrays"}
+
+    said = processes.led(words)
+    if said is None:
+        return None
+    arrays = processes.arrays_of_writer(None if found[0] is None else found[0].arrays)
+    axes = {name: tuple(names) for name, names in said.pop("axes").items()}
+    return Record(**said, arrays=arrays or {}, axes=axes)
+
+
+def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
+    """The finished run in the folder, None where there is none (what cannot be used is named and set aside)."""
+    try:
+        record = records.load(outdir)
+    except RecordError as error:
+        moved = records.set_record_aside(outdir)
+        if moved:
+            log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
+        return None
+    if record.experiment != experiment.name:
+        raise RecordError(f"{outdir} holds a run of {record.experiment}; choose another --outdir")
+    if dict(record.config) != config:
+        differing = [k for k in {**config, **record.config} if record.config.get(k) != config.get(k)]
+        changes = ", ".join(f"{k}: {record.config.get(k)} there, {config.get(k)} here" for k in differing)
+        raise RecordError(f"{outdir} holds a run of another configuration ({changes}); choose another --outdir")
+    before, now = (origin.get("matmul") for origin in (record.provenance.get("precision", {}), precision()))
+    if "precision" in record.provenance and before != now:
+        log.warning("%s was computed with matmul precision %s, not %s; --overwrite does it again", outdir, before, now)
+    return record

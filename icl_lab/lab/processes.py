@@ -1,0 +1,214 @@
+"""Several processes, of one machine or of many, as one run on JAX's distributed runtime; process 0 decides and writes.
+
+In a single process every function here returns at once and does not touch JAX.
+"""
+
+import collections
+import functools
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.records import pack, unpack
+
+T = TypeVar("T")
+log = logging.getLogger("icl_lab")
+_ending: list[bool] = []
+HEARTBEAT_SECONDS = 60
+"""A process that has been silent for so long counts as dead, and the others end."""
+
+
+class RefusedError(FlagError):
+    """What all processes refuse alike, in the words of process 0."""
+
+
+class LostError(Exception):
+    """Another process of the run has ended."""
+
+
+def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
+    """Joins the other processes; before JAX computes anything.
+
+    Args:
+      coordinator: host:port of process 0; empty: what SLURM, Open MPI, Kubernetes or Cloud TPU say.
+      processes: how many there are, with ``coordinator``.
+      process: which of them this is, with ``coordinator``.
+
+    Raises:
+      FlagError: if there is no cluster, the address cannot be used, or processes have different numbers of devices. JAX
+        itself ends a process that has waited five minutes for the others.
+    """
+    given: dict[str, Any] = {}
+    if coordinator:
+        given = {"coordinator_address": coordinator, "num_processes": processes, "process_id": process}
+        given["cluster_detection_method"] = "deactivate"
+        if coordinator.startswith(("localhost:", "127.0.0.1:")):  # or it would listen on all addresses of the machine
+            given["coordinator_bind_address"] = coordinator
+        log.info("process %d waits at %s for %d in all", process, coordinator, processes)
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from the run
+    try:
+        jax.distributed.initialize(**given, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+    except ValueError as error:
+        raise FlagError(
+            f"--distributed: no SLURM, Open MPI, Kubernetes or Cloud TPU is found here ({error}); "
+            "allowed elsewhere is --coordinator=host:port --processes=2 --process=0"
+        ) from error
+    except RuntimeError as error:
+        where = f"--coordinator={coordinator}: is the port free? " if coordinator else "--distributed: "
+        raise FlagError(f"{where}{error}") from error
+    of_process = collections.Counter(device.process_index for device in jax.devices())
+    if len(set(of_process.values())) > 1:
+        raise RefusedError(
+            f"--distributed: processes have {sorted(of_process.values())} devices; allowed is the same number"
+        )
+
+
+def count() -> int:
+    """How many processes share this run."""
+    return jax.process_count() if jax.distributed.is_initialized() else 1
+
+
+def is_writer() -> bool:
+    """Whether this process decides and writes: process 0, or the only one."""
+    return count() == 1 or jax.process_index() == 0
+
+
+def agree(value: T) -> T:
+    """Process 0's JSON value, in all processes; all must call it."""
+    return value if count() == 1 else json.loads(_of_writer(json.dumps(value).encode()))
+
+
+def led(decide: Callable[[], T]) -> T:
+    """What ``decide()`` gives in process 0 (a JSON value), in all processes; the others do not call it.
+
+    Raises:
+      RefusedError: in all processes, with the words of process 0, if ``decide`` raises there.
+    """
+    if count() == 1:
+        return decide()
+    answer: dict[str, Any] = {}
+    cause = None
+    if is_writer():
+        try:
+            answer = {"value": decide()}
+        except Exception as error:
+            answer, cause = {"refused": str(error) or type(error).__name__}, error
+    answer = agree(answer)
+    if "refused" in answer:
+        raise RefusedError(answer["refused"]) from cause
+    return answer["value"]
+
+
+def same_everywhere(facts: Mapping[str, Any]) -> None:
+    """Checks that every process runs the same: JSON values by what they are, compared with those of process 0.
+
+    Raises:
+      RefusedError: in all processes, naming the processes and what differs.
+    """
+    if count() == 1:
+        return
+    first = agree(dict(facts))
+    differing = [
+        f"{name} is {facts.get(name)} there, {first.get(name)} in process 0"
+        for name in {**first, **facts}
+        if first.get(name) != facts.get(name)
+    ]
+    said = _of_all("; ".join(differing).encode())
+    if found := [f"process {i}: {words.decode()}" for i, words in enumerate(said) if words]:
+        raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(found)}")
+
+
+def in_any(flags: Sequence[bool]) -> list[bool]:
+    """Whether each flag is set in any process; all must call it."""
+    return list(flags) if count() == 1 else np.any(from_all(np.array(flags)), axis=0).tolist()
+
+
+def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Process 0's arrays by name (or None), bit for bit, in all processes; what the others give is not read."""
+    if count() == 1:
+        return None if arrays is None else dict(arrays)
+    content = io.BytesIO()
+    if is_writer() and arrays is not None:
+        pack(content, arrays)
+    received = _of_writer(content.getvalue())
+    return unpack(io.BytesIO(received)) if received else None
+
+
+def from_all(mine: np.ndarray) -> np.ndarray:
+    """An array of the same shape and type from every process, (processes, ...); all must call it."""
+    return np.asarray(mine)[None] if count() == 1 else whole(_rows(mine))
+
+
+def whole(array: jax.Array, of: Callable[[jax.Array], jax.Array] = lambda array: array) -> np.ndarray:
+    """An array divided among the devices of all processes, or a function of it, whole on the host of each.
+
+    All must call it. Nothing else in a run exchanges anything, so whatever fails here is the other end.
+
+    Raises:
+      LostError: if another process has ended.
+    """
+    jax.block_until_ready(array)  # what fails in making it is raised as what it is
+    try:
+        return np.asarray(_replicated(of, array.sharding.mesh)(array).addressable_data(0))  # type: ignore[attr-defined]
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # either, by the moment at which the connection breaks
+        raise LostError("another process of this run has ended; the same command resumes") from error
+
+
+def end_together() -> None:
+    """Says that all processes end now, so that none has to hurry: JAX takes a process that hurries for a dead one."""
+    _ending.append(True)
+
+
+def leave(status: int) -> int:
+    """Ends this process at once, as others may wait for it; the status itself where none does (``end_together``)."""
+    if count() == 1 or _ending:
+        return status
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+@functools.cache
+def _replicated(function: Callable, mesh: Mesh) -> Callable:
+    return jax.jit(function, out_shardings=NamedSharding(mesh, P()))
+
+
+def _rows(mine: np.ndarray) -> jax.Array:
+    """What this process has, as its row of an array of all processes."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    devices = [first[process] for process in sorted(first)]
+    mesh = jax.make_mesh((len(devices),), ("processes",), axis_types=(AxisType.Auto,), devices=devices)
+    return jax.make_array_from_process_local_data(NamedSharding(mesh, P("processes")), mine[None])
+
+
+def _first(rows: jax.Array) -> jax.Array:
+    return rows[0]
+
+
+def _of_all(content: bytes) -> list[bytes]:
+    """What every process says, in order."""
+    sizes = _sizes(content)
+    said = from_all(np.frombuffer(content.ljust(max(sizes) + 1), np.uint8))
+    return [row.tobytes()[:size] for row, size in zip(said, sizes)]
+
+
+def _of_writer(content: bytes) -> bytes:
+    """Process 0's bytes. They travel as bytes: a sum of floats over processes would lose the sign of zero."""
+    size = _sizes(content)[0]
+    mine = np.frombuffer(content if is_writer() else bytes(size), np.uint8)
+    return whole(_rows(mine), _first).tobytes() if size else b""
+
+
+def _sizes(content: bytes) -> list[int]:
+    """The length of what each process has; as bytes too, since JAX has 32 bits of a whole number."""
+    return from_all(np.array([len(content)]).view(np.uint8)).view(np.int64).ravel().tolist()

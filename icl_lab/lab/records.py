@@ -1,0 +1,370 @@
+"""Records of runs on disk: config.json, record.json, arrays.npz, provenance.json; atomic, verified, without pickle."""
+
+import dataclasses
+import fcntl
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import numpy as np
+
+from icl_lab.lab import stopping
+from icl_lab.lab.axes import Axes
+from icl_lab.lab.provenance import code_version as code_version
+from icl_lab.lab.provenance import provenance as provenance
+
+SCHEMA = 3
+FILES = ("arrays.npz", "config.json", "provenance.json", "record.json")
+WRITING, WRITTEN = ".record.writing", ".record.written"
+
+
+class RecordError(ValueError):
+    """A record that cannot be used: foreign, truncated or corrupt."""
+
+
+class LockedError(RecordError):
+    """Another process is at work in the folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What a run found; figures and claims are pure functions of it.
+
+    Attributes:
+      experiment: name, ``paper.figure``.
+      preset: which preset the configuration started from.
+      config: the configuration, plain JSON values by field.
+      metrics: plain JSON values by name (numbers a person reads).
+      arrays: numpy arrays by name (what figures and claims are made of).
+      provenance: versions, commit, device, times, command line; never part of a number.
+      axes: names of the axes of every array, in the order of its dimensions.
+    """
+
+    experiment: str
+    preset: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+
+    def table(self) -> Iterator[dict[str, Any]]:
+        """One row for every number: ``array``, a column for each axis (None where the array has not), ``value``.
+
+        All rows have the same columns, as ``csv.DictWriter`` and data frames take them.
+
+        Raises:
+          RecordError: if the record has not the axes of all its arrays, or was loaded without them.
+        """
+        self._check_axes()
+        columns = dict.fromkeys(axis for axes in self.axes.values() for axis in axes)
+        for name, array in self.arrays.items():
+            for index in np.ndindex(array.shape):
+                places = columns | dict(zip(self.axes[name], index))
+                yield {"array": name, **places, "value": array[index].item()}
+
+    def dataset(self) -> Any:
+        """The arrays as an ``xarray.Dataset`` whose dimensions are their axes.
+
+        Raises:
+          ImportError: where the extra ``xarray`` is not installed.
+          RecordError: as ``table``.
+        """
+        self._check_axes()
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("a dataset needs xarray: pip install 'icl-lab[xarray]'") from error
+        arrays = {name: (self.axes[name], array) for name, array in self.arrays.items()}
+        return xarray.Dataset(arrays, attrs={"experiment": self.experiment, "preset": self.preset})
+
+    def _check_axes(self) -> None:
+        if missing := self.arrays.keys() ^ self.axes.keys():
+            raise RecordError(f"{self.experiment}: not both values and axes are known of {', '.join(sorted(missing))}")
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def save(record: Record, folder: Path, claims: list[dict]) -> None:
+    """Writes the record into ``folder``, all of it or nothing, whenever this process is killed.
+
+    The files are made in a folder beside, which is then renamed: from there on the record is written, and what is left
+    is to move its files into place (``locked`` does it for a process that was killed). record.json and arrays.npz hold
+    no time and no path: a rerun writes the same bytes.
+
+    Raises:
+      OSError: naming the file that could not be written; ``folder`` is as it was.
+    """
+    arrays = npz(record.arrays)
+    origin = dict(record.provenance)
+    content = {
+        "schema": SCHEMA,
+        "experiment": record.experiment,
+        "preset": record.preset,
+        "config": digest(dict(record.config)),
+        "arrays": hashlib.sha256(arrays).hexdigest(),
+        "axes": {name: list(names) for name, names in record.axes.items()},
+        "metrics": dict(record.metrics),
+        "claims": claims,
+    }
+    files = {
+        "arrays.npz": arrays,
+        "config.json": as_json(dict(record.config)),
+        "provenance.json": as_json(sealed(origin)),
+        "record.json": as_json(sealed(content)),
+    }
+    with stopping.held():
+        folder.mkdir(parents=True, exist_ok=True)
+        _settle(folder)
+        try:
+            (folder / WRITING).mkdir()
+            for name, written in files.items():
+                write_atomically(folder / WRITING / name, written)
+            os.replace(folder / WRITING, folder / WRITTEN)
+        finally:
+            shutil.rmtree(folder / WRITING, ignore_errors=True)
+        _settle(folder)
+
+
+def replace_claims(folder: Path, claims: list[dict]) -> None:
+    """Writes other ledger rows into a record; what the run found stays as it is.
+
+    Raises:
+      RecordError: if the record cannot be read.
+    """
+    load(folder, arrays=False)
+    content = {name: value for name, value in read_json(folder / "record.json").items() if name != "digest"}
+    write_atomically(folder / "record.json", as_json(sealed(content | {"claims": claims})))
+
+
+def _settle(folder: Path) -> None:
+    """Ends what a killed process began: moves a written record into place, removes what was not written to its end."""
+    if (folder / WRITTEN).exists():
+        for name in FILES:
+            if (folder / WRITTEN / name).exists():
+                os.replace(folder / WRITTEN / name, folder / name)
+        (folder / WRITTEN).rmdir()
+    shutil.rmtree(folder / WRITING, ignore_errors=True)
+    for path in folder.glob(".*.tmp"):
+        if _TEMPORARY.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def load(folder: Path, arrays: bool = True) -> Record:
+    """Reads a finished run; without its arrays where they are not wanted.
+
+    Raises:
+      RecordError: saying which file is wrong and how.
+    """
+    try:
+        return _load(folder, arrays)
+    except RecursionError as error:
+        raise RecordError(f"{folder / 'record.json'} or a file beside it is nested too deep") from error
+
+
+def _load(folder: Path, with_arrays: bool) -> Record:
+    content, config, origin = (read_json(folder / name) for name in ("record.json", "config.json", "provenance.json"))
+    path = folder / "record.json"
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise RecordError(f"{path} is not a record of schema {SCHEMA}")
+    if content.pop("digest", None) != digest(content):
+        raise RecordError(f"{path} differs from its own digest (truncated or corrupt)")
+    wrong = [name for name, kind in _CONTENT.items() if not isinstance(content.get(name), kind)]
+    if wrong:
+        raise RecordError(f"{path} has no usable {', '.join(wrong)}")
+    if not all(
+        isinstance(names, list) and all(isinstance(n, str) for n in names) for names in content["axes"].values()
+    ):
+        raise RecordError(f"{path} has no usable axes")
+    if not isinstance(config, dict) or digest(config) != content["config"]:
+        raise RecordError(f"{folder / 'config.json'} does not belong to its record.json")
+    # records from before provenance had a digest have none
+    if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
+        raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
+    arrays = read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
+    axes = {name: tuple(names) for name, names in content["axes"].items()}
+    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin, axes)
+
+
+def read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
+    """Arrays whose file has this digest; no other file is unpacked. Nothing is ever unpickled."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read ({error})") from error
+    if hashlib.sha256(raw).hexdigest() != expected:
+        raise RecordError(f"{path} differs from the digest beside it (truncated or corrupt)")
+    try:
+        return _unzipped(io.BytesIO(raw))
+    except Exception as error:  # a file with the right digest that we did not write: many kinds, MemoryError among them
+        raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _unzipped(file: IO[bytes]) -> dict[str, np.ndarray]:
+    with np.lib.npyio.NpzFile(file, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds something else than arrays")
+    return arrays
+
+
+def pack(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
+    """Writes arrays as an npz that is not compressed; types that NumPy does not have (PRNG keys, bfloat16) by name."""
+    plain: dict[str, Any] = {}
+    for name, array in arrays.items():
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            plain[f"key {jax.random.key_impl(array)}|{name}"] = jax.random.key_data(array)
+        else:
+            plain[f"{array.dtype if array.dtype.isbuiltin == 2 else ''}|{name}"] = array
+    np.savez(file, allow_pickle=False, **plain)
+
+
+def unpack(file: IO[bytes]) -> dict[str, Any]:
+    """The inverse of ``pack``; a file that ``pack`` did not write raises many kinds of errors. Nothing is unpickled."""
+    arrays: dict[str, Any] = {}
+    for stored, array in _unzipped(file).items():
+        kind, _, name = stored.partition("|")
+        if kind.startswith("key "):
+            arrays[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
+        else:
+            arrays[name] = array.view(kind) if kind else array
+    return arrays
+
+
+def set_aside(path: Path) -> Path:
+    """Renames a file or folder that must not be used to ``<name>.set-aside-<n>`` and returns the new path."""
+    n = 1
+    while (target := path.with_name(f"{path.name}.set-aside-{n}")).exists():
+        n += 1
+    os.replace(path, target)
+    return target
+
+
+def set_record_aside(folder: Path) -> list[Path]:
+    """Renames the record files in ``folder`` so that they are neither used nor overwritten; returns the new paths."""
+    return [set_aside(folder / name) for name in reversed(FILES) if (folder / name).exists()]
+
+
+@contextmanager
+def locked(folder: Path, patience: float = 0.5) -> Iterator[None]:
+    """Holds the run folder for one process, and ends what a killed one began there to write.
+
+    The lock goes with the process, however it ends.
+
+    Args:
+      folder: of the run.
+      patience: seconds to wait for it. A process that only looks (``is_locked``) has it for a moment.
+
+    Raises:
+      LockedError: if another process is running in the folder.
+      OSError: if the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + patience
+    with open(folder / ".lock", "w") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise LockedError(f"another run is at work in {folder}; give this one another --outdir") from error
+                time.sleep(0.02)
+        _settle(folder)
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is at work in the folder."""
+    try:
+        with open(folder / ".lock") as handle:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Writes a file beside its place, flushes it to disk and renames it.
+
+    Raises:
+      OSError: naming the file.
+    """
+    with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as file:
+        file.write(content)
+
+
+@contextmanager
+def renamed(temporary: Path, path: Path) -> Iterator[io.BufferedRandom]:
+    """A file to write, which is then flushed to disk and renamed to ``path``; removed where that fails.
+
+    Raises:
+      OSError: naming the file.
+    """
+    try:
+        with open(temporary, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error  # a failing write does not say of what
+    finally:
+        temporary.unlink(missing_ok=True)  # a full disk gets its room back
+
+
+_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
+_CONTENT = {
+    "experiment": str,
+    "preset": str,
+    "config": str,
+    "arrays": str,
+    "axes": dict,
+    "metrics": dict,
+    "claims": list,
+}
+
+
+def sealed(content: dict[str, Any]) -> dict[str, Any]:
+    """The content with its digest."""
+    return content | {"digest": digest(json.loads(as_json(content)))}
+
+
+def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A compressed npz of the arrays; the same arrays give the same bytes."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **{name: np.asarray(arrays[name]) for name in sorted(arrays)})
+    return buffer.getvalue()
+
+
+def as_json(value: Any) -> bytes:
+    """The bytes of a JSON file; equal values give equal bytes."""
+    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+      RecordError: naming the file.
+    """
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error

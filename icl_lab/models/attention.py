@@ -1,0 +1,191 @@
+"""The attentions that a network may have (``ATTENTIONS``). A head is: pattern = f(queries, keys), pattern @ values."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.unfused import unfused
+
+
+def linear_pattern(queries: Array, keys: Array) -> Array:
+    """Pattern of linear self-attention: raw scores, no softmax, no 1/sqrt(K), no 1/N.
+
+    (T, K), (N, K) -> (T, N). von Oswald et al. 2022, eq. 2 (the 1/N of gradient descent sits in the projection P).
+    """
+    return queries @ keys.T
+
+
+def softmax_pattern(queries: Array, keys: Array) -> Array:
+    """Pattern of softmax attention, scores divided by sqrt(K) (the released code of von Oswald et al. 2022, A.9).
+
+    (T, K), (N, K) -> (T, N); rows sum to one.
+    """
+    return jax.nn.softmax(scaled_scores(queries, keys), axis=-1)
+
+
+def scaled_scores(queries: Array, keys: Array) -> Array:
+    """Scores of softmax attention, q.k / sqrt(K): (T, K), (N, K) -> (T, N)."""
+    return queries @ keys.T / jnp.sqrt(jnp.asarray(keys.shape[-1], keys.dtype))
+
+
+@jax.custom_vjp
+def softmax_of_scores(scores: Array) -> Array:
+    """Softmax over the keys of a batch of tasks: (blocks, T, N, tasks) -> the same shape. Reverse mode only."""
+    return _softmax(scores)
+
+
+@unfused
+def _softmax(scores: Array) -> Array:
+    return jax.nn.softmax(scores, axis=2)
+
+
+@unfused
+def _softmax_bwd(p: Array, d: Array) -> Array:
+    return p * (d - (p * d).sum(2, keepdims=True))
+
+
+softmax_of_scores.defvjp(lambda scores: (softmax_of_scores(scores),) * 2, lambda p, d: (_softmax_bwd(p, d),))
+
+
+class Attention(NamedTuple):
+    """An attention in its two forms, which must be the same function, and what a network may do with it.
+
+    Attributes:
+      pattern: of one task, (T, K) queries, (N, K) keys -> (T, N): the plain form.
+      of_scores: the pattern of a batch of tasks from their scores q.k, (blocks, T, N, tasks) -> the same shape: the
+        form that ``batched_predictions``, and so training, use. None where there is none (of an attention that is no
+        function of the scores): they refuse it.
+      scaled: the scores that ``of_scores`` takes are divided by sqrt(K).
+      normalised: the rows of a pattern are positive and sum to one, so that shares of attention may be kept.
+      gram: the pattern is the scores themselves, unscaled, so that (q K^T) V may be computed as q (K^T V).
+    """
+
+    pattern: Callable[[Array, Array], Array]
+    of_scores: Callable[[Array], Array] | None = None
+    scaled: bool = False
+    normalised: bool = False
+    gram: bool = False
+
+
+ATTENTIONS: dict[str, Attention] = {
+    "linear": Attention(linear_pattern, lambda scores: scores, gram=True),
+    "softmax": Attention(softmax_pattern, softmax_of_scores, scaled=True, normalised=True),
+}
+"""What ``Transformer(attention=...)`` names. A new attention is one more entry."""
+
+
+def fast_weight_matrix(keys: Array, values: Array) -> Array:
+    """The matrix that linear attention writes, sum_j k_j v_j^T; a query q reads it out as q @ W.
+
+    (N, K), (N, V) -> (K, V). The fast-weight reading of linear attention (Schlag et al. 2021, eq. 4; von Oswald et al.
+    2022, section 2): ``linear_pattern(q, k) @ v == q @ fast_weight_matrix(k, v)``.
+    """
+    return jnp.einsum("nk,nv->kv", keys, values)
+
+
+def momentum_attention(pattern: Array, values: Array, eta: ArrayLike, *, normalised: bool = False) -> Array:
+    """Attention with momentum: what a head reads, and an exponential moving sum of the values before it.
+
+    out_t = sum_i pattern_ti v_i + sum_(i < t) eta^(t-i) v_i, for any pattern, linear or softmax (Dai et al. 2022,
+    momentum-based attention; the paper does not give eta). Gradient descent with momentum as the paper writes it,
+    Theta_t = Theta_(t-1) - gamma sum_(i < t) eta^(t-i) grad_i, is heavy ball at the learning rate gamma eta. The
+    analogy is one of form: momentum on the outer products k_i^T v_i that linear attention writes would be read by the
+    query, but this sum of values depends on no query and no key, so it is no weight matrix W with out = q W (this lab).
+
+    One product with the Toeplitz matrix ``momentum_pattern`` added to the pattern, which costs (T, N) sums more than
+    attention alone; ``momentum`` is the same in one pass over the tokens.
+
+    Args:
+      pattern: (T, N) of one head; the N keys are the first N of the T tokens (fewer where the query is no key).
+      values: (N, V) before the output projection.
+      eta: momentum in [0, 1), fixed or learned (one a head: the sigmoid of a parameter, under ``vmap`` over heads);
+        0 is attention as it was, unless normalised.
+      normalised: as in ``momentum_pattern``.
+
+    Returns:
+      (T, V).
+
+    Raises:
+      ValueError: for shapes that do not fit, or eta outside [0, 1) (outside of jit).
+    """
+    if pattern.ndim != 2 or values.ndim != 2 or pattern.shape[1] != values.shape[0]:
+        raise ValueError(f"pattern and values must be (T, N) and (N, V), got {pattern.shape} and {values.shape}")
+    past = momentum_pattern(pattern.shape[0], eta, keys=pattern.shape[1], normalised=normalised)
+    return (pattern + past.astype(pattern.dtype)) @ values
+
+
+def momentum_pattern(tokens: int, eta: ArrayLike, *, keys: int | None = None, normalised: bool = False) -> Array:
+    """The Toeplitz form of momentum, eta^(t-i) where i < t and 0 elsewhere.
+
+    A row sums to eta (1 - eta^n) / (1 - eta) with n the tokens before it. Normalised, it is multiplied by
+    (1 - eta) / eta, sums to 1 - eta^n, and has a limit as eta goes to 0 which is not zero but a shift by one token.
+
+    Args:
+      tokens: T.
+      eta: a scalar in [0, 1).
+      keys: N, the first tokens, that have values; None for all.
+      normalised: weights (1 - eta) eta^(t-i-1).
+
+    Returns:
+      (T, N).
+
+    Raises:
+      ValueError: for fewer tokens or keys than 1, or eta that is no scalar in [0, 1) (its size outside of jit).
+    """
+    eta, lag = _checked_momentum(eta), _lag(tokens, keys)
+    powers = eta ** jnp.maximum(lag - normalised, 0)
+    return jnp.where(lag > 0, (1 - eta) * powers if normalised else powers, 0)
+
+
+def momentum(values: Array, eta: ArrayLike, *, normalised: bool = False) -> Array:
+    """Momentum as a recurrence, m_t = eta (m_(t-1) + v_(t-1)) with m_1 = 0: (T, V) values -> (T, V).
+
+    ``momentum_pattern(T, eta) @ values``, with a state of one value instead of a (T, T) matrix; normalised,
+    m_t = eta m_(t-1) + (1 - eta) v_(t-1).
+
+    Raises:
+      ValueError: as ``momentum_pattern``.
+    """
+    if values.ndim != 2 or not values.shape[0]:
+        raise ValueError(f"values must be (T, V) with T at least 1, got {values.shape}")
+    eta = _checked_momentum(eta).astype(values.dtype)
+
+    def step(state: Array, value: Array) -> tuple[Array, Array]:
+        return eta * state + (1 - eta if normalised else eta) * value, state
+
+    return jax.lax.scan(step, jnp.zeros_like(values[0]), values)[1]
+
+
+def recent_pattern(tokens: int, window: int, *, keys: int | None = None) -> Array:
+    """Mean of the last ``window`` values before each token: the local mixer that momentum is judged against.
+
+    1 / window where 0 < t - i <= window, 0 elsewhere, (T, N); a window of 1 is a shift by one token. It has no decay
+    and costs the same; values before the first token count as zeros, as they do in momentum.
+
+    Raises:
+      ValueError: for fewer tokens or keys, or a window, below 1.
+    """
+    if window < 1:
+        raise ValueError(f"window must be at least 1, got {window}")
+    lag = _lag(tokens, keys)
+    return jnp.where((lag > 0) & (lag <= window), 1 / window, 0.0)
+
+
+def _lag(tokens: int, keys: int | None) -> np.ndarray:
+    """(T, N) t - i."""
+    keys = tokens if keys is None else keys
+    if not 1 <= keys <= tokens:
+        raise ValueError(f"tokens must be at least 1 and keys in [1, tokens], got tokens={tokens}, keys={keys}")
+    return np.arange(tokens)[:, None] - np.arange(keys)[None]
+
+
+def _checked_momentum(eta: ArrayLike) -> Array:
+    value = jnp.asarray(eta, float if isinstance(eta, int) else None)
+    if value.shape or (not isinstance(value, jax.core.Tracer) and not 0 <= float(value) < 1):
+        raise ValueError(f"eta must be a scalar in [0, 1), got {eta}")
+    return value

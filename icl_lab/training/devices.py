@@ -1,0 +1,82 @@
+"""Members of an ensemble over devices: each device has its share, and they never wait for each other inside a step.
+
+The devices may be those of several processes (``icl_lab.lab.processes``). All hold the same arrays outside a mesh.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from icl_lab.lab import processes
+
+Tree = Any
+F = TypeVar("F", bound=Callable)
+MEMBERS = "members"
+
+
+def member_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+    """A mesh with one axis, ``members``, over these devices (None: of all processes); None where there is one.
+
+    Raises:
+      ValueError: for no device.
+    """
+    chosen = jax.devices() if devices is None else list(devices)
+    if not chosen:
+        raise ValueError("devices must name one at least")
+    if len(chosen) == 1:
+        return None
+    return jax.make_mesh((len(chosen),), (MEMBERS,), axis_types=(AxisType.Auto,), devices=chosen)
+
+
+def share(members: int, mesh: Mesh | None) -> int:
+    """How many members a device has, those included that only fill up."""
+    return members if mesh is None else -(-members // mesh.size)
+
+
+def placed(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
+    """A tree with a leading member axis on the devices: filled up with copies of the last member, and divided evenly.
+
+    Args:
+      tree: arrays (M, ...), of the host or a device; the same in all processes of the mesh, each of which provides the
+        members of its own devices.
+      members: M.
+      mesh: of ``member_mesh``; None leaves the tree as it is.
+    """
+    if mesh is None:
+        return tree
+    missing = mesh.size * share(members, mesh) - members
+
+    def fill(leaf: Any) -> Any:
+        leaf = jnp.asarray(leaf)
+        return jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)]) if missing else leaf
+
+    filled, divided = jax.tree.map(fill, tree), NamedSharding(mesh, P(MEMBERS))
+    if not mesh.is_multi_process:
+        return jax.device_put(filled, divided)
+    return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, divided, leaf.__getitem__), filled)
+
+
+def gathered(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
+    """The inverse of ``placed``: the members themselves on the host, without those that fill up.
+
+    All processes of the mesh must call it, and each gets all members.
+    """
+    if mesh is None:
+        return tree
+    if not mesh.is_multi_process:
+        return jax.tree.map(lambda leaf: leaf[:members], jax.device_get(tree))
+    return jax.tree.map(lambda leaf: processes.whole(leaf)[:members], tree)  # one at a time: a device holds it whole
+
+
+def on_each_device(function: F, mesh: Mesh | None) -> F:
+    """A function over a leading member axis, of which each device computes its own members; nothing is exchanged.
+
+    A loop over members inside the function is a loop of each device over its own.
+    """
+    if mesh is None:
+        return function
+    return jax.shard_map(function, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)

@@ -1,0 +1,88 @@
+"""What memory a compiled program needs, what there is, and how many members at a time fit into it."""
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from icl_lab.lab import processes
+from icl_lab.lab.flags import FlagError
+
+GIB = 2**30
+OF_HOST, OF_ACCELERATOR = 0.8, 0.9
+"""Shares of all memory that training may use; the rest is for what the programs are called from."""
+
+_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+class Memory(NamedTuple):
+    """Bytes on each device.
+
+    Attributes:
+      resident: arguments and results: the state of all members, before and after.
+      temporary: what is only there while the program runs, which grows with the members vectorised together.
+    """
+
+    resident: int
+    temporary: int
+
+
+def needed(compiled: Any, beside: int = 0) -> Memory:
+    """What a compiled program needs (``jitted.lower(...).compile()``), and ``beside`` bytes that stay on the device."""
+    found = compiled.memory_analysis()
+    if found is None:  # a backend that does not say
+        return Memory(beside, 0)
+    kept = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    return Memory(kept + beside, found.temp_size_in_bytes)
+
+
+def limit(gigabytes: float = 0.0) -> float:
+    """Bytes that training may use on each device: as asked for (GiB), or a share of all that a device has.
+
+    Of all, not of what is free just now: the same command groups members in the same way, and gives the same bits.
+    Of several processes the one with the least decides.
+    """
+    if gigabytes > 0:
+        return gigabytes * GIB
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        found = OF_HOST * _host_memory() / jax.local_device_count()
+    else:
+        found = OF_ACCELERATOR * (device.memory_stats() or {}).get("bytes_limit", float("inf"))
+    return float(processes.from_all(np.array(found)).min())
+
+
+def fewer(need: Memory, together: int, limit: float) -> int:
+    """How many members to vectorise together next, where ``together`` of them need more than a limit.
+
+    At most half as many; less where even that would be too many if temporaries were proportional to members.
+
+    Args:
+      need: what the program needs with ``together`` members vectorised.
+      together: how many these are.
+      limit: bytes.
+
+    Raises:
+      FlagError: if there is nothing to gain: one member at a time, or a state of all that alone exceeds the limit.
+    """
+    if together == 1 or need.resident > limit:
+        what = "what is kept of all members" if need.resident > limit else "training one member at a time"
+        least = need.resident if need.resident > limit else sum(need)
+        raise FlagError(
+            f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: {what} takes {least / GIB:.3g} GiB on a "
+            "device; allowed is more memory, fewer --members or a smaller --batch"
+        )
+    return min(max(int((limit - need.resident) / need.temporary * together), 1), together // 2)
+
+
+def _host_memory() -> float:
+    """Bytes of this machine, or of the container that the process is in."""
+    found = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CGROUPS:
+        try:
+            found.append(float(Path(path).read_text()))
+        except (OSError, ValueError):  # another system, or no limit ("max")
+            continue
+    return min(found)
