@@ -14,9 +14,10 @@ from jax.typing import ArrayLike
 
 from experiments.settings import Scheduled
 from icl_lab.compare import compare_batches
+from icl_lab.fast import batched_predictions
 from icl_lab.lab.flags import arguments
 from icl_lab.lab.session import Session
-from icl_lab.models import Transformer, batched_predictions
+from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.training.fitting import Fit

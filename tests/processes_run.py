@@ -13,12 +13,13 @@ import numpy as np
 import optax
 from matplotlib.figure import Figure
 
-from icl_lab.lab import processes, stopping
+from icl_lab.lab import stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.command_line import main
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.flags import setting
+from icl_lab.training import processes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.models import LinearSelfAttention, batched_predictions
+from icl_lab.fast import batched_predictions
+from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import linear_regression
 from icl_lab.training import memory
 from icl_lab.training.fitting import fit

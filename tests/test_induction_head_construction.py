@@ -4,7 +4,8 @@ import pytest
 
 from icl_lab.compare import progress_measures
 from icl_lab.constructions import induction_head_weights
-from icl_lab.models import InductionNetwork, induction_logits, traced
+from icl_lab.fast import induction_logits
+from icl_lab.models import InductionNetwork, traced
 from icl_lab.prompts import evaluation_laws, item_label_classification, item_label_law
 from icl_lab.prompts.layouts import item_label_layout
 

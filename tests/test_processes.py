@@ -10,8 +10,9 @@ import processes_run
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab.lab import command_line, processes
+from icl_lab.lab import command_line
 from icl_lab.lab.experiment import execute
+from icl_lab.training import processes
 
 HOME = Path(__file__).parents[1]
 

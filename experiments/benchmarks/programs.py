@@ -12,8 +12,9 @@ from jax import Array
 from experiments.benchmarks.timing import Config
 from experiments.settings import member_keys
 from experiments.von_oswald import settings, training
+from icl_lab.fast import batched_predictions
 from icl_lab.lab.session import Session
-from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
+from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training.fitting import fit
 

@@ -10,8 +10,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from experiments.benchmarks.timing import Config, Row, row, take_turns
-from icl_lab.theory import block_loss, population_loss, risk
-from icl_lab.theory.flows import gradient_flow
+from icl_lab.theory import block_loss, gradient_flow, population_loss, risk
 from icl_lab.theory.linear_attention.blocks import block_loss_terms
 
 SPECTRUM = (2.0, 1.5, 1.0, 0.6, 0.3)

@@ -35,11 +35,11 @@ from icl_lab.theory import (
     cliff_time_limit,
     escape_time,
     mean_field_loss,
+    nested_logit_flow,
     nested_logit_gradient,
     nested_logit_hessian,
     nested_logit_loss,
 )
-from icl_lab.theory.nested_logits import flow as nested_logit_flow
 from icl_lab.theory.nested_logits.loss import FORMS
 
 LOSSES: dict[str, Callable[..., Any]] = {"simplified": nested_logit_loss, "mean_field": mean_field_loss}

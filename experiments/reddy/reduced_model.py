@@ -33,7 +33,7 @@ from icl_lab.lab.command_line import main
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.session import Session
-from icl_lab.theory.nested_logits import flow as nested_logit_flow
+from icl_lab.theory import nested_logit_flow
 from icl_lab.training.fitting import Fit
 
 PARTS = ("three", "two", "equal", "more")

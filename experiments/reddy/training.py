@@ -14,9 +14,10 @@ from jax.typing import ArrayLike
 from experiments.reddy.settings import Data, Training
 from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
+from icl_lab.fast import induction_logits
 from icl_lab.lab.flags import arguments
 from icl_lab.lab.session import Session
-from icl_lab.models import InductionNetwork, ReducedInduction, induction_logits, reduced_logits, traced
+from icl_lab.models import InductionNetwork, ReducedInduction, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import (
     ItemLabelLaw,

@@ -9,8 +9,8 @@ position that is linear in these has loss .302 (this lab, by regression on sampl
 By hand (Proposition 3) copying and one linear layer *are* the gradient step, given positions that tell x- from
 y-tokens. Sinusoidal ones do not: a head that finds the next token of x_j finds that of y_j as well, x_{j+1}, whose last
 coordinate becomes the label of y_j. The best step behind such a head has a closed form, .2128 for N = D = 10 against
-.2062 for GD (this lab, ``icl_lab/theory/gradient_descent/copy_everything.py``). A second control has one-hot positions, which do:
-there x_j looks at y_j, and y_j at itself, as by hand.
+.2062 for GD (this lab, ``icl_lab.theory.gradient_descent.copy_everything``). A second control has one-hot positions,
+which do: there x_j looks at y_j, and y_j at itself, as by hand.
 
 Panels: loss over training, with a linear first layer beside; copying sensitivities around the drop; agreement with GD
 and with the step behind a head that copies everything; where the first layer looks, trained and by hand. Members whose
@@ -38,6 +38,7 @@ from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
+from icl_lab.fast import batched_predictions
 from icl_lab.lab.claims import claims_of
 from icl_lab.lab.command_line import main
 from icl_lab.lab.experiment import Experiment
@@ -46,7 +47,7 @@ from icl_lab.lab.records import Record
 from icl_lab.lab.session import Session
 from icl_lab.lab.style import LEARNERS, band
 from icl_lab.lab.style import panels as axes_grid
-from icl_lab.models import Intervention, Transformer, batched_predictions, traced
+from icl_lab.models import Intervention, Transformer, traced
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle

@@ -13,8 +13,9 @@ from experiments.settings import member_keys
 from experiments.training import members_at_once
 from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, sampler, unpack
 from experiments.von_oswald.training import constructed
+from icl_lab.fast import batched_predictions
 from icl_lab.lab.session import Session
-from icl_lab.models import LinearSelfAttention, batched_predictions
+from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sampler, input_variance
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver

@@ -5,10 +5,10 @@ ends at the same product and far from that u. Two causes, taken apart here:
 
 - Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly
   eta^2 (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
-  (``icl_lab.theory.flows.balance``), measured here over batch sizes and learning rates from the optimum. Two consequences:
-  the loss is so curved along u21, an entry that the flow never moves, that SGD cannot hold the u of the flow at all
-  unless its rate is small; and among equivalent weights it drifts to those with the least gradient noise, from either
-  side.
+  (``icl_lab.theory.flows.balance``), measured here over batch sizes and learning rates from the optimum. Two
+  consequences: the loss is so curved along u21, an entry that the flow never moves, that SGD cannot hold the u of the
+  flow at all unless its rate is small; and among equivalent weights it drifts to those with the least gradient noise,
+  from either side.
 - Adam scales every entry by itself, which is no gradient of anything: it breaks the balance on exact population
   gradients too, at any learning rate; noise adds to it.
 """

@@ -25,6 +25,7 @@ from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.session import Session
 from icl_lab.theory import (
     StableManifoldWarning,
+    gradient_flow,
     optimal_loss,
     race_margin,
     race_probability,
@@ -32,7 +33,6 @@ from icl_lab.theory import (
     spurious_curvature,
     spurious_loss,
 )
-from icl_lab.theory.flows import gradient_flow
 
 CLASSES = ("optimum", "spurious", "mixed", "unresolved")
 CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as optimum or spurious

@@ -20,8 +20,15 @@ from icl_lab.lab.command_line import main
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.session import Session
-from icl_lab.theory import Flow, escape_times, gamma, head_scales, principal_components_loss, staircase_levels
-from icl_lab.theory.flows import gradient_flow
+from icl_lab.theory import (
+    Flow,
+    escape_times,
+    gamma,
+    gradient_flow,
+    head_scales,
+    principal_components_loss,
+    staircase_levels,
+)
 
 
 @dataclasses.dataclass(frozen=True)

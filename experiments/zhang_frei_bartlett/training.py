@@ -13,8 +13,9 @@ from experiments.settings import member_keys
 from experiments.training import Model, squared_error
 from experiments.zhang_frei_bartlett.settings import Setting, covariance
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
+from icl_lab.fast import batched_predictions
 from icl_lab.lab.session import Session
-from icl_lab.models import LinearSelfAttention, batched_predictions
+from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
 from icl_lab.training.fitting import Fit

@@ -10,8 +10,10 @@ from typing import Any
 
 import jax
 
-from icl_lab.lab import processes, stopping
-from icl_lab.lab.records import RecordError, pack, renamed, set_aside, unpack
+from icl_lab.lab import stopping
+from icl_lab.lab.records import RecordError, renamed, set_aside
+from icl_lab.training import processes
+from icl_lab.training.arrays import pack, unpack
 
 CURRENT, NEXT = "current", "next"
 OVER = "over"  # an empty file: these checkpoints are of a run that is done over again

@@ -17,11 +17,13 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from icl_lab.lab import flags, options, processes, records, stopping
+from icl_lab.lab import flags, options, records, stopping
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.records import RecordError
+from icl_lab.training import processes
+from icl_lab.training.memory import DoesNotFitError
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
 """Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
@@ -62,7 +64,7 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         except processes.RefusedError as error:  # by all processes alike, so each ends in peace
             print(f"error: {error}", file=sys.stderr)
             return REFUSED
-        except (flags.FlagError, RecordError, OSError) as error:
+        except (flags.FlagError, DoesNotFitError, RecordError, OSError) as error:
             print(f"error: {error}", file=sys.stderr)
             return processes.leave(REFUSED)
         except KeyboardInterrupt as error:

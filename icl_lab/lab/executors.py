@@ -10,10 +10,11 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
-from icl_lab.lab import processes, stopping
+from icl_lab.lab import stopping
 from icl_lab.lab.experiment import Outcome, execute
 from icl_lab.lab.plans import LOG, Run
 from icl_lab.lab.records import LockedError, is_locked
+from icl_lab.training import processes
 
 log = logging.getLogger("icl_lab")
 AGAIN_SECONDS = 1.0

@@ -13,12 +13,13 @@ import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
-from icl_lab.lab import checkpoints, flags, processes, records, style
+from icl_lab.lab import checkpoints, flags, records, style
 from icl_lab.lab.axes import Axes, resolved
 from icl_lab.lab.claims import Claim, judge
 from icl_lab.lab.provenance import precision, source_version
 from icl_lab.lab.records import Record, RecordError
 from icl_lab.lab.session import Session
+from icl_lab.training import processes
 
 PRESETS = ("smoke", "quick", "lab", "paper")
 log = logging.getLogger("icl_lab")

@@ -12,15 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import jax
 import numpy as np
 
 from icl_lab.lab import stopping
 from icl_lab.lab.axes import Axes
 from icl_lab.lab.provenance import code_version as code_version
 from icl_lab.lab.provenance import provenance as provenance
+from icl_lab.training.arrays import unzipped
 
 SCHEMA = 3
 FILES = ("arrays.npz", "config.json", "provenance.json", "record.json")
@@ -207,40 +207,9 @@ def read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
     if hashlib.sha256(raw).hexdigest() != expected:
         raise RecordError(f"{path} differs from the digest beside it (truncated or corrupt)")
     try:
-        return _unzipped(io.BytesIO(raw))
+        return unzipped(io.BytesIO(raw))
     except Exception as error:  # a file with the right digest that we did not write: many kinds, MemoryError among them
         raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
-
-
-def _unzipped(file: IO[bytes]) -> dict[str, np.ndarray]:
-    with np.lib.npyio.NpzFile(file, allow_pickle=False) as stored:
-        arrays = {name: stored[name] for name in stored.files}
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ValueError("it holds something else than arrays")
-    return arrays
-
-
-def pack(file: IO[bytes], arrays: Mapping[str, Any]) -> None:
-    """Writes arrays as an npz that is not compressed; types that NumPy does not have (PRNG keys, bfloat16) by name."""
-    plain: dict[str, Any] = {}
-    for name, array in arrays.items():
-        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-            plain[f"key {jax.random.key_impl(array)}|{name}"] = jax.random.key_data(array)
-        else:
-            plain[f"{array.dtype if array.dtype.isbuiltin == 2 else ''}|{name}"] = array
-    np.savez(file, allow_pickle=False, **plain)
-
-
-def unpack(file: IO[bytes]) -> dict[str, Any]:
-    """The inverse of ``pack``; a file that ``pack`` did not write raises many kinds of errors. Nothing is unpickled."""
-    arrays: dict[str, Any] = {}
-    for stored, array in _unzipped(file).items():
-        kind, _, name = stored.partition("|")
-        if kind.startswith("key "):
-            arrays[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
-        else:
-            arrays[name] = array.view(kind) if kind else array
-    return arrays
 
 
 def set_aside(path: Path) -> Path:

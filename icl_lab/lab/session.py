@@ -22,7 +22,7 @@ log = logging.getLogger("icl_lab")
 class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
-    With ``starting`` every training begins from what it makes of the parameters of its ``init`` (``icl_lab.lab.anchors``).
+    With ``starting`` every training begins from what it makes of the parameters of its ``init`` (``lab.anchors``).
 
     Attributes:
       stages: of every training so far: ``members`` and ``steps``, ``seconds`` in this process, ``memory`` in bytes on

@@ -1,7 +1,5 @@
 """Networks as pure functions of (parameters, tokens), and their reading as in-context learners."""
 
-from icl_lab.fast.batched import batched_predictions
-from icl_lab.fast.induction import induction_logits
 from icl_lab.models.gpt import GPT, prefix_predictions
 from icl_lab.models.gpt2 import load_gpt2, load_tokenizer
 from icl_lab.models.induction import InductionNetwork
@@ -22,10 +20,8 @@ __all__ = [
     "ReducedInduction",
     "Trace",
     "Transformer",
-    "batched_predictions",
     "captured",
     "folded_weights",
-    "induction_logits",
     "language_logits",
     "learner",
     "load_gpt2",

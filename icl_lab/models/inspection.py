@@ -30,7 +30,7 @@ class Intervention:
     """Array data that clamps a network while it runs or learns; it vmaps, and lives inside a compiled loop.
 
     Entries of a trace may be replaced, attention to a group of tokens kept at a share, parameters frozen. Arrays of a
-    trace field have its rank, and its shape or 1 where they are the same along an axis. ``icl_lab.training.clamping`` builds
+    trace field have its rank, and its shape or 1 where they are the same along an axis. ``training.clamping`` builds
     the usual ones, and trains under them.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Members of an ensemble over devices: each device has its share, and they never wait for each other inside a step.
 
-The devices may be those of several processes (``icl_lab.lab.processes``). All hold the same arrays outside a mesh.
+The devices may be those of several processes (``icl_lab.training.processes``). All hold the same arrays outside a mesh.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from icl_lab.lab import processes
+from icl_lab.training import processes
 
 Tree = Any
 F = TypeVar("F", bound=Callable)

@@ -58,7 +58,7 @@ class Ensemble:
             is too low.
 
         Raises:
-          FlagError: if the limit is too low for one member at a time.
+          DoesNotFitError: if the limit is too low for one member at a time.
         """
         self.members, self.mesh = keys.shape[0], mesh
         each = list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0))

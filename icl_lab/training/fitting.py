@@ -93,7 +93,7 @@ def fit(
         the settings as they are given, all else as they have become.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: called at chunk boundaries.
-      mesh: devices that share the members (``icl_lab.training.devices.member_mesh``); None: one device has all. A member's
+      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all. A member's
         numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
@@ -103,7 +103,7 @@ def fit(
 
     Raises:
       ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.
-      FlagError: if one member at a time, with the state of all, needs more than ``memory_limit``.
+      DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     measure_every = steps if measure_every is None else measure_every
     members = _check(keys, settings, steps, measure_every, members_at_once)

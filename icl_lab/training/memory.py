@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from icl_lab.lab import processes
-from icl_lab.lab.flags import FlagError
+from icl_lab.training import processes
 
 GIB = 2**30
 OF_HOST, OF_ACCELERATOR = 0.8, 0.9
 """Shares of all memory that training may use; the rest is for what the programs are called from."""
 
 _CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+class DoesNotFitError(ValueError):
+    """Members that need more memory than there is, however few of them go together; says how to go smaller."""
 
 
 class Memory(NamedTuple):
@@ -65,12 +68,12 @@ def fewer(need: Memory, together: int, limit: float) -> int:
       limit: bytes.
 
     Raises:
-      FlagError: if there is nothing to gain: one member at a time, or a state of all that alone exceeds the limit.
+      DoesNotFitError: if nothing is to be gained: one member at a time, or a state of all that alone is too large.
     """
     if together == 1 or need.resident > limit:
         what = "what is kept of all members" if need.resident > limit else "training one member at a time"
         least = need.resident if need.resident > limit else sum(need)
-        raise FlagError(
+        raise DoesNotFitError(
             f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: {what} takes {least / GIB:.3g} GiB on a "
             "device; allowed is more memory, fewer --members or a smaller --batch"
         )

@@ -16,10 +16,11 @@ from experiments.dai.momentum_icl_claims import TASKS, acquired_at
 from experiments.dai.momentum_language_claims import CLAIMS as LANGUAGE_CLAIMS
 from experiments.dai.momentum_language_claims import chosen, steps_until
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
+from icl_lab.fast import batched_predictions
 from icl_lab.lab.claims import FAILS, HOLDS, NotRun, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
-from icl_lab.models import LinearSelfAttention, batched_predictions, folded_weights
+from icl_lab.models import LinearSelfAttention, folded_weights
 from icl_lab.models.attention import linear_pattern, momentum_attention, momentum_pattern, recent_pattern
 from icl_lab.models.language import language_logits
 from icl_lab.prompts import linear_regression

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from icl_lab.fast import batched_predictions
 from icl_lab.fast.tasks_last import contract
-from icl_lab.models import LinearSelfAttention, Transformer, batched_predictions, learner
+from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
 from icl_lab.prompts import linear_regression
 from icl_lab.prompts.layouts import joint_layout, separate_layout

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from icl_lab.constructions import gradient_descent_weights, linear_attention_blocks, linear_attention_weights
-from icl_lab.models import LinearSelfAttention, batched_predictions, learner
+from icl_lab.fast import batched_predictions
+from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import joint_layout
 

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from icl_lab.models import InductionNetwork, Intervention, induction_logits, learner, traced
+from icl_lab.fast import induction_logits
+from icl_lab.models import InductionNetwork, Intervention, learner, traced
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import item_label_layout
 

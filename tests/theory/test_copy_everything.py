@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.models import Transformer, batched_predictions
+from icl_lab.fast import batched_predictions
+from icl_lab.models import Transformer
 from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.prompts.layouts import separate_layout
 from icl_lab.theory import input_kurtosis, one_step_optimum

@@ -7,6 +7,7 @@ from icl_lab.theory import (
     block_loss,
     flow_limit,
     gamma,
+    gradient_flow,
     isotropic_course,
     largest_initial_scale,
     optimal_loss,
@@ -19,7 +20,6 @@ from icl_lab.theory import (
     spurious_loss,
     spurious_point,
 )
-from icl_lab.theory.flows import gradient_flow
 from icl_lab.theory.flows.losses import PARAMETRISATIONS, Law
 
 RNG = np.random.default_rng(0)

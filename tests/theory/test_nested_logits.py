@@ -10,12 +10,12 @@ from icl_lab.theory import (
     cliff_time_limit,
     escape_time,
     mean_field_loss,
+    nested_logit_flow,
     nested_logit_gradient,
     nested_logit_hessian,
     nested_logit_loss,
     slow_phase_time,
 )
-from icl_lab.theory.nested_logits import flow as nested_logit_flow
 from icl_lab.theory.nested_logits.loss import FORMS, loss_of
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from icl_lab.prompts import gaussian_regression, random_covariance_regression
-from icl_lab.theory import block_loss, flow_limit, isotropic_risk, prompt_length
-from icl_lab.theory.flows import gradient_flow
+from icl_lab.theory import block_loss, flow_limit, gradient_flow, isotropic_risk, prompt_length
 from icl_lab.theory.flows.gradient_flow import StableManifoldWarning
 
 REFUSED = {

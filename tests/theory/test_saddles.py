@@ -8,6 +8,7 @@ from icl_lab.theory import (
     escape_rate,
     escape_times,
     gamma,
+    gradient_flow,
     growth_rates,
     head_scales,
     head_time,
@@ -15,7 +16,6 @@ from icl_lab.theory import (
     optimal_loss,
     staircase_levels,
 )
-from icl_lab.theory.flows import gradient_flow
 
 N = 31
 TURN = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]

@@ -1,1 +1,1 @@
-"""TODO room."""
+"""One layer of linear self-attention: population loss, optimum and risk, on the training law and under every shift."""

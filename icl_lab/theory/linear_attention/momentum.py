@@ -1,6 +1,6 @@
 """Closed forms of linear self-attention with momentum, or any fixed mixer of earlier values, on linear regression.
 
-The law is that of ``icl_lab.theory.gradient_descent.one_step``: y = w^T x with w ~ N(0, s^2 I), centred i.i.d. inputs of
+The tasks are those of ``theory.gradient_descent.one_step``: y = w^T x with w ~ N(0, s^2 I), centred i.i.d. inputs of
 variance v and kurtosis k, one output. The momentum attention is that of Dai et al. 2022, section 4; the results are
 this lab's.
 """

@@ -18,8 +18,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from icl_lab.lab.flags import FlagError
-from icl_lab.lab.records import pack, unpack
+from icl_lab.training.arrays import pack, unpack
 
 T = TypeVar("T")
 log = logging.getLogger("icl_lab")
@@ -28,7 +27,7 @@ HEARTBEAT_SECONDS = 60
 """A process that has been silent for so long counts as dead, and the others end."""
 
 
-class RefusedError(FlagError):
+class RefusedError(ValueError):
     """What all processes refuse alike, in the words of process 0."""
 
 
@@ -45,8 +44,8 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
       process: which of them this is, with ``coordinator``.
 
     Raises:
-      FlagError: if there is no cluster, the address cannot be used, or processes have different numbers of devices. JAX
-        itself ends a process that has waited five minutes for the others.
+      RefusedError: if there is no cluster, the address cannot be used, or processes have different numbers of devices.
+        JAX itself ends a process that has waited five minutes for the others.
     """
     given: dict[str, Any] = {}
     if coordinator:
@@ -59,13 +58,13 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
     except ValueError as error:
-        raise FlagError(
+        raise RefusedError(
             f"--distributed: no SLURM, Open MPI, Kubernetes or Cloud TPU is found here ({error}); "
             "allowed elsewhere is --coordinator=host:port --processes=2 --process=0"
         ) from error
     except RuntimeError as error:
         where = f"--coordinator={coordinator}: is the port free? " if coordinator else "--distributed: "
-        raise FlagError(f"{where}{error}") from error
+        raise RefusedError(f"{where}{error}") from error
     of_process = collections.Counter(device.process_index for device in jax.devices())
     if len(set(of_process.values())) > 1:
         raise RefusedError(
