@@ -5,9 +5,10 @@
 
 Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
 its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
-anew from the record; nothing is trained but for its anchor. ``figures/claims.json``, ``figures/claims.md`` (the same to
-read) and the summary in README.md are then made of all that the gallery holds; they say which records have no anchor.
---rejudge collects nothing: it judges the records that the gallery holds by the claims as they are now.
+anew from the record; nothing is trained but for its anchor. Final parameters are kept where they take less than 2 MB.
+``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made of all that
+the gallery holds; they say which records have no anchor. --rejudge collects nothing: it judges the records that the
+gallery holds by the claims as they are now.
 
 A new record that the present sources made gets an anchor, from seven smoke runs (docs/anchors.md). Where the smoke
 preset alone has changed since, the anchor is made anew by
@@ -47,7 +48,7 @@ from icl_lab.lab.command_line import console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import Record, RecordError
 
-LARGEST_PICTURE, LARGEST_ARRAYS = 400_000, 1_000_000  # bytes
+LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 1_000_000, 2_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 
 
@@ -155,6 +156,8 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
             line = f"arrays.npz ({size / 1e6:.1f} MB) is not kept here; {report.command(experiment, record)} makes it"
             (fresh / "arrays.txt").write_text(line + "\n")
             print(line)
+        if (kept := fresh / "params.npz").exists() and kept.stat().st_size >= LARGEST_PARAMS:
+            kept.unlink()
         for path in lab.draw(experiment, record, fresh):
             if path.suffix == ".png":
                 shrink(path)

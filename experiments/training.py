@@ -64,6 +64,15 @@ def model(network: Transformer, context_length: int, input_size: int, layout: La
     return Model(init, partial(_predict, network, layout), network.layers)
 
 
+def learners_of(models: Callable[[Any], Mapping[str, Model]]) -> Callable[[Any], dict[str, Callable]]:
+    """What the final parameters of every training predict (``Experiment.learners``).
+
+    Args:
+      models: ``config -> {stage: model}``.
+    """
+    return lambda config: {stage: model.learner for stage, model in models(config).items()}
+
+
 def _predict(network: Transformer, layout: Layout | None, params: dict, prompts: Prompt) -> Array:
     return batched_predictions(network, params, prompts, layout)
 

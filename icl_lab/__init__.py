@@ -3,3 +3,16 @@
 A learner is a function ``Prompt -> prediction``; trained networks, hand-built weights and classical solvers all have
 that one type, so any two of them can be compared.
 """
+
+from typing import Any
+
+__all__ = ["load_run"]
+
+
+def __getattr__(name: str) -> Any:
+    """``icl_lab.load_run``, imported when it is asked for."""
+    if name == "load_run":
+        from icl_lab.lab.runs import load_run
+
+        return load_run
+    raise AttributeError(f"module 'icl_lab' has no attribute {name!r}")

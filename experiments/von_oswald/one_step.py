@@ -21,7 +21,7 @@ from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.settings import check, member_keys
 from experiments.statistics import last
-from experiments.training import paired_losses
+from experiments.training import Model, learners_of, paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
@@ -74,21 +74,31 @@ PRESETS = {
 }  # fmt: skip
 
 
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage."""
+    network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
+    found = dict.fromkeys(["training", *(f"onset_{batch}" for batch in config.onset_batches)], model(network, config))
+    return found | {f"size_{size}": model(network, _at_size(config, size)) for size in config.sizes}
+
+
+def _at_size(config: Config, size: int) -> Config:
+    return dataclasses.replace(config, context_length=size, input_size=size, batch=config.sweep_batch)
+
+
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains, compares, sweeps; everything that figures and claims need."""
-    network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
     eta, best = best_step(config)
-    trained, weights = model(network, config), constructed(config, eta)
+    trained, weights = models(config)["training"], constructed(config, eta)
     middle = lambda p: {"interpolated": trained.learner(interpolate(p, weights, input_size=config.input_size))}  # noqa: E731
     references = {"gd": trained.learner(weights)}
     fitted = train(session, "training", config, trained, references=references, variants=middle)
     arrays = {"steps": fitted.steps, **fitted.metrics}
-    arrays |= _finals(config, network, fitted.params, "final")
+    arrays |= _finals(config, trained, fitted.params, "final")
     aligned = jax.vmap(
         lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
     )
     arrays["distance"] = np.asarray(aligned(fitted.params))
-    arrays |= _shift(config, network, fitted.params)
+    arrays |= _shift(config, trained, fitted.params)
 
     for stage, batch in enumerate(config.onset_batches):
         onset = dataclasses.replace(config, steps=config.onset_steps, measure_every=config.onset_every, batch=batch)
@@ -97,10 +107,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         arrays |= {"onset_steps": ensemble.steps, f"onset_loss_{batch}": ensemble.metrics["loss"]}
 
     for size in config.sizes:
-        one = dataclasses.replace(config, context_length=size, input_size=size, batch=config.sweep_batch)
+        one, sized = _at_size(config, size), models(config)[f"size_{size}"]
         keys = member_keys(config, 100 + size, config.sweep_members)
-        sweep = train(session, f"size_{size}", one, model(network, one), keys=keys, measured=False)
-        arrays |= _finals(one, network, sweep.params, f"size_{size}")
+        sweep = train(session, f"size_{size}", one, sized, keys=keys, measured=False)
+        arrays |= _finals(one, sized, sweep.params, f"size_{size}")
     metrics = {
         "learning_rate": eta,
         "closed_form": best,
@@ -116,24 +126,24 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     return metrics, arrays
 
 
-def _learners(config: Config, network: LinearSelfAttention) -> Callable[[dict], dict[str, BatchLearner]]:
+def _learners(config: Config, trained: Model) -> Callable[[dict], dict[str, BatchLearner]]:
     """``params -> learners``: trained, best GD step, and the mean of their weights."""
-    learner, weights = model(network, config).learner, constructed(config, best_step(config)[0])
+    learner, weights = trained.learner, constructed(config, best_step(config)[0])
     middle = lambda params: interpolate(params, weights, input_size=config.input_size)  # noqa: E731
     return lambda params: {"trained": learner(params), "gd": learner(weights), "interpolated": learner(middle(params))}
 
 
-def _finals(config: Config, network: LinearSelfAttention, params: dict, label: str) -> dict[str, np.ndarray]:
+def _finals(config: Config, trained: Model, params: dict, label: str) -> dict[str, np.ndarray]:
     """(M,) final losses on the same tasks."""
     keys = member_keys(config, 900 + config.input_size, jax.tree.leaves(params)[0].shape[0])
-    found = paired_losses(_learners(config, network), lambda _: sampler(config), params, keys, config.population_tasks)
+    found = paired_losses(_learners(config, trained), lambda _: sampler(config), params, keys, config.population_tasks)
     return {f"{label}_{name}": values for name, values in found.items()}
 
 
-def _shift(config: Config, network: LinearSelfAttention, params: dict) -> dict[str, np.ndarray]:
+def _shift(config: Config, trained: Model, params: dict) -> dict[str, np.ndarray]:
     """(M, A) losses over input ranges alpha, on the same draws at every alpha."""
     found = paired_losses(
-        _learners(config, network),
+        _learners(config, trained),
         lambda alpha: sampler(config, input_range=alpha),
         params,
         member_keys(config, 800),
@@ -408,7 +418,9 @@ AXES = {
     "*": ("member", "step"),
 }
 
-EXPERIMENT = Experiment("von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 from matplotlib.figure import Figure
 from rich.progress import Progress
 
@@ -17,8 +16,9 @@ from icl_lab.lab import checkpoints, flags, records, style
 from icl_lab.lab.axes import Axes, resolved
 from icl_lab.lab.claims import Claim, judge
 from icl_lab.lab.provenance import precision, source_version
-from icl_lab.lab.records import Record, RecordError
+from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
+from icl_lab.prompts import BatchLearner
 from icl_lab.training import processes
 
 PRESETS = ("smoke", "quick", "lab", "paper")
@@ -33,7 +33,7 @@ class Experiment:
       name: ``paper.figure``.
       about: the module's docstring; ``--help`` prints it.
       presets: a configuration for each of ``PRESETS``; the configuration class has fields ``seed`` and ``members``.
-      run: ``(config, session) -> (metrics, arrays)``.
+      run: ``(config, session) -> (metrics, arrays)``; names of arrays nested in dicts are joined by ``/``.
       figures: ``record -> {name: Figure}``.
       claims: what is judged.
       check: raises FlagError for a configuration whose fields do not fit together.
@@ -41,18 +41,21 @@ class Experiment:
         has not: of the networks, sizes, ... that it chooses. The others' are left out on purpose.
       feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
       axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.lab.axes``).
+      learners: ``config -> {stage: params -> batch learner}``: what the final parameters of each training predict
+        (``icl_lab.load_run``).
     """
 
     name: str
     about: str
     presets: Mapping[str, Any]
-    run: Callable[[Any, Session], tuple[dict[str, Any], dict[str, np.ndarray]]]
+    run: Callable[[Any, Session], tuple[dict[str, Any], dict[str, Any]]]
     figures: Callable[[Record], dict[str, Figure]]
     claims: tuple[Claim, ...]
     check: Callable[[Any], None] = lambda config: None
     parts: Callable[[Mapping[str, Any]], Iterable[str]] = lambda config: ()
     feeds_others: bool = False
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+    learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]
@@ -135,11 +138,13 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            metrics, arrays = experiment.run(config, session)
+            metrics, tree = experiment.run(config, session)
+            arrays, params = flat(tree), flat(session.params)
             origin = records.provenance(time.monotonic() - started, config.seed)
             origin |= {"stages": session.stages, "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
-            record = Record(experiment.name, experiment.label(preset, config), plain, metrics, arrays, origin, axes)
+            label = experiment.label(preset, config)
+            record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, params)
         try:
             ledger = experiment.judged(record)
         except Exception:
@@ -175,7 +180,7 @@ def _found(find: Callable[[], Record | None]) -> Record | None:
 
     def words() -> dict | None:
         found[0] = find()
-        return None if found[0] is None else {k: v for k, v in vars(found[0]).items() if k != "arrays"}
+        return None if found[0] is None else {k: v for k, v in vars(found[0]).items() if k not in ("arrays", "params")}
 
     said = processes.led(words)
     if said is None:

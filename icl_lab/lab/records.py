@@ -1,6 +1,5 @@
-"""Records of runs on disk: config.json, record.json, arrays.npz, provenance.json; atomic, verified, without pickle."""
+"""Records of runs on disk: config, record and provenance as JSON, arrays and params as npz; verified, no pickle."""
 
-import dataclasses
 import fcntl
 import hashlib
 import io
@@ -17,79 +16,18 @@ from typing import Any
 import numpy as np
 
 from icl_lab.lab import stopping
-from icl_lab.lab.axes import Axes
 from icl_lab.lab.provenance import code_version as code_version
 from icl_lab.lab.provenance import provenance as provenance
+from icl_lab.lab.record import Record, RecordError
 from icl_lab.training.arrays import unzipped
 
 SCHEMA = 3
-FILES = ("arrays.npz", "config.json", "provenance.json", "record.json")
+FILES = ("params.npz", "arrays.npz", "config.json", "provenance.json", "record.json")
 WRITING, WRITTEN = ".record.writing", ".record.written"
-
-
-class RecordError(ValueError):
-    """A record that cannot be used: foreign, truncated or corrupt."""
 
 
 class LockedError(RecordError):
     """Another process is at work in the folder."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Record:
-    """What a run found; figures and claims are pure functions of it.
-
-    Attributes:
-      experiment: name, ``paper.figure``.
-      preset: which preset the configuration started from.
-      config: the configuration, plain JSON values by field.
-      metrics: plain JSON values by name (numbers a person reads).
-      arrays: numpy arrays by name (what figures and claims are made of).
-      provenance: versions, commit, device, times, command line; never part of a number.
-      axes: names of the axes of every array, in the order of its dimensions.
-    """
-
-    experiment: str
-    preset: str
-    config: Mapping[str, Any]
-    metrics: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
-    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
-
-    def table(self) -> Iterator[dict[str, Any]]:
-        """One row for every number: ``array``, a column for each axis (None where the array has not), ``value``.
-
-        All rows have the same columns, as ``csv.DictWriter`` and data frames take them.
-
-        Raises:
-          RecordError: if the record has not the axes of all its arrays, or was loaded without them.
-        """
-        self._check_axes()
-        columns = dict.fromkeys(axis for axes in self.axes.values() for axis in axes)
-        for name, array in self.arrays.items():
-            for index in np.ndindex(array.shape):
-                places = columns | dict(zip(self.axes[name], index))
-                yield {"array": name, **places, "value": array[index].item()}
-
-    def dataset(self) -> Any:
-        """The arrays as an ``xarray.Dataset`` whose dimensions are their axes.
-
-        Raises:
-          ImportError: where the extra ``xarray`` is not installed.
-          RecordError: as ``table``.
-        """
-        self._check_axes()
-        try:
-            import xarray
-        except ImportError as error:
-            raise ImportError("a dataset needs xarray: pip install 'icl-lab[xarray]'") from error
-        arrays = {name: (self.axes[name], array) for name, array in self.arrays.items()}
-        return xarray.Dataset(arrays, attrs={"experiment": self.experiment, "preset": self.preset})
-
-    def _check_axes(self) -> None:
-        if missing := self.arrays.keys() ^ self.axes.keys():
-            raise RecordError(f"{self.experiment}: not both values and axes are known of {', '.join(sorted(missing))}")
 
 
 def digest(value: Any) -> str:
@@ -107,7 +45,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
     Raises:
       OSError: naming the file that could not be written; ``folder`` is as it was.
     """
-    arrays = npz(record.arrays)
+    arrays, params = npz(record.arrays), npz(record.params) if record.params else None
     origin = dict(record.provenance)
     content = {
         "schema": SCHEMA,
@@ -115,6 +53,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
         "preset": record.preset,
         "config": digest(dict(record.config)),
         "arrays": hashlib.sha256(arrays).hexdigest(),
+        "params": params and hashlib.sha256(params).hexdigest(),
         "axes": {name: list(names) for name, names in record.axes.items()},
         "metrics": dict(record.metrics),
         "claims": claims,
@@ -124,7 +63,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
         "config.json": as_json(dict(record.config)),
         "provenance.json": as_json(sealed(origin)),
         "record.json": as_json(sealed(content)),
-    }
+    } | ({"params.npz": params} if params else {})
     with stopping.held():
         folder.mkdir(parents=True, exist_ok=True)
         _settle(folder)
@@ -195,7 +134,10 @@ def _load(folder: Path, with_arrays: bool) -> Record:
         raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
     arrays = read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
     axes = {name: tuple(names) for name, names in content["axes"].items()}
-    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin, axes)
+    params = {}
+    if content.get("params") and (folder / "params.npz").exists():  # a gallery may not keep them
+        params = read_arrays(folder / "params.npz", content["params"])
+    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin, axes, params)
 
 
 def read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:

@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 from rich.progress import Progress
 
@@ -27,6 +29,7 @@ class Session:
     Attributes:
       stages: of every training so far: ``members`` and ``steps``, ``seconds`` in this process, ``memory`` in bytes on
         each device.
+      params: final parameters of every training whose parameters are nested dicts, by stage.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class Session:
         self._memory_limit = memory.limit(memory_gb)
         self._starting = starting
         self.stages: dict[str, dict[str, float]] = {}
+        self.params: dict[str, Any] = {}
 
     def fit(self, stage: str, *args, **options) -> Fit:
         """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again.
@@ -67,6 +71,8 @@ class Session:
             "seconds": round(time.monotonic() - began, 1),
             "memory": result.memory,
         }
+        if isinstance(result.params, Mapping):
+            self.params[stage] = jax.tree.map(np.asarray, result.params)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])

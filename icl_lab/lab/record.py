@@ -1,0 +1,108 @@
+"""A record: what a run found, by nested names, with the axes of every array."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from icl_lab.lab.axes import Axes
+
+
+class RecordError(ValueError):
+    """A record that cannot be used: foreign, truncated or corrupt."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What a run found; figures and claims are pure functions of it.
+
+    Attributes:
+      experiment: name, ``paper.figure``.
+      preset: which preset the configuration started from.
+      config: the configuration, plain JSON values by field.
+      metrics: plain JSON values by name (numbers a person reads).
+      arrays: numpy arrays by name (what figures and claims are made of).
+      provenance: versions, commit, device, times, command line; never part of a number.
+      axes: names of the axes of every array, in the order of its dimensions.
+      params: final parameters of every training, (members, ...) by name: its stage, then where they are in the tree.
+        Empty where they were not kept.
+    """
+
+    experiment: str
+    preset: str
+    config: Mapping[str, Any]
+    metrics: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray]
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+    params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """The array of this name, or a dict of all below it: ``record["looped_2/final"]["trained"]``.
+
+        Raises:
+          KeyError: if there is neither.
+        """
+        found = below(self.arrays, name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def table(self) -> Iterator[dict[str, Any]]:
+        """One row for every number: ``array``, a column for each axis (None where the array has not), ``value``.
+
+        All rows have the same columns, as ``csv.DictWriter`` and data frames take them.
+
+        Raises:
+          RecordError: if the record has not the axes of all its arrays, or was loaded without them.
+        """
+        self._check_axes()
+        columns = dict.fromkeys(axis for axes in self.axes.values() for axis in axes)
+        for name, array in self.arrays.items():
+            for index in np.ndindex(array.shape):
+                places = columns | dict(zip(self.axes[name], index))
+                yield {"array": name, **places, "value": array[index].item()}
+
+    def dataset(self) -> Any:
+        """The arrays as an ``xarray.Dataset`` whose dimensions are their axes.
+
+        Raises:
+          ImportError: where the extra ``xarray`` is not installed.
+          RecordError: as ``table``.
+        """
+        self._check_axes()
+        try:
+            import xarray
+        except ImportError as error:
+            raise ImportError("a dataset needs xarray: pip install 'icl-lab[xarray]'") from error
+        arrays = {name: (self.axes[name], array) for name, array in self.arrays.items()}
+        return xarray.Dataset(arrays, attrs={"experiment": self.experiment, "preset": self.preset})
+
+    def _check_axes(self) -> None:
+        if missing := self.arrays.keys() ^ self.axes.keys():
+            raise RecordError(f"{self.experiment}: not both values and axes are known of {', '.join(sorted(missing))}")
+
+
+def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dicts as one, names joined by ``/``: ``{"a": {"b": x}}`` -> ``{"a/b": x}``."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        leaves = flat(value) if isinstance(value, Mapping) else None
+        found |= {name: value} if leaves is None else {f"{name}/{rest}": leaf for rest, leaf in leaves.items()}
+    return found
+
+
+def below(leaves: Mapping[str, Any], name: str) -> Any:
+    """The leaf of this name, or nested dicts of all below it; None where there is neither. The inverse of ``flat``."""
+    if name in leaves:
+        return leaves[name]
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves.items():
+        if path.startswith(f"{name}/"):
+            *parents, last = path.removeprefix(f"{name}/").split("/")
+            branch = tree
+            for parent in parents:
+                branch = branch.setdefault(parent, {})
+            branch[last] = leaf
+    return tree or None

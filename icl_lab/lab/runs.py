@@ -1,0 +1,96 @@
+"""A finished run, read back: its record, and what its members have become."""
+
+import importlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from icl_lab.lab import flags, records
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.record import Record, RecordError, below
+from icl_lab.prompts import BatchLearner, Learner, Prompt
+
+
+class FinishedRun(NamedTuple):
+    """A finished run.
+
+    Attributes:
+      record: what it found.
+      experiment: the binary that made it.
+    """
+
+    record: Record
+    experiment: Experiment
+
+    def stages(self) -> list[str]:
+        """Names of the trainings whose members can be asked to predict."""
+        return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
+
+    def params(self, member: int = 0, stage: str = "") -> Any:
+        """Final parameters of a member: the pytree that its network takes.
+
+        Args:
+          member: from 0.
+          stage: name of the training; empty: the first one.
+
+        Raises:
+          RecordError: if there is no such training or member, or the run kept no parameters.
+        """
+        stage = stage or next(iter(self._learners()), "")
+        tree = below(self.record.params, stage)
+        if tree is None:
+            kept = sorted({name.split("/")[0] for name in self.record.params})
+            said = f"it has those of {', '.join(kept)}" if kept else "it kept none"
+            raise RecordError(f"this run of {self.record.experiment} has no parameters of a stage {stage!r}; {said}")
+        members = jax.tree.leaves(tree)[0].shape[0]
+        if not 0 <= member < members:
+            raise RecordError(f"there is no member {member} of stage {stage!r}; allowed is 0 to {members - 1}")
+        return jax.tree.map(lambda leaf: leaf[member], tree)
+
+    def batch_learner(self, member: int = 0, stage: str = "") -> BatchLearner:
+        """A member as a learner of B prompts at once.
+
+        Raises:
+          RecordError: as ``params``, or if the experiment does not say what its parameters predict.
+        """
+        learners = self._learners()
+        stage = stage or next(iter(learners), "")
+        params = self.params(member, stage)
+        if stage not in learners:
+            said = f"only those of {', '.join(learners)}" if learners else "of none"
+            raise RecordError(f"{self.record.experiment} does not say what the members of {stage!r} predict, {said}")
+        return learners[stage](params)
+
+    def learner(self, member: int = 0, stage: str = "") -> Learner:
+        """A member as a learner, ``Prompt -> prediction``; raises as ``batch_learner``."""
+        batched = self.batch_learner(member, stage)
+
+        def predict(prompt: Prompt) -> jax.Array:
+            return batched(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
+
+        return predict
+
+    def _learners(self) -> dict[str, Any]:
+        preset = type(self.experiment.presets["paper"])
+        return dict(self.experiment.learners(flags.from_json(preset, self.record.config)))
+
+
+def load_run(folder: str | Path, experiment: Experiment | None = None) -> FinishedRun:
+    """Reads a run folder, or a folder of the gallery.
+
+    Args:
+      folder: where ``record.json`` is.
+      experiment: what made it; None: the binary ``experiments.<name>`` of the record's name.
+
+    Raises:
+      RecordError: if the record cannot be used, or no binary has its name.
+    """
+    folder = Path(folder)
+    record = records.load(folder, arrays=(folder / "arrays.npz").exists())  # a gallery may not keep them
+    if experiment is None:
+        try:
+            experiment = importlib.import_module(f"experiments.{record.experiment}").EXPERIMENT
+        except (ImportError, AttributeError) as error:
+            raise RecordError(f"{folder}: {record.experiment} is no binary here ({error})") from error
+    return FinishedRun(record, experiment)

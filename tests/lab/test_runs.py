@@ -1,0 +1,77 @@
+"""A finished run gives back its record and its trained members."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import icl_lab
+from experiments.training import squared_error
+from experiments.von_oswald import one_step
+from experiments.von_oswald.settings import sampler
+from icl_lab.lab import records
+from icl_lab.lab.experiment import execute
+from icl_lab.lab.record import RecordError, below, flat
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, compile_quickly):
+    smoke = one_step.PRESETS["smoke"]
+    config = dataclasses.replace(smoke, onset_members=2, onset_steps=10, steps=10, measure_every=10)
+    outdir = tmp_path_factory.mktemp("run")
+    execute(one_step.EXPERIMENT, "smoke", config, outdir)
+    return outdir
+
+
+def test_a_loaded_learner_predicts_what_the_record_says(folder):
+    """The last measured loss of a member, from its parameters on its own evaluation tasks."""
+    run = icl_lab.load_run(folder)
+    assert run.experiment is one_step.EXPERIMENT
+    assert run.stages() == ["training", "onset_16", "size_2"]
+    config = one_step.PRESETS["smoke"]
+    for member in range(2):
+        key = jax.random.split(one_step.member_keys(config)[member], 3)[2]
+        samples = sampler(config)(key, config.eval_tasks)
+        found = jax.vmap(run.learner(member))(samples.prompt)
+        np.testing.assert_allclose(found, run.batch_learner(member)(samples.prompt), rtol=1e-5, atol=1e-7)
+        loss = squared_error(found, samples).mean()
+        np.testing.assert_allclose(loss, run.record["loss"][member, -1], rtol=1e-5)
+    assert not np.array_equal(*(jax.tree.leaves(run.params(member))[0] for member in (0, 1)))
+
+
+def test_what_a_run_has_not_is_refused_by_name(folder):
+    run = icl_lab.load_run(folder)
+    with pytest.raises(RecordError, match="no member 2 of stage 'training'; allowed is 0 to 1"):
+        run.learner(2)
+    with pytest.raises(RecordError, match="'final'; it has those of onset_16, size_2, training"):
+        run.learner(0, "final")
+    bare = run._replace(record=dataclasses.replace(run.record, params={}))
+    with pytest.raises(RecordError, match="it kept none"):
+        bare.learner()
+
+
+def test_parameters_are_part_of_the_record(folder, tmp_path):
+    """They come back bit for bit, survive a redrawing, and a changed file is refused."""
+    before = (folder / "params.npz").read_bytes()
+    execute(one_step.EXPERIMENT, "smoke", one_step.from_json(one_step.Config, records.load(folder).config), folder)
+    assert (folder / "params.npz").read_bytes() == before
+    record = records.load(folder)
+    records.save(record, tmp_path, [])
+    assert {k: v.tobytes() for k, v in records.load(tmp_path).params.items()} == {
+        k: v.tobytes() for k, v in record.params.items()
+    }
+    (tmp_path / "params.npz").write_bytes(before[:-1] + b"?")
+    with pytest.raises(RecordError, match=r"params\.npz differs"):
+        records.load(tmp_path)
+    (tmp_path / "params.npz").unlink()  # a gallery keeps those that are small
+    assert records.load(tmp_path).params == {}
+
+
+def test_names_are_nested():
+    tree = {"looped_2": {"final": {"trained": 1, "gd": 2}, "loss": 3}, "steps": 4}
+    leaves = flat(tree)
+    assert list(leaves) == ["looped_2/final/trained", "looped_2/final/gd", "looped_2/loss", "steps"]
+    assert below(leaves, "looped_2") == tree["looped_2"]
+    assert below(leaves, "looped_2/loss") == 3
+    assert below(leaves, "looped") is None
