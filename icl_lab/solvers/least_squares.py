@@ -15,7 +15,13 @@ def ridge(strength: ArrayLike) -> Learner:
 
     Args:
       strength: lambda > 0, on the *sum* of squared errors (not the mean).
+
+    Raises:
+      ValueError: for a strength of 0 or below: with fewer examples than inputs its answer is made of rounding errors
+        (``least_squares`` is the limit).
     """
+    if isinstance(strength, int | float) and strength <= 0:
+        raise ValueError(f"strength must be above 0, got {strength}; least_squares() is the limit")
 
     def predict(prompt: Prompt) -> Array:
         _, d, _ = check_prompt(prompt)
