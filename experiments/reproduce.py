@@ -26,11 +26,10 @@ from rich.console import Console
 import experiments
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
-from icl_lab.lab.executors import run_elsewhere, run_here
+from icl_lab.lab.executors import run_elsewhere, run_here, start_here
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Run
-from icl_lab.lab.workers import Workers, visible_gpus
 
 
 def discover() -> dict[str, Experiment]:
@@ -107,7 +106,7 @@ def carry_out(plan: Sequence[Run], workers: int) -> tuple[list[tuple[Experiment,
     failures: dict[str, str] = {}
     with lab.console_progress() as progress:
         if workers > 1:
-            failed = run_elsewhere(plan, Workers(workers, visible_gpus()), 1, progress)
+            failed = run_elsewhere(plan, start_here, workers, attempts=1, progress=progress)
             plan = [run for run in plan if run not in failed]
             failures = {run.name: words for run, words in failed.items()}
         outcomes = list(zip(plan, run_here(plan, progress)))
