@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from icl_lab.training import processes
 
 log = logging.getLogger("icl_lab")
 AGAIN_SECONDS = 1.0
-"""How long until a run that another process holds, or that could not be started, is looked at again."""
+"""How long until a run that another process holds is looked at again."""
 GRACE_SECONDS = 120.0
 """What children have to save their state and end before they are killed."""
 
@@ -59,7 +59,7 @@ def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcom
 
 def run_elsewhere(
     plan: Sequence[Run],
-    start: Callable[[Sequence[Run]], list[Any]],
+    start: Callable[[Sequence[Run]], Iterable[Any]],
     at_once: int,
     attempts: int,
     progress: Progress,
@@ -73,7 +73,7 @@ def run_elsewhere(
     Args:
       plan: what is run.
       start: ``start_here``, or that of ``slurm.starter``: gives for each of some runs a child, with ``poll``,
-        ``terminate`` and ``kill`` of ``subprocess.Popen``, or an OSError that says why there is none.
+        ``terminate`` and ``kill`` of ``subprocess.Popen``.
       at_once: how many children there are at once.
       attempts: how often a run is started before it is given up.
       progress: for a bar of all runs, and for what happened to each.
@@ -81,6 +81,9 @@ def run_elsewhere(
 
     Returns:
       The runs that failed, and what is known of it.
+
+    Raises:
+      OSError: where a child cannot be started; the others have been asked to stop.
     """
     waiting, running, failed = collections.deque(plan), dict[Run, Any](), dict[Run, str]()
     tries: collections.Counter[Run] = collections.Counter()
@@ -90,17 +93,18 @@ def run_elsewhere(
         _say(progress, run, words)
         progress.advance(bar)
 
-    def ended(run: Run, status: int | OSError) -> None:
+    def ended(run: Run, status: int) -> None:
+        said = f"killed by {signal.Signals(-status).name}" if status < 0 else f"no record, status {status}"
         if run.record() is not None and (status == 0 or tries[run] >= attempts):
             done(run, "finished")
         elif is_locked(run.folder):
             tries[run] -= 1  # another process is at work on it, and this one gave way
             waiting.append(run)
         elif tries[run] < attempts:
-            _say(progress, run, f"restarted ({_in_words(status)}; attempt {tries[run] + 1} of {attempts})")
+            _say(progress, run, f"restarted ({said}; attempt {tries[run] + 1} of {attempts})")
             waiting.append(run)
         else:
-            failed[run] = f"{_in_words(status)}, attempt {attempts} of {attempts}"
+            failed[run] = f"{said}, attempt {attempts} of {attempts}"
             path = run.folder / LOG
             end = path.read_text(errors="replace").splitlines()[-15:] if path.exists() else ["(there is none)"]
             done(run, "\n".join([f"failed ({failed[run]})", f"  the end of {path}:", *end]))
@@ -117,33 +121,25 @@ def run_elsewhere(
                     ready.append(run)
             tries.update(ready)
             with stopping.held():  # no child is started that is not written down here
-                started = dict(zip(ready, start(ready) if ready else [], strict=True))
-                running |= {run: child for run, child in started.items() if not isinstance(child, OSError)}
-            if refused := {run: error for run, error in started.items() if isinstance(error, OSError)}:
-                time.sleep(AGAIN_SECONDS)
+                for run, child in zip(ready, start(ready) if ready else (), strict=True):
+                    running[run] = child
             time.sleep(every_seconds)
-            statuses = {run: child.poll() for run, child in running.items()}
-            for run, status in (refused | statuses).items():
-                if status is not None:
-                    running.pop(run, None)
+            for run, child in list(running.items()):
+                if (status := child.poll()) is not None:
+                    del running[run]
                     ended(run, status)
     finally:
         _end(list(running.values()))
     return failed
 
 
-def start_here(runs: Sequence[Run]) -> list[Any]:
-    """A process on this machine for each run, or why there is none. Ctrl-C does not reach it: it has its own session.
+def start_here(runs: Sequence[Run]) -> Iterator[subprocess.Popen]:
+    """A process on this machine for each run. Ctrl-C does not reach it: it has its own session.
 
     It is not bound to cores: XLA divides sums by the number of cores that it sees, so the last bits would be others.
     """
-    found: list[Any] = []
     for run in runs:
-        try:
-            found.append(start_process(run.command(), run.folder, start_new_session=True))
-        except OSError as error:
-            found.append(error)
-    return found
+        yield start_process(run.command(), run.folder, start_new_session=True)
 
 
 def start_process(command: Sequence[str], folder: Path, **how: Any) -> subprocess.Popen:
@@ -171,9 +167,3 @@ def _end(children: Sequence[Any]) -> None:
             for child in alive:
                 child.kill()
             time.sleep(0.05)
-
-
-def _in_words(status: int | OSError) -> str:
-    if isinstance(status, OSError):
-        return f"could not be started: {status}"
-    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"no record, status {status}"

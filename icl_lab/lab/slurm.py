@@ -55,8 +55,8 @@ def starter(kind: str, folder: Path, at_once: int, minutes: int, gpus: int, part
         try:
             with executor.batch():
                 jobs = [executor.submit(Job(run.command(), run.folder)) for run in runs]
-        except (RuntimeError, OSError) as error:  # submitit's errors, or no process for sbatch
-            return [OSError(f"the cluster refused the jobs: {error}")] * len(runs)
+        except RuntimeError as error:  # submitit's errors
+            raise OSError(f"the cluster refused the jobs: {error}") from error
         return [_child(job) for job in jobs]
 
     return start

@@ -71,23 +71,18 @@ def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
     first = next(iter(present[0][0]), "")
     values = [setting.get(first, "") for setting, _ in present]
     ticks = list(dict.fromkeys(map(show, values)))
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     lines: dict[str, list[tuple[float, float, float, float]]] = {}
     for (setting, found), value in zip(present, values):
         if (centre := found["estimate"]) is not None:
             low, high = (centre if end is None else end for end in found["interval"])
             others = _label({name: v for name, v in setting.items() if name != first})
-            place = float(value) if numbers else float(ticks.index(show(value)))
-            lines.setdefault(others, []).append((place, centre, centre - low, high - centre))
+            lines.setdefault(others, []).append((ticks.index(show(value)), centre, centre - low, high - centre))
     for i, (name, points) in enumerate(lines.items()):
-        x, y, below, above = np.array(sorted(points)).T
+        x, y, below, above = np.array(points).T
         axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
     axes.set_xlabel(first)
     axes.set_ylabel("estimate, 95 % interval")
-    if not numbers:
-        axes.set_xticks(range(len(ticks)), ticks)
-    elif 0 < 5 * min(values) < max(values):
-        axes.set_xscale("log")
+    axes.set_xticks(range(len(ticks)), ticks)
     if 1 < len(lines) <= len(LINES):
         axes.legend()
 

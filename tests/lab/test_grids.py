@@ -25,7 +25,6 @@ from icl_lab.prompts.unfused import unfused
 from icl_lab.training.fitting import fit
 from icl_lab.training.members import member
 
-
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
@@ -332,10 +331,11 @@ def test_a_panel_shows_every_cell_with_its_interval():
     record = merging.merged(grid_of(text), alone(text))
     axes, *_ = summaries.figures(record)["summary"].axes
     assert axes.get_xlabel() == "rate"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "0.2"]
     assert [line.get_label() for line in axes.containers] == ["width=3", "width=4"]
     for drawn, width in zip(axes.containers, (3, 4)):
         rows = [r["claims"]["toy.grid.small"] for r in record.metrics["settings"] if r["setting"]["width"] == width]
-        np.testing.assert_array_equal(drawn.lines[0].get_xdata(), [0.1, 0.2])
+        np.testing.assert_array_equal(drawn.lines[0].get_xdata(), [0, 1])
         np.testing.assert_array_equal(drawn.lines[0].get_ydata(), [row["estimate"] for row in rows])
         (bars,) = drawn.lines[2]
         np.testing.assert_allclose([bar[:, 1] for bar in bars.get_segments()], [row["interval"] for row in rows])
