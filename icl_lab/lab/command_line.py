@@ -136,15 +136,14 @@ def carry_out_grid(
     if failed:
         print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
         return FAILED
-    processes.led(lambda: _merge(grid, runs, started))
+    processes.led(lambda: _merge(grid, [run.record() for run in runs], time.monotonic() - started))
     return DONE
 
 
-def _merge(grid: Grid, runs: Sequence[Run], started: float) -> None:
+def _merge(grid: Grid, cells: Sequence[Any], seconds: float) -> None:
     from icl_lab.lab import merging, summaries
 
-    cells = [record for run in runs if (record := run.record()) is not None]
-    _print(summaries.table(merging.merge(grid, cells, time.monotonic() - started)))
+    _print(summaries.table(merging.merge(grid, cells, seconds)))
 
 
 def _print(shown: Any) -> None:
