@@ -26,11 +26,10 @@ from rich.console import Console
 import experiments
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
-from icl_lab.lab.executors import run_elsewhere, run_here
+from icl_lab.lab.executors import run_elsewhere, run_here, start_here
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Run
-from icl_lab.lab.workers import Workers, visible_gpus
 
 
 def discover() -> dict[str, Experiment]:
@@ -60,12 +59,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     lab.start_logging()
     try:
-        rest = values(list(sys.argv if argv is None else argv))[1:]
+        lab.parse_words(values, sys.argv if argv is None else argv)
         if values.help:
             print(help_text(__doc__, values))
-            return 0
-        if rest:
-            raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+            return lab.DONE
         chosen = choose(discover(), values.only)
         if values.list:
             print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
@@ -73,13 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         preset, root, gallery = values.preset, Path(values.outroot), Path(values.against) if values.against else None
         if gallery is not None and not gallery.is_dir():
             raise flags.FlagError(f"--against={gallery} is not a folder; allowed is a gallery such as figures")
-        plan = [_run(e, preset, values.seed, root) for e in chosen.values()]
+        plan = []
+        for e in chosen.values():
+            config = dataclasses.replace(e.presets[preset], seed=values.seed)
+            flags.validate(config)
+            e.check(config)
+            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root)))
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
     except (absl_flags.Error, flags.FlagError, OSError) as error:
-        print(f"error: {error}\nTry --help.", file=sys.stderr)
-        return 2
+        return lab.refused(f"{error}\nTry --help.")
     lab.use_compilation_cache(root)
     jax.config.update("jax_default_matmul_precision", Options().precision)
     with stopping.heeding():
@@ -87,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             results, failures = carry_out(plan, values.workers)
         except KeyboardInterrupt as error:
             return lab.stopped(error)
+        except OSError as error:  # no process can be started
+            return lab.refused(error)
     drifts = [] if gallery is None else drifted(results, preset, gallery)
     return _conclude(results, failures, drifts, root / f"report-{preset}.html")
 
@@ -107,7 +110,7 @@ def carry_out(plan: Sequence[Run], workers: int) -> tuple[list[tuple[Experiment,
     failures: dict[str, str] = {}
     with lab.console_progress() as progress:
         if workers > 1:
-            failed = run_elsewhere(plan, Workers(workers, visible_gpus()), 1, progress)
+            failed = run_elsewhere(plan, start_here, workers, attempts=1, progress=progress)
             plan = [run for run in plan if run not in failed]
             failures = {run.name: words for run, words in failed.items()}
         outcomes = list(zip(plan, run_here(plan, progress)))
@@ -161,13 +164,6 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
     if unknown:
         raise flags.FlagError(f"--only={','.join(unknown)}: there is no such binary; there are {', '.join(found)}")
     return {name: e for name, e in found.items() if name in names or not names}
-
-
-def _run(experiment: Experiment, preset: str, seed: int, root: Path) -> Run:
-    config = dataclasses.replace(experiment.presets[preset], seed=seed)
-    flags.validate(config)
-    experiment.check(config)
-    return Run(experiment.name, experiment, preset, config, default_outdir(experiment, preset, config, root))
 
 
 if __name__ == "__main__":

@@ -123,6 +123,7 @@ def test_finetuning_gives_rows(monkeypatch):
 
 def test_dry_runs_give_rows(monkeypatch):
     monkeypatch.setattr(dry_run, "PRESET", "smoke")
+    monkeypatch.setattr("icl_lab.lab.dry_run.TRIED", 0.01)
     monkeypatch.setattr(dry_run, "BINARIES", ("von_oswald.roll_out",))
     (rows,) = dry_run.dry_run(TINY).values()
     (row,) = _sound(rows, baselines=0)

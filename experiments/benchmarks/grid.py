@@ -68,7 +68,10 @@ def _in_a_grid(cell: Cell, rates: tuple[float, ...]) -> list[np.ndarray]:
         fitted = session.fit("training", p.init, p.loss, p.optimizer, p.keys, p.settings, **p.options)
         return {}, {"weights": _flat(fitted.params)}
 
-    experiment = Experiment("benchmarks.grid", "A cell.", dict.fromkeys(PRESETS, cell), run, lambda _: {}, ())
+    experiment = Experiment(
+        "benchmarks.grid", "A cell.", dict.fromkeys(PRESETS, cell), run, lambda _: {}, (),
+        axes={"weights": ("member", "weight")},
+    )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(quiet=True)) as progress:
         runs = Grid(experiment, "paper", cell, {"learning_rate": rates}, Path(folder)).runs()
         return [_weights(found) for found in run_here(runs, progress)]

@@ -1,13 +1,12 @@
 """The command line of a binary: its flags, ``--help``, progress bars, exit statuses."""
 
-import atexit
 import dataclasses
 import logging
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +18,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from icl_lab.lab import flags, options, records, stopping
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.records import RecordError
-from icl_lab.training import processes
-from icl_lab.training.memory import DoesNotFitError
+from icl_lab.training import memory, processes
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
 """Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
@@ -32,11 +31,7 @@ log = logging.getLogger("icl_lab")
 
 
 class Command(NamedTuple):
-    """A command line that has been read: what to run, and how.
-
-    Attributes:
-      grid: what ``--grid`` asks for; then ``config`` is what its cells change.
-    """
+    """What to run and how; with a ``grid``, ``config`` is what its cells change."""
 
     experiment: Experiment
     config: Any
@@ -49,34 +44,37 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     """A binary's command line; returns the exit status (``DONE``, ``REFUSED``, ``RESUMABLE``, ``INTERRUPTED``)."""
     words = list(sys.argv if argv is None else argv)
     start_logging()
-    try:
-        command = parse_command_line(experiment, words)
-    except _HelpRequested:
+    if {"-h", "--help"} & set(words[1:]):
         print(help_text(experiment))
         return DONE
-    except (absl_flags.Error, flags.FlagError, OSError) as error:
-        print(f"error: {error}\nTry --help.", file=sys.stderr)
-        return REFUSED
+    try:
+        command = parse_command_line(experiment, words)
+    except (absl_flags.Error, FlagError, OSError) as error:
+        return refused(f"{error}\nTry --help.")
     use_compilation_cache()
     with stopping.heeding():
         try:
             return _carry_out(command)
         except processes.RefusedError as error:  # by all processes alike, so each ends in peace
-            print(f"error: {error}", file=sys.stderr)
-            return REFUSED
-        except (flags.FlagError, DoesNotFitError, RecordError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return processes.leave(REFUSED)
+            return refused(error)
+        except (FlagError, memory.DoesNotFitError, RecordError, OSError) as error:
+            return processes.leave(refused(error))
         except KeyboardInterrupt as error:
             return processes.leave(stopped(error))
         except processes.LostError as error:
-            print(f"error: {error}", file=sys.stderr)
+            refused(error)
             return processes.leave(RESUMABLE)
         except Exception:
             if processes.count() == 1:
                 raise
             traceback.print_exc()
             return processes.leave(FAILED)
+
+
+def refused(why: object) -> int:
+    """Says what is wrong; returns the exit status."""
+    print(f"error: {why}", file=sys.stderr)
+    return REFUSED
 
 
 def stopped(error: KeyboardInterrupt) -> int:
@@ -91,18 +89,19 @@ def _carry_out(command: Command) -> int:
     if chosen.distributed:
         _join(command)
     if chosen.dry_run:
-        return _say_cost(command)
+        from icl_lab.lab import dry_run
+
+        configs = [config] if grid is None else [run.config for run in grid.runs()]
+        _print(dry_run.table(dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))))
+        return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
-    if grid is None and not (outdir / "record.json").exists():
-        _say_what_it_took(command)
     how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
     if grid is not None:
         from icl_lab.lab.executors import run_here
 
-        def here(runs: Sequence[Run], progress: Progress) -> dict[Run, Exception]:
-            outcomes = zip(runs, run_here(runs, progress, **how))
-            return {run: outcome for run, outcome in outcomes if isinstance(outcome, Exception)}
+        def here(runs: Sequence[Run], progress: Progress) -> list[Run]:
+            return [run for run, found in zip(runs, run_here(runs, progress, **how)) if isinstance(found, Exception)]
 
         return carry_out_grid(grid, here, again=chosen.overwrite)
     with console_progress() as progress:
@@ -117,9 +116,9 @@ def _carry_out(command: Command) -> int:
 
 
 def carry_out_grid(
-    grid: Grid, carry_out: Callable[[Sequence[Run], Progress], Mapping[Run, Any]], again: bool = False
+    grid: Grid, carry_out: Callable[[Sequence[Run], Progress], Collection[Run]], again: bool = False
 ) -> int:
-    """Runs the cells of a grid that are not finished and merges all; returns the exit status.
+    """Runs the cells of a grid that are not finished (``again``: all) and merges all; returns the exit status.
 
     Args:
       grid: of cells.
@@ -137,17 +136,14 @@ def carry_out_grid(
     if failed:
         print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
         return FAILED
-    processes.led(lambda: _merge(grid, runs, started))
+    processes.led(lambda: _merge(grid, [run.record() for run in runs], time.monotonic() - started))
     return DONE
 
 
-def _merge(grid: Grid, runs: Sequence[Run], started: float) -> None:
+def _merge(grid: Grid, cells: Sequence[Any], seconds: float) -> None:
     from icl_lab.lab import merging, summaries
 
-    cells = [record for run in runs if (record := run.record()) is not None]
-    record = merging.merge(grid, cells, time.monotonic() - started)
-    _print(summaries.table(record))
-    _print(f"done in {time.monotonic() - started:.0f} s; everything is in {grid.folder()}")
+    _print(summaries.table(merging.merge(grid, cells, seconds)))
 
 
 def _print(shown: Any) -> None:
@@ -155,34 +151,6 @@ def _print(shown: Any) -> None:
     if processes.is_writer():
         console = Console() if sys.stdout.isatty() else Console(width=160)
         console.print(shown, soft_wrap=isinstance(shown, str))
-
-
-def _say_cost(command: Command) -> int:
-    """Prints what the run would cost, and what the cells of a grid would cost together; nothing is written."""
-    from icl_lab.lab import dry_run
-    from icl_lab.training import memory
-
-    experiment, config, chosen, _, grid = command
-    configs = [config] if grid is None else [run.config for run in grid.runs()]
-    found = dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))
-    _print(dry_run.table(found))
-    if any(one.left for one in found):  # a process that ends while its device computes may crash on the way
-        atexit.register(_end_now)
-    return DONE
-
-
-def _end_now() -> None:
-    sys.stdout.flush()
-    os._exit(DONE)
-
-
-def _say_what_it_took(command: Command) -> None:
-    """One line about the committed run of these settings, where there is one."""
-    from icl_lab.lab import dry_run
-
-    known = dry_run.committed(command.experiment, command.options.preset)
-    if known and not known.unlike(command.config):
-        log.info("%s; --dry_run says more about this machine", known)
 
 
 def _join(command: Command) -> None:
@@ -216,10 +184,6 @@ def use_compilation_cache(root: Path = Path("runs")) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-class _HelpRequested(Exception):  # noqa: N818
-    pass
-
-
 def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     """What to run and how, from the command line; settles how JAX computes.
 
@@ -228,13 +192,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     """
     values = absl_flags.FlagValues()
     flags.define(Options, values)
-    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     flags.define(type(experiment.presets["paper"]), values)
-    rest = values(words)[1:]
-    if values["help"].value:
-        raise _HelpRequested
-    if rest:
-        raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+    parse_words(values, words)
     chosen = flags.parse(Options(), values)
     options.check(chosen)
     config = flags.parse(experiment.presets[chosen.preset], values)
@@ -243,7 +202,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     if chosen.grid:
         varying = parse_grid(chosen.grid, type(config))
         if twice := [name for name in varying if values[name].present]:
-            raise flags.FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
+            raise FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
         grid = Grid(experiment, chosen.preset, config, varying, outdir)
         grid.runs()  # each is checked
         outdir = grid.folder()
@@ -256,33 +215,33 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     return Command(experiment, config, chosen, outdir, grid)
 
 
+def parse_words(values: absl_flags.FlagValues, words: Sequence[str]) -> None:
+    """Reads flags, and refuses any other word."""
+    if rest := values(list(words))[1:]:
+        raise FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
+
+
 def help_text(experiment: Experiment) -> str:
     """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
     lines = [experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", ""]
-    of_run = [field for field in dataclasses.fields(Options) if field.name not in options.WHAT]
-    of_what = [field for field in dataclasses.fields(Options) if field.name in options.WHAT]
-    for title, fields in (("How it is run; no number depends on it but for rounding:", of_run), ("What:", of_what)):
+    presets = {name: dataclasses.asdict(config) for name, config in experiment.presets.items()}
+    settings = f"Settings, which --preset chooses together ({', '.join(PRESETS)}):"
+    for title, of, given in (
+        ("How it is run; but for --preset and --grid no number depends on it:", Options, {"": vars(Options())}),
+        (settings, type(experiment.presets["paper"]), presets),
+    ):
         lines.append(title)
-        for field in fields:
+        for field in dataclasses.fields(of):
+            shown = {name: _show(config[field.name]) for name, config in given.items()}
+            same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
+            each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
             lines.append(f"  --{field.name}: {field.metadata['about']}")
-            lines.append(f"      {_show(field.default)}. Allowed: {flags.allowed(field)}")
-        lines.append("")
-    lines.append(f"Settings, which --preset chooses together ({', '.join(PRESETS)}):")
-    for field in dataclasses.fields(experiment.presets["paper"]):
-        lines.append(f"  --{field.name}: {field.metadata['about']}")
-        by_preset = {name: getattr(config, field.name) for name, config in experiment.presets.items()}
-        if len(set(by_preset.values())) == 1:
-            shown = f"{_show(by_preset['paper'])} in every preset"
-        else:
-            shown = "; ".join(f"{name} {_show(value)}" for name, value in by_preset.items())
-        lines.append(f"      {shown}. Allowed: {flags.allowed(field)}")
+            lines.append(f"      {each}. Allowed: {flags.allowed(field)}")
     return "\n".join(lines)
 
 
 def _show(value: Any) -> str:
-    if value == "":
-        return "empty"
-    return ",".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
+    return "empty" if value == "" else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def check_writable(outdir: Path) -> None:

@@ -1,10 +1,13 @@
-"""What carries out a plan: this process, or others that a launcher starts (``workers.Workers``, ``slurm.Array``)."""
+"""What carries out a plan: this process, or others that it starts, here or on a cluster (``slurm``)."""
 
 import collections
 import logging
+import os
 import signal
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,31 +21,24 @@ from icl_lab.training import processes
 
 log = logging.getLogger("icl_lab")
 AGAIN_SECONDS = 1.0
-"""How long until a run that another process holds, or that could not be started, is looked at again."""
+"""How long until a run that another process holds is looked at again."""
 GRACE_SECONDS = 120.0
 """What children have to save their state and end before they are killed."""
 
 
 def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
-    """Carries out a plan in this process, one run after the other; one that raises does not stop the others.
-
-    Args:
-      plan: what is run.
-      progress: for a bar of all runs beside those of each.
-      how: options of ``execute``.
+    """Carries out a plan in this process, with these options of ``execute``; one that raises does not stop the others.
 
     Returns:
       For each run its outcome, or what it raised. What several processes share raises here.
     """
     found: dict[Run, Outcome | Exception] = {}
-    overall, waiting = progress.add_task("all runs", total=len(plan)), collections.deque(plan)
+    bar, waiting = progress.add_task("all runs", total=len(plan)), collections.deque(plan)
     while waiting:
         run = waiting.popleft()
-        progress.update(overall, description=run.name)
         try:
             found[run] = outcome = execute(run.experiment, run.preset, run.config, run.folder, progress=progress, **how)
-            said = f"ran in {outcome.seconds:.0f} s" if outcome.ran else "finished earlier"
-            progress.console.print(f"{run.name}: {said}, {run.folder}", markup=False, highlight=False, soft_wrap=True)
+            _say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
         except LockedError:  # another process is at work on it
             waiting.append(run)
             time.sleep(AGAIN_SECONDS)
@@ -53,16 +49,22 @@ def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcom
             found[run] = error
             log.exception("%s did not finish", run.name)
         finally:
-            for task in set(progress.task_ids) - {overall}:
+            for task in set(progress.task_ids) - {bar}:
                 progress.remove_task(task)
-        progress.advance(overall)
+        progress.advance(bar)
         if waiting and waiting[0].experiment is not run.experiment:
             jax.clear_caches()  # the programs of one binary are of no use to the next
-    progress.update(overall, description="all runs")
     return [found[run] for run in plan]
 
 
-def run_elsewhere(plan: Sequence[Run], launcher: Any, attempts: int, progress: Progress) -> dict[Run, str]:
+def run_elsewhere(
+    plan: Sequence[Run],
+    start: Callable[[Sequence[Run]], Iterable[Any]],
+    at_once: int,
+    attempts: int,
+    progress: Progress,
+    every_seconds: float = 0.05,
+) -> dict[Run, str]:
     """Carries out a plan in processes of its own; one that dies is started again, at no cost to the others.
 
     A run that another process holds is waited for. Where this process is asked to stop, so are the children; a second
@@ -70,68 +72,86 @@ def run_elsewhere(plan: Sequence[Run], launcher: Any, attempts: int, progress: P
 
     Args:
       plan: what is run.
-      launcher: ``workers.Workers`` or ``slurm.Array``; ``start(runs)`` gives for each a child, with ``poll``,
-        ``terminate`` and ``kill`` of ``subprocess.Popen``, or an OSError that says why there is none.
+      start: ``start_here``, or that of ``slurm.starter``: gives for each of some runs a child, with ``poll``,
+        ``terminate`` and ``kill`` of ``subprocess.Popen``.
+      at_once: how many children there are at once.
       attempts: how often a run is started before it is given up.
       progress: for a bar of all runs, and for what happened to each.
+      every_seconds: between two looks at the children.
 
     Returns:
       The runs that failed, and what is known of it.
+
+    Raises:
+      OSError: where a child cannot be started; the others have been asked to stop.
     """
     waiting, running, failed = collections.deque(plan), dict[Run, Any](), dict[Run, str]()
     tries: collections.Counter[Run] = collections.Counter()
     bar = progress.add_task("all runs", total=len(plan))
 
-    def say(run: Run, words: str, done: int = 0) -> None:
-        progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
-        progress.advance(bar, done)
+    def done(run: Run, words: str) -> None:
+        _say(progress, run, words)
+        progress.advance(bar)
 
-    def ready() -> list[Run]:
-        found: list[Run] = []
-        for _ in range(len(waiting)):
-            if len(running) + len(found) >= launcher.slots:
-                break
-            run = waiting.popleft()
-            if is_locked(run.folder):
-                waiting.append(run)
-            elif not tries[run] and run.record() is not None:
-                say(run, "finished by another process", done=1)
-            else:
-                found.append(run)
-        return found
-
-    def ended(run: Run, status: int | OSError) -> None:
+    def ended(run: Run, status: int) -> None:
+        said = f"killed by {signal.Signals(-status).name}" if status < 0 else f"no record, status {status}"
         if run.record() is not None and (status == 0 or tries[run] >= attempts):
-            say(run, "finished", done=1)
+            done(run, "finished")
         elif is_locked(run.folder):
             tries[run] -= 1  # another process is at work on it, and this one gave way
             waiting.append(run)
         elif tries[run] < attempts:
-            say(run, f"restarted ({_in_words(status)}; attempt {tries[run] + 1} of {attempts})")
+            _say(progress, run, f"restarted ({said}; attempt {tries[run] + 1} of {attempts})")
             waiting.append(run)
         else:
-            failed[run] = f"{_in_words(status)}, attempt {attempts} of {attempts}"
+            failed[run] = f"{said}, attempt {attempts} of {attempts}"
             path = run.folder / LOG
             end = path.read_text(errors="replace").splitlines()[-15:] if path.exists() else ["(there is none)"]
-            say(run, "\n".join([f"failed ({failed[run]})", f"  the end of {path}:", *end]), done=1)
+            done(run, "\n".join([f"failed ({failed[run]})", f"  the end of {path}:", *end]))
 
     try:
         while waiting or running:
-            if runs := ready():
-                with stopping.held():  # no child is started that is not written down here
-                    running |= dict(zip(runs, launcher.start(runs), strict=True))
-                    tries.update(runs)
-            time.sleep(launcher.every_seconds)
+            ready = []
+            for run in [waiting.popleft() for _ in range(min(len(waiting), at_once - len(running)))]:
+                if is_locked(run.folder):
+                    waiting.append(run)
+                elif not tries[run] and run.record() is not None:
+                    done(run, "finished by another process")
+                else:
+                    ready.append(run)
+            tries.update(ready)
+            with stopping.held():  # no child is started that is not written down here
+                for run, child in zip(ready, start(ready) if ready else (), strict=True):
+                    running[run] = child
+            time.sleep(every_seconds)
             for run, child in list(running.items()):
-                status = child if isinstance(child, OSError) else child.poll()
-                if status is not None:
+                if (status := child.poll()) is not None:
                     del running[run]
                     ended(run, status)
-                if isinstance(status, OSError):
-                    time.sleep(AGAIN_SECONDS)
     finally:
-        _end([child for child in running.values() if not isinstance(child, OSError)])
+        _end(list(running.values()))
     return failed
+
+
+def start_here(runs: Sequence[Run]) -> Iterator[subprocess.Popen]:
+    """A process on this machine for each run. Ctrl-C does not reach it: it has its own session.
+
+    It is not bound to cores: XLA divides sums by the number of cores that it sees, so the last bits would be others.
+    """
+    for run in runs:
+        yield start_process(run.command(), run.folder, start_new_session=True)
+
+
+def start_process(command: Sequence[str], folder: Path, **how: Any) -> subprocess.Popen:
+    """A process that writes to the log in its run folder, and takes of a GPU's memory what it needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    with open(folder / LOG, "ab") as said:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, **how)
+
+
+def _say(progress: Progress, run: Run, words: str) -> None:
+    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _end(children: Sequence[Any]) -> None:
@@ -147,12 +167,3 @@ def _end(children: Sequence[Any]) -> None:
             for child in alive:
                 child.kill()
             time.sleep(0.05)
-
-
-def _in_words(status: int | OSError) -> str:
-    """An exit status, or why there is none."""
-    if isinstance(status, OSError):
-        return f"could not be started: {status}"
-    if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
-    return "ended without a result" if status == 0 else f"ended with status {status}"

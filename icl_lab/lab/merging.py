@@ -1,9 +1,7 @@
 """One record of all cells of a grid: what is estimated at each setting, all arrays, and where each cell comes from."""
 
-import collections
 import contextlib
 import dataclasses
-import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -19,19 +17,15 @@ from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, RecordError, digest
 
-POOLED = "seed"
-"""Cells that differ in the seed alone are more members of one setting."""
 OF_A_CELL = ("commit", "versions", "device", "precision", "seconds")
 """What the provenance of a merged record keeps of every cell."""
 ALIKE = ("commit", "versions", "precision")
-"""What decides the numbers: cells that differ in it are named, the first ``SHOWN`` of them."""
-SHOWN = 8
-
+"""What decides the numbers: there is a warning where it is not the same in all cells."""
 log = logging.getLogger("icl_lab")
 
 
 def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> Record:
-    """Writes the merged record, its table and its figures; a record of another grid in the folder is set aside.
+    """Writes the merged record, its table and its figure; a record of another grid in the folder is set aside.
 
     Raises:
       LockedError: where another process has been at work in the folder for a minute.
@@ -44,8 +38,7 @@ def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> Record:
                 log.warning("the record of another grid is kept as %s", ", ".join(path.name for path in aside))
         records.save(record, folder, claims=[])
         records.write_atomically(folder / "summary.csv", summaries.as_csv(record).encode())
-        figures = lambda whole: summaries.figures(whole, grid.experiment)  # noqa: E731
-        draw(dataclasses.replace(grid.experiment, figures=figures), record, folder)
+        draw(dataclasses.replace(grid.experiment, figures=summaries.figures), record, folder)
     return record
 
 
@@ -53,30 +46,30 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
     """One record of all cells of a grid, from the records of its runs, in their order. Nothing is judged.
 
     Returns:
-      Metrics ``settings``, one row a setting (cells that differ in the seed alone are pooled) with estimate, interval
-      and number of members of what claims are about and of every array whose only axis is one of members; and
-      ``cells``, the metrics of each. An array that has one shape in all cells is stacked, (C, ...); others are kept as
-      ``name[cell]``.
+      Metrics ``settings``, one row a setting (cells that differ in the seed alone are pooled, as more members) with
+      estimate, interval and number of members of what claims are about and of every array whose only axis is one of
+      members; and ``cells``, the metrics of each. An array that has one shape in all cells is stacked, (C, ...); others
+      are kept as ``name[cell]``.
     """
     runs = grid.runs()
     pools: dict[str, tuple[dict, list[Record]]] = {}
     for run, record in zip(runs, cells, strict=True):
-        setting = {name: flags.plain(value) for name, value in run.setting.items() if name != POOLED}
+        setting = {name: flags.plain(value) for name, value in run.setting.items() if name != "seed"}
         pools.setdefault(digest(setting), (setting, []))[1].append(record)
     metrics = {
         "settings": [
-            {"setting": setting, "claims": of_claims(grid.experiment, pool), "outcomes": of_arrays(pool, cells)}
+            {"setting": setting, "claims": _of_claims(grid.experiment, pool), "outcomes": _of_arrays(pool, cells)}
             for setting, pool in pools.values()
         ],
         "cells": [{"cell": run.name, "metrics": dict(record.metrics)} for run, record in zip(runs, cells)],
     }
+    origin = _origin([run.name for run in runs], cells, provenance(seconds, grid.config.seed))
     label = f"{grid.experiment.label(grid.preset, grid.config)}, grid {grid.text()}"
-    origin = of_cells([run.name for run in runs], cells, provenance(seconds, grid.config.seed))
     arrays, axes = _stacked(cells)
     return Record(grid.experiment.name, label, grid.as_config(), metrics, arrays, origin, axes)
 
 
-def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
+def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
     """What every claim's statistic is over the members of these records: estimate, interval and members, by claim."""
     found, left_out = {}, experiment.left_out(pool[0].config)
     for claim in experiment.claims:
@@ -92,50 +85,35 @@ def of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]
     return found
 
 
-def of_arrays(pool: Sequence[Record], everywhere: Sequence[Record]) -> dict[str, dict]:
+def _of_arrays(pool: Sequence[Record], everywhere: Sequence[Record]) -> dict[str, dict]:
     """Mean, interval and members of every array of these records that has one number a member, by name.
 
     An array that is identical in all cells (``everywhere``) of several is skipped: it is an axis, not a result.
     """
     found = {}
     for name in sorted(set.intersection(*(set(record.arrays) for record in pool))):
-        arrays = [record.arrays[name] for record in pool]
-        fixed = len(everywhere) > 1 and all(
-            name in r.arrays and np.array_equal(r.arrays[name], arrays[0], equal_nan=arrays[0].dtype.kind == "f")
-            for r in everywhere
-        )
-        if not fixed and arrays[0].dtype.kind == "f" and all(of_members(r.axes[name]) for r in pool):
-            values = np.concatenate(arrays).astype(float)
-            values = values[np.isfinite(values)]
-            if values.size:
-                mean, interval = t_interval(values)
-                bounds = [b if math.isfinite(b) else None for b in interval]
-                found[name] = {"estimate": mean, "interval": bounds, "members": int(values.size)}
+        first = pool[0].arrays[name]
+        if first.dtype.kind != "f" or not all(of_members(record.axes[name]) for record in pool):
+            continue
+        there = [record.arrays.get(name, np.empty(0)) for record in everywhere]
+        values = np.concatenate([record.arrays[name] for record in pool]).astype(float)
+        values = values[np.isfinite(values)]
+        fixed = len(there) > 1 and all(np.array_equal(other, first, equal_nan=True) for other in there)
+        if values.size and not fixed:
+            mean, interval = t_interval(values)
+            bounds = [b if math.isfinite(b) else None for b in interval]
+            found[name] = {"estimate": mean, "interval": bounds, "members": int(values.size)}
     return found
 
 
-def of_cells(names: Sequence[str], cells: Sequence[Record], parent: Mapping[str, Any]) -> dict[str, Any]:
-    """The provenance of one record of all cells; a warning names the cells that another code made.
-
-    Returns:
-      That of the merging process (``parent``), but for device and precision, with which no cell ran: these are those of
-      the cells, where all agree. ``cells`` has ``OF_A_CELL`` of each.
-    """
-    whole = {key: value for key, value in parent.items() if key not in ("device", "precision")}
-    for key in OF_A_CELL:
-        values = [json.dumps(record.provenance.get(key), sort_keys=True) for record in cells]
-        ((usual, count),) = collections.Counter(values).most_common(1)
-        if key in ("device", "precision") and count == len(cells) and usual != "null":
-            whole[key] = cells[0].provenance[key]
-        odd = [name for name, value in zip(names, values) if value != usual]
-        if odd and key in ALIKE:
-            more = [f"and {len(odd) - SHOWN} more"] if len(odd) > SHOWN else []
-            log.warning("most cells of this record agree in %s, but not %s", key, ", ".join(odd[:SHOWN] + more))
-    whole["cells"] = [
-        {"cell": name} | {key: record.provenance[key] for key in OF_A_CELL if key in record.provenance}
-        for name, record in zip(names, cells)
-    ]
-    return whole
+def _origin(names: Sequence[str], cells: Sequence[Record], parent: Mapping[str, Any]) -> dict[str, Any]:
+    """That of the merging process, with ``OF_A_CELL`` of each cell; device and precision are those of the cells."""
+    kept = [{key: record.provenance.get(key) for key in OF_A_CELL} for record in cells]
+    differing = {key for key in OF_A_CELL if any(one[key] != kept[0][key] for one in kept)}
+    if odd := [key for key in ALIKE if key in differing]:
+        log.warning("the cells of this record differ in %s: its provenance.json has that of each", ", ".join(odd))
+    of_cells = {key: None if key in differing else kept[0][key] for key in ("device", "precision")}
+    return {**parent, **of_cells, "cells": [{"cell": name, **one} for name, one in zip(names, kept)]}
 
 
 def _stacked(cells: Sequence[Record]) -> tuple[dict[str, np.ndarray], dict[str, Axes]]:

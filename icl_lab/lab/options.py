@@ -11,9 +11,9 @@ class Options:
     """Flags of every binary. But for the preset and the grid, no number depends on them but for rounding."""
 
     preset: str = setting("quick", "size of the run", choices=PRESETS)
+    grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
-    grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
     dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
@@ -31,23 +31,20 @@ class Options:
     process: int = setting(-1, "which of them this is, from 0, with --coordinator", at_least=-1)
 
 
-WHAT = ("preset", "grid")
-"""Options that say what is run; all others say how."""
-
-
 def check(options: Options) -> None:
     """Raises FlagError where options do not fit together."""
     if options.dry_run and options.distributed:
         raise FlagError("--dry_run: allowed is a single process, without --distributed")
-    if options.coordinator:
-        if not options.distributed:
-            raise FlagError(f"--coordinator={options.coordinator}: allowed is with --distributed only")
-        host, _, port = options.coordinator.rpartition(":")
-        if not host or not port.isdigit():
-            raise FlagError(f"--coordinator={options.coordinator}: allowed is host:port")
-        if options.processes < 1:
-            raise FlagError(f"--processes={options.processes}: allowed with --coordinator is a number >= 1")
-        if not 0 <= options.process < options.processes:
-            raise FlagError(f"--process={options.process}: allowed is 0 to {options.processes - 1}")
-    elif options.processes or options.process >= 0:
-        raise FlagError("--processes and --process: allowed with --coordinator only")
+    if not options.coordinator:
+        if options.processes or options.process >= 0:
+            raise FlagError("--processes and --process: allowed with --coordinator only")
+        return
+    if not options.distributed:
+        raise FlagError(f"--coordinator={options.coordinator}: allowed is with --distributed only")
+    host, _, port = options.coordinator.rpartition(":")
+    if not host or not port.isdigit():
+        raise FlagError(f"--coordinator={options.coordinator}: allowed is host:port")
+    if options.processes < 1:
+        raise FlagError(f"--processes={options.processes}: allowed with --coordinator is a number >= 1")
+    if not 0 <= options.process < options.processes:
+        raise FlagError(f"--process={options.process}: allowed is 0 to {options.processes - 1}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_lab.lab import flags, records
-from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.experiment import Experiment, default_outdir
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record, RecordError
 
@@ -22,14 +22,7 @@ LOG = "log.txt"
 class Run:
     """One run of a plan. It is locked, goes on from its checkpoints, and is not run again when it is finished.
 
-    Attributes:
-      name: in messages.
-      experiment: the binary.
-      preset: which preset ``config`` started from.
-      config: the whole configuration.
-      folder: of the run.
-      options: more words for the command line.
-      setting: in a grid, the value of every setting that varies.
+    ``options`` are more words for the command line, ``setting`` the values in this cell of all that varies in a grid.
     """
 
     name: str
@@ -61,15 +54,10 @@ class Run:
 
 
 class Grid(NamedTuple):
-    """Every combination of values of some settings of one binary.
+    """Every combination of ``values`` of some settings of one binary; ``config`` is what the cells change.
 
-    Attributes:
-      experiment: the binary.
-      preset: which preset ``config`` started from.
-      config: what the cells change.
-      values: of every setting that varies, by name.
-      outdir: folder of the merged record; None for a folder under runs/ named by preset, configuration and grid.
-      options: more words for the command line of every cell.
+    The merged record goes into ``outdir`` (None: a folder named by preset, configuration and grid), the cells into
+    ``cells/`` there. ``options`` are more words for the command line of every cell.
     """
 
     experiment: Experiment
@@ -88,9 +76,9 @@ class Grid(NamedTuple):
         return flags.to_json(self.config) | {"grid": self.text()}
 
     def folder(self) -> Path:
-        """The folder of the merged record; cells lie in ``cells/`` there."""
-        key = records.digest(self.as_config())[:8]
-        return self.outdir or Path("runs").joinpath(*self.experiment.name.split(".")) / f"{self.preset}-grid-{key}"
+        """The folder of the merged record."""
+        usual = default_outdir(self.experiment, self.preset, self.config)
+        return self.outdir or usual.with_name(f"{self.preset}-grid-{records.digest(self.as_config())[:8]}")
 
     def runs(self) -> list[Run]:
         """The plan: a run for each cell, the last setting fastest, each checked as a command line would be.
@@ -108,7 +96,11 @@ class Grid(NamedTuple):
                 self.experiment.check(config)
             except FlagError as error:
                 raise FlagError(f"{error} (in the cell {name} of --grid)") from error
-            folder = self.folder() / "cells" / _folder_name(name, config)
+            # the cell's name where every file system takes it, and keeps it apart from others; else with a digest
+            place = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
+            if place != name.lower() or len(place) > 80:
+                place = f"{place[:80]}-{records.digest(flags.to_json(config))[:8]}"
+            folder = self.folder() / "cells" / place
             found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
         return found
 
@@ -122,10 +114,10 @@ def parse_grid(text: str, config_class: type) -> dict[str, tuple]:
     fields = {field.name: field for field in dataclasses.fields(config_class)}
     grid: dict[str, tuple] = {}
     for part in text.split(";"):
-        name, colon, listed = (word.strip() for word in part.partition(":"))
+        name, _, listed = (word.strip() for word in part.partition(":"))
         if name not in fields:
             raise FlagError(f"--grid={text}: there is no setting {name!r}; there are {', '.join(fields)}")
-        if not colon or not listed:
+        if not listed:
             raise FlagError(f"--grid={text}: {name} has no values; allowed is {name}:value,value")
         if name in grid:
             raise FlagError(f"--grid={text}: {name} is given twice")
@@ -144,11 +136,3 @@ def parse_grid(text: str, config_class: type) -> dict[str, tuple]:
 def show(value: Any) -> str:
     """A setting's value as ``--grid`` takes it."""
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _folder_name(name: str, config: Any) -> str:
-    """The cell's name where every file system takes it, and keeps it apart from others; else with a digest."""
-    plain = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
-    if plain == name.lower() and len(plain) <= 80:
-        return plain
-    return f"{plain[:80]}-{records.digest(flags.to_json(config))[:8]}"

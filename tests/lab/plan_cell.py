@@ -1,15 +1,12 @@
 """Run by test_sweep.py: a cell that saves its state at every step, and goes on from it when run again."""
 
+import fcntl
 import json
 import os
 import signal
 import sys
 import time
 from pathlib import Path
-
-import numpy as np
-
-from icl_lab.lab import records
 
 
 def main(folder, config):
@@ -20,21 +17,26 @@ def main(folder, config):
     while len(values) <= config["steps"]:
         time.sleep(0.005)
         values.append(config["rate"] * values[-1] * (1 - values[-1]))  # chaotic: a step lost or repeated is seen
-        records.write_atomically(state, " ".join(map(repr, values)).encode())
+        state.with_name("new").write_text(" ".join(map(repr, values)))
+        os.replace(state.with_name("new"), state)
         if config["dies"] == "once" and len(values) == 4:
             os.kill(os.getpid(), signal.SIGKILL)
         if config["dies"] == "always":
             print("no memory left", flush=True)
             os.kill(os.getpid(), signal.SIGSEGV)
-    arrays = {"values": np.array([values] * config["members"])}
-    records.save(records.Record("toy.map", "smoke", config, {"last": values[-1]}, arrays), folder, claims=[])
+    import numpy as np  # here, as they take a second, and most cells are killed before
+
+    from icl_lab.lab.records import Record, save
+
+    arrays, axes = {"values": np.array([values] * config["members"])}, {"values": ("member", "step")}
+    save(Record("toy.map", "smoke", config, {"last": values[-1]}, arrays, axes=axes), folder, claims=[])
 
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    try:
-        with records.locked(place):
-            main(place, json.loads(sys.argv[2]))
-    except records.LockedError as error:
-        print(error)
-        sys.exit(2)
+    with open(place / ".lock", "w") as lock:  # as records.locked
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(2)
+        main(place, json.loads(sys.argv[2]))

@@ -1,7 +1,5 @@
-import contextlib
 import dataclasses
 import json
-import signal
 import time
 
 import jax
@@ -60,7 +58,7 @@ def instant(monkeypatch):
     """Trainings that take ten seconds each, without trying."""
 
     def tried(limit, members, steps):
-        return Stage(members, steps, 10.0 / steps, 0.0, 1, 0.0, 1), Fit({}, np.zeros(1), {}, np.full(members, -1))
+        return Stage(members, steps, 10.0, 1), Fit({}, np.zeros(1), {}, np.full(members, -1))
 
     monkeypatch.setattr(dry_run, "_tried", tried)
 
@@ -94,17 +92,15 @@ def test_a_dry_training_gives_what_a_real_one_has_in_shape():
     assert {k: v.shape for k, v in dry.metrics.items()} == {k: v.shape for k, v in real.metrics.items()}
     np.testing.assert_array_equal(dry.steps, real.steps)
     np.testing.assert_array_equal(dry.diverged_at, real.diverged_at)
-    assert (stage.members, stage.steps, stage.measurements) == (3, 8, 5)
+    assert (stage.members, stage.steps) == (3, 8)
     assert stage.memory == real.memory > 2 * 3 * 64 * 4  # parameters before and after
-    of_steps, of_measurements = 8 * stage.step_seconds, 5 * stage.measure_seconds
-    assert stage.seconds == pytest.approx(stage.compile_seconds + of_steps + of_measurements)
 
 
 def test_a_long_training_is_tried_for_a_moment():
-    config = Config(steps=40_000_000)  # all of them would take minutes
-    stage, _ = dry_run._tried(None, *arguments(config), **options(config))
+    began = time.perf_counter()
+    stage, _ = dry_run._tried(None, *arguments(Config()), **options(Config(steps=40_000_000)))
     assert stage.steps == 40_000_000
-    assert stage.seconds > 10 * stage.compile_seconds
+    assert stage.seconds > 10 * (time.perf_counter() - began)  # all of them would take minutes
 
 
 def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
@@ -115,9 +111,9 @@ def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
             advance(3, 3)
 
     found = dry_run.cost(of(run), "quick", Config(), gallery=tmp_path)
-    assert found.stages["training"].seconds == pytest.approx(10)
+    assert found.stages["training"].seconds == 10
     assert 0.1 <= found.rest < 5
-    assert found.seconds == pytest.approx(10 + found.rest)
+    assert found.seconds == 10 + found.rest
 
 
 def test_all_else_is_that_of_the_committed_run_scaled_by_the_speed_of_its_trainings(instant, tmp_path):
@@ -128,84 +124,43 @@ def test_all_else_is_that_of_the_committed_run_scaled_by_the_speed_of_its_traini
     assert found.rest == pytest.approx((100 - 20) * 20 / 20)
     assert found.seconds == pytest.approx(20 + 80)
     as_many = dry_run.cost(two_trainings([]), "lab", Config(members=6), gallery=tmp_path)
-    assert as_many.rest == pytest.approx(
-        80 * 20 / 40 * 2
-    )  # half the time for each member, of which there are twice as many
+    # half the time for each member, of which there are twice as many
+    assert as_many.rest == pytest.approx(80 * 20 / 40 * 2)
     longer = dry_run.cost(two_trainings([]), "lab", Config(steps=80), gallery=tmp_path)
     assert longer.rest == pytest.approx(80 * 20 / 200)  # what follows a longer training takes no longer
-    assert "steps=8 there" in longer.notes[-1]
+    assert "steps=8" in longer.note
 
 
-def test_trainings_that_it_did_not_come_to_are_scaled_like_the_others(instant, tmp_path, monkeypatch):
-    monkeypatch.setattr(dry_run, "BUDGET", 0.1)
+@pytest.mark.parametrize("place", ["training", "bar"])
+def test_what_it_did_not_come_to_in_its_budget_is_that_of_the_committed_run(instant, tmp_path, monkeypatch, place):
+    monkeypatch.setattr(dry_run, "BUDGET", 0.05)
     committed(tmp_path, 100.0, {"first": took(5.0), "second": took(15.0)})
 
     def run(config, session):
+        if place == "training":
+            time.sleep(0.1)  # one that has begun is finished
         session.fit("first", members=3, steps=8)
-        while True:
-            with_patience(0.01)
-
-    found = dry_run.cost(of(run), "paper", Config(), gallery=tmp_path)
-    assert found.others == {"second": pytest.approx(30.0)}
-    assert found.rest == pytest.approx(2 * 80)
-    assert found.seconds == pytest.approx(10 + 30 + 160)
-    assert found.notes[0].startswith("1 of 2 trainings tried")
-
-
-def with_patience(seconds):
-    with contextlib.suppress(Exception):
-        time.sleep(seconds)
-
-
-def test_a_training_that_is_tried_is_not_broken_off(monkeypatch, tmp_path):
-    monkeypatch.setattr(dry_run, "BUDGET", 0.05)
-    before, ran = signal.getsignal(signal.SIGALRM), []
-
-    def tried(limit):
-        time.sleep(0.2)
-        ran.append("tried")
-        return Stage(1, 1, 1.0, 0.0, 1, 0.0, 1), None
-
-    monkeypatch.setattr(dry_run, "_tried", tried)
-
-    def run(config, session):
-        session.fit("training")
-        ran.append("what follows")
-
-    found = dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
-    assert ran == ["tried"]
-    assert found.rest is None
-    assert "there is no committed run" in found.notes[-1]
-    assert signal.getsignal(signal.SIGALRM) is before
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
-
-
-def test_a_run_has_twice_the_time_until_its_first_training(instant, monkeypatch, tmp_path):
-    monkeypatch.setattr(dry_run, "BUDGET", 0.3)
-
-    def run(config, session):
-        time.sleep(0.4)
-        session.fit("first", members=3, steps=8)
+        with session.bar("tasks", 1000) as advance:
+            for i in range(1000):
+                time.sleep(0.01)
+                advance(i, 1000)
         pytest.fail("it is late")
 
-    assert list(dry_run.cost(of(run), "lab", Config(), gallery=tmp_path).stages) == ["first"]
-    assert not dry_run.cost(of(lambda config, session: time.sleep(9)), "lab", Config(), gallery=tmp_path).stages
+    found = dry_run.cost(of(run), "paper", Config(), gallery=tmp_path)
+    assert found.rest == pytest.approx(2 * 95)
+    assert found.seconds == pytest.approx(10 + 190)
+    assert "1 trainings not tried: 95 s of the committed lab run on 1 x cpu" in found.note
 
 
 @pytest.mark.parametrize("stages", [None, {"first": took(5.0, memory=0)}, {"first": {"seconds": 5.0, "memory": 1}}])
 def test_a_record_that_does_not_say_what_its_trainings_took_leaves_the_rest_unknown(
     instant, tmp_path, monkeypatch, stages
 ):
-    monkeypatch.setattr(dry_run, "BUDGET", 0.05)
+    monkeypatch.setattr(dry_run, "BUDGET", 0.0)
     committed(tmp_path, 100.0, stages)
-
-    def run(config, session):
-        session.fit("first", members=3, steps=8)
-        time.sleep(10)
-
-    found = dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
+    found = dry_run.cost(two_trainings([]), "lab", Config(), gallery=tmp_path)
     assert found.rest is None
-    assert "does not say" in found.notes[-1]
+    assert "no committed run says" in found.note
     assert "at least 10 s" in printed(found)
 
 
@@ -213,7 +168,7 @@ def test_a_committed_run_without_trainings_is_said_and_not_tried(tmp_path):
     committed(tmp_path, 100.0, {})
     found = dry_run.cost(of(lambda config, session: pytest.fail("it ran")), "lab", Config(), gallery=tmp_path)
     assert found.seconds == 100
-    assert "lab run (1.7 min on 1 x cpu with 2 cores)" in found.notes[0]
+    assert "as in the committed lab run" in found.note
 
 
 def test_a_run_that_fails_on_untrained_networks_is_covered_up_to_there(instant, tmp_path):
@@ -222,8 +177,8 @@ def test_a_run_that_fails_on_untrained_networks_is_covered_up_to_there(instant, 
         raise ValueError("no transition")
 
     found = dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
-    assert found.seconds == pytest.approx(10)
-    assert found.notes[0].endswith("(ValueError: no transition)")
+    assert found.seconds == 10
+    assert "(ValueError: no transition)" in found.note
 
 
 @pytest.mark.parametrize("error", [FlagError, ValueError])
@@ -257,19 +212,12 @@ def printed(*costs):
 
 
 def test_the_table_says_what_was_timed_and_what_is_from_elsewhere():
-    stage = Stage(64, 5000, 0.002, 0.5, 51, 4.0, 5 * 2**30)
-    found = Cost({"training": stage}, {"a": 10.0, "b": 20.0}, 26.0, ("all else: as there",), 2)
-    text = printed(found)
-    for words in ("500 x 51", "2 other trainings", "all else: as there", "2 cells like this", "about 3.2 min on"):
-        assert words in text
-    assert found.seconds == pytest.approx(2 * (4 + 10 + 25.5 + 30 + 26))
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(40, "40 s"), (240, "4 min"), (7000, "1.9 h"), (432_000, "120 h"), (0.2, "0 s")]
-)
-def test_durations_are_short(seconds, words):
-    assert dry_run.duration(seconds) == words
+    found = Cost({"training": Stage(64, 5000, 40.0, 5 * 2**30)}, 56.0, "all else: as there", 2)
+    lines = printed(found).splitlines()
+    (row,) = (line for line in lines if "training " in line)
+    assert [word for word in row.split() if word.isalnum()] == ["training", "64", "5000", "8", "5", "40"]
+    for words in ("all else: as there", "2 cells like this", "not counted: start-up", "about 3.2 min on"):
+        assert any(words in line for line in lines)
 
 
 @pytest.mark.parametrize(("grid", "cells"), [("", 1), ("--grid=learning_rate:0.1,0.2;members:2,3", 4)])
@@ -278,7 +226,7 @@ def test_a_dry_run_of_a_binary_prints_and_writes_nothing(tmp_path, monkeypatch, 
 
     def cost(experiment, preset, config, limit):
         asked.append((experiment.name, preset, limit))
-        return Cost({}, {}, 1.0, ())
+        return Cost({}, 1.0, "")
 
     monkeypatch.setattr(dry_run, "cost", cost)
     outdir = f"--outdir={tmp_path / 'run'}"
@@ -293,15 +241,3 @@ def test_several_processes_are_refused(tmp_path, capsys):
     words = ["binary", "--dry_run", "--distributed", f"--outdir={tmp_path}"]
     assert command_line.main(roll_out.EXPERIMENT, words) == command_line.REFUSED
     assert "--dry_run" in capsys.readouterr().err
-
-
-def test_a_run_begins_with_what_the_committed_one_took(tmp_path, monkeypatch):
-    said = []
-    known = dry_run.Committed("smoke", to_json(roll_out.PRESETS["smoke"]), 240.0, "1 x cpu with 2 cores", None)
-    monkeypatch.setattr(command_line.log, "info", lambda text, *words: said.append(text % words))
-    monkeypatch.setattr(dry_run, "committed", lambda experiment, preset: known)
-    command = command_line.parse_command_line(roll_out.EXPERIMENT, ["binary", "--preset=smoke", f"--outdir={tmp_path}"])
-    command_line._say_what_it_took(command)
-    command_line._say_what_it_took(command._replace(config=dataclasses.replace(command.config, members=99)))
-    (line,) = said
-    assert line.startswith("the committed smoke run (4 min on 1 x cpu with 2 cores)")
