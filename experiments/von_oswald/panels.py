@@ -15,7 +15,7 @@ def network_label(name: str) -> str:
     kind, layers = name.split("_")
     if layers == "1":
         return "one layer"
-    return f"one layer, weights shared over {layers} loops" if kind == "looped" else f"{layers} layers, own weights"
+    return f"one layer,\nweights shared over {layers} loops" if kind == "looped" else f"{layers} layers, own weights"
 
 
 def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
