@@ -118,7 +118,7 @@ _AT_LAB = dict.fromkeys(
     ("gamma_10", "gamma_25", "gamma_exact_25", "smallest_25", "largest_25", "gamma_50", "gamma_exact_50"),
     "not resolved",
 )  # fmt: skip
-"""One member at N = 25 and two at 50 are still on the first plateau; the others lie on an edge."""
+"""One member at N = 25 and two at 50 are still on the first plateau; of the others the interval has an edge inside."""
 
 claim = claims_of("von_oswald.curvature", "von Oswald et al. 2022, Fig. 13", _AT_LAB)
 

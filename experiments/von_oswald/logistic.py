@@ -122,7 +122,7 @@ def _scaled(learner: Learner, scale: Array) -> Learner:
     return lambda prompt: scale * learner(prompt)
 
 
-def law(config: Config) -> Sampler:
+def sampler(config: Config) -> Sampler:
     """The task distribution."""
     return logistic_regression(
         context_length=config.context_length,
@@ -139,7 +139,7 @@ def objective(predictions: Array, samples: Sample) -> Array:
 
 def tuned(config: Config) -> dict[str, np.ndarray]:
     """The best parameters of every algorithm on the same sampled tasks, by name (L-BFGS on their logarithms)."""
-    samples = jax.jit(law(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
+    samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
     found = {}
     for name, algorithm in ALGORITHMS.items():
         slope = jax.jit(jax.value_and_grad(partial(_tuning_loss, algorithm.make)))
@@ -168,7 +168,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     for stage, (name, network) in enumerate(trained.items()):
         fitted = train(
             session, name, config, network, keys=member_keys(config, stage),
-            law=lambda now, _: law(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
+            law=lambda now, _: sampler(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
             extra=partial(_read_off, config) if name == "linear_1" else None,
         )  # fmt: skip
         params[name] = fitted.params
@@ -178,7 +178,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         return {name: network.learner(params[name]) for name, network in trained.items()} | references
 
     finals = paired_losses(
-        learners, always(law(config)), params, member_keys(config, 900), config.population_tasks, objective=objective
+        learners,
+        always(sampler(config)),
+        params,
+        member_keys(config, 900),
+        config.population_tasks,
+        objective=objective,
     )
     cosines = _final_cosines(config, trained, references)(params, member_keys(config, 800))
     arrays |= {"final": finals, "cosines": {name: np.asarray(values) for name, values in cosines.items()}}
@@ -200,7 +205,7 @@ def _final_cosines(config: Config, trained: Mapping[str, Model], references: Map
     """``(params, (M,) keys) -> {network: (M, references)}`` sensitivity cosines on each member's own fresh tasks."""
 
     def one(params: Mapping[str, dict], key: Array) -> dict[str, Array]:
-        samples = law(config)(key, config.eval_tasks)
+        samples = sampler(config)(key, config.eval_tasks)
         cosine = lambda name, other: compare_batches(trained[name].learner(params[name]), other, samples)[  # noqa: E731
             "sensitivity_cosine"
         ]
@@ -216,7 +221,7 @@ def _bayes_minus_map(config: Config, most_probable: BatchLearner) -> float:
 
     @jax.jit
     def difference(key: Array) -> Array:
-        samples = law(config)(key, config.bayes_tasks)
+        samples = sampler(config)(key, config.bayes_tasks)
         predictions = jax.lax.map(bayes, samples.prompt)
         return (objective(predictions, samples) - objective(most_probable(samples.prompt), samples)).mean()
 
