@@ -18,7 +18,6 @@ over training; the learning rate read off one linear layer; final cosine of ever
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -142,7 +141,7 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
     samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
     found = {}
     for name, algorithm in ALGORITHMS.items():
-        slope = jax.jit(jax.value_and_grad(partial(_tuning_loss, algorithm.make)))
+        slope = jax.jit(jax.value_and_grad(_tuning_loss(algorithm.make)))
 
         def value(logs: np.ndarray, slope: Callable = slope) -> tuple[float, np.ndarray]:
             mean, gradient = slope(jnp.asarray(logs, jnp.float32), samples)
@@ -153,8 +152,8 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
     return found
 
 
-def _tuning_loss(make: Callable[[Array], Learner], logs: Array, samples: Sample) -> Array:
-    return objective(jax.vmap(make(jnp.exp(logs)))(samples.prompt), samples).mean()
+def _tuning_loss(make: Callable[[Array], Learner]) -> Callable[[Array, Sample], Array]:
+    return lambda logs, samples: objective(jax.vmap(make(jnp.exp(logs)))(samples.prompt), samples).mean()
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -169,7 +168,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         fitted = train(
             session, name, config, network, keys=member_keys(config, stage),
             law=lambda now, _: sampler(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
-            extra=partial(_read_off, config) if name == "linear_1" else None,
+            extra=_read_off(config) if name == "linear_1" else None,
         )  # fmt: skip
         params[name] = fitted.params
         arrays[name] = {"steps": fitted.steps, **fitted.metrics}
@@ -196,9 +195,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     return metrics, arrays
 
 
-def _read_off(config: Config, params: dict, _: Sample) -> dict[str, Array]:
+def _read_off(config: Config) -> Callable[[dict, Sample], dict[str, Array]]:
     """The learning rate of the logistic step that one linear layer is, read off its weights."""
-    return {"rate": 2 * config.context_length * strengths(params, config.input_size)["eta_over_n"][0]}
+    eta_over_n = lambda params: strengths(params, config.input_size)["eta_over_n"][0]  # noqa: E731
+    return lambda params, _: {"rate": 2 * config.context_length * eta_over_n(params)}
 
 
 def _final_cosines(config: Config, trained: Mapping[str, Model], references: Mapping[str, BatchLearner]) -> Callable:
