@@ -64,7 +64,14 @@ def model(network: Transformer, context_length: int, input_size: int, layout: La
     return Model(init, partial(_predict, network, layout), network.layers)
 
 
-def learners_of(models: Callable[[Any], Mapping[str, Model]]) -> Callable[[Any], dict[str, Callable]]:
+class Learnt(Protocol):
+    """What parameters make a learner."""
+
+    def learner(self, params: dict) -> BatchLearner:
+        """The learner that these parameters are, for a whole batch of prompts."""
+
+
+def learners_of(models: Callable[[Any], Mapping[str, Learnt]]) -> Callable[[Any], dict[str, Callable]]:
     """What the final parameters of every training predict (``Experiment.learners``).
 
     Args:

@@ -237,7 +237,14 @@ def test_without_an_intervention_it_is_fit_to_the_bit_and_a_control_is_it_to_rou
 
     plain = fit(init, loss, OPTIMISER, KEY[None], steps=STEPS)
     clamped = fit_clamped(init, run, case.objective, law_of(case), OPTIMISER, KEY[None], None, batch=BATCH, steps=STEPS)
+    many = jax.vmap(run, in_axes=(None, 0, None, None))
+    objective = jax.vmap(case.objective)
+    batched = fit_clamped(
+        init, many, objective, law_of(case), OPTIMISER, KEY[None], None, batch=BATCH, batched=True, steps=STEPS
+    )
     leaves = jax.tree.leaves
+    for one, other in zip(leaves(batched.params), leaves(plain.params)):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
     for none, reference, control in zip(leaves(clamped.params), leaves(plain.params), leaves(trained.fitted.params)):
         np.testing.assert_array_equal(none, reference)
         np.testing.assert_allclose(control[CONTROL], reference[0], rtol=1e-4, atol=1e-6)

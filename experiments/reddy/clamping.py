@@ -12,32 +12,34 @@ afresh, and what they had learned until then is lost. Last, a perfect first laye
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
-from experiments.reddy.clamped import ATTENTION, clamps, fast_run
-from experiments.reddy.clamping_figures import CLAIMS, PARTS, figures
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
-from experiments.reddy.settings import check as check_training
+from experiments.reddy.clamping_claims import CLAIMS, PARTS
+from experiments.reddy.clamping_figures import figures
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
 from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, progress, sampler, sgd
 from experiments.settings import member_keys
-from experiments.training import members_at_once
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, arguments, from_json, setting
-from icl_lab.lab.session import Session
-from icl_lab.models import Intervention
-from icl_lab.models.inspection import Trace
+from experiments.training import learners_of, members_at_once
+from icl_lab.lab import Experiment, FlagError, Session, arguments, from_json, main, setting
+from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import Sample
-from icl_lab.training.clamping import by_member, fit_clamped
-from icl_lab.training.fitting import Fit, Tree
+from icl_lab.training.clamping import by_member, combined, fit_clamped, frozen, kept_share, pinned_attention
+from icl_lab.training.fitting import Tree
+
+ATTENTION = ("w_q", "w_k")
+"""What makes the attention patterns; the values and the classifier make the answer of what is attended to."""
+
+Window = tuple[int, int]
+"""First step at which a clamp acts, and first at which it no longer does."""
+
+OFF: Window = (0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +70,17 @@ def check(config: Config) -> None:
         raise FlagError(f"--only={config.only}: allowed is all, {', '.join(PARTS)}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage; its members are those of the control, then those of each condition.
+
+    As learners they are free: those that were given a perfect first layer to the end predict without it.
+    """
+    return {"training": network(config)}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the members of all conditions in one program, paired by key: the same start and the same sequences."""
-    model, conditions = network(config), ("control", *sum((PARTS[part] for part in chosen(config)), ()))
+    model, conditions = models(config)["training"], ("control", *sum((PARTS[part] for part in chosen(config)), ()))
     keys = repeated(member_keys(config), len(conditions))
     fresh = jax.jit(lambda ks: jax.lax.map(model.init, ks))(member_keys(config))  # vmap compiles for longer
     answer = tuple(name for name in fresh["params"] if name not in ATTENTION)
@@ -94,7 +104,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
     }
     fitted = fit_clamped(
         lambda _, setting: setting["fresh"],
-        fast_run(config.slots),
+        lambda params, prompts, clamp, step: (model.logits(params, prompts, clamp, step), None),
         cross_entropy,
         lambda setting: sampler(config, setting["law"]),
         lambda setting: losing(sgd(setting["config"]), setting, config.hold),
@@ -102,18 +112,55 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         by_member(each),
         settings,
         batch=config.batch,
+        batched=True,
         measure=measure(config, model),
         train=partial(session.fit, "training"),
         steps=config.steps,
         measure_every=config.measure_every,
         members_at_once=members_at_once(config.batch, 2),
     )
-    return {}, _arrays(fitted, conditions)
+    return {}, {"steps": fitted.steps} | by_part(fitted.metrics, conditions)
 
 
 def chosen(config: Config) -> tuple[str, ...]:
     """The parts that are run."""
     return tuple(PARTS) if config.only == "all" else (config.only,)
+
+
+def uniform(tokens: int) -> Array:
+    """(1, T, T) causal attention to all tokens alike, that of a network that has learned nothing."""
+    causal = jnp.tril(jnp.ones((tokens, tokens)))
+    return (causal / causal.sum(1, keepdims=True))[None]
+
+
+def previous(tokens: int) -> Array:
+    """(1, T, T) every token attends to the one before it (the first to itself): the first layer's perfect pattern."""
+    return jnp.eye(tokens, k=-1).at[0, 0].set(1)[None]
+
+
+def clamps(config: Training, windows: Mapping[str, Window], classifier_names: tuple[str, ...]) -> Intervention:
+    """What one member is clamped by; what ``windows`` does not name never acts.
+
+    Names are ``ila1_held`` (first layer's attention uniform), ``tila2_held`` (the target's attention in the second
+    uniform), ``tla2_held`` (the labels get the share of the target's attention that they have when it is uniform; how
+    they divide it is free), ``cla_held`` (the classifier's parameters frozen) and ``ila1_given`` (labels attend to
+    their item in the first layer; other tokens are free, else items could carry the label before them).
+    """
+    tokens = 2 * config.context_length + 1
+    target = jnp.arange(tokens) == tokens - 1
+    labels = jnp.arange(tokens) % 2 == 1
+
+    def window(name: str) -> dict[str, Any]:
+        start, stop = windows.get(name, OFF)
+        return {"start": start, "stop": stop}
+
+    return combined(
+        pinned_attention(uniform(tokens), 0, layers=2, **window("ila1_held")),
+        pinned_attention(previous(tokens), 0, layers=2, rows=labels, **window("ila1_given")),
+        pinned_attention(uniform(tokens), 1, layers=2, rows=target, **window("tila2_held")),
+        kept_share(config.context_length / tokens, target[:, None] & labels[None], 1, layers=2, **window("tla2_held")),
+        frozen(classifier_names, **window("cla_held")),
+    )
 
 
 def losing(inner: optax.GradientTransformation, setting: Tree, step: int) -> optax.GradientTransformation:
@@ -153,21 +200,13 @@ def measure(config: Config, model: Induction) -> Callable[..., dict[str, Array]]
     return measured
 
 
-def _arrays(fitted: Fit, conditions: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """(M, R) measurements by condition."""
-    arrays = {"steps": fitted.steps}
-    for i, condition in enumerate(conditions):
-        for name, values in fitted.metrics.items():
-            arrays[f"{condition}_{name}"] = np.split(values, len(conditions))[i]
-    return arrays
-
-
 AXES = {"steps": ("step",), "*": ("member", "step")}
 
 EXPERIMENT = Experiment(
     "reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: [f"{name}_*" for part in chosen(from_json(Config, c)) for name in PARTS[part]],
+    lambda c: [f"{name}/*" for part in chosen(from_json(Config, c)) for name in PARTS[part]],
     axes=AXES,
+    learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

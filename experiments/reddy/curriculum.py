@@ -2,9 +2,10 @@
 
 Each curriculum starts at an end of one of three scales: short contexts, few labels in use, or novel classes alone,
 which only a context can answer; it moves on, one level after the other up to the whole task, when the member's own
-training accuracy passes a threshold. Everything else is the control's, member by member: the start, the batch, the
-number of sequences. Onset is when the accuracy on novel classes at the full N and L is half way from guessing one of
-the context's labels to 1. Short contexts have fewer tokens: equal samples, not equal work.
+training accuracy passes a threshold. Everything else is as in its control, which has the same key: the start, the
+batch, the number of sequences. The onset is the step at which the accuracy on novel classes, at the full N and L, is
+half way from guessing one of the context's labels to 1. Short contexts have fewer tokens: equal samples, not equal
+work.
 
 The outlook expects all three to bring the onset earlier. Theory (``landscape``) says so of short contexts: the wait
 grows as N^(3/2). Of few labels it says the opposite, as does Fig. A.5 (``label_count``): the wait grows as N/L goes to
@@ -20,23 +21,19 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
-from experiments.reddy.curriculum_figures import CLAIMS, CURRICULA, figures
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
-from experiments.reddy.settings import check as check_training
+from experiments.reddy.curriculum_claims import CLAIMS, CURRICULA
+from experiments.reddy.curriculum_figures import figures
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
 from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, network, sampler, sgd
 from experiments.settings import member_keys
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, arguments, setting
-from icl_lab.lab.session import Session
+from icl_lab.lab import Experiment, FlagError, Session, arguments, main, setting
 from icl_lab.prompts import ItemLabelLaw, burstiness_values
 from icl_lab.training.fitting import Tree
 
-LENGTH, LABELS, NOVEL = (CURRICULA.index(name) for name in ("length", "labels", "novel"))
+LENGTH, LABELS, NOVEL = (list(CURRICULA).index(name) for name in ("length", "labels", "novel"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,9 +94,14 @@ def check(config: Config) -> None:
         )
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage; the state of a training holds the parameters as ``weights``."""
+    return {"training": network(config)}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the control and the curricula in one program, members paired by key."""
-    model = network(config)
+    model = models(config)["training"]
     keys = repeated(member_keys(config), len(CURRICULA))
     settings = {
         "config": arguments(config, keys.shape[0]),
@@ -126,15 +128,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         measure=measure,
         members_at_once=1 if jax.default_backend() == "cpu" else None,  # one at a time, a switch runs one branch
     )
-    arrays = {"steps": fitted.steps}
-    for i, name in enumerate(CURRICULA):
-        for metric in ("ic", "level", "train_loss"):
-            arrays[f"{name}_{metric}"] = np.split(fitted.metrics[metric], len(CURRICULA))[i]
-    return {}, arrays
+    shown = {metric: fitted.metrics[metric] for metric in ("ic", "level", "train_loss")}
+    return {}, {"steps": fitted.steps} | by_part(shown, CURRICULA)
 
 
 def law_at(config: Config, law: ItemLabelLaw, kind: Array, level: Array) -> ItemLabelLaw:
-    """The law of a curriculum's level; those of the context length have the whole law."""
+    """The task distribution at a curriculum's level; the whole one where the curriculum is of the context length."""
     labels, shares = jnp.asarray(config.label_counts), jnp.asarray(config.novel_shares, jnp.float32)
     return dataclasses.replace(
         law,
@@ -184,7 +183,11 @@ def advancing(inner: optax.GradientTransformation, config: Config) -> optax.Grad
 
 AXES = {"steps": ("step",), "*": ("member", "step")}
 
-EXPERIMENT = Experiment("reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check,
+    axes=AXES,
+    learners=lambda c: {"training": lambda state: models(c)["training"].learner(state["weights"])},
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

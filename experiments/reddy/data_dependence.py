@@ -4,10 +4,10 @@ No sequence has novel classes: every one can be solved by what the classifier ha
 copying the label that follows the item of the target's class. Three sweeps, each for the network and for the reduced
 induction-head model: the number of classes K with the burstiness B (2a), the within-class spread (2b), and the exponent
 of the rank-frequency law of the classes (2c). More classes, more copies and more spread favour the in-context solution;
-a steep law of the classes favours the weights, and around an exponent of one both are learned.
+a steep law favours the weights, and around an exponent of one both are learned.
 
-The third sweep draws the classes of a bursty sequence from the law, so two of them may share a label: with different
-labels, as in the other two, a bursty sequence would ignore the law (a trap of the released code).
+In the third sweep the classes of a bursty sequence are drawn by this law, so two of them may share a label. With
+different labels, as in the other two sweeps, a bursty sequence would ignore the law (so it does in the released code).
 
 In-context accuracy is the mean of the tests on novel classes and on swapped labels; the score drawn is its share of the
 way from guessing one of the context's labels to 1. Guessing gives B/N, and more in the third sweep, where labels
@@ -22,27 +22,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.reddy import settings
 from experiments.reddy.data_dependence_claims import CLAIMS
 from experiments.reddy.data_dependence_figures import figures
-from experiments.reddy.settings import (
-    SMALL,
-    SMOKE,
-    WORLDS,
-    Training,
-    check_burstiness,
-    check_classes,
-    check_exponent,
-    check_prompt,
-    laws,
-    repeated,
-)
-from experiments.reddy.training import network, reduced, train
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
+from experiments.reddy.training import Induction, network, reduced, train
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, from_json, setting
-from icl_lab.lab.session import Session
+from experiments.training import learners_of
+from icl_lab.lab import Experiment, FlagError, Session, from_json, main, setting
 
 MODELS = {"network": network, "reduced": reduced}
 SWEEPS = ("classes", "spread", "exponent")
@@ -98,7 +86,7 @@ PRESETS = {
 
 
 class Sweep(NamedTuple):
-    """The points of one sweep: its shape, and (points,) values of what differs in the law."""
+    """The points of one sweep: its shape, and (points,) values of what differs in the task distribution."""
 
     shape: tuple[int, ...]
     values: dict[str, np.ndarray]
@@ -139,32 +127,61 @@ def check(config: Config) -> None:
     models, sweeps = map(set, zip(*chosen(config)))
     for model in models:
         check_steps(config, "steps" if model == "network" else "reduced_steps")
-    check_prompt(config)
-    check_exponent("exponent", config.exponent, config.distinct_labels)
+    settings.check_prompt(config)
+    settings.check_exponent("exponent", config.exponent, config.distinct_labels)
     for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
         for classes in np.atleast_1d(getattr(config, name)) if of_sweep in sweeps else ():
-            check_classes(name, classes, config.labels)
+            settings.check_classes(name, classes, config.labels)
     for burstiness in config.burstiness_grid if "classes" in sweeps else ():
-        check_burstiness("burstiness_grid", burstiness, config)
+        settings.check_burstiness("burstiness_grid", burstiness, config)
     if sweeps != {"classes"}:
         distinct = config.distinct_labels and "spread" in sweeps
-        check_burstiness("burstiness", config.burstiness, dataclasses.replace(config, distinct_labels=distinct))
+        settings.check_burstiness(
+            "burstiness", config.burstiness, dataclasses.replace(config, distinct_labels=distinct)
+        )
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains every model at every point; points that share the mode of the bursty draw share a program."""
-    arrays: dict[str, np.ndarray] = {}
+class Program(NamedTuple):
+    """What trains in one program: a model at all points of the sweeps that draw bursty sequences alike."""
+
+    model: str
+    sweeps: list[str]
+    distinct: bool
+
+    @property
+    def stage(self) -> str:
+        """Its name."""
+        return "_".join([self.model, *self.sweeps])
+
+
+def programs(config: Config) -> list[Program]:
+    """Those of every part to run."""
     parts = chosen(config)
-    for model in config.models:
-        for distinct in (True, False):
-            names = [name for of, name in parts if of == model and (name != "exponent") == distinct]
-            if names:
-                arrays |= _trained(config, session, model, names, distinct)
-    return {"parts": ["_".join(part) for part in parts]}, arrays
+    every = [
+        Program(model, [name for of, name in parts if of == model and (name != "exponent") == distinct], distinct)
+        for model in config.models
+        for distinct in (True, False)
+    ]
+    return [program for program in every if program.sweeps]
 
 
-def _trained(config: Config, session: Session, model: str, names: list[str], distinct: bool) -> dict[str, np.ndarray]:
-    """Curves (M, *shape, R) of the sweeps of one program, by ``<metric>_<model>_<sweep>``."""
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage; its members are those of the first point, of the second, and so on."""
+    return {program.stage: MODELS[program.model](config) for program in programs(config)}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Trains every model at every point."""
+    arrays: dict[str, Any] = {}
+    found = models(config)
+    for program in programs(config):
+        arrays |= _trained(config, session, program, found[program.stage])
+    return {"parts": ["_".join(part) for part in chosen(config)]}, arrays
+
+
+def _trained(config: Config, session: Session, program: Program, trained: Induction) -> dict[str, Any]:
+    """Curves (M, *shape, R) of the sweeps of one program, by ``<model>/<sweep>/<metric>``."""
+    model, names, distinct = program
     steps = config.steps if model == "network" else config.reduced_steps
     one = dataclasses.replace(config, steps=steps, distinct_labels=config.distinct_labels and distinct)
     points = {name: sweep(config, model, name) for name in names}
@@ -177,28 +194,29 @@ def _trained(config: Config, session: Session, model: str, names: list[str], dis
         **{key: np.repeat(value, config.members) for key, value in values.items()},
     )
     keys = repeated(member_keys(config), total)
-    fitted = train(session, f"{model}_{'_'.join(names)}", one, MODELS[model](one), keys, law)
-    arrays, start = {f"steps_{model}": fitted.steps}, 0
+    fitted = train(session, program.stage, one, trained, keys, law)
+    arrays, start = {f"{model}/steps": fitted.steps}, 0
     for name, (shape, _) in points.items():
         stop = start + math.prod(shape) * config.members
         for metric in ("ic", "ic2", "iwl", "loss"):
             curves = fitted.metrics[metric][start:stop].reshape(*shape, config.members, -1)
-            arrays[f"{metric}_{model}_{name}"] = np.moveaxis(curves, -2, 0)
+            arrays[f"{model}/{name}/{metric}"] = np.moveaxis(curves, -2, 0)
         start = stop
     return arrays
 
 
 AXES = {
-    "steps_*": ("{0}_step",),
-    "*_*_classes": ("member", "classes", "burstiness", "{1}_step"),
-    "*_*_spread": ("member", "spread", "{1}_step"),
-    "*_*_exponent": ("member", "exponent", "{1}_step"),
+    "*/steps": ("{0}_step",),
+    "*/classes/*": ("member", "classes", "burstiness", "{0}_step"),
+    "*/spread/*": ("member", "spread", "{0}_step"),
+    "*/exponent/*": ("member", "exponent", "{0}_step"),
 }
 
 EXPERIMENT = Experiment(
     "reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: ["*_" + "_".join(part) for part in chosen(from_json(Config, c))],
+    lambda c: ["/".join(part) + "/*" for part in chosen(from_json(Config, c))],
     axes=AXES,
+    learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

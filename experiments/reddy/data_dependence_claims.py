@@ -6,13 +6,12 @@ import numpy as np
 
 from experiments.reddy.statistics import guess
 from experiments.statistics import Statistic
-from icl_lab.lab.claims import Claim, NotRun
-from icl_lab.lab.records import Record
+from icl_lab.lab import Claim, NotRun, Record, claims_of
 
 
 def in_context(record: Record, model: str, sweep: str) -> np.ndarray:
     """(M, *points) score at the end: share of the way from guessing a label of the context to 1; at least 0."""
-    accuracy = (record.arrays[f"ic_{model}_{sweep}"] + record.arrays[f"ic2_{model}_{sweep}"])[..., -1] / 2
+    accuracy = (record.arrays[f"{model}/{sweep}/ic"] + record.arrays[f"{model}/{sweep}/ic2"])[..., -1] / 2
     level = guesses(record, sweep)
     return np.maximum(accuracy - level, 0) / (1 - level)
 
@@ -42,7 +41,7 @@ def same_label(exponent: float, classes: int, labels: int) -> float:
 
 def in_weights(record: Record, model: str, sweep: str) -> np.ndarray:
     """(M, *points) accuracy at the end on trained classes without help of the context."""
-    return record.arrays[f"iwl_{model}_{sweep}"][..., -1]
+    return record.arrays[f"{model}/{sweep}/iwl"][..., -1]
 
 
 Measure = Callable[[Record, str, str], np.ndarray]
@@ -125,16 +124,15 @@ def _peak(model: str) -> Statistic:
 _AT_LAB = {"network_both": "fails", "reduced_steep_law": "fails", "reduced_both": "fails", "reduced_both_peak": "fails"}
 """What the lab record says of the claims that do not hold."""
 
+_claim = claims_of("reddy.data_dependence", "Reddy 2023, Fig. ", _AT_LAB, minimum_members=6)
+
 
 def _claims(model: str, figure: str) -> tuple[Claim, ...]:
     title = "The network" if model == "network" else "The reduced model"
 
     def claim(name: str, statement: str, statistic: Statistic, expected: float, relation: str, reason: str) -> Claim:
-        return Claim(
-            f"reddy.data_dependence.{model}_{name}", f"Reddy 2023, Fig. {figure}", f"{title}: {statement}", statistic,
-            expected=expected, tolerance=0.0, relation=relation, reason=reason,
-            expected_verdict={"lab": _AT_LAB.get(f"{model}_{name}", "holds"), "paper": "holds"}, minimum_members=6,
-        )  # fmt: skip
+        full = f"{title}: {statement}"
+        return _claim(f"{model}_{name}", figure, full, statistic, expected, relation=relation, reason=reason)
 
     half = "one solution gives way to the other: more than half of the range from 0 to 1"
     order = "an ordering, paired by member"

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy.data_dependence_claims import guesses, in_context, in_weights
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import band
 from icl_lab.lab.style import panels as axes_grid
 
@@ -30,7 +30,7 @@ def figures(record: Record) -> dict[str, Figure]:
         ("spread", _accuracies, 1),
         ("exponent", _accuracies, 1),
     ):
-        models = [model for model in TITLES if f"ic_{model}_{name}" in record.arrays]
+        models = [model for model in TITLES if f"{model}/{name}/ic" in record.arrays]
         if models:
             across = columns if columns > 1 else len(models)
             figure, axes = axes_grid(across, len(models) if columns > 1 else 1, height=2.6 if columns > 1 else 3.3)
@@ -61,7 +61,7 @@ def _accuracies(row: np.ndarray, record: Record, model: str, sweep: str) -> None
     (axes,) = row
     x = record.config[f"{sweep}_grid"]
     for name, look in SOLUTIONS.items():
-        band(axes, x, record.arrays[f"{name}_{model}_{sweep}"][..., -1], **look)
+        band(axes, x, record.arrays[f"{model}/{sweep}/{name}"][..., -1], **look)
     k = record.config["exponent_classes"]
     if sweep == "spread":
         k = record.config["spread_classes"][list(TITLES).index(model)]

@@ -16,27 +16,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
-from experiments.reddy.settings import (
-    SMALL,
-    SMOKE,
-    Training,
-    check_burstiness,
-    check_classes,
-    check_exponent,
-    check_prompt,
-    laws,
-)
+from experiments.reddy import settings
+from experiments.reddy.settings import SMALL, SMOKE, Training, laws
 from experiments.reddy.statistics import guess, learned, onset, or_last, present, solved
-from experiments.reddy.training import network, train
+from experiments.reddy.training import Induction, network, train
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
-from icl_lab.lab.claims import Claim, NotRun, wilson_interval
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, from_json, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
+from experiments.training import learners_of
+from icl_lab.lab import Experiment, FlagError, NotRun, Record, Session, claims_of, from_json, main, setting
+from icl_lab.lab.claims import wilson_interval
 from icl_lab.lab.style import panels as axes_grid
 
 
@@ -79,7 +68,7 @@ def settings_of(config: Config) -> list[Config]:
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     check_steps(config)
-    check_exponent("exponent", config.exponent, config.distinct_labels)
+    settings.check_exponent("exponent", config.exponent, config.distinct_labels)
     check_each_once("lengths", config.lengths)
     check_each_once("label_grid", config.label_grid)
     if list(config.label_grid) != sorted(config.label_grid):
@@ -92,20 +81,42 @@ def check(config: Config) -> None:
     if config.only != "all" and config.only not in map(str, config.lengths):
         raise FlagError(f"--only={config.only}: allowed is all, {', '.join(map(str, config.lengths))}")
     for one in settings_of(config):
-        check_classes("classes", config.classes, one.labels, "label_grid")
-        check_prompt(one)
-        check_burstiness("burstiness", config.burstiness, one)
+        settings.check_classes("classes", config.classes, one.labels, "label_grid")
+        settings.check_prompt(one)
+        settings.check_burstiness("burstiness", config.burstiness, one)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage: one network for each N and L."""
+    return {_stage(one): network(one) for one in settings_of(config)}
+
+
+def _stage(one: Config) -> str:
+    return f"{one.context_length}_{one.labels}"
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains all members at every N and L."""
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
+    networks = models(config)
     for one in settings_of(config):
-        name = f"{one.context_length}_{one.labels}"
-        fitted = train(session, name, one, network(one), member_keys(config), laws(one))
+        stage = _stage(one)
+        fitted = train(session, stage, one, networks[stage], member_keys(config), laws(one))
         arrays["steps"] = fitted.steps
-        arrays |= {f"{metric}_{name}": fitted.metrics[metric] for metric in ("ic", "ic_loss", "loss")}
+        arrays[_name(one.context_length, one.labels)] = {
+            name: fitted.metrics[name] for name in ("ic", "ic_loss", "loss")
+        }
     return {}, arrays
+
+
+def _name(n: int, labels: int) -> str:
+    """Where the record holds what was measured at an N and an L."""
+    return f"N_{n}/L_{labels}"
+
+
+def _accuracy(record: Record, n: int, labels: int) -> np.ndarray:
+    """(M, R) in-context accuracy over training."""
+    return record.arrays[f"{_name(n, labels)}/ic"]
 
 
 def _labels(record: Record, n: int) -> list[int]:
@@ -125,8 +136,7 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes, n in zip(row, lengths):
         for i, labels in enumerate(_labels(record, n)):
             look = {key: SERIES[i % len(SERIES)][key] for key in ("color", "linestyle")}
-            curves = record.arrays[f"ic_{n}_{labels}"]
-            axes.plot(record.arrays["steps"], curves.T, linewidth=0.9, **look)
+            axes.plot(record.arrays["steps"], _accuracy(record, n, labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.8, label="B/N")
         axes.set_xlabel("training step")
@@ -141,7 +151,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
     """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
     for i, n in enumerate(lengths):
         ratios = np.array(_labels(record, n)) / n
-        curves = [record.arrays[f"ic_{n}_{labels}"] for labels in _labels(record, n)]
+        curves = [_accuracy(record, n, labels) for labels in _labels(record, n)]
         found = [wilson_interval(learned(c, _level(record, n))) for c in curves]
         share = np.array([estimate for estimate, _ in found])
         ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
@@ -163,7 +173,7 @@ def _learned(n: int, more: bool) -> Statistic:
         labels = [value for value in _labels(record, n) if (value > n) == more]
         if not labels:
             raise NotRun(f"N = {n} with L {'>' if more else '='} N")
-        return np.min([learned(record.arrays[f"ic_{n}_{value}"], _level(record, n)) for value in labels], axis=0)
+        return np.min([learned(_accuracy(record, n, value), _level(record, n)) for value in labels], axis=0)
 
     return statistic
 
@@ -188,25 +198,19 @@ def _delay(n: int) -> Statistic:
         if not larger or n not in _labels(record, n):
             raise NotRun(f"N = {n} with L = N and L > N")
         few, more = (
-            onset(record.arrays[f"ic_{n}_{labels}"], record.arrays["steps"], _level(record, n))
-            for labels in (n, larger[0])
+            onset(_accuracy(record, n, labels), record.arrays["steps"], _level(record, n)) for labels in (n, larger[0])
         )
         return np.log2(or_last(few, record) / present(more))
 
     return statistic
 
 
-def _claim(name: str, statement: str, statistic: Statistic, **options: Any) -> Claim:
-    return Claim(
-        f"reddy.label_count.{name}", "Reddy 2023, Fig. A.5", statement, statistic, tolerance=0.0,
-        expected_verdict={"lab": "holds", "paper": "holds"}, minimum_members=6, **options,
-    )  # fmt: skip
-
+_claim = claims_of("reddy.label_count", "Reddy 2023, Fig. A.5", minimum_members=6)
 
 CLAIMS = (
     *(
         _claim(
-            f"more_labels_{n}", f"N = {n}: with L > N every network learns in context (fraction of members that "
+            f"more_labels_{n}", "", f"N = {n}: with L > N every network learns in context (fraction of members that "
             "do at every L).",
             _learned(n, more=True), expected=0.6, relation=">=", interval="wilson",
             reason="six of six leave the interval [.61, 1]", control=_learned(n, more=False),
@@ -214,14 +218,15 @@ CLAIMS = (
         for n in (2, 4, 8)
     ),
     _claim(
-        "as_many_labels_8", "With L = N = 8 no network does (fraction of those that do at every L > N).",
+        "as_many_labels_8", "", "With L = N = 8 no network does (fraction of those that do at every L > N).",
         _as_many(8), expected=0.4,
         relation="<=", interval="wilson", reason="none of six leaves the interval [0, .39]",
         control=_learned(8, more=True),
     ),
     *(
         _claim(
-            f"delay_{n}", f"N = {n}: with L = N the transition comes later than with the next L, if it comes (log2 of "
+            f"delay_{n}", "",
+            f"N = {n}: with L = N the transition comes later than with the next L, if it comes (log2 of "
             "the steps, never counted as the last one).", _delay(n), expected=0.0, relation=">=",
             reason="an ordering, paired by member",
         )
@@ -231,7 +236,9 @@ CLAIMS = (
 
 AXES = {"steps": ("step",), "*": ("member", "step")}
 
-EXPERIMENT = Experiment("reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

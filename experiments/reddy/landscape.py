@@ -26,23 +26,11 @@ import numpy as np
 from experiments.reddy.landscape_claims import CLAIMS
 from experiments.reddy.landscape_figures import figures
 from experiments.settings import Members, check_each_once
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
-from icl_lab.theory import (
-    cliff_time,
-    cliff_time_limit,
-    escape_time,
-    mean_field_loss,
-    nested_logit_flow,
-    nested_logit_gradient,
-    nested_logit_hessian,
-    nested_logit_loss,
-)
+from icl_lab import theory
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.theory.nested_logits.loss import FORMS
 
-LOSSES: dict[str, Callable[..., Any]] = {"simplified": nested_logit_loss, "mean_field": mean_field_loss}
+LOSSES: dict[str, Callable[..., Any]] = {"simplified": theory.nested_logit_loss, "mean_field": theory.mean_field_loss}
 LEVELS = (0.9, 0.5)
 """Of log N: top and middle of the cliff."""
 
@@ -97,16 +85,15 @@ def check(config: Config) -> None:
         raise FlagError("--factors: allowed are values that give each of --lengths different numbers of labels")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Maps, paths, waits and escapes of both forms."""
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     with session.bar("forms", len(FORMS)) as advance:
         for i, form in enumerate(FORMS):
-            found = _maps(config, form) | _paths(config, form) | _waits(config, form) | _saddle(config, form)
-            arrays |= {f"{form}_{name}": value for name, value in found.items()}
+            arrays[form] = _maps(config, form) | _paths(config, form) | _waits(config, form) | _saddle(config, form)
             advance(i + 1, len(FORMS))
     n, labels = _cells(config)
-    arrays["wait_limit"] = cliff_time_limit(n, labels).reshape(len(config.lengths), -1)
+    arrays["wait_limit"] = theory.cliff_time_limit(n, labels).reshape(len(config.lengths), -1)
     arrays["wait_labels"] = labels.reshape(len(config.lengths), -1)
     return {}, arrays | _axes(config)
 
@@ -140,7 +127,7 @@ def _paths(config: Config, form: str) -> dict[str, np.ndarray]:
     sizes = np.concatenate([[n] * len(around), [n], lengths])
     labels = np.concatenate([[n] * len(around), [config.labels], 4 * lengths])
     times = np.concatenate([[0.0], np.geomspace(1.0, 4000.0, 400)])
-    flow = nested_logit_flow(starts, times, context_length=sizes, labels=labels, form=form)
+    flow = theory.nested_logit_flow(starts, times, context_length=sizes, labels=labels, form=form)
     k = len(around)
     return {
         "times": times,
@@ -160,13 +147,13 @@ def _cells(config: Config) -> tuple[np.ndarray, np.ndarray]:
 def _waits(config: Config, form: str) -> dict[str, np.ndarray]:
     """Times at which the flow from the origin passes the levels, and the slope at the origin by differences."""
     n, labels = _cells(config)
-    times = escape_time(
+    times = theory.escape_time(
         np.zeros(3), np.repeat(LEVELS, len(n)) * np.log(np.tile(n, len(LEVELS))),
         context_length=np.tile(n, len(LEVELS)), labels=np.tile(labels, len(LEVELS)), form=form,
     )  # fmt: skip
     times = times.reshape(len(LEVELS), len(config.lengths), -1)
     slopes = np.array([_derivatives(form, *cell)[0] for cell in zip(n, labels)])
-    closed = np.array([nested_logit_gradient(*cell)[2] for cell in zip(n, labels)])
+    closed = np.array([theory.nested_logit_gradient(*cell)[2] for cell in zip(n, labels)])
     return {
         "wait": times,
         "slope": slopes,
@@ -178,11 +165,11 @@ def _saddle(config: Config, form: str) -> dict[str, np.ndarray]:
     """At L = N: rate and slope of the origin by differences, escapes from small starts, and from random ones."""
     lengths, scales = np.array(config.saddle_lengths), np.array(config.scales)
     measured = [_derivatives(form, n, n) for n in lengths]
-    rates = -np.array([nested_logit_hessian(n, n, form)[1, 2] for n in lengths])
+    rates = -np.array([theory.nested_logit_hessian(n, n, form)[1, 2] for n in lengths])
     each = np.repeat(lengths, 2 * len(scales))
     signed = np.tile(np.concatenate([scales, -scales]), len(lengths))
     starts = np.stack([0 * signed, signed, signed], axis=1)
-    times = cliff_time(starts, context_length=each, labels=each, form=form)
+    times = theory.cliff_time(starts, context_length=each, labels=each, form=form)
     times = times.reshape(len(lengths), 2, -1)  # towards the right label, away from it
     n = config.context_length
     drawn = np.asarray(jax.random.normal(jax.random.key(config.seed), (config.members, 3)), np.float64)
@@ -195,7 +182,7 @@ def _saddle(config: Config, form: str) -> dict[str, np.ndarray]:
         "saddle_rate_error": np.array([-mixed for _, mixed in measured]) / rates - 1,
         "rate": rates,
         "escape": times,
-        "random": cliff_time(drawn, context_length=n, labels=n, form=form),
+        "random": theory.cliff_time(drawn, context_length=n, labels=n, form=form),
         "random_predicted": last + np.log(scales[-1] / np.abs(along)) / rates[index],
         "random_along": along,
     }
@@ -216,21 +203,22 @@ AXES = {
     "beta_1": ("beta_1",),
     "plane": ("plane",),
     "wait_*": ("length", "factor"),
-    "*_plane_map": ("plane_xi", "plane_alpha"),
-    "*_map": ("read_out", "alpha", "beta_1"),
-    "*_equal_paths": ("start", "time", "parameter"),
-    "*_path": ("time", "parameter"),
-    "*_lengths_loss": ("length", "time"),
-    "*_loss": ("time",),
-    "*_times": ("time",),
-    "*_wait": ("level", "length", "factor"),
-    "*_saddle_slope": ("saddle_length", "parameter"),
-    "*_saddle_rate_error": ("saddle_length",),
-    "*_rate": ("saddle_length",),
-    "*_escape": ("saddle_length", "direction", "scale"),
-    "*_slope": ("setting", "parameter"),
-    "*_slope_error": ("setting",),
-    "*_random*": ("member",),
+    "*/plane_map": ("plane_xi", "plane_alpha"),
+    "*/map": ("read_out", "alpha", "beta_1"),
+    "*/equal_map": ("read_out", "alpha", "beta_1"),
+    "*/equal_paths": ("start", "time", "parameter"),
+    "*/path": ("time", "parameter"),
+    "*/lengths_loss": ("length", "time"),
+    "*/loss": ("time",),
+    "*/times": ("time",),
+    "*/wait": ("level", "length", "factor"),
+    "*/saddle_slope": ("saddle_length", "parameter"),
+    "*/saddle_rate_error": ("saddle_length",),
+    "*/rate": ("saddle_length",),
+    "*/escape": ("saddle_length", "direction", "scale"),
+    "*/slope": ("setting", "parameter"),
+    "*/slope_error": ("setting",),
+    "*/random*": ("member",),
 }
 
 EXPERIMENT = Experiment("reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)

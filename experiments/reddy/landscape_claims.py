@@ -3,8 +3,7 @@
 import numpy as np
 
 from experiments.statistics import Statistic
-from icl_lab.lab.claims import claims_of
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record, claims_of
 from icl_lab.theory import balanced_alpha
 
 FORMS = {"simplified": "simplified form", "mean_field": "mean field"}
@@ -30,7 +29,7 @@ def cliff_width(form: str) -> Statistic:
     """Time from .9 to .5 of log N, of the time up to .9: the longest of all cells."""
 
     def statistic(record: Record) -> np.ndarray:
-        top, middle = record.arrays[f"{form}_wait"]
+        top, middle = record.arrays[f"{form}/wait"]
         return ((middle - top) / top).max()[None]
 
     return statistic
@@ -40,8 +39,8 @@ def shelf_drop(form: str) -> Statistic:
     """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
 
     def statistic(record: Record) -> np.ndarray:
-        times, found = record.arrays[f"{form}_times"], []
-        for n, loss in zip(record.config["lengths"], record.arrays[f"{form}_lengths_loss"]):
+        times, found = record.arrays[f"{form}/times"], []
+        for n, loss in zip(record.config["lengths"], record.arrays[f"{form}/lengths_loss"]):
             wait = np.interp(-np.log(n) / 2, -loss, times)
             found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
         return np.max(found)[None]
@@ -53,7 +52,7 @@ def grows(form: str, axis: str) -> Statistic:
     """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest."""
 
     def statistic(record: Record) -> np.ndarray:
-        wait = record.arrays[f"{form}_wait"][1]
+        wait = record.arrays[f"{form}/wait"][1]
         return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
 
     return statistic
@@ -61,12 +60,12 @@ def grows(form: str, axis: str) -> Statistic:
 
 def limit_ratio(record: Record) -> np.ndarray:
     """Wait of the simplified form over its closed form for many pairs, at the longest prompts: farthest from 1."""
-    return farthest(record.arrays["simplified_wait"][1, -1] / record.arrays["wait_limit"][-1], 1.0)
+    return farthest(record.arrays["simplified/wait"][1, -1] / record.arrays["wait_limit"][-1], 1.0)
 
 
 def path_error(record: Record) -> np.ndarray:
     """alpha over its closed form in beta_1, less one, on the simplified flow once beta_1 is above .01: the largest."""
-    beta_1, alpha, _ = record.arrays["simplified_path"].T
+    beta_1, alpha, _ = record.arrays["simplified/path"].T
     beta_1, alpha = beta_1[beta_1 > 0.01], alpha[beta_1 > 0.01]
     return farthest(alpha / balanced_alpha(beta_1, record.config["context_length"]) - 1, 0.0)
 
@@ -75,9 +74,9 @@ def escape_slope(form: str) -> Statistic:
     """Growth of the escape time per e-fold of the start, in units of 1/rate, at the two smallest: farthest from 1."""
 
     def statistic(record: Record) -> np.ndarray:
-        times, scales = record.arrays[f"{form}_escape"], record.config["scales"]
+        times, scales = record.arrays[f"{form}/escape"], record.config["scales"]
         folds = np.log(scales[-2] / scales[-1])
-        slopes = (times[:, :, -1] - times[:, :, -2]) * record.arrays[f"{form}_rate"][:, None] / folds
+        slopes = (times[:, :, -1] - times[:, :, -2]) * record.arrays[f"{form}/rate"][:, None] / folds
         return farthest(slopes, 1.0)
 
     return statistic
@@ -85,7 +84,7 @@ def escape_slope(form: str) -> Statistic:
 
 def random_ratio(form: str) -> Statistic:
     """(M,) escape time of a random start over the prediction from the start."""
-    return lambda record: record.arrays[f"{form}_random"] / record.arrays[f"{form}_random_predicted"]
+    return lambda record: record.arrays[f"{form}/random"] / record.arrays[f"{form}/random_predicted"]
 
 
 _claim = claims_of("reddy.landscape", "Reddy 2023, ", interval="exact")
@@ -100,21 +99,21 @@ CLAIMS = (
                 f"slope_{form}", "section on the loss",
                 "At the origin the slope is -(L-N)/(L(2N+1)) along xi (relative error of the closed form against "
                 f"differences, the largest over cells of N and L; {about}).",
-                largest(f"{form}_slope_error"), 0.0, 1e-6, relation="<=",
+                largest(f"{form}/slope_error"), 0.0, 1e-6, relation="<=",
                 reason="differences at 1e-3 in float64: their error is some 1e-7 of the slope",
             ),
             _claim(
                 f"critical_{form}", "Fig. A.4",
                 f"At L = N the slope of the origin is zero (largest entry over N; control: L > N, the cell "
                 f"where it is smallest; {about}).",
-                largest(f"{form}_saddle_slope"), 0.0, 1e-10, relation="<=", control=least(f"{form}_slope"),
+                largest(f"{form}/saddle_slope"), 0.0, 1e-10, relation="<=", control=least(f"{form}/slope"),
                 reason="rounding of the loss, 1e-15, over the step of the differences, 1e-3",
             ),
             _claim(
                 f"saddle_{form}", "Fig. A.4 (this lab)",
                 "At L = N the origin is a strict saddle, of the closed-form rate (relative error against differences, "
                 f"the largest over N; {about}).",
-                largest(f"{form}_saddle_rate_error"), 0.0, 1e-4, relation="<=",
+                largest(f"{form}/saddle_rate_error"), 0.0, 1e-4, relation="<=",
                 reason="differences at 1e-3: rounding 1e-15 over 1e-6 and a curvature of some 1e-3 or more",
             ),
             _claim(

@@ -16,18 +16,13 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
-from experiments.reddy.settings import check as check_training
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, check_training, laws, repeated
 from experiments.reddy.statistics import guess, onset
-from experiments.reddy.training import network, train
+from experiments.reddy.training import Induction, network, train
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
-from icl_lab.lab.claims import Claim
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
+from experiments.training import learners_of
+from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
 from icl_lab.lab.style import band
 from icl_lab.lab.style import panels as axes_grid
 
@@ -66,6 +61,11 @@ def check(config: Config) -> None:
         )
 
 
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage; its members are those of the first point of the grid, of the second, and so on."""
+    return {"training": network(config)}
+
+
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains all points of the grid in one program; a member has the same dictionaries, start and keys at each."""
     shape = (len(config.bursty_shares), len(config.novel_shares))
@@ -77,7 +77,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         novel_share=np.repeat(novel, config.members),
     )
     keys = repeated(member_keys(config), bursty.size)
-    fitted = train(session, "training", config, network(config), keys, law)
+    fitted = train(session, "training", config, models(config)["training"], keys, law)
     arrays = {"steps": fitted.steps}
     for name in ("ic", "ic2", "iwl", "loss", "accuracy"):
         arrays[name] = np.moveaxis(fitted.metrics[name].reshape(*shape, config.members, -1), 2, 0)
@@ -146,35 +146,34 @@ def _larger_share(name: str, later: bool) -> Statistic:
     return statistic
 
 
-def _claim(name: str, statement: str, statistic: Statistic, expected: float, **options: Any) -> Claim:
-    verdicts = {"lab": "holds", "paper": "holds"}
-    return Claim(
-        f"reddy.mixtures.{name}", "Reddy 2023, Fig. A.1", statement, statistic, expected=expected, tolerance=0.0,
-        expected_verdict=verdicts, minimum_members=6, **options,
-    )  # fmt: skip
-
+_claim = claims_of("reddy.mixtures", "Reddy 2023, ", minimum_members=6)
 
 CLAIMS = (
     _claim(
-        "in_context", "At all four mixtures novel classes are learned in context (least accuracy over the grid).",
+        "in_context", "Fig. A.1",
+        "At all four mixtures novel classes are learned in context (least accuracy over the grid).",
         _everywhere("ic"), 0.75, relation=">=", reason="far above guessing a label of the context, 1/N",
     ),
     _claim(
-        "in_weights", "At all four mixtures trained classes are learned in weights (least accuracy over the grid).",
+        "in_weights", "Fig. A.1",
+        "At all four mixtures trained classes are learned in weights (least accuracy over the grid).",
         _everywhere("iwl"), 0.5, relation=">=", reason="far above chance, 1/L",
     ),
     _claim(
-        "kept", "What was learned is kept: neither accuracy falls again (largest fall from its highest level to the "
-        "end, over the points of the grid where it was learned).", _lost, 0.1, relation="<=",
+        "kept", "Fig. A.1",
+        "What was learned is kept: neither accuracy falls again (largest fall from its highest level to the end, over "
+        "the points of the grid where it was learned).", _lost, 0.1, relation="<=",
         reason="a transience of in-context learning would end at guessing",
     ),
     _claim(
-        "novel_share", "A larger share of novel classes brings in-context learning forward (log2 of the steps to "
+        "novel_share", "Fig. A.1",
+        "A larger share of novel classes brings in-context learning forward (log2 of the steps to "
         "accuracy .75 on novel classes, p_C = .75 over .25, mean over p_B).", _larger_share("ic", later=False), 0.0,
         relation="<=", reason="an ordering, paired by member",
     ),
     _claim(
-        "trained_share", "A larger share of novel classes puts in-weights learning back (log2 of the steps to "
+        "trained_share", "Fig. A.1",
+        "A larger share of novel classes puts in-weights learning back (log2 of the steps to "
         "accuracy .5 on trained classes, p_C = .75 over .25, mean over p_B).", _larger_share("iwl", later=True), 0.0,
         relation=">=", reason="an ordering, paired by member",
     ),
@@ -182,7 +181,9 @@ CLAIMS = (
 
 AXES = {"steps": ("step",), "*": ("member", "bursty_share", "novel_share", "step")}
 
-EXPERIMENT = Experiment("reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -17,26 +17,28 @@ In the (beta_1, alpha) plane the trained path is compared with the gradient flow
 
 import dataclasses
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from experiments.reddy import settings
-from experiments.reddy.reduced_claims import CLAIMS
-from experiments.reddy.reduced_figures import figures
-from experiments.reddy.reduced_training import train_reduced
-from experiments.reddy.settings import SMALL, SMOKE, Training, check_classes, laws, repeated
+from experiments.reddy.reduced_model_claims import CLAIMS
+from experiments.reddy.reduced_model_figures import figures
+from experiments.reddy.settings import SMALL, SMOKE, Training, by_part, laws, repeated
+from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, progress, reduced, train
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
+from experiments.training import learners_of
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.prompts import ItemLabelLaw
 from icl_lab.theory import nested_logit_flow
 from icl_lab.training.fitting import Fit
 
 PARTS = ("three", "two", "equal", "more")
+SCALARS = ("beta_1", "alpha", "beta_2")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +75,7 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    settings.check(config)
+    settings.check_training(config)
     check_each_once("only", config.only)
     check_each_once("starts", config.starts)
     if list(config.starts) != sorted(config.starts) or len(config.starts) < 2:
@@ -83,7 +85,7 @@ def check(config: Config) -> None:
     check_steps(config, "equal_steps")
     for flag in ("equal_length", "more_labels"):
         labels = getattr(config, flag)
-        check_classes("equal_classes", config.equal_classes, labels, flag)
+        settings.check_classes("equal_classes", config.equal_classes, labels, flag)
         settings.check_prompt(_smaller(config, labels))
         settings.check_burstiness("burstiness", config.burstiness, _smaller(config, labels))
 
@@ -100,36 +102,86 @@ def _smaller(config: Config, labels: int) -> Config:
     )
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def stages(config: Config) -> dict[str, Config]:
+    """The setting of every training: of the parts ``three`` and ``two`` together, of ``equal``, of ``more``."""
+    measures = {"measures": config} if {"three", "two"} & set(config.only) else {}
+    labels = {"equal": config.equal_length, "more": config.more_labels}
+    return measures | {part: _smaller(config, count) for part, count in labels.items() if part in config.only}
+
+
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage; its members are those of the first part or start, of the second, and so on."""
+    return {stage: reduced(one) for stage, one in stages(config).items()}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains every part that is asked for, and the path of the theory beside."""
-    arrays: dict[str, np.ndarray] = _theory(config)
-    shown = [part for part in ("three", "two") if part in config.only]
-    if shown:
-        attention = [part == "three" for part in shown]
-        fit = _grid(session, "measures", config, len(shown), label_attention=attention, measures=True)
-        for i, part in enumerate(shown):
-            arrays |= {f"{part}_{metric}": values[i] for metric, values in _kept(fit, len(shown)).items()}
-        arrays["steps"] = fit.steps
-    for name, labels, starts in (("equal", config.equal_length, config.starts), ("more", config.more_labels, (0.0,))):
-        if name in config.only:
-            fit = _grid(session, name, _smaller(config, labels), len(starts), starts=starts)
-            arrays |= {f"{name}_{metric}": values for metric, values in _kept(fit, len(starts)).items()}
+    arrays: dict[str, Any] = _theory(config)
+    model = models(config)
+    for stage, one in stages(config).items():
+        if stage == "measures":
+            shown = [part for part in ("three", "two") if part in config.only]
+            attention = [float(part == "three") for part in shown]
+            fit = _train(session, stage, one, model[stage], label_attention=attention, measures=True)
+            arrays |= by_part(fit.metrics, shown) | {"steps": fit.steps}
+        else:
+            starts = config.starts if stage == "equal" else (0.0,)
+            fit = _train(session, stage, one, model[stage], starts=starts)
+            shape = (len(starts), config.members, -1)
+            arrays[stage] = {name: values.reshape(shape) for name, values in fit.metrics.items()}
             arrays["equal_steps"] = fit.steps
     return {}, arrays
 
 
-def _grid(session: Session, stage: str, config: Config, points: int, **options: Any) -> Fit:
-    """All members at every point; options are ``train_reduced``'s, those of several values one for each point."""
-    keys, worlds = (repeated(member_keys(config, s), points) for s in (0, settings.WORLDS))
-    each: dict[str, Any] = {
-        name: jnp.repeat(jnp.array(v), config.members) if np.ndim(v) else v for name, v in options.items()
-    }
-    return train_reduced(session, stage, config, keys, laws(config, worlds), **each)
+def _train(
+    session: Session,
+    stage: str,
+    config: Config,
+    model: Induction,
+    *,
+    label_attention: Sequence[float] = (1.0,),
+    starts: Sequence[float] = (0.0,),
+    measures: bool = False,
+) -> Fit:
+    """Trains the members at every point of a grid in one program, one point after the other.
 
+    Args:
+      session: where it runs.
+      stage: name of the checkpoint and of the progress bar.
+      config: the setting.
+      model: what is trained.
+      label_attention: (points,) factor on beta_2: 1 the model of three parameters; 0 that of two, with beta_2 = 0. One
+        value stands for all points.
+      starts: (points,) initial value of the scalars, or one for all.
+      measures: the progress measures on novel classes, and the in-weights accuracy, too.
 
-def _kept(fit: Fit, points: int) -> dict[str, np.ndarray]:
-    """(points, M, R) what is measured."""
-    return {name: values.reshape(points, -1, *values.shape[1:]) for name, values in fit.metrics.items()}
+    Returns:
+      A ``Fit`` whose metrics (points * M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and the
+      scalars.
+    """
+
+    def starting(params: dict, setting: dict) -> dict:
+        return {"params": dict(params["params"]) | dict.fromkeys(SCALARS, setting["start"])}
+
+    def acting(params: dict, setting: dict) -> dict:
+        weights = params["params"]
+        return {"params": weights | {"beta_2": setting["label_attention"] * weights["beta_2"]}}
+
+    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
+        samples = evaluation_samples(config, law, "ic", key)
+        logits = model.logits(params, samples.prompt)
+        found = {"ic": accuracy(logits, samples), "ic_loss": cross_entropy(logits, samples).mean()}
+        if measures:
+            memorised = evaluation_samples(config, law, "iwl", key)
+            found["iwl"] = accuracy(model.logits(params, memorised.prompt), memorised)
+            found |= progress(partial(model.run, params), samples)
+        return found | {name: params["params"][name] for name in SCALARS}
+
+    points = dict(zip(("start", "label_attention"), np.broadcast_arrays(starts, label_attention)))
+    each = {name: np.repeat(values, config.members) for name, values in points.items()}
+    keys, worlds = (repeated(member_keys(config, of), points["start"].size) for of in (0, settings.WORLDS))
+    law = laws(config, worlds)
+    return train(session, stage, config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)
 
 
 def _theory(config: Config) -> dict[str, np.ndarray]:
@@ -144,14 +196,15 @@ AXES = {
     "steps": ("step",),
     "theory_*": ("time",),
     "equal_steps": ("small_step",),
-    "equal_*": ("start", "member", "small_step"),
-    "more_*": ("more_start", "member", "small_step"),
+    "equal/*": ("start", "member", "small_step"),
+    "more/*": ("more_start", "member", "small_step"),
     "*": ("member", "step"),
 }
 
 EXPERIMENT = Experiment(
-    "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}_*" for part in c["only"]],
+    "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
     axes=AXES,
+    learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

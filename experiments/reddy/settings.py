@@ -1,16 +1,18 @@
-"""What the binaries of this paper are set by: the law of item-label prompts, and how a network is trained on them."""
+"""What the binaries of this paper are set by: how item-label prompts are drawn, and how a network trains on them."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from experiments import settings
 from experiments.settings import Members, member_keys
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab import FlagError, setting
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, burstiness_values, copies_without_bursts, item_label_law
 
 WORLDS = 7_000
@@ -31,7 +33,7 @@ SMOKE: dict[str, Any] = {
 
 @dataclasses.dataclass(frozen=True)
 class Data(Members):
-    """The law of item-label prompts (section 2 of the paper); defaults are those of its Fig. 3."""
+    """How item-label prompts are drawn (section 2 of the paper); defaults are those of its Fig. 3."""
 
     members: int = setting(6, "independent trainings, each with its own dictionaries, start and data", at_least=1)
     classes: int = setting(256, "K, item classes, a multiple of the labels", at_least=1)
@@ -62,7 +64,7 @@ class Training(Data):
     eval_tasks: int = setting(10_000, "sequences of each test set, the same at every measurement", at_least=1)
 
 
-def check(config: Training) -> None:
+def check_training(config: Training) -> None:
     """Raises FlagError where fields do not fit together."""
     settings.check(config)
     check_classes("classes", config.classes, config.labels)
@@ -105,11 +107,13 @@ def check_burstiness(flag: str, burstiness: int, config: Data) -> None:
 def check_exponent(flag: str, exponent: float, distinct_labels: bool) -> None:
     """Sequences whose labels must differ draw labels, not classes: a rank-frequency law would be ignored there."""
     if exponent and distinct_labels:
-        raise FlagError(f"--{flag}={exponent:g}: allowed is 0 with --distinct_labels, which ignores the law of classes")
+        raise FlagError(
+            f"--{flag}={exponent:g}: allowed is 0 with --distinct_labels, which ignores how frequent classes are"
+        )
 
 
 def laws(config: Data, keys: Array | None = None, rows: int | None = None, **overrides: ArrayLike) -> ItemLabelLaw:
-    """Training laws of all members, each with its own dictionaries.
+    """Task distributions that the members train on, each with its own dictionaries.
 
     Args:
       config: the setting.
@@ -142,3 +146,10 @@ def laws(config: Data, keys: Array | None = None, rows: int | None = None, **ove
 def repeated(keys: Array, points: int) -> Array:
     """(points * M,) the keys of M members at every point of a grid, point after point: points are paired by member."""
     return jnp.concatenate([keys] * points)
+
+
+def by_part(metrics: Mapping[str, np.ndarray], parts: Iterable[str]) -> dict[str, dict[str, np.ndarray]]:
+    """Measurements by part, where one program trains the members of the first part, then those of the second, ..."""
+    names = list(parts)
+    each = {metric: np.split(values, len(names)) for metric, values in metrics.items()}
+    return {name: {metric: values[i] for metric, values in each.items()} for i, name in enumerate(names)}

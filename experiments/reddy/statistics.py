@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.prompts import copies_without_bursts
 
 
@@ -49,8 +49,8 @@ def crossing(curves: np.ndarray, steps: np.ndarray, levels: np.ndarray | float) 
 
 
 def onsets(record: Record, name: str) -> np.ndarray:
-    """(M,) onset of the in-context accuracy ``<name>_ic``; infinite if never."""
-    return onset(record.arrays[f"{name}_ic"], record.arrays["steps"], solved(record.config))
+    """(M,) onset of the in-context accuracy ``<name>/ic``; infinite if never."""
+    return onset(record.arrays[f"{name}/ic"], record.arrays["steps"], solved(record.config))
 
 
 def or_last(times: np.ndarray, record: Record) -> np.ndarray:

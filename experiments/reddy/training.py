@@ -15,11 +15,11 @@ from experiments.reddy.settings import Data, Training
 from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
 from icl_lab.fast import induction_logits
-from icl_lab.lab.flags import arguments
-from icl_lab.lab.session import Session
+from icl_lab.lab import Session, arguments
 from icl_lab.models import InductionNetwork, ReducedInduction, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import (
+    BatchLearner,
     ItemLabelLaw,
     Prompt,
     Sample,
@@ -36,13 +36,17 @@ class Induction(NamedTuple):
 
     Attributes:
       init: ``key -> params``.
-      logits: ``(params, B prompts) -> (B, L)``, the fast form.
+      logits: ``(params, B prompts) -> (B, L)``, the fast form; that of the network may be clamped as ``run`` is.
       run: ``(params, prompt, intervention=None, step=0) -> ((L,) logits, Trace)``, the form with the inside visible.
     """
 
     init: Callable[[Array], dict]
-    logits: Callable[[dict, Prompt], Array]
+    logits: Callable[..., Array]
     run: Callable[..., tuple[Array, Trace]]
+
+    def learner(self, params: dict) -> BatchLearner:
+        """The learner that these parameters are, for a whole batch of prompts."""
+        return partial(self.logits, params)
 
 
 def network(config: Training) -> Induction:
@@ -86,7 +90,7 @@ def accuracy(logits: Array, samples: Sample) -> Array:
 
 
 def sampler(config: Data, law: ItemLabelLaw, swapped: ArrayLike = False) -> Sampler:
-    """Sequences of a law, as this configuration lays them out."""
+    """Sequences of a task distribution, as this configuration lays them out."""
     return item_label_classification(
         law,
         context_length=config.context_length,
@@ -97,7 +101,7 @@ def sampler(config: Data, law: ItemLabelLaw, swapped: ArrayLike = False) -> Samp
 
 
 EVALUATION_SETS = ("train", "iwl", "ic", "ic2")
-"""The test sets (section 2 of the paper): the training law, in weights, in context, in context with labels swapped."""
+"""The test sets (section 2 of the paper): training distribution, in weights, in context, and with labels swapped."""
 
 
 def evaluation_samples(config: Training, law: ItemLabelLaw, name: str | Array, key: Array) -> Sample:
@@ -117,7 +121,8 @@ Observe = Callable[[dict, Array, ItemLabelLaw], dict[str, Array]]
 
 
 def measure(config: Training, model: Induction) -> Observe:
-    """Loss and accuracy on the training law, accuracies on the tests: ``loss``, ``accuracy``, ``iwl``, ``ic``, ``ic2``.
+    """Loss and accuracy on the training distribution, accuracies on the tests: ``loss``, ``accuracy``, ``iwl``, ``ic``,
+    ``ic2``.
 
     And ``ic_loss``, the loss on novel classes.
     """
@@ -175,7 +180,7 @@ def train(
     observe: Observe | None = None,
     one_by_one: bool = False,
 ) -> Fit:
-    """Trains M members, each on its own law, in one program.
+    """Trains M members, each on its own task distribution, in one program.
 
     Args:
       session: where it runs.
@@ -183,7 +188,7 @@ def train(
       config: the setting; what ``law`` holds is taken from there.
       model: what is trained.
       keys: (M,) member keys.
-      law: training laws with a leading member axis (``settings.laws``); a grid is just more members.
+      law: task distributions with a leading member axis (``settings.laws``); a grid is just more members.
       each: (M,) values, or one for all, that ``starting`` and ``acting`` find in a member's setting, by name.
       starting: what is made of the initial parameters; None leaves them.
       acting: what is made of the parameters wherever they act, in training and measurement; None leaves them.

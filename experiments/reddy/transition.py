@@ -1,10 +1,10 @@
 """The abrupt birth of an induction head (Reddy 2023, Figs. 1d, 3 and 4).
 
 A network of two attention layers and a deep classifier learns to give an item the label that stood behind an item of
-its class. Two training laws: trained classes alone (Fig. 1d), where in-context learning has to win against the weights,
-and mostly classes never seen before (Figs. 3 and 4), which the context alone can tell. The loss falls slowly from log L
-towards log(N/B) while the network learns to answer with some label of the context; then, within a small part of that
-wait, accuracy jumps from B/N to 1, and so it does on swapped labels.
+its class. It is trained on two task distributions: trained classes alone (Fig. 1d), where in-context learning has to
+win against the weights, and mostly classes never seen before (Figs. 3 and 4), which the context alone can tell. The
+loss falls slowly from log L towards log(N/B) while the network learns to answer with some label of the context; then,
+within a small part of that wait, accuracy jumps from B/N to 1, and so it does on swapped labels.
 
 Progress measures, on sequences of new classes: CLA, how often the answer is a label of the context, and TLA2, the
 target's attention to labels, rise in the slow phase; ILA1, the attention of labels to their items, and TILA2, the
@@ -21,25 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.reddy.settings import (
-    SMALL,
-    SMOKE,
-    WORLDS,
-    Training,
-    check_burstiness,
-    check_classes,
-    laws,
-    repeated,
-)
-from experiments.reddy.settings import check as check_training
-from experiments.reddy.training import evaluation_samples, measure, network, progress, train
+from experiments.reddy import settings
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, laws, repeated
+from experiments.reddy.training import Induction, evaluation_samples, measure, network, progress, train
 from experiments.reddy.transition_claims import CLAIMS, PARTS, copies_of, matched_item, waits
 from experiments.reddy.transition_figures import figures
 from experiments.settings import member_keys
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import setting
-from icl_lab.lab.session import Session
+from experiments.training import learners_of
+from icl_lab.lab import Experiment, Session, main, setting
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import ItemLabelLaw, Sample
 from icl_lab.training.fitting import Fit
@@ -49,8 +38,8 @@ from icl_lab.training.fitting import Fit
 class Config(Training):
     """The published settings; those of Training are those of Figs. 3 and 4."""
 
-    trained_classes: int = setting(512, "K of the law without novel classes (Fig. 1d)", at_least=1)
-    trained_burstiness: int = setting(2, "B of the law without novel classes", at_least=1)
+    trained_classes: int = setting(512, "K of the training without novel classes (Fig. 1d)", at_least=1)
+    trained_burstiness: int = setting(2, "B of the training without novel classes", at_least=1)
     only: tuple[str, ...] = setting(PARTS, "parts to run: with novel classes, with trained ones alone", choices=PARTS)
 
 
@@ -65,24 +54,26 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_training(config)
-    check_classes("trained_classes", config.trained_classes, config.labels)
-    check_burstiness("trained_burstiness", config.trained_burstiness, config)
+    settings.check_training(config)
+    settings.check_classes("trained_classes", config.trained_classes, config.labels)
+    settings.check_burstiness("trained_burstiness", config.trained_burstiness, config)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Induction]:
+    """What is trained, by stage; its members are those of the first part, then those of the second."""
+    return {"training": network(config)}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the members of all parts in one program; they share dictionaries, starts and keys."""
     parts = [part for part in PARTS if part in config.only]
     fitted = _train(session, config, parts)
-    arrays = {"steps": fitted.steps}
-    for i, part in enumerate(parts):
-        members = slice(i * config.members, (i + 1) * config.members)
-        metrics = {name: values[members] for name, values in fitted.metrics.items()}
+    arrays: dict[str, Any] = {"steps": fitted.steps}
+    for part, metrics in by_part(fitted.metrics, parts).items():
         maps, copies = metrics.pop("attention"), copies_of(part, dataclasses.asdict(config))
         half = 0.5 * waits(metrics["ic"], fitted.steps, copies / config.context_length)
         before = np.searchsorted(fitted.steps, np.where(np.isfinite(half), half, 0.0), side="right") - 1
-        metrics |= {"map_half": maps[np.arange(len(maps)), before], "map_end": maps[:, -1]}
-        arrays |= {f"{part}_{name}": values for name, values in metrics.items()}
+        arrays[part] = metrics | {"map": {"half": maps[np.arange(len(maps)), before], "end": maps[:, -1]}}
     return {}, arrays
 
 
@@ -92,7 +83,7 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
     Metrics are those of ``training.measure``, and on sequences of new classes the progress measures and ``attention``
     (M, R, 2, T, T), the mean map of those whose target is like ``matched_item``.
     """
-    model, count = network(config), len(parts)
+    model, count = models(config)["training"], len(parts)
     classes = {"novel": config.classes, "trained": config.trained_classes}
     burstiness = {"novel": config.burstiness, "trained": config.trained_burstiness}
     novel_share = {"novel": config.novel_share, "trained": 0.0}
@@ -120,11 +111,12 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
     return train(session, "training", config, model, keys, law, observe=observe, one_by_one=True)
 
 
-AXES = {"steps": ("step",), "*_map_*": ("member", "layer", "query", "key"), "*": ("member", "step")}
+AXES = {"steps": ("step",), "*/map/*": ("member", "layer", "query", "key"), "*": ("member", "step")}
 
 EXPERIMENT = Experiment(
-    "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}_*" for part in c["only"]],
+    "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
     axes=AXES,
+    learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 
 from experiments.reddy.statistics import copies, crossing, learned, present
-from icl_lab.lab.claims import claims_of
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record, claims_of
 
 PARTS = ("novel", "trained")
-"""Training laws: with novel classes (Figs. 3, 4), of trained classes alone (Fig. 1d)."""
+"""What is trained on: mostly novel classes (Figs. 3, 4), trained classes alone (Fig. 1d)."""
 
 
 def copies_of(part: str, config: Mapping[str, Any]) -> int:
@@ -34,12 +33,12 @@ def _guess(record: Record, part: str) -> float:
 
 def wait(record: Record, part: str) -> np.ndarray:
     """(M,) the wait of every member that ends it; no value for the others."""
-    return present(waits(record.arrays[f"{part}_ic"], record.arrays["steps"], _guess(record, part)))
+    return present(waits(record.arrays[f"{part}/ic"], record.arrays["steps"], _guess(record, part)))
 
 
 def done(record: Record, part: str, name: str) -> np.ndarray:
     """(M, R) share of the way from a measure's first to its last value."""
-    curves = record.arrays[f"{part}_{name}"]
+    curves = record.arrays[f"{part}/{name}"]
     way = curves[:, -1:] - curves[:, :1]
     return (curves - curves[:, :1]) / np.where(way == 0, np.nan, way)
 
@@ -53,22 +52,22 @@ def at_half_wait(record: Record, part: str, curves: np.ndarray) -> np.ndarray:
 
 def _reaches(part: str, *tests: str) -> Callable[[Record], np.ndarray]:
     """(M,) 1 where the last accuracies of all tests are .9 or more."""
-    return lambda record: np.prod([learned(record.arrays[f"{part}_{test}"], 0.9) for test in tests], axis=0)
+    return lambda record: np.prod([learned(record.arrays[f"{part}/{test}"], 0.9) for test in tests], axis=0)
 
 
 def _loss_at_half_wait(part: str) -> Callable[[Record], np.ndarray]:
-    """(M,) training-law loss half-way through the wait, on the scale from log(N/B) = 0 to log L = 1."""
+    """(M,) loss on the training distribution half-way through the wait, on the scale from log(N/B) = 0 to log L = 1."""
 
     def statistic(record: Record) -> np.ndarray:
         floor, start = -np.log(_guess(record, part)), np.log(record.config["labels"])
-        return (at_half_wait(record, part, record.arrays[f"{part}_loss"]) - floor) / (start - floor)
+        return (at_half_wait(record, part, record.arrays[f"{part}/loss"]) - floor) / (start - floor)
 
     return statistic
 
 
 def _accuracy_at_half_wait(part: str) -> Callable[[Record], np.ndarray]:
     """(M,) in-context accuracy half-way through the wait, in units of that of a random label of the context."""
-    return lambda record: at_half_wait(record, part, record.arrays[f"{part}_ic"]) / _guess(record, part)
+    return lambda record: at_half_wait(record, part, record.arrays[f"{part}/ic"]) / _guess(record, part)
 
 
 def _done_at_half_wait(name: str) -> Callable[[Record], np.ndarray]:
@@ -79,7 +78,7 @@ def _rise(part: str) -> Callable[[Record], np.ndarray]:
     """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
 
     def statistic(record: Record) -> np.ndarray:
-        curves, steps, guess = record.arrays[f"{part}_ic"], record.arrays["steps"], _guess(record, part)
+        curves, steps, guess = record.arrays[f"{part}/ic"], record.arrays["steps"], _guess(record, part)
         low, high = (crossing(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
         return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
 
@@ -90,7 +89,7 @@ def _kept(part: str) -> Callable[[Record], np.ndarray]:
     """(M,) last in-context accuracy less the best on the way, of members that learned."""
 
     def statistic(record: Record) -> np.ndarray:
-        curves = record.arrays[f"{part}_ic"]
+        curves = record.arrays[f"{part}/ic"]
         reached = curves.max(axis=1) >= 0.9
         return np.where(reached, curves[:, -1] - curves.max(axis=1), np.nan)
 
@@ -116,7 +115,7 @@ def _apart(part: str, one: str, other: str) -> Callable[[Record], np.ndarray]:
 
 def _last(name: str) -> Callable[[Record], np.ndarray]:
     """(M,) last value of a measure of the members that learned."""
-    return lambda record: np.where(np.isnan(wait(record, "novel")), np.nan, record.arrays[f"novel_{name}"][:, -1])
+    return lambda record: np.where(np.isnan(wait(record, "novel")), np.nan, record.arrays[f"novel/{name}"][:, -1])
 
 
 _claim = claims_of("reddy.transition", "Reddy 2023, ", minimum_members=6)

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.transition_claims import PARTS, copies_of, matched_item, wait
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band, panels
 
 ACCURACIES: dict[str, dict[str, Any]] = {
@@ -27,7 +27,7 @@ TITLES = {"novel": "mostly novel classes", "trained": "trained classes alone"}
 
 def figures(record: Record) -> dict[str, Figure]:
     """Curves and attention maps of every part that was run."""
-    parts = [part for part in PARTS if f"{part}_ic" in record.arrays]
+    parts = [part for part in PARTS if f"{part}/ic" in record.arrays]
     figure, rows = panels(4, len(parts), width=3.0)
     for part, row in zip(parts, rows):
         _accuracy(row[0], record, part)
@@ -39,14 +39,14 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
     for name, look in ACCURACIES.items():
-        band(axes, record.arrays["steps"], record.arrays[f"{part}_{name}"], **look)
+        band(axes, record.arrays["steps"], record.arrays[f"{part}/{name}"], **look)
     guess = copies_of(part, record.config) / record.config["context_length"]
     axes.axhline(guess, **THEORY, label="B/N")
     _label(axes, "accuracy", TITLES[part])
 
 
 def _loss(axes: Axes, record: Record, part: str) -> None:
-    band(axes, record.arrays["steps"], record.arrays[f"{part}_loss"], color="#0072B2", label="training law")
+    band(axes, record.arrays["steps"], record.arrays[f"{part}/loss"], color="#0072B2", label="training distribution")
     config = record.config
     labels = config["context_length"] / copies_of(part, config)
     axes.axhline(np.log(config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
@@ -57,7 +57,7 @@ def _loss(axes: Axes, record: Record, part: str) -> None:
 
 def _progress(axes: Axes, record: Record, part: str) -> None:
     for name, look in MEASURES.items():
-        band(axes, record.arrays["steps"], record.arrays[f"{part}_{name}"], **look)
+        band(axes, record.arrays["steps"], record.arrays[f"{part}/{name}"], **look)
     _label(axes, "progress measure", None)
 
 
@@ -67,7 +67,7 @@ def _aligned(axes: Axes, record: Record, part: str) -> None:
     for name, look in MEASURES.items():
         curves = [
             np.interp(grid * t, steps, curve, right=np.nan)
-            for t, curve in zip(waits, record.arrays[f"{part}_{name}"])
+            for t, curve in zip(waits, record.arrays[f"{part}/{name}"])
             if np.isfinite(t)
         ]
         if curves:
@@ -95,7 +95,7 @@ def _maps(record: Record, parts: list[str]) -> Figure:
     figure, axes = panels(2 * len(parts), 2, width=2.8, height=2.7)
     for i, part in enumerate(parts):
         for j, (name, when) in enumerate({"half": "half of the wait", "end": "end"}.items()):
-            mean = record.arrays[f"{part}_map_{name}"].mean(axis=0)  # (2, T, T)
+            mean = record.arrays[f"{part}/map/{name}"].mean(axis=0)  # (2, T, T)
             for layer, column in enumerate(axes[:, 2 * i + j]):
                 image = column.imshow(mean[layer], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
                 column.set_title(f"{TITLES[part]}\nlayer {layer + 1}, {when}" if layer == 0 else f"layer 2, {when}")

@@ -3,14 +3,22 @@
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import ArrayLike
 
 from icl_lab.models.classifier import classifier
 from icl_lab.models.induction import InductionNetwork
+from icl_lab.models.inspection import Intervention, intervened
 from icl_lab.prompts.prompt import Prompt
 from icl_lab.prompts.unfused import unfused
 
 
-def induction_logits(network: InductionNetwork, params: dict, prompts: Prompt) -> Array:
+def induction_logits(
+    network: InductionNetwork,
+    params: dict,
+    prompts: Prompt,
+    intervention: Intervention | None = None,
+    step: ArrayLike = 0,
+) -> Array:
     """``vmap(learner(network, params, item_label_layout(network.slots)))``: B prompts -> (B, L), the same to rounding.
 
     Of the second layer only the last token's query is needed, and there all its products act on one vector a prompt:
@@ -24,25 +32,42 @@ def induction_logits(network: InductionNetwork, params: dict, prompts: Prompt) -
       network: a network of two layers.
       params: the pytree of ``network.init``.
       prompts: x (B, N, D), y (B, N, D), x_query (B, D), offset (B,) or None.
+      intervention: what replaces attention patterns, or keeps their shares, in all prompts alike; None: nothing.
+      step: training step, by which an intervention acts or not.
 
     Raises:
-      ValueError: for another number of layers, or fewer slots than tokens.
+      ValueError: for another number of layers, fewer slots than tokens, or an intervention on anything but attention.
     """
     if network.layers != 2:
         raise ValueError(f"the form for batches is of two layers, got layers={network.layers}")
+    if intervention is not None and (others := _replaced(intervention) - {"attention"}):
+        raise ValueError(f"the form for batches lets an intervention replace attention alone, not {sorted(others)}")
+
+    def clamped(patterns: Array, layer: int) -> Array:
+        return jax.vmap(lambda pattern: intervened(pattern[None], "attention", layer, intervention, step)[0])(patterns)
+
     weights = params["params"]
     tokens = _tokens(network.slots, prompts)
     causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))[None]
     folded = weights["w_q"][0] @ weights["w_k"][0].T
     first = jax.nn.softmax(jnp.where(causal, _scores(folded, tokens), -jnp.inf), axis=-1)
+    if intervention is not None:
+        first = clamped(first, 0)
     last = tokens[:, -1] + _read(first[:, -1:], tokens)[:, 0] @ weights["w_v"][0]
     query = last @ weights["w_q"][1] @ weights["w_k"][1].T
     directions = jnp.stack([query, query @ weights["w_v"][0].T], axis=1)
     along = _along(directions, tokens)
     second = jax.nn.softmax(along[:, 0] + jnp.einsum("bji,bi->bj", first, along[:, 1]), axis=-1)
+    if intervention is not None:  # it acts row by row, and of the rows the last token's counts
+        second = clamped(jnp.broadcast_to(second[:, None], first.shape), 1)[:, -1]
     passed = jnp.einsum("bj,bji->bi", second, first)
     read = _read(jnp.stack([second, passed], axis=1), tokens)
     return classifier(weights, last + (read[:, 0] + read[:, 1] @ weights["w_v"][0]) @ weights["w_v"][1])
+
+
+def _replaced(intervention: Intervention) -> set[str]:
+    """Fields of a trace that it replaces."""
+    return set(intervention.replace).union(*map(_replaced, intervention.also))
 
 
 @jax.custom_vjp

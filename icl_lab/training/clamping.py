@@ -132,6 +132,7 @@ def fit_clamped(
     settings: Tree = None,
     *,
     batch: int,
+    batched: bool = False,
     measure: Callable[[Tree, Array, Tree, Intervention | None, Array], Metrics] | None = None,
     train: Callable[..., Fit] = fit,
     **options: Any,
@@ -153,6 +154,7 @@ def fit_clamped(
       intervention: with a leading member axis (``by_member``); None trains as ``fit`` does.
       settings: pytree whose leading axis is the member, for ``init``, ``law`` and ``optimizer``.
       batch: fresh tasks in a training step.
+      batched: ``run`` takes the B prompts of a step at once, and ``objective`` B predictions and samples.
       measure: ``(params, key, setting, intervention, step) -> {name: array}``; ``run`` with these two sees what the
         clamped network computes at that step, without them what it would compute if it were free.
       train: ``fit``, or a session's with its stage.
@@ -170,12 +172,11 @@ def fit_clamped(
     inner = optimizer if callable(optimizer) else lambda _: optimizer
 
     def loss(params: Tree, key: Array, now: Tree) -> Array:
+        def losses(samples: Sample) -> Array:
+            return objective(run(params, samples.prompt, now["intervention"], now["step"])[0], samples)
+
         samples = law(now["setting"])(key, batch)
-
-        def one(sample: Sample) -> Array:
-            return objective(run(params, sample.prompt, now["intervention"], now["step"])[0], sample)
-
-        return jax.vmap(one)(samples).mean()
+        return (losses if batched else jax.vmap(losses))(samples).mean()
 
     def observe(params: Tree, key: Array, now: Tree) -> Metrics:
         return measure(params, key, now["setting"], now["intervention"], now["step"]) if measure is not None else {}

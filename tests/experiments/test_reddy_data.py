@@ -45,7 +45,7 @@ def dependence(ic, iwl, **config):
     arrays: dict[str, np.ndarray] = {}
     for sweep in ("classes", "exponent"):
         at_end = {"ic": ic[sweep], "ic2": ic[sweep], "iwl": iwl[sweep]}
-        arrays |= {f"{name}_network_{sweep}": np.array(v)[None, ..., None] for name, v in at_end.items()}
+        arrays |= {f"network/{sweep}/{name}": np.array(v)[None, ..., None] for name, v in at_end.items()}
     return SimpleNamespace(config=settings | config, arrays=arrays)
 
 
@@ -89,13 +89,13 @@ def test_what_mixtures_keep_and_which_share_is_sooner():
 
 def test_who_has_learned_and_how_much_later_with_as_many_labels():
     never, late, soon = [0.5, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.9, 0.9], [0.5, 0.9, 0.9, 0.9, 0.9]
-    arrays = {"steps": STEPS, "ic_2_2": np.array([never, late]), "ic_2_8": np.array([soon, soon])}
-    config = {"lengths": (2, 4), "label_grid": (2, 8), "burstiness": 1}
+    arrays = {"steps": STEPS, "N_2/L_2/ic": np.array([never, late]), "N_2/L_8/ic": np.array([soon, soon])}
+    config = {"lengths": (2, 8), "label_grid": (2, 8), "burstiness": 1}
     record = SimpleNamespace(config=config, arrays=arrays)
     assert claim_of(label_count, "more_labels_2")(record).tolist() == [1, 1]
     assert claim_of(label_count, "delay_2")(record) == pytest.approx(np.log2([4, 3]))
-    with pytest.raises(NotRun, match="N = 4 with L > N"):
-        claim_of(label_count, "more_labels_4")(record)
+    with pytest.raises(NotRun, match="N = 8 with L > N"):
+        claim_of(label_count, "more_labels_8")(record)
 
 
 @pytest.mark.parametrize(

@@ -21,26 +21,26 @@ def rise(steps, at, low, high, width):
     return low + (high - low) / (1 + np.exp(-(steps[None] - np.asarray(at)[:, None]) / width))
 
 
-def reduced_record(**changes):
+def reduced_record(changes=None):
     """Members that jump as the paper says: labels of the context first, then all at once."""
     arrays: dict[str, Any] = {"steps": STEPS, "equal_steps": EQUAL_STEPS, "theory_beta_1": np.linspace(0, 9, 50)}
     arrays["theory_alpha"] = balanced_alpha(arrays["theory_beta_1"], 8)
     for part, mean in (("three", 3700), ("two", 4800)):
         at = mean + np.linspace(-300, 300, MEMBERS)
         early = (1 - (STEPS[None] < at[:, None] - 1500)) if part == "three" else 0.0
-        arrays[f"{part}_ic"] = rise(STEPS, at, 0.03, 1.0, 20)
-        arrays[f"{part}_ila1"] = rise(STEPS, at, 0.17, 0.9, 20)
-        arrays[f"{part}_cla"] = np.maximum(rise(STEPS, at - 500, 0.25, 0.7, 200), rise(STEPS, at, 0.25, 1.0, 20))
-        arrays[f"{part}_tla2"] = np.maximum(rise(STEPS, at, 0.47, 0.95, 20), 0.47 + 0.4 * early)
-        arrays[f"{part}_beta_1"] = rise(STEPS, at, 0.0, 5.0, 20)
-        arrays[f"{part}_alpha"] = np.interp(arrays[f"{part}_beta_1"], arrays["theory_beta_1"], arrays["theory_alpha"])
+        arrays[f"{part}/ic"] = rise(STEPS, at, 0.03, 1.0, 20)
+        arrays[f"{part}/ila1"] = rise(STEPS, at, 0.17, 0.9, 20)
+        arrays[f"{part}/cla"] = np.maximum(rise(STEPS, at - 500, 0.25, 0.7, 200), rise(STEPS, at, 0.25, 1.0, 20))
+        arrays[f"{part}/tla2"] = np.maximum(rise(STEPS, at, 0.47, 0.95, 20), 0.47 + 0.4 * early)
+        arrays[f"{part}/beta_1"] = rise(STEPS, at, 0.0, 5.0, 20)
+        arrays[f"{part}/alpha"] = np.interp(arrays[f"{part}/beta_1"], arrays["theory_beta_1"], arrays["theory_alpha"])
     starts = [np.where(np.arange(MEMBERS) < 5, 3000, 9000), np.full(MEMBERS, 1500), np.full(MEMBERS, 600)]
-    arrays["equal_ic"] = np.stack([rise(EQUAL_STEPS, at, 0.25, 1.0, 20) for at in starts])
-    arrays["more_ic"] = rise(EQUAL_STEPS, np.full(MEMBERS, 1200), 0.06, 1.0, 20)[None]
-    return Record("toy", "lab", to_json(reduced_model.PRESETS["lab"]), {}, arrays | changes, {})
+    arrays["equal/ic"] = np.stack([rise(EQUAL_STEPS, at, 0.25, 1.0, 20) for at in starts])
+    arrays["more/ic"] = rise(EQUAL_STEPS, np.full(MEMBERS, 1200), 0.06, 1.0, 20)[None]
+    return Record("toy", "lab", to_json(reduced_model.PRESETS["lab"]), {}, arrays | (changes or {}), {})
 
 
-def landscape_record(**changes):
+def landscape_record(changes=None):
     """The closed forms themselves."""
     config = landscape.PRESETS["lab"]
     n = np.array(config.lengths)[:, None]
@@ -53,20 +53,20 @@ def landscape_record(**changes):
         top = arrays["wait_limit"]
         loss = np.log(4 * n) * (times[None] < top[:, 2:3])
         arrays |= {
-            f"{form}_slope": np.full((labels.size, 3), 0.04),
-            f"{form}_slope_error": np.zeros(labels.size),
-            f"{form}_saddle_slope": np.zeros((saddles, 3)),
-            f"{form}_saddle_rate_error": np.zeros(saddles),
-            f"{form}_wait": np.stack([top, 1.01 * top]) / 1.01,
-            f"{form}_lengths_loss": loss,
-            f"{form}_times": times,
-            f"{form}_path": np.stack([beta_1, balanced_alpha(beta_1, 8), beta_1], axis=1),
-            f"{form}_rate": np.full(saddles, 0.01),
-            f"{form}_escape": np.broadcast_to(50 - np.log(scales) / 0.01, (saddles, 2, len(scales))),
-            f"{form}_random": np.linspace(300, 500, 200),
-            f"{form}_random_predicted": np.linspace(300, 500, 200),
+            f"{form}/slope": np.full((labels.size, 3), 0.04),
+            f"{form}/slope_error": np.zeros(labels.size),
+            f"{form}/saddle_slope": np.zeros((saddles, 3)),
+            f"{form}/saddle_rate_error": np.zeros(saddles),
+            f"{form}/wait": np.stack([top, 1.01 * top]) / 1.01,
+            f"{form}/lengths_loss": loss,
+            f"{form}/times": times,
+            f"{form}/path": np.stack([beta_1, balanced_alpha(beta_1, 8), beta_1], axis=1),
+            f"{form}/rate": np.full(saddles, 0.01),
+            f"{form}/escape": np.broadcast_to(50 - np.log(scales) / 0.01, (saddles, 2, len(scales))),
+            f"{form}/random": np.linspace(300, 500, 200),
+            f"{form}/random_predicted": np.linspace(300, 500, 200),
         }
-    return Record("toy", "lab", to_json(config), {}, arrays | changes, {})
+    return Record("toy", "lab", to_json(config), {}, arrays | (changes or {}), {})
 
 
 def verdicts(binary, record):
@@ -84,34 +84,38 @@ def test_members_that_jump_as_the_paper_says_bear_every_claim_out():
 
 def test_members_that_do_not_are_told():
     good = reduced_record().arrays
-    slow = reduced_record(three_ic=rise(STEPS, np.full(MEMBERS, 3700), 0.03, 1.0, 400))
+    slow = reduced_record({"three/ic": rise(STEPS, np.full(MEMBERS, 3700), 0.03, 1.0, 400)})
     assert failing(reduced_model, slow) == {"sharp_three"}
-    never = reduced_record(two_ic=0.1 + 0 * good["two_ic"], more_ic=0.1 + 0 * good["more_ic"])
+    never = reduced_record({"two/ic": 0.1 + 0 * good["two/ic"], "more/ic": 0.1 + 0 * good["more/ic"]})
     assert {"solves_two", "more_from_zero"} <= failing(reduced_model, never)
-    together = reduced_record(three_cla=good["three_ila1"], three_tla2=good["three_ila1"], two_tla2=good["two_cla"])
+    together = reduced_record(
+        {"three/cla": good["three/ila1"], "three/tla2": good["three/ila1"], "two/tla2": good["two/cla"]}
+    )
     assert failing(reduced_model, together) == {"cla_first", "tla2_first", "tla2_not_needed"}
-    alike = reduced_record(equal_ic=np.stack([good["equal_ic"][1]] * 3), two_ic=good["three_ic"])
+    alike = reduced_record({"equal/ic": np.stack([good["equal/ic"][1]] * 3), "two/ic": good["three/ic"]})
     assert {"equal_start", "two_later"} <= failing(reduced_model, alike)
-    astray = reduced_record(two_alpha=1.3 * good["two_alpha"])
+    astray = reduced_record({"two/alpha": 1.3 * good["two/alpha"]})
     assert failing(reduced_model, astray) == {"path_two"}
-    stuck = reduced_record(equal_ic=0.25 + 0 * good["equal_ic"])
+    stuck = reduced_record({"equal/ic": 0.25 + 0 * good["equal/ic"]})
     assert failing(reduced_model, stuck) == {"equal_from_one", "equal_start"}
-    early = reduced_record(equal_ic=good["equal_ic"][[1, 1, 2]])
+    early = reduced_record({"equal/ic": good["equal/ic"][[1, 1, 2]]})
     assert failing(reduced_model, early) == {"equal_later"}
 
 
 def test_another_landscape_is_told():
     good = landscape_record().arrays
-    power = np.broadcast_to(np.array(landscape.PRESETS["lab"].scales) ** -0.5, good["mean_field_escape"].shape)
+    power = np.broadcast_to(np.array(landscape.PRESETS["lab"].scales) ** -0.5, good["mean_field/escape"].shape)
     changed = landscape_record(
-        simplified_wait=np.stack([np.ones((4, 5)), 1.2 * np.ones((4, 5))]),
-        mean_field_escape=power,
-        mean_field_random=1.1 * good["mean_field_random"],
-        simplified_slope_error=1e-3 + good["simplified_slope_error"],
-        simplified_saddle_slope=1e-3 + good["simplified_saddle_slope"],
-        mean_field_saddle_rate_error=1e-2 + good["mean_field_saddle_rate_error"],
-        simplified_path=good["simplified_path"] * [1, 1.1, 1],
-        mean_field_lengths_loss=good["mean_field_lengths_loss"] * np.linspace(1, 0.1, 301) ** 3,
+        {
+            "simplified/wait": np.stack([np.ones((4, 5)), 1.2 * np.ones((4, 5))]),
+            "mean_field/escape": power,
+            "mean_field/random": 1.1 * good["mean_field/random"],
+            "simplified/slope_error": 1e-3 + good["simplified/slope_error"],
+            "simplified/saddle_slope": 1e-3 + good["simplified/saddle_slope"],
+            "mean_field/saddle_rate_error": 1e-2 + good["mean_field/saddle_rate_error"],
+            "simplified/path": good["simplified/path"] * [1, 1.1, 1],
+            "mean_field/lengths_loss": good["mean_field/lengths_loss"] * np.linspace(1, 0.1, 301) ** 3,
+        }
     )
     assert failing(landscape, changed) == {
         "cliff_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit", "escape_mean_field",
@@ -122,27 +126,27 @@ def test_another_landscape_is_told():
 def test_one_cell_of_twenty_is_enough_for_an_exact_claim_to_fail():
     good = landscape_record().arrays
     for form in NAMES:
-        wait, loss = good[f"{form}_wait"].copy(), good[f"{form}_lengths_loss"].copy()
+        wait, loss = good[f"{form}/wait"].copy(), good[f"{form}/lengths_loss"].copy()
         wait[1, 0, 0] *= 1.5
         loss[0] *= np.linspace(1, 0.1, loss.shape[1]) ** 3
         slope, saddle, rate, escape = (
-            good[f"{form}_{name}"].copy() for name in ("slope_error", "saddle_slope", "saddle_rate_error", "escape")
+            good[f"{form}/{name}"].copy() for name in ("slope_error", "saddle_slope", "saddle_rate_error", "escape")
         )
         slope[3], saddle[1, 2], rate[1], escape[0, 0, -1] = 1e-5, -1e-9, -1e-3, 1.1 * escape[0, 0, -1]
-        changed = landscape_record(**{
-            f"{form}_wait": wait, f"{form}_lengths_loss": loss, f"{form}_slope_error": slope,
-            f"{form}_saddle_slope": saddle, f"{form}_saddle_rate_error": rate, f"{form}_escape": escape,
+        changed = landscape_record({
+            f"{form}/wait": wait, f"{form}/lengths_loss": loss, f"{form}/slope_error": slope,
+            f"{form}/saddle_slope": saddle, f"{form}/saddle_rate_error": rate, f"{form}/escape": escape,
         })  # fmt: skip
         names = ("slope", "critical", "saddle", "cliff", "escape", "shelf")
         assert failing(landscape, changed) == {f"{name}_{form}" for name in names}
-    unordered = good["mean_field_wait"].copy()
+    unordered = good["mean_field/wait"].copy()
     unordered[1, 1, 1] = unordered[1, 0, 1]
-    assert failing(landscape, landscape_record(mean_field_wait=unordered)) >= {"wait_pairs_mean_field"}
-    last = good["simplified_wait"].copy()
+    assert failing(landscape, landscape_record({"mean_field/wait": unordered})) >= {"wait_pairs_mean_field"}
+    last = good["simplified/wait"].copy()
     last[:, -1, 0] *= 1.05
-    path = good["simplified_path"].copy()
+    path = good["simplified/path"].copy()
     path[200, 1] *= 1.001
-    assert failing(landscape, landscape_record(simplified_wait=last, simplified_path=path)) == {"limit", "path"}
+    assert failing(landscape, landscape_record({"simplified/wait": last, "simplified/path": path})) == {"limit", "path"}
 
 
 @pytest.mark.parametrize(

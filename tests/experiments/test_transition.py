@@ -30,9 +30,9 @@ def _record(jump_width=60.0, order=1.0):
         accuracy = _sigmoid(slow, 150, 0.06, 0.25) + _sigmoid(jump, jump_width, 0, 0.74)
         labels = _sigmoid(slow, 150, 0.25, 1.0)
         parts |= {
-            f"{part}_ic": accuracy, f"{part}_ic2": accuracy, f"{part}_cla": labels,
-            f"{part}_tla2": _sigmoid(slow, 200, 0.45, 0.9), f"{part}_ila1": _sigmoid(jump, 80, 0.26, 0.8),
-            f"{part}_tila2": _sigmoid(jump, 80, 0.12, 0.8), f"{part}_loss": 2.1 - 2.0 * _sigmoid(jump, jump_width),
+            f"{part}/ic": accuracy, f"{part}/ic2": accuracy, f"{part}/cla": labels,
+            f"{part}/tla2": _sigmoid(slow, 200, 0.45, 0.9), f"{part}/ila1": _sigmoid(jump, 80, 0.26, 0.8),
+            f"{part}/tila2": _sigmoid(jump, 80, 0.12, 0.8), f"{part}/loss": 2.1 - 2.0 * _sigmoid(jump, jump_width),
         }  # fmt: skip
     config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 1, "labels": 16, "members": 16}
     return Record("reddy.transition", "lab", config, {}, {"steps": STEPS} | parts, {})
@@ -53,22 +53,22 @@ def test_claims_fail_of_other_births():
     assert {reverse[name] for name in reverse if name.startswith("order_")} == {FAILS}
     assert reverse["slow_phase"] == FAILS
     forgotten = _record()
-    forgotten.arrays["novel_ic"][:, -5:] = 0.3
+    forgotten.arrays["novel/ic"][:, -5:] = 0.3
     assert _verdicts(forgotten)["kept_novel"] == _verdicts(forgotten)["learns_novel"] == FAILS
 
 
 @pytest.mark.parametrize(
     ("changes", "fails"),
     [
-        ({"novel_loss": 2.7 + 0 * STEPS}, {"plateau_novel"}),  # at log L still: on no plateau
-        ({"trained_loss": np.where(STEPS > 100, 1.4, 2.77)}, {"plateau_trained"}),  # at log(N/B) at once
-        ({"novel_ic": np.where(STEPS > 500, 0.5, 0.06) + 0.5 * (STEPS > 2000)}, {"guesses_novel"}),
-        ({"trained_ic2": 0.06 + 0.9 * (STEPS > 3500)}, {"together"}),
-        ({"novel_ila1": np.where(STEPS > 900, 0.8, 0.26)}, {"latent_ila1", "jump_together"}),
-        ({"novel_tila2": np.where(STEPS > 900, 0.8, 0.12)}, {"latent_tila2", "jump_together"}),
-        ({"novel_tila2": np.where(STEPS > 3500, 0.8, 0.12)}, {"jump_together"}),
-        ({"novel_ila1": 0.26 + 0.1 * (STEPS > 2200)}, {"head_ila1"}),
-        ({"novel_tila2": 0.12 + 0.1 * (STEPS > 2200)}, {"head_tila2"}),
+        ({"novel/loss": 2.7 + 0 * STEPS}, {"plateau_novel"}),  # at log L still: on no plateau
+        ({"trained/loss": np.where(STEPS > 100, 1.4, 2.77)}, {"plateau_trained"}),  # at log(N/B) at once
+        ({"novel/ic": np.where(STEPS > 500, 0.5, 0.06) + 0.5 * (STEPS > 2000)}, {"guesses_novel"}),
+        ({"trained/ic2": 0.06 + 0.9 * (STEPS > 3500)}, {"together"}),
+        ({"novel/ila1": np.where(STEPS > 900, 0.8, 0.26)}, {"latent_ila1", "jump_together"}),
+        ({"novel/tila2": np.where(STEPS > 900, 0.8, 0.12)}, {"latent_tila2", "jump_together"}),
+        ({"novel/tila2": np.where(STEPS > 3500, 0.8, 0.12)}, {"jump_together"}),
+        ({"novel/ila1": 0.26 + 0.1 * (STEPS > 2200)}, {"head_ila1"}),
+        ({"novel/tila2": 0.12 + 0.1 * (STEPS > 2200)}, {"head_tila2"}),
     ],
 )
 def test_each_part_of_the_birth_is_told_when_it_is_missing(changes, fails):

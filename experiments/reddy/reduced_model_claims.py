@@ -4,11 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reddy.reduced_figures import NAMES, equal_onset
+from experiments.reddy.reduced_model_figures import NAMES, equal_onset
 from experiments.reddy.statistics import learned, onsets, present, solved
 from experiments.statistics import Statistic
-from icl_lab.lab.claims import NotRun, claims_of
-from icl_lab.lab.records import Record
+from icl_lab.lab import NotRun, Record, claims_of
 
 
 def jump(part: str) -> Statistic:
@@ -19,14 +18,14 @@ def jump(part: str) -> Statistic:
 
 def solves(part: str) -> Statistic:
     """(M,) whether the member solves novel classes in context at the end."""
-    return lambda record: learned(record.arrays[f"{part}_ic"], solved(record.config))
+    return lambda record: learned(record.arrays[f"{part}/ic"], solved(record.config))
 
 
 def sharpness(part: str) -> Statistic:
     """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
 
     def statistic(record: Record) -> np.ndarray:
-        curves, steps, found = record.arrays[f"{part}_ic"], record.arrays["steps"], []
+        curves, steps, found = record.arrays[f"{part}/ic"], record.arrays["steps"], []
         for curve in curves:
             high = int(np.argmax(curve >= 0.9))
             low = np.flatnonzero(curve[:high] <= 0.2)
@@ -46,7 +45,7 @@ def ahead(part: str, first: str) -> Statistic:
         solved_at_end = solves(part)(record) == 1
 
         def way(name: str) -> np.ndarray:
-            curves = record.arrays[f"{part}_{name}"]
+            curves = record.arrays[f"{part}/{name}"]
             length = (1.0 if name == "cla" else curves[:, -1]) - curves[:, 0]
             return (curves - curves[:, :1]) / np.where(solved_at_end, length, 1.0)[:, None]
 
@@ -62,7 +61,7 @@ def path_error(part: str) -> Statistic:
 
     def statistic(record: Record) -> np.ndarray:
         a = record.arrays
-        beta_1, alpha = a[f"{part}_beta_1"], a[f"{part}_alpha"]
+        beta_1, alpha = a[f"{part}/beta_1"], a[f"{part}/alpha"]
         predicted = np.interp(beta_1, a["theory_beta_1"], a["theory_alpha"])
         off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
         return np.where(np.isfinite(off), off, np.nan)
@@ -83,7 +82,7 @@ def equal_solves(start: float) -> Statistic:
         starts = list(record.config["starts"])
         if start not in starts:
             raise NotRun(f"start {start:g}")
-        curves = record.arrays["equal_ic"][starts.index(start)]
+        curves = record.arrays["equal/ic"][starts.index(start)]
         return learned(curves, _equal_level(record))
 
     return statistic
@@ -103,7 +102,7 @@ def equal_later(record: Record) -> np.ndarray:
 
 def more_solves(record: Record) -> np.ndarray:
     """(M,) whether a member solves L > N from scalars zero."""
-    return learned(record.arrays["more_ic"][0], _equal_level(record))
+    return learned(record.arrays["more/ic"][0], _equal_level(record))
 
 
 def _equal_level(record: Record) -> float:

@@ -1,4 +1,4 @@
-"""The form of the network that trains under a clamp against the network itself, and what the clamps do to it."""
+"""What the clamps of reddy.clamping do to the network, in its plain form and in that of batches."""
 
 import jax
 import jax.numpy as jnp
@@ -6,14 +6,13 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.reddy.clamped import clamps, fast_run, uniform
-from experiments.reddy.clamping import Config, losing
+from experiments.reddy.clamping import Config, clamps, losing, uniform
 from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
 from icl_lab.compare import progress_measures
 from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
-from icl_lab.training.clamping import by_member
+from icl_lab.training.clamping import by_member, combined, zeroed_head
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -29,17 +28,26 @@ def test_the_fast_form_is_the_network_in_value_and_gradient_under_every_clamp():
     names = ("control", "ila1_held", "tila2_held", "tla2_held", "ila1_given")
     every = by_member(clamps(CONFIG, {name: (0, 5)}, ("read_out",)) for name in names)
 
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), PROMPT)  # at another place in the slots, too
+
     def found(run):
         def value(params, clamp):
-            logits = run(params, PROMPT, clamp, 2)[0]
-            return jax.nn.logsumexp(logits) - logits[0], logits
+            logits = run(params, batch, clamp, 2)
+            return (jax.nn.logsumexp(logits, axis=1) - logits[:, 0]).sum(), logits.ravel()
 
         return jax.jit(jax.vmap(jax.grad(value, has_aux=True), in_axes=(None, 0)))(PARAMS, every)
 
-    plain, fast = found(MODEL.run), found(fast_run(CONFIG.slots))
+    each = jax.vmap(lambda *of: MODEL.run(*of)[0], in_axes=(None, 0, None, None))
+    plain, fast = found(each), found(MODEL.logits)
     assert len({tuple(logits) for logits in np.asarray(plain[1]).round(4).tolist()}) == len(names)
     for a, b in zip(jax.tree.leaves(plain), jax.tree.leaves(fast)):
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5 * float(jnp.abs(a).max()))
+
+
+def test_a_clamp_on_what_the_form_for_batches_does_not_hold_is_refused():
+    head = combined(zeroed_head(0, 0, layers=2, heads=1))
+    with pytest.raises(ValueError, match=r"replace attention alone, not \['head_output'\]"):
+        MODEL.logits(PARAMS, jax.tree.map(lambda leaf: leaf[None], PROMPT), head)
 
 
 def test_what_is_lost_is_that_of_the_start_again_after_the_hold():

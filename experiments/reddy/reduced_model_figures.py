@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.reddy.statistics import guess, onset, onsets, solved
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band
 from icl_lab.lab.style import panels as axes_grid
 
@@ -44,7 +44,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def equal_onset(record: Record, part: str = "equal") -> np.ndarray:
     """(starts, M) step at which each member of the part ``equal`` or ``more`` learns; infinite if never."""
-    curves = record.arrays[f"{part}_ic"]
+    curves = record.arrays[f"{part}/ic"]
     level = solved(record.config, context_length=record.config["equal_length"])
     return np.stack([onset(members, record.arrays["equal_steps"], level) for members in curves])
 
@@ -57,7 +57,7 @@ def _measures(axes: Axes, record: Record, part: str) -> None:
     jumps = np.minimum(times[jumping], steps[-1])
     x = np.arange(-jumps.max(), steps[-1] - jumps.min() + 1, steps[1])
     for name, (label, color, dash) in MEASURES.items():
-        curves = zip(jumps, record.arrays[f"{part}_{name}"][jumping])
+        curves = zip(jumps, record.arrays[f"{part}/{name}"][jumping])
         shifted = np.stack([np.interp(x, steps - at, curve, left=np.nan, right=np.nan) for at, curve in curves])
         band(axes, x, shifted, color=color, linestyle=dash, label=label)
     axes.set_xlabel("training steps from a member's jump")
@@ -69,7 +69,7 @@ def _measures(axes: Axes, record: Record, part: str) -> None:
 def _loss(axes: Axes, record: Record, parts: list[str]) -> None:
     for (color, dash, _), part in zip(LOOKS, parts):
         look = {"color": color, "linestyle": dash, "label": NAMES[part]}
-        band(axes, record.arrays["steps"], record.arrays[f"{part}_ic_loss"], **look)
+        band(axes, record.arrays["steps"], record.arrays[f"{part}/ic_loss"], **look)
     for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
         axes.axhline(np.log(choices), **THEORY | {"color": "black" if name == "log L" else "0.55"}, label=name)
     axes.set_xlabel("training step")
@@ -82,7 +82,7 @@ def _accuracy(axes: Axes, record: Record, parts: list[str]) -> None:
         for j, (name, label) in enumerate((("ic", "IC"), ("iwl", "in weights"))):
             color, dash, _ = LOOKS[2 * j + i]
             look = {"color": color, "linestyle": dash, "label": f"{label}, {NAMES[part]}"}
-            band(axes, record.arrays["steps"], record.arrays[f"{part}_{name}"], **look)
+            band(axes, record.arrays["steps"], record.arrays[f"{part}/{name}"], **look)
     axes.set_xlabel("training step")
     axes.set_ylabel("accuracy")
     axes.set_ylim(-0.03, 1.03)
@@ -92,7 +92,7 @@ def _accuracy(axes: Axes, record: Record, parts: list[str]) -> None:
 def _path(axes: Axes, record: Record, parts: list[str]) -> None:
     a, farthest = record.arrays, 1.0
     for (color, dash, _), part in zip(LOOKS, parts):
-        for m, (beta_1, alpha) in enumerate(zip(a[f"{part}_beta_1"], a[f"{part}_alpha"])):
+        for m, (beta_1, alpha) in enumerate(zip(a[f"{part}/beta_1"], a[f"{part}/alpha"])):
             label = None if m else NAMES[part]
             axes.plot(beta_1, alpha, color=color, linestyle=dash, linewidth=0.9, label=label)
             farthest = max(farthest, float(beta_1.max()))
@@ -107,7 +107,7 @@ def _members(axes: Axes, record: Record) -> None:
     steps, length = record.arrays["equal_steps"], record.config["equal_length"]
     for i, start in enumerate(record.config["starts"]):
         color, dash, _ = LOOKS[i % 4]
-        for m, curve in enumerate(record.arrays["equal_ic"][i]):
+        for m, curve in enumerate(record.arrays["equal/ic"][i]):
             axes.plot(steps, curve, color=color, linestyle=dash, linewidth=0.8, label=None if m else f"start {start:g}")
     axes.axhline(guess(record.config, context_length=length), **THEORY, label="B/N")
     axes.set_xlabel("training step")
