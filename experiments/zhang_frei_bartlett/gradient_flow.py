@@ -1,7 +1,7 @@
 """From one initialisation: gradient flow, population GD, minibatch SGD and Adam (Zhang, Frei & Bartlett 2023, Thm 4.1).
 
 The flow ends at u U11 = Gam^-1 and keeps the balance b = u^2 - |U11|_F^2, so that u ends at |Gam^-1|_F^(1/2). Training
-ends at the same product and far from that u. Two causes, taken apart here:
+ends at the same product, but at a much smaller u. Two causes, measured separately here:
 
 - Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly
   eta^2 (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
@@ -9,8 +9,8 @@ ends at the same product and far from that u. Two causes, taken apart here:
   consequences: the loss is so curved along u21, an entry that the flow never moves, that SGD cannot hold the u of the
   flow at all unless its rate is small; and among equivalent weights it drifts to those with the least gradient noise,
   from either side.
-- Adam scales every entry by itself, which is no gradient of anything: it breaks the balance on exact population
-  gradients too, at any learning rate; noise adds to it.
+- Adam divides every entry of the gradient by its own size, so its steps are not along the gradient of any loss: it
+  breaks the balance on exact population gradients too, at any learning rate; noise adds to it.
 """
 
 import dataclasses
@@ -19,38 +19,25 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
-from matplotlib.figure import Figure
 
 from experiments.settings import check_each_once, member_keys
-from experiments.zhang_frei_bartlett import gradient_flow_figures as drawn
+from experiments.training import Model, learners_of
+from experiments.zhang_frei_bartlett import paths as path_of
+from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance, lsa
 from experiments.zhang_frei_bartlett.gradient_flow_claims import CLAIMS
-from experiments.zhang_frei_bartlett.paths import (
-    Path,
-    balance,
-    excess_losses,
-    merged_path,
-    population_path,
-    product_error,
-    start_of,
-    train_blocks,
-)
-from experiments.zhang_frei_bartlett.settings import Law, covariance
-from experiments.zhang_frei_bartlett.training import block_product, initial_weights
+from experiments.zhang_frei_bartlett.gradient_flow_figures import figures
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
-from icl_lab.theory import optimum
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.theory import gradient_flow, optimum
 from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale, scale_course
-from icl_lab.theory.flows.gradient_flow import gradient_flow
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Law):
+class Config(Tasks):
     """Trainings from Assumption 3.3 (the paper has none), and where batch noise takes weights that are optimal."""
 
     init_scale: float = setting(0.1, "sigma of the initialisation u = sigma, U11 = sigma Theta Theta^T", above=0)
@@ -119,80 +106,85 @@ def check(config: Config) -> None:
             raise FlagError(f"--{name}={rate:g}: {allowed}")
 
 
-def _best(config: Law) -> np.ndarray:
+def _best(config: Tasks) -> np.ndarray:
     return optimum(covariance(config), config.context_length)
 
 
-def _flow_scale(config: Law) -> float:
+def _flow_scale(config: Tasks) -> float:
     """u* = |Gam^-1|_F^(1/2), the limit of the flow."""
     return float(np.linalg.norm(_best(config)) ** 0.5)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage: the same layer, in all but two stages from weights that are optimal."""
+    drifts = [_drift_stage(batch, rate) for batch in config.drift_batches for rate in config.drift_rates]
+    return dict.fromkeys(("sgd", "adam", *drifts, "quiet"), lsa(len(config.spectrum), config.init_scale))
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """All paths from one initialisation for each member; the drift from the optimum over batches and rates."""
     lam, n = covariance(config), config.context_length
     times, paths = _trainings(config, session)
-    start, every = start_of(paths["sgd"]), config.sgd_steps // config.measurements
+    start, every = path_of.start_of(paths["sgd"]), config.sgd_steps // config.measurements
     flows = _flow(config, {name: times[name] for name in ("gd", "slow_gd")}, start)
     order = np.log2(_distance(paths["gd"], flows["gd"]) / _distance(paths["slow_gd"], flows["slow_gd"]))
     rates = _cosine(config.sgd_rate, config.sgd_steps)
     fields = [mean_field(a, u, lam, n, rates, config.batch, every) for a, u in zip(start["u11"], start["u"])]
-    paths["mean_field"] = merged_path(*(np.stack([f[name] for f in fields]) for name in ("product", "u")))
+    paths["mean_field"] = path_of.merged_path(*(np.stack([f[name] for f in fields]) for name in ("product", "u")))
     paths["flow"] = {name: np.concatenate([flows["gd"][name], flows["limit"][name]], axis=1) for name in start}
     times |= {"mean_field": times["sgd"], "flow": np.append(times["gd"], config.flow_time)}
-    gap = np.abs(block_product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
-    arrays: dict[str, np.ndarray] = {"order": order, "gap_flow": gap}
-    excess = excess_losses(paths, config)
+    excess = path_of.excess_losses(paths, config)
+    arrays: dict[str, Any] = {"order": order}
     for name, path in paths.items():
-        arrays |= {f"time_{name}": times[name], f"u_{name}": path["u"], f"balance_{name}": balance(path)}
-        arrays |= {f"error_{name}": product_error(path, config), f"excess_{name}": excess[name]}
+        arrays[name] = {"time": times[name], "u": path["u"], "balance": path_of.balance(path)}
+        arrays[name] |= {"error": path_of.product_error(path, config), "excess": excess[name]}
+    arrays["flow"]["gap"] = np.abs(block_product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
     metrics = {
         "flow_scale": _flow_scale(config),
         "quiet_scale": quiet_scale(lam, n),
         "edge_rate": float(edge_rate(_flow_scale(config), lam, n)),
         "edge_scale": math.sqrt(edge_rate(1.0, lam, n, config.batch) / config.sgd_rate),
     }
-    return metrics, arrays | _drifts(config, session) | _long_drifts(config, session)
+    return metrics, arrays | _drifts(config, session) | {"quiet": _long_drifts(config, session)}
 
 
-def _distance(path: Path, flow: Path) -> np.ndarray:
+def _distance(path: path_of.Path, flow: path_of.Path) -> np.ndarray:
     """(M,) largest distance of an entry of the product to the flow's."""
     return np.abs(block_product(path) - block_product(flow)).max((1, 2, 3))
 
 
-def _trainings(config: Config, session: Session) -> tuple[dict[str, np.ndarray], dict[str, Path]]:
-    """Times and paths of SGD and Adam, on batches and on exact gradients, these at a smaller rate too."""
+def _trainings(config: Config, session: Session) -> tuple[dict[str, np.ndarray], dict[str, path_of.Path]]:
+    """Times and paths of SGD and Adam: on batches, on exact gradients, and on these at a smaller rate."""
     times, paths = {}, {}
 
     def add(name: str, start: dict, transformation: Callable, rate: float, steps: int) -> None:
         every = steps // config.measurements
-        paths[name] = population_path(start, config, _scheduled(transformation, steps)(rate), steps, every)
+        paths[name] = path_of.population_path(start, config, _scheduled(transformation, steps)(rate), steps, every)
         times[name] = _times(rate, steps, every)
 
     for name, transformation, slower in (("sgd", optax.sgd, 2), ("adam", optax.adam, 10)):
         rate, steps = getattr(config, f"{name}_rate"), getattr(config, f"{name}_steps")
         every = steps // config.measurements
-        paths[name] = train_blocks(
-            session, name, config, lambda key, _: initial_weights(key, len(config.spectrum), config.init_scale),
-            _scheduled(transformation, steps), keys=member_keys(config),
+        paths[name] = path_of.train_blocks(
+            session, name, config, models(config)[name], _scheduled(transformation, steps), keys=member_keys(config),
             rate=rate, batch=config.batch, steps=steps, measure_every=every,
         )  # fmt: skip
         times[name] = _times(rate, steps, every)
-        start, exact = start_of(paths[name]), {"sgd": "gd", "adam": "exact_adam"}[name]
+        start, exact = path_of.start_of(paths[name]), {"sgd": "gd", "adam": "exact_adam"}[name]
         add(exact, start, transformation, rate, steps)
         add(f"slow_{exact}", start, transformation, rate / slower, slower * steps)
     return times, paths
 
 
-def _flow(config: Config, times: dict[str, np.ndarray], start: dict[str, np.ndarray]) -> dict[str, Path]:
+def _flow(config: Config, times: dict[str, np.ndarray], start: dict[str, np.ndarray]) -> dict[str, path_of.Path]:
     """Gradient flow at the times of other paths, by name, and at ``flow_time``: ``limit``."""
     times = times | {"limit": np.array([config.flow_time])}
     every = np.unique(np.concatenate([*times.values()]))
     merged = {name: start[name] for name in ("u", "u11")}
-    law = (covariance(config), config.context_length)
-    found = gradient_flow(merged, *law, every[1:], rtol=1e-8, atol=1e-11).path
+    lam, n = covariance(config), config.context_length
+    found = gradient_flow(merged, lam, n, every[1:], rtol=1e-8, atol=1e-11).path
     path = {name: np.concatenate([value[:, None], found[name]], axis=1) for name, value in merged.items()}
-    whole = merged_path(path["u"][..., None, None] * path["u11"], path["u"])
+    whole = path_of.merged_path(path["u"][..., None, None] * path["u11"], path["u"])
     at = {name: np.searchsorted(every, t) for name, t in times.items()}
     return {name: {block: value[:, index] for block, value in whole.items()} for name, index in at.items()}
 
@@ -211,64 +203,76 @@ def _scheduled(transformation: Callable, steps: int) -> Callable[[Any], optax.Gr
     return lambda rate: transformation(optax.schedules.cosine_decay_schedule(rate, steps))
 
 
+def _drift_stage(batch: int, rate: float) -> str:
+    return f"drift_{batch}_{rate:g}"
+
+
+def _optimal_weights(config: Config, scales: Any) -> dict:
+    """Optimal weights (M, ...) of the layer with these u (M,)."""
+    best = _best(config)
+    weights: Callable[[jax.Array], dict] = lambda u: linear_attention_weights(best / u, u)  # noqa: E731
+    return jax.vmap(weights)(jnp.asarray(scales, float))
+
+
 def _drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
     """Balance (M, batches, rates) at the drift time from the flow's limit, and predicted (batches, rates)."""
-    u, best = _flow_scale(config), _best(config)
+    u, lam = _flow_scale(config), covariance(config)
+    starts = _optimal_weights(config, np.full(config.members, u))
     steps = [round(config.drift_time / rate) for rate in config.drift_rates]
     measured, predicted = [], []
     for i, batch in enumerate(config.drift_batches):
         for j, rate in enumerate(config.drift_rates):
-            path = train_blocks(
-                session, f"drift_{batch}_{rate:g}", config, lambda _, start: linear_attention_weights(best / u, u),
-                optax.sgd, keys=member_keys(config, 100 + len(steps) * i + j),
+            stage = _drift_stage(batch, rate)
+            path = path_of.train_blocks(
+                session, stage, config, models(config)[stage], optax.sgd, starts=starts,
+                keys=member_keys(config, 100 + len(steps) * i + j),
                 rate=rate, batch=batch, steps=steps[j], measure_every=math.gcd(*steps),
             )  # fmt: skip
-            measured.append(balance(path)[:, -1])
-            (end,) = scale_course([config.drift_time], u, covariance(config), config.context_length, rate, batch)
-            predicted.append(end**2 - (best**2).sum() / end**2)
+            measured.append(path_of.balance(path)[:, -1])
+            (end,) = scale_course([config.drift_time], u, lam, config.context_length, rate, batch)
+            predicted.append(end**2 - (_best(config) ** 2).sum() / end**2)
     shape = (len(config.drift_batches), len(config.drift_rates))
     return {"drift": np.stack(measured, axis=1).reshape(-1, *shape), "drift_predicted": np.reshape(predicted, shape)}
 
 
 def _long_drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
-    """u (M, S, R) of optimal weights with the balance that SGD has reached from S starts, and predicted (S, R).
+    """u (M, S, R) of the optimal weights whose balance SGD has reached from S starts, and predicted (S, R).
 
-    Of the balance, not u itself, because only the balance is free of the fluctuations of the product.
+    It is computed from the balance, which does not fluctuate with the product; the layer's own u does.
     """
-    best, starts, law = _best(config), config.quiet_starts, (covariance(config), config.context_length)
+    lam, n, us = covariance(config), config.context_length, config.quiet_starts
     every = config.quiet_steps // config.measurements
-    path = train_blocks(
-        session, "quiet", config, lambda _, u: linear_attention_weights(best / u, u), optax.sgd,
-        keys=member_keys(config, 900, config.members * len(starts)), starts=np.tile(starts, config.members),
+    path = path_of.train_blocks(
+        session, "quiet", config, models(config)["quiet"], optax.sgd,
+        keys=member_keys(config, 900, config.members * len(us)),
+        starts=_optimal_weights(config, np.tile(us, config.members)),
         rate=config.sgd_rate, batch=config.quiet_batch, steps=config.quiet_steps, measure_every=every,
     )  # fmt: skip
     times = config.sgd_rate * every * np.arange(config.measurements + 1)
-    b = balance(path).reshape(config.members, len(starts), -1)
-    courses = [scale_course(times, u, *law, config.sgd_rate, config.quiet_batch) for u in starts]
-    found = {"u_quiet": np.sqrt((b + np.sqrt(b**2 + 4 * (best**2).sum())) / 2), "u_quiet_predicted": np.stack(courses)}
-    return found | {"time_quiet": times}
-
-
-def figures(record: Record) -> dict[str, Figure]:
-    """The paths from one initialisation; the drift of the balance."""
-    return {"gradient_flow": drawn.paths_figure(record), "balance": drawn.balance_figure(record)}
+    b = path_of.balance(path).reshape(config.members, len(us), -1)
+    predicted = [scale_course(times, u, lam, n, config.sgd_rate, config.quiet_batch) for u in us]
+    reached = np.sqrt((b + np.sqrt(b**2 + 4 * (_best(config) ** 2).sum())) / 2)
+    return {"time": times, "u": reached, "predicted": np.stack(predicted)}
 
 
 AXES = {
     "order": ("member",),
-    "gap_flow": ("member",),
     "drift": ("member", "batch", "rate"),
     "drift_predicted": ("batch", "rate"),
-    "time_quiet": ("quiet_time",),
-    "u_quiet": ("member", "start", "quiet_time"),
-    "u_quiet_predicted": ("start", "quiet_time"),
-    "time_flow": ("flow_time",),
-    "*_flow": ("member", "flow_time"),
-    "time_*": ("time",),
-    "*": ("member", "time"),
+    "quiet/time": ("quiet_time",),
+    "quiet/u": ("member", "start", "quiet_time"),
+    "quiet/predicted": ("start", "quiet_time"),
+    "flow/gap": ("member",),
+    "flow/time": ("flow_time",),
+    "flow/*": ("member", "flow_time"),
+    "*/time": ("time",),
+    "*/*": ("member", "time"),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    learners=learners_of(models),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

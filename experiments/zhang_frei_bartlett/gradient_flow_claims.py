@@ -1,17 +1,14 @@
 """Claims of ``gradient_flow``, and what they read off its record."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from experiments.statistics import Statistic, array, last
-from icl_lab.lab.claims import Claim
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record, claims_of
 
 
 def small_drifts(record: Record) -> np.ndarray:
     """(batches, rates) where the drift is predicted to move b by less than a tenth of u*^2."""
-    return np.abs(record.arrays["drift_predicted"]) < 0.1 * record.metrics["flow_scale"] ** 2
+    return np.abs(record["drift_predicted"]) < 0.1 * record.metrics["flow_scale"] ** 2
 
 
 def drift_exponents(record: Record) -> np.ndarray:
@@ -21,165 +18,142 @@ def drift_exponents(record: Record) -> np.ndarray:
     NaN where the cells that are left do not tell the two exponents apart, or where a drift has another sign than the
     predicted one.
     """
-    config, drift = record.config, record.arrays["drift"]
+    config, drift = record.config, record["drift"]
     batches, rates = np.meshgrid(config["drift_batches"], config["drift_rates"], indexing="ij")
     kept = small_drifts(record) & (rates < record.metrics["edge_rate"] / 7)
     design = np.stack([np.ones(kept.sum()), np.log(rates[kept]), -np.log(batches[kept])], axis=1)
     if np.linalg.matrix_rank(design) < 3:
         return np.full((len(drift), 2), np.nan)
-    sizes = drift[:, kept] * np.sign(record.arrays["drift_predicted"][kept])[None]
+    sizes = drift[:, kept] * np.sign(record["drift_predicted"][kept])[None]
     found = np.linalg.lstsq(design, np.log(np.where(sizes > 0, sizes, 1.0)).T, rcond=None)[0][1:].T
     return np.where((sizes > 0).all(axis=1, keepdims=True), found, np.nan)
 
 
 def drift_ratio(record: Record) -> np.ndarray:
     """(M,) measured over predicted drift, mean over the small ones; NaN where there are none."""
-    drift, kept = record.arrays["drift"], small_drifts(record)
-    ratios = (drift / record.arrays["drift_predicted"])[:, kept]
+    drift, kept = record["drift"], small_drifts(record)
+    ratios = (drift / record["drift_predicted"])[:, kept]
     return ratios.mean(1) if kept.any() else np.full(len(drift), np.nan)
 
 
 def first(name: str) -> Statistic:
     """(M,) an array (M, R) at the first measurement, before training."""
-    return lambda record: record.arrays[name][:, 0]
+    return lambda record: record[name][:, 0]
 
 
 def end_scale(name: str) -> Statistic:
     """(M,) last u of a path over that of the flow's limit."""
-    return lambda record: record.arrays[f"u_{name}"][:, -1] / record.metrics["flow_scale"]
+    return lambda record: record[f"{name}/u"][:, -1] / record.metrics["flow_scale"]
 
 
 def end_ratio(name: str, reference: str) -> Statistic:
     """(M,) last u of a path over the last u of another."""
-    return lambda record: record.arrays[f"u_{name}"][:, -1] / record.arrays[f"u_{reference}"][:, -1]
+    return lambda record: record[f"{name}/u"][:, -1] / record[f"{reference}/u"][:, -1]
 
 
 def largest_scale(name: str) -> Statistic:
     """(M,) largest u of a path over the u at which SGD's rate is the edge of stability."""
-    return lambda record: record.arrays[f"u_{name}"].max(1) / record.metrics["edge_scale"]
+    return lambda record: record[f"{name}/u"].max(1) / record.metrics["edge_scale"]
 
 
 def moved(start: int) -> Statistic:
     """(M,) last u over the first, of SGD along the optimal weights from one of the starts."""
-    return lambda record: record.arrays["u_quiet"][:, start, -1] / record.arrays["u_quiet"][:, start, 0]
+    return lambda record: record["quiet/u"][:, start, -1] / record["quiet/u"][:, start, 0]
 
 
 def largest_balance(name: str) -> Statistic:
     """(M,) largest size of the balance over a path."""
-    return lambda record: np.abs(record.arrays[f"balance_{name}"]).max(1)
+    return lambda record: np.abs(record[f"{name}/balance"]).max(1)
 
 
-def _claim(
-    name: str,
-    statement: str,
-    statistic: Callable[[Record], np.ndarray],
-    expected: float,
-    tolerance: float,
-    reason: str,
-    relation: str = "==",
-    control: Statistic | None = None,
-    paper: str = "this lab",
-) -> Claim:
-    return Claim(
-        f"zhang_frei_bartlett.gradient_flow.{name}",
-        paper,
-        statement,
-        statistic,
-        expected=expected,
-        tolerance=tolerance,
-        reason=reason,
-        relation=relation,
-        control=control,
-        expected_verdict={"lab": "holds", "paper": "holds"},
-    )
-
-
-_THEOREM = "Zhang, Frei & Bartlett 2023, Theorem 4.1"
+_claim = claims_of("zhang_frei_bartlett.gradient_flow")
+_THEOREM, _LAB = "Zhang, Frei & Bartlett 2023, Theorem 4.1", "this lab"
 
 CLAIMS = (
     _claim(
-        "flow_limit", "Population gradient flow ends at u U11 = Gam^-1 (largest entry of the gap).",
-        array("gap_flow"), 0.0, 1e-8, "tolerances of the solver", paper=_THEOREM,
+        "flow_limit", _THEOREM, "Population gradient flow ends at u U11 = Gam^-1 (largest entry of the gap).",
+        array("flow/gap"), 0.0, 1e-8, "tolerances of the solver",
     ),
     _claim(
-        "flow_scale", "It ends at u = |Gam^-1|_F^(1/2) (ratio).",
-        end_scale("flow"), 1.0, 1e-5, "tolerances of the solver over the whole path", paper=_THEOREM,
+        "flow_scale", _THEOREM, "It ends at u = |Gam^-1|_F^(1/2) (ratio).",
+        end_scale("flow"), 1.0, 1e-5, "tolerances of the solver over the whole path",
     ),
     _claim(
-        "flow_balance", "It keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
-        largest_balance("flow"), 0.0, 1e-5, "tolerances of the solver over the whole path", paper=_THEOREM,
+        "flow_balance", _THEOREM, "It keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
+        largest_balance("flow"), 0.0, 1e-5, "tolerances of the solver over the whole path",
         control=largest_balance("sgd"),
     ),
     _claim(
-        "gd_order", "Population GD is the flow to first order: its largest distance is linear in the rate (exponent).",
+        "gd_order", _LAB,
+        "Population GD is the flow to first order: its largest distance is linear in the rate (exponent).",
         array("order"), 1.0, 0.15, "the second order, at a fifth of the largest stable rate",
     ),
     _claim(
-        "gd_scale", "Population GD keeps the balance to first order: u ends where the flow's does (ratio).",
+        "gd_scale", _LAB, "Population GD keeps the balance to first order: u ends where the flow's does (ratio).",
         end_scale("gd"), 1.0, 0.005, "one seed ends at a balance of -.009 at this rate",
     ),
     _claim(
-        "sgd_product", "Minibatch SGD reaches u U11 = Gam^-1 (relative error).",
-        last("error_sgd"), 0.055, 0.0, "one seed: 5.0 %", "<=", control=first("error_sgd"),
+        "sgd_product", _LAB, "Minibatch SGD reaches u U11 = Gam^-1 (relative error).",
+        last("sgd/error"), 0.055, 0.0, "one seed: 5.0 %", relation="<=", control=first("sgd/error"),
     ),
     _claim(
-        "adam_product", "Adam reaches u U11 = Gam^-1 (relative error).",
-        last("error_adam"), 0.0165, 0.0, "one seed: 1.65 %", "<=", control=first("error_adam"),
+        "adam_product", _LAB, "Adam reaches u U11 = Gam^-1 (relative error).",
+        last("adam/error"), 0.0165, 0.0, "one seed: 1.65 %", relation="<=", control=first("adam/error"),
     ),
     _claim(
-        "sgd_loss", "SGD reaches the optimal loss (population loss above L*, as a share of it).",
-        last("excess_sgd"), 1e-3, 0.0, "one seed: 7e-4", "<=", control=first("excess_sgd"),
+        "sgd_loss", _LAB, "SGD reaches the optimal loss (population loss above L*, as a share of it).",
+        last("sgd/excess"), 1e-3, 0.0, "one seed: 7e-4", relation="<=", control=first("sgd/excess"),
     ),
     _claim(
-        "adam_loss", "Adam reaches the optimal loss (population loss above L*, as a share of it).",
-        last("excess_adam"), 4e-4, 0.0, "one seed: 2.5e-4", "<=", control=first("excess_adam"),
+        "adam_loss", _LAB, "Adam reaches the optimal loss (population loss above L*, as a share of it).",
+        last("adam/excess"), 4e-4, 0.0, "one seed: 2.5e-4", relation="<=", control=first("adam/excess"),
     ),
     _claim(
-        "sgd_scale", "SGD ends far below the u of the flow (ratio).",
-        end_scale("sgd"), 0.6, 0.0, "one seed: .79 against 1.51", "<=", control=end_scale("gd"),
+        "sgd_scale", _LAB, "SGD ends far below the u of the flow (ratio).",
+        end_scale("sgd"), 0.6, 0.0, "one seed: .79 against 1.51", relation="<=", control=end_scale("gd"),
     ),
     _claim(
-        "adam_scale", "Adam ends far below the u of the flow (ratio).",
-        end_scale("adam"), 0.6, 0.0, "one seed: .68 against 1.51", "<=", control=end_scale("gd"),
+        "adam_scale", _LAB, "Adam ends far below the u of the flow (ratio).",
+        end_scale("adam"), 0.6, 0.0, "one seed: .68 against 1.51", relation="<=", control=end_scale("gd"),
     ),
     _claim(
-        "mean_field", "SGD ends at the u of population GD with the mean drift of b by batch noise added (ratio).",
+        "mean_field", _LAB, "SGD ends at the u of population GD with the mean drift of b by batch noise added (ratio).",
         end_ratio("sgd", "mean_field"), 1.0, 0.05,
         "fluctuations of the product, a few per cent of it, are left out", control=end_ratio("gd", "mean_field"),
     ),
     _claim(
-        "edge", "SGD stays below the u at which its rate is the edge of stability along u21 (largest u, ratio).",
-        largest_scale("sgd"), 1.0, 0.0, "a bound: beyond it u21 grows at every step", "<=",
+        "edge", _LAB, "SGD stays below the u at which its rate is the edge of stability along u21 (largest u, ratio).",
+        largest_scale("sgd"), 1.0, 0.0, "a bound: beyond it u21 grows at every step", relation="<=",
         control=largest_scale("gd"),
     ),
     _claim(
-        "drift_rate", "From the optimum b drifts per flow time in proportion to the learning rate (exponent).",
+        "drift_rate", _LAB, "From the optimum b drifts per flow time in proportion to the learning rate (exponent).",
         lambda record: drift_exponents(record)[:, 0], 1.0, 0.1,
         "the noise of u21 near the edge adds .05 to the exponent at these rates",
     ),
     _claim(
-        "drift_batch", "From the optimum b drifts in proportion to 1 / B (exponent).",
+        "drift_batch", _LAB, "From the optimum b drifts in proportion to 1 / B (exponent).",
         lambda record: drift_exponents(record)[:, 1], 1.0, 0.1,
         "corrections of second order in eta / B, a tenth or two at the smallest batch",
     ),
     _claim(
-        "drift", "That drift is the closed form (measured over predicted, mean over all small ones).",
+        "drift", _LAB, "That drift is the closed form (measured over predicted, mean over all small ones).",
         drift_ratio, 1.0, 0.1, "the fluctuations of U11, of order eta / B, are left out",
     ),
     _claim(
-        "quiet_from_below", "From optimal weights below the u of least gradient noise SGD raises u (ratio).",
-        moved(0), 1.05, 0.0, "5 % is more than the noise of its mean", ">=",
+        "quiet_from_below", _LAB, "From optimal weights below the u of least gradient noise SGD raises u (ratio).",
+        moved(0), 1.05, 0.0, "5 % is more than the noise of its mean", relation=">=",
     ),
     _claim(
-        "quiet_from_above", "From optimal weights above the u of least gradient noise SGD lowers u (ratio).",
-        moved(1), 0.95, 0.0, "5 % is more than the noise of its mean", "<=",
+        "quiet_from_above", _LAB, "From optimal weights above the u of least gradient noise SGD lowers u (ratio).",
+        moved(1), 0.95, 0.0, "5 % is more than the noise of its mean", relation="<=",
     ),
     _claim(
-        "exact_adam_scale", "Adam breaks the balance on exact gradients too: u ends below the flow's (ratio).",
-        end_scale("exact_adam"), 0.75, 0.0, "u^2 falls by more than 40 %", "<=", control=end_scale("gd"),
+        "exact_adam_scale", _LAB, "Adam breaks the balance on exact gradients too: u ends below the flow's (ratio).",
+        end_scale("exact_adam"), 0.75, 0.0, "u^2 falls by more than 40 %", relation="<=", control=end_scale("gd"),
     ),
     _claim(
-        "exact_adam_rate", "It is no error of the step's size: at a tenth of the rate u ends there too (ratio).",
+        "exact_adam_rate", _LAB, "It is no error of the step's size: at a tenth of the rate u ends there too (ratio).",
         end_ratio("slow_exact_adam", "exact_adam"), 1.0, 0.1,
         "an error of first order would fall tenfold and bring u near the flow's, the control",
         control=end_ratio("flow", "exact_adam"),

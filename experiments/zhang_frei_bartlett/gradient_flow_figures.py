@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from experiments.panels import ABOVE
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band, panels
 
 METHODS: dict[str, dict] = {
@@ -21,15 +21,20 @@ METHODS: dict[str, dict] = {
 FACTORS = ("o", "s", "^", "D", "v", "P", "X")
 
 
-def paths_figure(record: Record) -> Figure:
+def figures(record: Record) -> dict[str, Figure]:
+    """The paths from one initialisation; the drift of the balance."""
+    return {"gradient_flow": _paths(record), "balance": _balance(record)}
+
+
+def _paths(record: Record) -> Figure:
     """Excess loss, error of the product and u over learning rate times steps."""
     figure, ((loss, error, scale),) = panels(3, 1, width=3.4, height=3.0)
-    end = record.arrays["time_sgd"][-1]
+    end = record["sgd/time"][-1]
     for name, look in METHODS.items():
-        times = record.arrays[f"time_{name}"]
+        times = record[f"{name}/time"]
         for axes, what in ((loss, "excess"), (error, "error"), (scale, "u")):
             shown = (times <= end) & (times > 0)
-            band(axes, times[shown], record.arrays[f"{what}_{name}"][:, shown], **look)
+            band(axes, times[shown], record[f"{name}/{what}"][:, shown], **look)
     scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
     scale.text(end, record.metrics["edge_scale"], "edge of stability of SGD", ha="right", va="bottom", fontsize=7)
     for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of the product $u U_{11}$")):
@@ -44,11 +49,11 @@ def paths_figure(record: Record) -> Figure:
     return figure
 
 
-def balance_figure(record: Record) -> Figure:
+def _balance(record: Record) -> Figure:
     """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
     figure, ((drift, ratio, quiet),) = panels(3, 1, width=3.4, height=3.0)
     batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
-    measured, predicted = record.arrays["drift"], record.arrays["drift_predicted"]
+    measured, predicted = record["drift"], record["drift_predicted"]
     shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(rates)))
     for j, rate in enumerate(rates):
         look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": ""}
@@ -75,11 +80,11 @@ def balance_figure(record: Record) -> Figure:
 
 
 def _long_drift(axes: Axes, record: Record) -> None:
-    times = record.arrays["time_quiet"]
+    times = record["quiet/time"]
     looks = (METHODS["sgd"], METHODS["gd"] | {"linestyle": "-."}, METHODS["adam"] | {"linestyle": "--"})
     for i, u in enumerate(record.config["quiet_starts"]):
-        band(axes, times, record.arrays["u_quiet"][:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
-        axes.plot(times, record.arrays["u_quiet_predicted"][i], **THEORY | {"label": "theory" if i == 0 else None})
+        band(axes, times, record["quiet/u"][:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
+        axes.plot(times, record["quiet/predicted"][i], **THEORY | {"label": "theory" if i == 0 else None})
     axes.axhline(record.metrics["quiet_scale"], color="0.6", linewidth=0.8)
     axes.set_xlabel("learning rate × steps")
     axes.set_ylabel("$u$ of the optimum with this $b$")

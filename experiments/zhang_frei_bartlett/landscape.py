@@ -4,9 +4,10 @@ Zhang, Frei & Bartlett 2023 prove that the population flow from u12 = u21 = 0 en
 blocks it need not: u12 u21^T = e_1 e_1^T / g_1, which reads one principal component in context, is stationary, and a
 local minimum where its ``spurious_curvature`` is positive: for short prompts. Where it is a saddle, mixed minima can
 branch off, in which both ways of reading the context share the work: below the spurious loss, above the optimum. Near
-the origin two modes race: retrieval grows at rate |Lam^2|_F, the component e_1 at lam_1^2. What a small start reaches
-is decided there, and is told from its first weights, or from their law. 2,000 flows in every dimension, over a grid of
-spectra lam_i ~ i^-p (trace D), scales of the start and prompt lengths.
+the origin two modes race: retrieval grows at rate |Lam^2|_F, the component e_1 at lam_1^2. This race decides where a
+small start ends: its initial weights predict its end, and the distribution of the starts predicts the share that
+reaches the optimum. 2,000 flows in every dimension, over a grid of spectra lam_i ~ i^-p (trace D), scales of the start
+and prompt lengths.
 """
 
 import dataclasses
@@ -18,21 +19,10 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
-from experiments.zhang_frei_bartlett.landscape_figures import CLAIMS, figures
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
-from icl_lab.theory import (
-    StableManifoldWarning,
-    gradient_flow,
-    optimal_loss,
-    race_margin,
-    race_probability,
-    race_threshold,
-    spurious_curvature,
-    spurious_loss,
-)
+from experiments.zhang_frei_bartlett.landscape_claims import CLAIMS
+from experiments.zhang_frei_bartlett.landscape_figures import figures
+from icl_lab import theory
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 
 CLASSES = ("optimum", "spurious", "mixed", "unresolved")
 CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as optimum or spurious
@@ -50,7 +40,7 @@ class Config(Members):
         (0.001, 0.02, 0.1, 0.5), "standard deviation of every entry of a start", above=0
     )
     lengths: tuple[int, ...] = setting((2, 6), "N, labelled examples in a prompt", at_least=1)
-    pair: tuple[float, float] = setting((1.5, 0.5), "eigenvalues of the two-dimensional law of the pilot", above=0)
+    pair: tuple[float, float] = setting((1.5, 0.5), "two eigenvalues, tested with more starts", above=0)
     pair_length: int = setting(6, "its N", at_least=1)
     pair_members: int = setting(400, "its starts at every scale", at_least=2)
     curvature_lengths: int = setting(40, "largest N at which the spurious point is classified", at_least=2)
@@ -82,86 +72,90 @@ def spectrum(dimension: int, exponent: float) -> np.ndarray:
     return values * dimension / values.sum()
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """The flows of every dimension in one program; the race's prediction; which spurious points are minima."""
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     grid = list(itertools.product(config.exponents, config.scales, config.lengths))
     shape = tuple(len(values) for values in (config.exponents, config.scales, config.lengths))
     with session.bar("flows", len(config.dimensions) + 1) as advance:
         for done, d in enumerate(config.dimensions):
-            laws = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
-            starts, found = _ends(laws, config.members, config, np.random.default_rng((config.seed, d)))
-            arrays[f"predicted_{d}"], thresholds = _predicted(config, d)
-            found["told"] = np.stack([_told(start, lam, c) for start, (lam, _, _), c in zip(starts, laws, thresholds)])
-            for name, value in found.items():
-                arrays[f"{name}_{d}"] = value.reshape(*shape, config.members)
-            arrays[f"curvature_{d}"] = np.array(
-                [
-                    [spurious_curvature(np.diag(spectrum(d, p)), n) for n in range(1, config.curvature_lengths + 1)]
-                    for p in config.exponents
-                ]
+            cells = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
+            starts, found = _ends(cells, config.members, config, np.random.default_rng((config.seed, d)))
+            predicted, thresholds = _predicted(config, d)
+            found["told"] = np.stack(
+                [_told(start, lam, threshold) for start, (lam, _, _), threshold in zip(starts, cells, thresholds)]
             )
+            found = {name: value.reshape(*shape, config.members) for name, value in found.items()}
+            arrays[f"dimension_{d}"] = found | {"predicted": predicted, "curvature": _curvatures(config, d)}
             advance(done + 1, len(config.dimensions) + 1)
-        laws = [(np.diag(config.pair), s, config.pair_length) for s in config.scales]
-        _, found = _ends(laws, config.pair_members, config, np.random.default_rng((config.seed, 0)))
-        arrays |= {f"{name}_pair": value for name, value in found.items()}
+        cells = [(np.diag(config.pair), s, config.pair_length) for s in config.scales]
+        _, arrays["pair"] = _ends(cells, config.pair_members, config, np.random.default_rng((config.seed, 0)))
         advance(len(config.dimensions) + 1, len(config.dimensions) + 1)
-    pair = np.diag(config.pair)
-    return {
-        "classes": list(CLASSES),
-        "pair_minimum": bool(spurious_curvature(pair, config.pair_length) > 0),
-    }, arrays
+    pair_minimum = bool(theory.spurious_curvature(np.diag(config.pair), config.pair_length) > 0)
+    return {"classes": list(CLASSES), "pair_minimum": pair_minimum}, arrays
+
+
+def _curvatures(config: Config, dimension: int) -> np.ndarray:
+    """(exponents, lengths) curvature at the spurious point, from N = 1 on."""
+    lengths = range(1, config.curvature_lengths + 1)
+    covariances = [np.diag(spectrum(dimension, p)) for p in config.exponents]
+    return np.array([[theory.spurious_curvature(lam, n) for n in lengths] for lam in covariances])
 
 
 def _ends(
-    laws: list[tuple[np.ndarray, float, int]], members: int, config: Config, rng: np.random.Generator
+    cells: list[tuple[np.ndarray, float, int]], members: int, config: Config, rng: np.random.Generator
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
     """The starts of each cell; ``ended`` (cells, M), index into ``CLASSES``, and ``above`` of every end.
 
     ``above`` is the loss less the spurious one, of what there is to gain.
     """
-    d, flows = len(laws[0][0]), len(laws) * members
-    size = np.repeat([s for _, s, _ in laws], members)
+    d, flows = len(cells[0][0]), len(cells) * members
+    size = np.repeat([s for _, s, _ in cells], members)
     start = {
         name: rng.standard_normal((flows, *axes)) * size.reshape(-1, *(1,) * len(axes))
         for name, axes in (("u", ()), ("u11", (d, d)), ("u12", (d,)), ("u21", (d,)))
     }
-    covariances = np.repeat([lam for lam, _, _ in laws], members, axis=0)
+    covariances = np.repeat([lam for lam, _, _ in cells], members, axis=0)
     with warnings.catch_warnings():  # what still rests at a saddle is counted as unresolved
-        warnings.simplefilter("ignore", StableManifoldWarning)
-        flow = gradient_flow(start, covariances, np.repeat([n for _, _, n in laws], members), config.horizon)
+        warnings.simplefilter("ignore", theory.StableManifoldWarning)
+        flow = theory.gradient_flow(start, covariances, np.repeat([n for _, _, n in cells], members), config.horizon)
     rests = (flow.gradient[:, -1] < REST) & (flow.curvature[:, 0] > -REST * flow.curvature[:, 1])
-    loss, minimum = (v.reshape(len(laws), members) for v in (flow.loss[:, -1], rests))
+    loss, minimum = (v.reshape(len(cells), members) for v in (flow.loss[:, -1], rests))
     best, spurious, zero = (
-        np.array([of(lam, n) for lam, _, n in laws])[:, None]
-        for of in (optimal_loss, spurious_loss, lambda lam, _: np.trace(lam) / 2)
+        np.array([of(lam, n) for lam, _, n in cells])[:, None]
+        for of in (theory.optimal_loss, theory.spurious_loss, lambda lam, _: np.trace(lam) / 2)
     )
     near = [np.abs(loss - level) < CLOSE * (zero - best) for level in (best, spurious)]
     ended = np.where(near[0], 0, np.where(near[1], 1, np.where(minimum, 2, 3)))
-    starts = [{name: value[i * members : (i + 1) * members] for name, value in start.items()} for i in range(len(laws))]
+    starts = [
+        {name: value[i * members : (i + 1) * members] for name, value in start.items()} for i in range(len(cells))
+    ]
     return starts, {"ended": ended, "above": (loss - spurious) / (zero - best)}
 
 
 def _told(start: dict[str, np.ndarray], covariance: np.ndarray, threshold: float) -> np.ndarray:
-    """(M,) whether the race out of the origin says that a start reaches the optimum."""
-    return np.asarray(race_margin(start, covariance, threshold) > 1)
+    """(M,) whether the race out of the origin predicts that a start reaches the optimum."""
+    return np.asarray(theory.race_margin(start, covariance, threshold) > 1)
 
 
 def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     """(exponents, scales, lengths) probability that a start reaches the optimum, and the threshold of each cell."""
-    laws = list(itertools.product(config.exponents, config.lengths))
-    covariances = np.stack([np.diag(spectrum(dimension, p)) for p, _ in laws])
-    thresholds = race_threshold(covariances, np.array([n for _, n in laws]), horizon=config.horizon)
-    found = [race_probability(np.array(config.scales), c, covariance) for c, covariance in zip(thresholds, covariances)]
+    cells = list(itertools.product(config.exponents, config.lengths))
+    covariances = np.stack([np.diag(spectrum(dimension, p)) for p, _ in cells])
+    thresholds = theory.race_threshold(covariances, np.array([n for _, n in cells]), horizon=config.horizon)
+    found = [
+        theory.race_probability(np.array(config.scales), c, covariance)
+        for c, covariance in zip(thresholds, covariances)
+    ]
     shape = (len(config.exponents), len(config.lengths), len(config.scales))
     each = np.repeat(thresholds, len(config.scales)).reshape(shape).swapaxes(1, 2)
     return np.array(found).reshape(shape).swapaxes(1, 2), each.ravel()
 
 
 AXES = {
-    "predicted_*": ("exponent", "scale", "length"),
-    "curvature_*": ("exponent", "curvature_length"),
-    "*_pair": ("scale", "pair_member"),
+    "*/predicted": ("exponent", "scale", "length"),
+    "*/curvature": ("exponent", "curvature_length"),
+    "pair/*": ("scale", "pair_member"),
     "*": ("exponent", "scale", "length", "member"),
 }
 

@@ -1,51 +1,40 @@
 """The nonlinear transformer beside linear attention (Zhang, Frei & Bartlett 2023, Fig. 1; Garg et al. 2022).
 
 GPT-2 on alternating tokens x_1, y_1, x_2, .. is trained on the loss of all prefixes of N examples, with identity
-covariance or with diag(Exp(1)) drawn anew for each task, by Garg et al.'s curriculum, and tested on M = 0, 1, ..
-examples beyond N: on identity covariance and on c diag(Exp(1)), c = 1, 4, 9. Every number is the squared error of the
-final query over that of predicting zero, which is 1 (c D before the division). Beside it: least squares on the same
+covariance or with diag(Exp(1)) drawn anew for each task, by Garg et al.'s curriculum. It is tested after M = 0, 1, ..
+examples, also beyond N, on identity covariance and on c diag(Exp(1)), c = 1, 4, 9. Every number is the squared error of
+the final query over that of predicting zero, which is 1 (c D before the division). Beside it: least squares on the same
 prompts, exact from D examples on, and the exact risk of linear attention trained to its optimum at the same N on the
-same law. The paper divides by D alone; its axes end at 4 and 8 for c = 4 and 9, where the limit M, N -> infinity of
-linear attention that it draws is 25.3 and 387.
+same task distribution. The paper divides by D alone; its axes end at 4 and 8 for c = 4 and 9, where the limit
+M, N -> infinity of linear attention that it draws is 25.3 and 387.
 
-The authors lay the rise of the error beyond N to position embeddings that were never trained. The test of that cause:
-the same training, from the same weights on the same prompts, without position embeddings.
+The authors explain the rise of the error beyond N by position embeddings that were never trained. To test this, the
+same training is done without position embeddings, from the same weights on the same prompts.
 """
 
 import dataclasses
 import sys
 from collections.abc import Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.settings import check as check_schedule
+from experiments import settings
 from experiments.settings import check_each_once, member_keys
-from experiments.zhang_frei_bartlett.nonlinear_claims import CLAIMS
-from experiments.zhang_frei_bartlett.nonlinear_figures import figures
-from experiments.zhang_frei_bartlett.prefixes import (
-    LAWS,
-    POSITIONS,
-    Predictor,
-    Training,
-    bootstrapped,
-    errors,
-    least_squares_errors,
-    tested,
-    train,
-)
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, from_json, setting
-from icl_lab.lab.session import Session
+from experiments.training import Model, learners_of
+from experiments.zhang_frei_bartlett import prefixes
+from experiments.zhang_frei_bartlett.nonlinear_transformer_claims import CLAIMS
+from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import figures
+from icl_lab.lab import Experiment, FlagError, Session, from_json, main, setting
 from icl_lab.models import GPT
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(prefixes.Training):
     """Fig. 1 as published; the networks without position embeddings are this lab's."""
 
     lengths: tuple[int, ...] = setting((40, 70, 100), "N, labelled examples in a training prompt", at_least=1)
@@ -82,15 +71,25 @@ PRESETS = {
 }  # fmt: skip
 
 
-def chosen(config: Config) -> list[tuple[int, str]]:
-    """(N, with or without) of every training to run."""
-    every = [(n, positions) for n in config.lengths for positions in POSITIONS]
-    return [one for one in every if config.only in ("all", "{}_{}".format(*one))]
+def chosen(config: Config) -> dict[str, tuple[int, GPT]]:
+    """N and network of every training to run, by stage: ``<N>_with`` or ``<N>_without`` position embeddings."""
+    rows = {"with": 2 * config.test_length + 1, "without": 0}
+    every = {
+        f"{n}_{positions}": (n, GPT(config.layers, config.heads, config.width, rows[positions]))
+        for n in config.lengths
+        for positions in prefixes.POSITIONS
+    }
+    return {stage: one for stage, one in every.items() if config.only in ("all", stage)}
+
+
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage: members on identity covariance, then as many on random covariance."""
+    return {stage: prefixes.model(network, n, config.input_size) for stage, (n, network) in chosen(config).items()}
 
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_schedule(config)
+    settings.check(config)
     check_each_once("lengths", config.lengths)
     check_each_once("scales", config.scales)
     if config.width % config.heads:
@@ -100,63 +99,58 @@ def check(config: Config) -> None:
     if config.warm_up >= config.steps:
         raise FlagError(f"--warm_up={config.warm_up}: allowed is less than --steps={config.steps}")
     if not chosen(config):
-        names = ["{}_{}".format(*one) for one in chosen(dataclasses.replace(config, only="all"))]
-        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(names)}")
+        stages = ", ".join(chosen(dataclasses.replace(config, only="all")))
+        raise FlagError(f"--only={config.only}: allowed is all, {stages}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains every network and tests it and least squares on every test law, at every M up to the longest.
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Trains every network; tests it and least squares on every test distribution, at every M up to the longest.
 
     A member has one key: all its networks start from the same weights (but for the position table) and see the same
     draws, and all are tested on the same prompts.
     """
     tests = {"identity": 0.0} | {f"exp_{c:g}": c for c in config.scales}
     sizes = (config.test_length, config.input_size, config.covariances, config.prompts)
-    arrays: dict[str, np.ndarray] = {}
 
-    def test(name: str, predictor: Predictor, params: Any) -> None:
+    def tested(predictor: prefixes.Predictor, params: Any) -> dict[str, dict[str, np.ndarray]]:
         scales = jnp.array(list(tests.values()))
-        found = np.asarray(tested(predictor, params, member_keys(config, 900), scales, *sizes))
-        for law, of_law in zip(tests, found):
-            relative = of_law / (tests[law] or 1.0)
-            arrays[f"error_{name}_{law}"] = relative.mean(axis=1)
-            arrays[f"interval_{name}_{law}"] = bootstrapped(relative, config.resamples)
+        found = np.asarray(prefixes.tested(predictor, params, member_keys(config, 900), scales, *sizes))
+        relative = {name: errors / (tests[name] or 1.0) for name, errors in zip(tests, found)}
+        return {
+            "error": {name: errors.mean(axis=1) for name, errors in relative.items()},
+            "interval": {name: prefixes.bootstrapped(errors, config.resamples) for name, errors in relative.items()},
+        }
 
-    test("least_squares", least_squares_errors, jnp.zeros(config.members))
-    for length, positions in chosen(config):
-        rows = 2 * config.test_length + 1 if positions == "with" else 0
-        network = GPT(config.layers, config.heads, config.width, rows)
-        stage, predictor = f"{length}_{positions}", partial(errors, network)
-        fitted = train(session, stage, config, network, length, member_keys(config))
-        for i, law in enumerate(LAWS):
-            name, of_law = f"{law}_{stage}", partial(_of_law, config, i)
-            arrays |= {f"steps_{name}": fitted.steps, f"loss_{name}": of_law(fitted.metrics["loss"])}
-            test(name, predictor, jax.tree.map(of_law, fitted.params))
+    arrays: dict[str, Any] = {covariance: {} for covariance in prefixes.COVARIANCES}
+    arrays["least_squares"] = tested(prefixes.least_squares_errors, jnp.zeros(config.members))
+    for stage, (length, network) in chosen(config).items():
+        predictor = partial(prefixes.errors, network)
+        fitted = prefixes.train(session, stage, config, network, length, member_keys(config))
+        for i, covariance in enumerate(prefixes.COVARIANCES):
+            own = slice(i * config.members, (i + 1) * config.members)
+            params = jax.tree.map(itemgetter(own), fitted.params)
+            found = {"steps": fitted.steps, "loss": fitted.metrics["loss"][own]}
+            arrays[covariance][stage] = found | tested(predictor, params)
     return {"tests": list(tests)}, arrays
 
 
-def _of_law(config: Config, law: int, leaf: Any) -> Any:
-    """The members that were trained on one law."""
-    return leaf[law * config.members : (law + 1) * config.members]
-
-
 AXES = {
-    "steps_*": ("step",),
-    "loss_*": ("member", "step"),
-    "error_*": ("member", "examples"),
-    "interval_*": ("member", "end", "examples"),
+    "*/steps": ("step",),
+    "*/loss": ("member", "step"),
+    "*/error/*": ("member", "examples"),
+    "*/interval/*": ("member", "end", "examples"),
 }
 
 
 def parts(config: Mapping[str, Any]) -> list[str]:
     """Patterns of the arrays of what is trained and of the tests (``Experiment.parts``)."""
-    trained = [f"*_{n}_{positions}_*" for n, positions in chosen(from_json(Config, config))]
-    return trained + [f"*_exp_{scale:g}" for scale in config["scales"]]
+    trained = [f"*/{stage}/*" for stage in chosen(from_json(Config, config))]
+    return trained + [f"*/exp_{scale:g}" for scale in config["scales"]]
 
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, parts,
-    axes=AXES,
+    axes=AXES, learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

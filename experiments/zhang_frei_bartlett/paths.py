@@ -9,11 +9,10 @@ import optax
 from jax import Array
 from numpy.typing import ArrayLike
 
-from experiments.training import members_at_once, squared_error
-from experiments.zhang_frei_bartlett.settings import Law, covariance
-from experiments.zhang_frei_bartlett.training import block_product, predictions
+from experiments.training import Model, members_at_once, squared_error
+from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab.session import Session
+from icl_lab.lab import Session
 from icl_lab.prompts import gaussian_regression
 from icl_lab.theory import gamma, optimal_loss
 from icl_lab.theory.linear_attention.blocks import block_loss_terms
@@ -25,45 +24,45 @@ Path = Mapping[str, np.ndarray]
 def train_blocks(
     session: Session,
     stage: str,
-    config: Law,
-    init: Callable[[Array, Array], dict],
-    optimiser: Callable[[Array], optax.GradientTransformation],
+    config: Tasks,
+    trained: Model,
+    optimizer: Callable[[Array], optax.GradientTransformation],
     *,
     keys: Array,
     rate: float,
     batch: int,
     steps: int,
     measure_every: int,
-    starts: ArrayLike = 0.0,
+    starts: dict | None = None,
 ) -> Path:
     """Trains the layer on fresh prompts and measures nothing but its blocks.
 
     Args:
       session: where it runs.
       stage: name of the checkpoint and of the progress bar.
-      config: the law of the prompts.
-      init: ``(key, start) -> params``.
-      optimiser: ``rate -> transformation``; the rate is an argument of the program, which is compiled once for all.
+      config: the task distribution.
+      trained: the layer.
+      optimizer: ``rate -> transformation``; the rate is an argument of the program, which is compiled once for all.
       keys: (M,) member keys.
       rate: learning rate.
       batch: prompts in a step.
       steps: training steps.
       measure_every: steps between measurements.
-      starts: (M,) or scalar, what the start of a member depends on beside its key.
+      starts: parameters (M, ...) from which the members start; None: from the layer's initialisation.
     """
-    law = gaussian_regression(context_length=config.context_length, covariance=covariance(config))
+    sampler = gaussian_regression(context_length=config.context_length, covariance=covariance(config))
 
     def loss(params: dict, key: Array, _: tuple) -> Array:
-        samples = law(key, batch)
-        return squared_error(predictions(params, samples.prompt), samples).mean()
+        samples = sampler(key, batch)
+        return squared_error(trained.learner(params)(samples.prompt), samples).mean()
 
     fitted = session.fit(
         stage,
-        lambda key, setting: init(key, setting[1]),
+        lambda key, setting: trained.init(key) if starts is None else setting[1],
         loss,
-        lambda setting: optimiser(setting[0]),
+        lambda setting: optimizer(setting[0]),
         keys,
-        tuple(jnp.broadcast_to(jnp.asarray(value, float), keys.shape) for value in (rate, starts)),
+        (jnp.full(keys.shape, rate), starts),
         steps=steps,
         measure_every=measure_every,
         measure=lambda params, *_: linear_attention_blocks(params),
@@ -79,8 +78,8 @@ def start_of(path: Path) -> dict[str, np.ndarray]:
 
 def population_path(
     start: Mapping[str, np.ndarray],
-    config: Law,
-    optimiser: optax.GradientTransformation,
+    config: Tasks,
+    optimizer: optax.GradientTransformation,
     steps: int,
     measure_every: int,
 ) -> Path:
@@ -88,8 +87,8 @@ def population_path(
 
     Args:
       start: blocks (M, ...).
-      config: the law of the prompts.
-      optimiser: as for the layer.
+      config: the task distribution.
+      optimizer: the transformation of gradients.
       steps: a multiple of ``measure_every``.
       measure_every: steps between measurements.
     """
@@ -100,7 +99,7 @@ def population_path(
 
     def step(state: tuple, _: None) -> tuple[tuple, None]:
         blocks, memory = state
-        updates, memory = optimiser.update(jax.grad(loss)(blocks), memory, blocks)
+        updates, memory = optimizer.update(jax.grad(loss)(blocks), memory, blocks)
         return (optax.apply_updates(blocks, updates), memory), None
 
     def advance(state: tuple, _: None) -> tuple[tuple, dict]:
@@ -108,7 +107,7 @@ def population_path(
         return state, state[0]
 
     def member(blocks: dict[str, Array]) -> dict[str, Array]:
-        _, path = jax.lax.scan(advance, (blocks, optimiser.init(blocks)), None, length=steps // measure_every)
+        _, path = jax.lax.scan(advance, (blocks, optimizer.init(blocks)), None, length=steps // measure_every)
         return jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), blocks, path)
 
     with jax.enable_x64(True):
@@ -129,13 +128,13 @@ def balance(path: Mapping[str, np.ndarray]) -> np.ndarray:
     return rows - (path["u11"] ** 2).sum((-1, -2)) - (path["u21"] ** 2).sum(-1)
 
 
-def product_error(path: Mapping[str, np.ndarray], config: Law) -> np.ndarray:
+def product_error(path: Mapping[str, np.ndarray], config: Tasks) -> np.ndarray:
     """|A - Gam^-1|_F / |Gam^-1|_F, (...)."""
     best = np.linalg.inv(gamma(covariance(config), config.context_length))
     return np.linalg.norm(block_product(path) - best, axis=(-1, -2)) / np.linalg.norm(best)
 
 
-def excess_losses(paths: Mapping[str, Path], config: Law) -> dict[str, np.ndarray]:
+def excess_losses(paths: Mapping[str, Path], config: Tasks) -> dict[str, np.ndarray]:
     """L / L* - 1 of the exact population loss of every block, (M, R) for each path."""
     lam, n = covariance(config), config.context_length
     lengths = np.cumsum([path["u"].shape[1] for path in paths.values()])

@@ -12,14 +12,14 @@ import optax
 from jax import Array
 
 from experiments.settings import Members
-from icl_lab.lab.flags import arguments, setting
-from icl_lab.lab.session import Session
+from experiments.training import Model
+from icl_lab.lab import Session, arguments, setting
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, gaussian_regression
 from icl_lab.solvers import least_squares
 from icl_lab.training.fitting import Fit
 
-LAWS = ("identity", "random")
+COVARIANCES = ("identity", "random")
 """Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""
 
 POSITIONS = ("with", "without")
@@ -99,13 +99,25 @@ def prefix_loss(found: Array, points: Array) -> Array:
     return (found.mean(0) * counted).sum() / counted.sum()
 
 
-def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array) -> Fit:
-    """Trains a network by Adam on prompts of ``length`` examples: the members on the first law, then on the second.
+def model(network: GPT, length: int, input_size: int) -> Model:
+    """The network on prompts of ``length`` examples in training; as a learner it predicts for the query."""
 
-    A member has the same key on both laws: the same start and the same draws. One trains at a time on a CPU. Measured
-    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's law.
+    def init(key: Array) -> dict:
+        return dict(network.init(key, jnp.zeros((2 * length + 1, input_size))))
+
+    def predict(params: dict, prompts: Prompt) -> Array:
+        return prefix_predictions(network, params, prompts)[:, -1]
+
+    return Model(init, predict, network.layers)
+
+
+def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array) -> Fit:
+    """Trains a network by Adam on prompts of ``length`` examples: the members on identity, then on random covariance.
+
+    A member has the same key on both: the same start and the same draws. One trains at a time on a CPU. Measured
+    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance.
     """
-    d, laws, members = config.input_size, len(LAWS), keys.shape[0]
+    d, kinds, members = config.input_size, len(COVARIANCES), keys.shape[0]
 
     def loss(params: dict, key: Array, setting: Setting) -> Array:
         samples = training_tasks(key, config.batch, length, setting, d)
@@ -115,18 +127,18 @@ def train(session: Session, stage: str, config: Training, network: GPT, length: 
         samples = training_tasks(key, config.eval_tasks, length, setting, d)
         return {"loss": errors(network, params, samples).mean() / d}
 
-    each = jnp.ones(laws * members, int)
+    each = jnp.ones(kinds * members, int)
     whole: Setting = {
         "config": arguments(config, each.size),
-        "random": jnp.repeat(jnp.arange(laws) > 0, members),
+        "random": jnp.repeat(jnp.arange(kinds) > 0, members),
         "dimension": d * each,
         "points": (length + 1) * each,
     }
-    init = lambda key, _: dict(network.init(key, jnp.zeros((2 * length + 1, d))))  # noqa: E731
+    init = model(network, length, d).init
     return session.fit(
-        stage, init, loss, lambda setting: optax.adam(learning_rate(setting["config"])), jnp.tile(keys, laws), whole,
-        steps=config.steps, measure_every=config.measure_every, measure=measure, schedule=curriculum(config),
-        members_at_once=1 if jax.default_backend() == "cpu" else None,
+        stage, lambda key, _: init(key), loss, lambda setting: optax.adam(learning_rate(setting["config"])),
+        jnp.tile(keys, kinds), whole, steps=config.steps, measure_every=config.measure_every, measure=measure,
+        schedule=curriculum(config), members_at_once=1 if jax.default_backend() == "cpu" else None,
     )  # fmt: skip
 
 

@@ -1,13 +1,13 @@
 """Linear attention trained on random covariances stays at a floor (Zhang, Frei & Bartlett 2023, section 4.3).
 
-Every prompt has its own diag(lambda), lambda_i from one law, and the layer learns diag(E lambda_i^2 / gam_i), the best
-single A (Theorem 4.5), which no prompt is served well by: as N and M grow the normalised error tends to
+Every prompt has its own diag(lambda), lambda_i from one distribution, and the layer learns diag(E lambda_i^2 / gam_i),
+the best single A (Theorem 4.5). No single A serves all prompts: as N and M grow the normalised error tends to
 1 - m2^2/(m1 m3) (this lab), where least squares has 0 from M = D on. At variances c times as large the floor of Exp(1)
 is 1/3, 25.33 and 387 for c = 1, 4, 9, where predicting zero has c. The paper states E[y_hat | x_q, w] = <w, x_q>/3 in
-the limit; but the query shares the prompt's covariance, so a large query tells of large variances, the factor of
+the limit. But the query shares the prompt's covariance, so a large query is evidence of large variances: the factor of
 coordinate i is (|x_qi|/sqrt 2 + 1/2)/3, and the slope of y_hat on y is 2/3; 1/3 is right for a query whose covariance
-is drawn apart. Floors are taken exactly, from the learned A, since their heavy tails make samples slow; the network
-itself is beside them at finite M.
+is drawn apart. Floors are computed exactly from the learned A, because samples with heavy tails converge slowly; at
+finite M the network itself is sampled too.
 """
 
 import dataclasses
@@ -22,27 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.settings import check as check_schedule
+from experiments import settings
 from experiments.settings import check_each_once, member_keys
-from experiments.training import always, mean_in_chunks, paired_losses
-from experiments.zhang_frei_bartlett.random_covariance_figures import CLAIMS, figures
-from experiments.zhang_frei_bartlett.settings import Setting
-from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
+from experiments.training import Model, always, learners_of, mean_in_chunks, paired_losses
+from experiments.zhang_frei_bartlett.common import Setting, lsa, predictions, product, train_lsa
+from experiments.zhang_frei_bartlett.random_covariance_claims import CLAIMS
+from experiments.zhang_frei_bartlett.random_covariance_figures import figures
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.prompts import VARIANCE_LAWS, Sampler, random_covariance_regression
 from icl_lab.solvers import least_squares
-from icl_lab.theory import (
-    failure_law,
-    random_covariance_loss,
-    random_covariance_optimum,
-    random_covariance_risk,
-    random_covariance_scale,
-    variance_moments,
-)
+from icl_lab.theory.linear_attention import random_covariance as theory
 
 BINS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # of |x| of one coordinate of the query
 SCALED = "scaled"  # Exp(1) times the spectrum: coordinates that are not identically distributed
@@ -57,9 +47,11 @@ class Config(Setting):
         (2.0, 1.5, 1.0, 0.6, 0.3), "factors of the variances in the training 'scaled'; their number is D", above=0
     )
     laws: tuple[str, ...] = setting(
-        ("exponential", "gamma", "uniform", "lognormal"), "laws of the variances", choices=VARIANCE_LAWS
+        ("exponential", "gamma", "uniform", "lognormal"), "distributions of the variances", choices=VARIANCE_LAWS
     )
-    shapes: tuple[float, ...] = setting((1.0, 2.0, 1.0, 0.5), "shape of each law (gamma and lognormal)", above=0)
+    shapes: tuple[float, ...] = setting(
+        (1.0, 2.0, 1.0, 0.5), "shape of each distribution (gamma and lognormal)", above=0
+    )
     scales: tuple[float, ...] = setting((1.0, 4.0, 9.0), "c, factors of the test prompts' Exp(1) variances", above=0)
     test_lengths: tuple[int, ...] = setting((10, 40, 160), "M, labelled examples in a test prompt", at_least=1)
     risk_tasks: int = setting(200_000, "prompts for each risk of a member", at_least=1)
@@ -81,89 +73,84 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_schedule(config)
-    check_each_once("laws", config.laws)
-    check_each_once("test_lengths", config.test_lengths)
-    check_each_once("scales", config.scales)
+    settings.check(config)
+    for name in ("laws", "test_lengths", "scales"):
+        check_each_once(name, getattr(config, name))
     if len(config.shapes) != len(config.laws):
-        raise FlagError(f"--shapes has {len(config.shapes)} values; allowed is one for each law ({len(config.laws)})")
+        raise FlagError(f"--shapes has {len(config.shapes)} values; allowed are as many as --laws, {len(config.laws)}")
     if "exponential" not in config.laws:
         raise FlagError(f"--laws={','.join(config.laws)}: allowed are lists with exponential, which the paper treats")
 
 
-def law_of(config: Config, name: str) -> dict[str, Any]:
-    """Name, shape and scale of the variances of one training."""
+def variances(config: Config, name: str) -> dict[str, Any]:
+    """Distribution, shape and scale of the variances of one training."""
     if name == SCALED:
         return {"law": "exponential", "scale": np.asarray(config.spectrum)}
     return {"law": name, "shape": config.shapes[config.laws.index(name)]}
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains under every law; exact risks of the learned A, and the network's on prompts of every length."""
-    arrays: dict[str, np.ndarray] = {}
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage: the same layer under every distribution of the variances."""
+    return dict.fromkeys((*config.laws, SCALED), lsa(len(config.spectrum), config.init_scale))
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Trains under every distribution; exact risks of the learned A, and the network's on prompts of every length."""
+    arrays: dict[str, Any] = {"bins": np.array(BINS), "least_squares": _least_squares(config)}
     metrics: dict[str, Any] = {}
     n, d = config.context_length, len(config.spectrum)
-    for stage, name in enumerate((*config.laws, SCALED)):
-        law = law_of(config, name)
-        sampler = random_covariance_regression(context_length=n, input_size=d, **law)
-        keys = member_keys(config, stage)
-        fitted = train_lsa(session, name, config, law=always(sampler), keys=keys)
-        a, moments = np.asarray(product(fitted.params), np.float64), variance_moments(input_size=d, **law)
-        best, power = random_covariance_optimum(moments, n), moments[0].sum()
-        found = {
+    for stage, (name, layer) in enumerate(models(config).items()):
+        drawn = variances(config, name)
+        sampler = random_covariance_regression(context_length=n, input_size=d, **drawn)
+        params = train_lsa(session, name, config, layer, sampler=sampler, keys=member_keys(config, stage)).params
+        a, moments = np.asarray(product(params), np.float64), theory.variance_moments(input_size=d, **drawn)
+        best, power = theory.random_covariance_optimum(moments, n), moments[0].sum()
+        loss, risk = theory.random_covariance_loss, theory.random_covariance_risk
+        arrays[name] = {
             "product": a,
-            "u": np.asarray(linear_attention_blocks(fitted.params)["u"]),
-            "excess": random_covariance_loss(a, moments, n) / random_covariance_loss(best, moments, n) - 1,
-            "floor": random_covariance_risk(a, moments, math.inf) / power,
+            "u": np.asarray(linear_attention_blocks(params)["u"]),
+            "excess": loss(a, moments, n) / loss(best, moments, n) - 1,
+            "floor": risk(a, moments, math.inf) / power,
         }
         metrics[name] = {
             "moments": moments.tolist(),
             "optimum": np.diag(best).tolist(),
-            "floor": float(random_covariance_risk(best, moments, math.inf) / power),
-            "failure_law": float(failure_law(moments).mean()),
-            "u": random_covariance_scale(moments, n),
+            "floor": float(risk(best, moments, math.inf) / power),
+            "failure_law": float(theory.failure_law(moments).mean()),
+            "u": theory.random_covariance_scale(moments, n),
         }
         if name != SCALED:
-            found["risk"] = _risks(config, name, fitted.params, 900 + stage) / power
+            arrays[name]["risk"] = _risks(config, name, layer, params, 900 + stage) / power
         if name == "exponential":
-            found |= _conditional(config, sampler, fitted.params, member_keys(config, 950))
-        arrays |= {f"{name}_{key}": value for key, value in found.items()}
-    return metrics, arrays | _least_squares(config) | {"bins": np.array(BINS)}
+            arrays[name] |= _conditional(config, sampler, params, member_keys(config, 950))
+    return metrics, arrays
 
 
-def _risks(config: Config, name: str, params: dict, stage: int) -> np.ndarray:
+def _risks(config: Config, name: str, layer: Model, params: dict, stage: int) -> np.ndarray:
     """(M, lengths, scales) mean squared errors of the network; only Exp(1) is tested at every scale."""
     scales = config.scales if name == "exponential" else (1.0,)
+    learners = lambda params: {"trained": layer.learner(params)}  # noqa: E731
     keys, found = member_keys(config, stage), []
     for length in config.test_lengths:
 
-        def law(scale: Array, length: int = length) -> Sampler:
-            one = law_of(config, name) | {"scale": scale}
+        def scaled(scale: Array, length: int = length) -> Sampler:
+            one = variances(config, name) | {"scale": scale}
             return random_covariance_regression(context_length=length, input_size=len(config.spectrum), **one)
 
-        losses = paired_losses(_trained, law, params, keys, config.risk_tasks, np.asarray(scales))
+        losses = paired_losses(learners, scaled, params, keys, config.risk_tasks, np.asarray(scales))
         found.append(2 * losses["trained"])
     return np.stack(found, axis=1)
 
 
-def _trained(params: dict) -> dict:
-    return {"trained": lambda prompts: predictions(params, prompts)}
-
-
-def _least_squares(config: Config) -> dict[str, np.ndarray]:
+def _least_squares(config: Config) -> np.ndarray:
     """(M, lengths) error of least squares on Exp(1), normalised; each member has its own prompts."""
     d, keys, found = len(config.spectrum), member_keys(config, 940), []
+    learners = lambda _: {"least_squares": jax.vmap(least_squares())}  # noqa: E731
     for length in config.test_lengths:
-        law = random_covariance_regression(context_length=length, input_size=d)
-        losses = paired_losses(
-            lambda _: {"least_squares": jax.vmap(least_squares())},
-            always(law),
-            jnp.zeros(config.members),
-            keys,
-            config.eval_tasks,
-        )
+        sampler = always(random_covariance_regression(context_length=length, input_size=d))
+        losses = paired_losses(learners, sampler, jnp.zeros(config.members), keys, config.eval_tasks)
         found.append(2 * losses["least_squares"] / d)
-    return {"least_squares": np.stack(found, axis=1)}
+    return np.stack(found, axis=1)
 
 
 def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) -> dict[str, np.ndarray]:
@@ -218,18 +205,18 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
 
 AXES = {
     "bins": ("edge",),
-    "*_product": ("member", "row", "column"),
-    "*_risk": ("member", "length", "{0}_scale"),
-    "*_factor": ("member", "bin"),
-    "*_variance": ("member", "bin"),
     "least_squares": ("member", "length"),
+    "*/product": ("member", "row", "column"),
+    "*/risk": ("member", "length", "{0}_scale"),
+    "*/factor": ("member", "bin"),
+    "*/variance": ("member", "bin"),
     "*": ("member",),
 }
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: [pattern for law in c["laws"] for pattern in (law, f"{law}_*")],
-    axes=AXES,
+    lambda config: [pattern for law in config["laws"] for pattern in (law, f"{law}/*")],
+    axes=AXES, learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

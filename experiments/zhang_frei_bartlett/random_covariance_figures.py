@@ -1,6 +1,4 @@
-"""Figures and claims of the training on random covariances, from its record. Errors are over that of predicting 0."""
-
-import math
+"""Figures of ``random_covariance``. Errors are over that of predicting 0."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,9 +6,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from experiments import panels
-from experiments.statistics import Statistic
-from icl_lab.lab.claims import Claim, NotRun, claims_of
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import expected_variance, random_covariance_risk
@@ -23,7 +19,7 @@ _LOOKS: tuple[dict, ...] = (
     {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "v"},
 )
 _ERROR = "error / error of predicting 0"
-_NAMES = {
+NAMES = {
     "exponential": "Exp(1)", "gamma": "Gamma", "uniform": "U(0, 1)", "lognormal": "log-normal", "constant": "constant",
     "scaled": "Exp(1), scaled",
 }  # fmt: skip
@@ -42,9 +38,9 @@ def figures(record: Record) -> dict[str, Figure]:
 def _learned(axes: Axes, record: Record) -> None:
     for look, name in zip(_LOOKS, (*record.config["laws"], "scaled")):
         best = np.array(record.metrics[name]["optimum"])
-        found = np.diagonal(record.arrays[f"{name}_product"], axis1=1, axis2=2)
+        found = np.diagonal(record[f"{name}/product"], axis1=1, axis2=2)
         axes.plot(np.broadcast_to(best, found.shape).ravel(), found.ravel(), linestyle="", markersize=3.5, alpha=0.6,
-                  marker=look["marker"], color=look["color"], label=_NAMES[name])  # fmt: skip
+                  marker=look["marker"], color=look["color"], label=NAMES[name])  # fmt: skip
     low, high = axes.get_xlim()
     axes.plot([low, high], [low, high], **THEORY, label="theory")
     axes.set(xlabel=r"$\mathrm{E}\lambda_i^2 / \gamma_i$", ylabel=r"learned $A_{ii}$")
@@ -55,11 +51,12 @@ def _lengths(axes: Axes, record: Record) -> None:
     config = record.config
     fine = np.geomspace(min(config["test_lengths"]), max(config["test_lengths"]), 60)
     for look, name in zip(_LOOKS, config["laws"]):
-        points = record.arrays[f"{name}_risk"][:, :, 0]
-        panels.bars(axes, config["test_lengths"], points, _NAMES[name], look)
-        axes.plot(fine, [_theory(record, name, m) for m in fine], **THEORY)
-        law = record.metrics[name]["failure_law"]
-        axes.axhline(law, color=look["color"], linestyle=look["linestyle"], linewidth=0.8)
+        points = record[f"{name}/risk"][:, :, 0]
+        panels.bars(axes, config["test_lengths"], points, NAMES[name], look)
+        axes.plot(fine, [best_risk(record, name, m) for m in fine], **THEORY)
+        axes.axhline(
+            record.metrics[name]["failure_law"], color=look["color"], linestyle=look["linestyle"], linewidth=0.8
+        )
     axes.plot([], [], **THEORY, label="theory")
     axes.plot([], [], color="0.4", linewidth=0.8, label=r"$1 - m_2^2 / (m_1 m_3)$")
     least_squares = np.median(record.arrays["least_squares"], axis=0)
@@ -73,9 +70,9 @@ def _scales(axes: Axes, record: Record) -> None:
     lengths = np.array(config["test_lengths"])
     fine = np.geomspace(lengths.min(), lengths.max(), 60)
     for i, (look, c) in enumerate(zip(_LOOKS, config["scales"])):
-        points = record.arrays["exponential_risk"][:, :, i] / c
+        points = record["exponential/risk"][:, :, i] / c
         panels.bars(axes, lengths, points, f"trained, c = {c:g}", look)
-        axes.plot(fine, [_theory(record, "exponential", m, c) for m in fine], **THEORY)
+        axes.plot(fine, [best_risk(record, "exponential", m, c) for m in fine], **THEORY)
     axes.axhline(1.0, color="0.4", linewidth=0.8, label="predicting 0")
     axes.plot([], [], **THEORY, label="theory")
     axes.set(ylabel=_ERROR, yscale="log")
@@ -84,7 +81,7 @@ def _scales(axes: Axes, record: Record) -> None:
 
 def _factor(axes: Axes, record: Record) -> None:
     edges = record.arrays["bins"]
-    fine, found = np.linspace(0, edges[-1], 50), record.arrays["exponential_factor"] * _to_the_limit(record)
+    fine, found = np.linspace(0, edges[-1], 50), record["exponential/factor"] * to_the_limit(record)
     panels.bars(axes, (edges[1:] + edges[:-1]) / 2, found, "trained", _LOOKS[0])
     axes.plot(fine, expected_variance(fine) / 3, **THEORY, label=r"$(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
     axes.axhline(1 / 3, color="0.4", linewidth=0.8, label="1/3 as in the paper")
@@ -99,166 +96,13 @@ def _length_axis(axes: Axes, lengths: ArrayLike) -> None:
     axes.legend(ncols=2, **panels.ABOVE)
 
 
-def _theory(record: Record, name: str, length: float, c: float = 1.0) -> float:
+def best_risk(record: Record, name: str, length: float, c: float = 1.0) -> float:
     """Normalised risk of the best A on prompts of this length with variances c times as large."""
     moments = np.array(record.metrics[name]["moments"]) * np.array([[c], [c**2], [c**3]])
     best = np.diag(record.metrics[name]["optimum"])
     return float(random_covariance_risk(best, moments, length)) / moments[0].sum()
 
 
-def _to_the_limit(record: Record) -> float:
+def to_the_limit(record: Record) -> float:
     """1/3 over a* = N/(3N + D + 5): by how much the best A of Exp(1) prompts grows from N to infinity."""
     return 1 / 3 / record.metrics["exponential"]["optimum"][0]
-
-
-def _diagonal(name: str) -> Statistic:
-    """(M,) mean over i of A_ii over its closed form."""
-
-    def statistic(record: Record) -> np.ndarray:
-        found = np.diagonal(record.arrays[f"{name}_product"], axis1=1, axis2=2)
-        return (found / np.array(record.metrics[name]["optimum"])).mean(axis=1)
-
-    return statistic
-
-
-def _off_diagonal(name: str) -> Statistic:
-    """(M,) Frobenius norm of what is learned off the diagonal over that of the closed form."""
-
-    def statistic(record: Record) -> np.ndarray:
-        a = record.arrays[f"{name}_product"]
-        off = np.where(np.eye(a.shape[1], dtype=bool), 0, a)
-        return np.linalg.norm(off, axis=(1, 2)) / np.linalg.norm(record.metrics[name]["optimum"])
-
-    return statistic
-
-
-def _floor(name: str) -> Statistic:
-    """(M,) limit M -> infinity of the learned A's risk over that of the closed form."""
-    return lambda record: record.arrays[f"{name}_floor"] / record.metrics[name]["floor"]
-
-
-def _longest(c: float) -> Statistic:
-    """(M,) the normalised risk under Exp(1) at the largest test length and the scale c."""
-
-    def statistic(record: Record) -> np.ndarray:
-        config = record.config
-        if c not in config["scales"]:
-            raise NotRun(f"scale {c:g}")
-        longest, scale = int(np.argmax(config["test_lengths"])), config["scales"].index(c)
-        return record.arrays["exponential_risk"][:, longest, scale] / c
-
-    return statistic
-
-
-def _least_squares(record: Record) -> np.ndarray:
-    return record.arrays["least_squares"][:, int(np.argmax(record.config["test_lengths"]))]
-
-
-def _sampled(name: str) -> Statistic:
-    """(M,) the network's risk over the closed form's, averaged over the test lengths."""
-
-    def statistic(record: Record) -> np.ndarray:
-        exact = [_theory(record, name, m) for m in record.config["test_lengths"]]
-        return (record.arrays[f"{name}_risk"][:, :, 0] / np.array(exact)).mean(axis=1)
-
-    return statistic
-
-
-def _limit(c: float) -> Statistic:
-    """(M,) limit N, M -> infinity of the risk per coordinate on c Exp(1) of A = a I, a the mean learned diagonal.
-
-    a is taken to N = infinity by the exact ratio of the two best A.
-    """
-
-    def statistic(record: Record) -> np.ndarray:
-        found = np.diagonal(record.arrays["exponential_product"], axis1=1, axis2=2).mean(axis=1)
-        a = (found * _to_the_limit(record))[:, None, None] * np.eye(1)
-        moments = np.array([[1.0], [2.0], [6.0]]) * np.array([[c], [c**2], [c**3]])
-        return random_covariance_risk(a, moments, math.inf)
-
-    return statistic
-
-
-def _slope(which: str) -> Statistic:
-    return lambda record: record.arrays[f"exponential_{which}"] * _to_the_limit(record)
-
-
-def _in_bin(low: float) -> Statistic:
-    """(M,) the factor in the bin of |x_qi| that starts there over a* E[lambda_i | x_qi], averaged alike."""
-
-    def statistic(record: Record) -> np.ndarray:
-        k = int(np.searchsorted(record.arrays["bins"], low))
-        best = record.metrics["exponential"]["optimum"][0]
-        return record.arrays["exponential_factor"][:, k] / (best * record.arrays["exponential_variance"][:, k])
-
-    return statistic
-
-
-_LAB = {"lab": "holds", "paper": "holds"}
-_THEOREM = "Zhang, Frei & Bartlett 2023, Theorem 4.5"
-_LIMIT = "Zhang, Frei & Bartlett 2023, section 4.3 (closed form: this lab)"
-_LEFT = "Adam's noise leaves 1 to 2 % on an entry of A"
-
-
-def _claims() -> tuple[Claim, ...]:
-    found = []
-    for name in ("exponential", "gamma", "uniform", "lognormal", "scaled"):
-        law = _NAMES[name]
-        id_ = f"zhang_frei_bartlett.random_covariance.{{}}_{name}".format
-        found += [
-            Claim(id_("diagonal"), _THEOREM, f"{law}: the diagonal learned is E lambda_i^2 / gam_i (mean ratio).",
-                  _diagonal(name), expected=1.0, tolerance=0.03, reason=_LEFT, expected_verdict=_LAB),
-            Claim(id_("off_diagonal"), _THEOREM, f"{law}: nothing is learned off the diagonal (norm over that of A*).",
-                  _off_diagonal(name), expected=0.05, tolerance=0.0, relation="<=", expected_verdict=_LAB,
-                  reason=_LEFT + ": .01 on each of 20 entries is .02 of the norm at D = 5, and twice that is allowed"),
-            Claim(id_("floor"), _LIMIT, f"{law}: limit M -> infinity of the learned A's risk, over the closed form's.",
-                  _floor(name), expected=1.0, tolerance=0.03, expected_verdict=_LAB,
-                  reason="A is off by 1 to 2 %, near the minimum, where the risk feels it little"),
-        ]  # fmt: skip
-    for name in ("exponential", "gamma", "uniform", "lognormal"):
-        law = _NAMES[name]
-        found.append(
-            Claim(f"zhang_frei_bartlett.random_covariance.risk_{name}", _LIMIT,
-                  f"{law}: the network's risk on sampled prompts over the closed form (mean over test lengths).",
-                  _sampled(name), expected=1.0, tolerance=0.03, expected_verdict=_LAB,
-                  reason="2 million prompts for each length leave .3 %; the noise of A adds up to 2 %")
-        )  # fmt: skip
-    return tuple(found)
-
-
-_claim = claims_of("zhang_frei_bartlett.random_covariance")
-
-
-CLAIMS = (
-    *_claims(),
-    _claim("least_squares", _LIMIT, "Least squares has no error on the longest prompts (normalised).", _least_squares,
-           1e-6, 0.0, "rounding in float32", relation="<="),
-    *(
-        _claim(f"limit_{c:g}", _LIMIT,
-               f"Test variances {c:g} Exp(1): limit N, M -> infinity of the risk per coordinate, a taken to the limit.",
-               _limit(c), value, share * value,
-               f"2 % of a, times the logarithmic derivative of the risk in a, which is {power}")
-        for c, value, share, power in ((1.0, 1 / 3, 0.01, "0"), (4.0, 76 / 3, 0.05, "2.5"), (9.0, 387.0, 0.05, "2.2"))
-    ),
-    *(
-        _claim(f"worse_than_zero_{c:g}", _LIMIT,
-               f"Test variances {c:g} Exp(1): on the longest prompts the network is worse than predicting 0, whose "
-               "normalised error is 1 (control: least squares on Exp(1)).",
-               _longest(c), 1.0, 0.0, "the closed form is far above", relation=">=",
-               control=_least_squares)
-        for c in (4.0, 9.0)
-    ),
-    _claim("slope", _LIMIT, "Exp(1): the slope of the prediction on the answer, taken to N = infinity, is 2/3, not the "
-           "paper's 1/3 (control: a query whose covariance is drawn apart).",
-           _slope("slope"), 2 / 3, 0.02, "3 %: Adam's noise in A and that of the prompts",
-           control=_slope("slope_independent")),
-    _claim("slope_independent", _LIMIT, "With a query whose covariance is drawn apart from the prompt's it is 1/3.",
-           _slope("slope_independent"), 1 / 3, 0.01, "3 %: Adam's noise in A and that of the prompts"),
-    *(
-        _claim(f"factor_{low:g}", _LIMIT,
-               f"Exp(1): the factor of a coordinate with |x_qi| from {low:g} to {high:g} is a* (|x_qi|/sqrt 2 + 1/2) "
-               "(ratio).",
-               _in_bin(low), 1.0, 0.05, "2 % from the noise of A, 1 % from the prompts, twice")
-        for low, high in ((0.25, 0.5), (0.75, 1.0), (2.0, 3.0))
-    ),
-)  # fmt: skip

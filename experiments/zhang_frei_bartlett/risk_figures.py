@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from experiments.panels import ABOVE
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import error_floor_bound
@@ -27,13 +27,13 @@ def _points(axes: Axes, x: np.ndarray, members: np.ndarray, i: int, count: int, 
 
 def risk_figure(record: Record) -> Figure:
     """Risk over test length for each training length, one panel a covariance."""
-    a, config = record.arrays, record.config
+    config = record.config
     test, train = np.array(config["test_lengths"]), np.array(config["train_lengths"])
     figure, (row,) = axes_grid(2, 1, width=3.6, height=3.0)
     for axes, name in zip(row, COVARIANCES):
         for i, n in enumerate(train):
-            _points(axes, test, a[f"risk_{name}"][:, i], i, len(train), f"N = {n}")
-            axes.plot(test, a[f"closed_{name}"][i], **THIN, label="theory" if i == len(train) - 1 else None)
+            _points(axes, test, record[f"{name}/risk"][:, i], i, len(train), f"N = {n}")
+            axes.plot(test, record[f"{name}/closed"][i], **THIN, label="theory" if i == len(train) - 1 else None)
         _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")
         axes.legend(ncols=3, title=LABELS[name], **ABOVE)
     return figure
@@ -41,17 +41,17 @@ def risk_figure(record: Record) -> Figure:
 
 def rates_figure(record: Record) -> Figure:
     """What is above the floor over M, the floor over N, and the training length that is best for each M."""
-    a, config = record.arrays, record.config
+    config = record.config
     test, train = np.array(config["test_lengths"]), np.array(config["train_lengths"])
     figure, ((context, floor, fixed),) = axes_grid(3, 1, width=3.4, height=3.0)
     n = list(train).index(config["context_length"])
-    excess = a["sampled_clean"] - a["floor_spectrum"][:, n, None]
+    excess = record["sampled/clean"] - record["spectrum/floor"][:, n, None]
     _points(context, test, np.where(excess > 0, excess, np.nan), 0, 2, f"trained at N = {train[n]}, sampled")
-    context.plot(test, a["predicted_clean"] - a["closed_floor_spectrum"][n], **THIN, label="theory: c/M")
+    context.plot(test, record["predicted/clean"] - record["spectrum/closed_floor"][n], **THIN, label="theory: c/M")
     _logarithmic(context, test, "test length M (examples)", "risk above its floor (MSE)")
     for i, name in enumerate(COVARIANCES):
-        _points(floor, train, a[f"floor_{name}"], i, 2, f"trained, {LABELS[name]}")
-        floor.plot(train, a[f"closed_floor_{name}"], **THIN, label=None if i else "theory")
+        _points(floor, train, record[f"{name}/floor"], i, 2, f"trained, {LABELS[name]}")
+        floor.plot(train, record[f"{name}/closed_floor"], **THIN, label=None if i else "theory")
     spectrum = np.diag(config["spectrum"])
     bound = [error_floor_bound(spectrum, int(n)) for n in train]
     floor.plot(train, bound, color="0.5", label=r"bound $\eta$, spectrum")
@@ -59,9 +59,9 @@ def rates_figure(record: Record) -> Figure:
     shared = [m for m in test if m in train]
     for i, m in enumerate(shared):
         at = list(test).index(m)
-        best = a["closed_identity"][:, at].min()
-        _points(fixed, train, a["risk_identity"][:, :, at] / best, i, len(shared), f"M = {m}")
-        fixed.plot(train, a["closed_identity"][:, at] / best, **THIN, label=None if i else "theory")
+        best = record["identity/closed"][:, at].min()
+        _points(fixed, train, record["identity/risk"][:, :, at] / best, i, len(shared), f"M = {m}")
+        fixed.plot(train, record["identity/closed"][:, at] / best, **THIN, label=None if i else "theory")
     _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", (1, 1.2, 1.5, 2, 3, 4, 6))
     context.legend(title=LABELS["spectrum"], **ABOVE)
     floor.legend(ncols=2, **ABOVE)
@@ -71,15 +71,15 @@ def rates_figure(record: Record) -> Figure:
 
 def labels_figure(record: Record) -> Figure:
     """Sampled risks on clean, noisy and nonlinear labels on the theorem's lines."""
-    a, config = record.arrays, record.config
+    config = record.config
     test = np.array(config["test_lengths"])
     figure, ((linear, curve),) = axes_grid(2, 1, width=3.6, height=3.0)
     noisy = rf"noise $\sigma$ = {config['label_noise']:g}"
     for i, (name, label) in enumerate((("clean", "clean labels"), ("noisy", noisy))):
-        _points(linear, test, a[f"sampled_{name}"], i, 2, label)
-        linear.plot(test, a[f"predicted_{name}"], **THIN, label="theory" if i else None)
-    _points(curve, test, a["sampled_nonlinear"], 0, 2, r"$y = x_1^2 + x_2/2 + \sin x_3$")
-    curve.plot(test, a["predicted_nonlinear"], **THIN, label="theory")
+        _points(linear, test, record[f"sampled/{name}"], i, 2, label)
+        linear.plot(test, record[f"predicted/{name}"], **THIN, label="theory" if i else None)
+    _points(curve, test, record["sampled/nonlinear"], 0, 2, r"$y = x_1^2 + x_2/2 + \sin x_3$")
+    curve.plot(test, record["predicted/nonlinear"], **THIN, label="theory")
     curve.axhline(record.metrics["best_linear_risk"], color="0.5", linestyle="--", label="best linear predictor")
     for axes in (linear, curve):
         _logarithmic(axes, test, "test length M (examples)", "risk (mean squared error)")

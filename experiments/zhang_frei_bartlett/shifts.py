@@ -20,26 +20,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.settings import check as check_schedule
-from experiments.settings import check_each_once, member_keys
-from experiments.training import always, paired_losses, squared_error
-from experiments.zhang_frei_bartlett.shift_figures import CLAIMS, figures
-from experiments.zhang_frei_bartlett.shift_laws import (
-    OVER_LENGTHS,
-    TRAININGS,
-    Config,
-    closed_form,
-    moments,
-    points,
-    power,
-    sampler_over_lengths,
-    training_config,
-)
-from experiments.zhang_frei_bartlett.training import predictions, product, train_lsa
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError
-from icl_lab.lab.session import Session
+from experiments import settings
+from experiments.settings import member_keys
+from experiments.training import Model, always, learners_of, paired_losses, squared_error
+from experiments.zhang_frei_bartlett import shift_families as shift
+from experiments.zhang_frei_bartlett.common import check_rising, lsa, product, train_lsa
+from experiments.zhang_frei_bartlett.shift_families import OVER_LENGTHS, TRAININGS, Config, points
+from experiments.zhang_frei_bartlett.shifts_claims import CLAIMS
+from experiments.zhang_frei_bartlett.shifts_figures import figures
+from icl_lab.lab import Experiment, FlagError, Session, main
 from icl_lab.prompts import BatchLearner, Sample, Sampler, gaussian_regression
 from icl_lab.solvers import least_squares
 
@@ -59,72 +48,76 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_schedule(config)
-    for name in ("input_scales", "weight_scales", "test_lengths"):
-        values = getattr(config, name)
-        check_each_once(name, values)
-        if list(values) != sorted(values):
-            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are values that rise")
+    settings.check(config)
+    check_rising(config, "input_scales", "weight_scales", "test_lengths")
     if len(config.spectrum) < 2:
         raise FlagError("--spectrum: the shifts need two values or more")
     if config.subspace_size > len(config.spectrum):
         raise FlagError(f"--subspace_size={config.subspace_size}: allowed is at most D, {len(config.spectrum)}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage: the same layer on both covariances."""
+    return dict.fromkeys(TRAININGS, lsa(len(config.spectrum), config.init_scale))
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains both layers; each on sampled prompts of every shift, and the closed forms of what they learned."""
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     for stage, (training, families) in enumerate(TRAININGS.items()):
-        one = training_config(config, training)
-        params = train_lsa(session, training, one, keys=member_keys(config, stage)).params
-        a = np.asarray(product(params), np.float64)
-        arrays[f"{training}_product"] = a
-        keys = member_keys(config, 900 + stage)
-        found = _errors(one, families, _layer, params, keys, config.risk_tasks)
-        arrays |= {f"{training}_{family}": errors for family, errors in found.items()}
+        one, layer = shift.training_config(config, training), models(config)[training]
+        params = train_lsa(session, training, one, layer, keys=member_keys(config, stage)).params
+        a, keys = np.asarray(product(params), np.float64), member_keys(config, 900 + stage)
+        trained = _errors(one, families, layer.learner, params, keys, config.risk_tasks)
+        arrays[training] = {"product": a} | {family: {"trained": errors} for family, errors in trained.items()}
         for family in families:
-            exact = [[closed_form(one, family, point, member) for point in points(one, family)] for member in a]
-            arrays[f"{training}_{family}_exact"] = np.array(exact)
+            exact = [[shift.closed_form(one, family, point, member) for point in points(one, family)] for member in a]
+            arrays[training][family]["exact"] = np.array(exact)
         if training == "isotropic":
-            found = _errors(one, families, _least_squares, jnp.zeros(config.members), keys, config.eval_tasks)
-            arrays |= {f"{training}_{family}_least_squares": errors for family, errors in found.items()}
+            nothing = jnp.zeros(config.members)
+            for family, errors in _errors(one, families, _least_squares, nothing, keys, config.eval_tasks).items():
+                arrays[training][family]["least_squares"] = errors
     return {}, arrays
 
 
-def _layer(params: dict) -> dict[str, BatchLearner]:
-    return {"it": lambda prompts: predictions(params, prompts)}
-
-
-def _least_squares(_: Array) -> dict[str, BatchLearner]:
-    return {"it": jax.vmap(least_squares())}
+def _least_squares(_: Array) -> BatchLearner:
+    return jax.vmap(least_squares())
 
 
 def _errors(
-    config: Config, families: tuple[str, ...], learner: Callable, params: Any, keys: Array, tasks: int
+    config: Config,
+    families: tuple[str, ...],
+    learner: Callable[[Any], BatchLearner],
+    params: Any,
+    keys: Array,
+    tasks: int,
 ) -> dict[str, np.ndarray]:
-    """(M, points) errors of a learner on the prompts of each family, over that of predicting 0."""
+    """(M, points) errors of ``params -> learner`` on the prompts of each family, over that of predicting 0."""
     found: dict[str, np.ndarray] = {}
+    learners = lambda params: {"it": learner(params)}  # noqa: E731
     gaussian = [
         (family, point) for family in families if family not in OVER_LENGTHS for point in points(config, family)
     ]
-    stacks = [jnp.asarray(np.stack(kind)) for kind in zip(*(moments(config, *where) for where in gaussian))]
+    stacks = [jnp.asarray(np.stack(kind)) for kind in zip(*(shift.moments(config, *where) for where in gaussian))]
 
-    def law(index: Array) -> Sampler:
+    def shifted(index: Array) -> Sampler:
         covariance, query, task = (stack[index.astype(int)] for stack in stacks)
         n = config.context_length
         return gaussian_regression(context_length=n, covariance=covariance, query_covariance=query, task_moment=task)
 
     if gaussian:  # all points in one program
-        losses = paired_losses(learner, law, params, keys, tasks, np.arange(len(gaussian)))["it"]
+        losses = paired_losses(learners, shifted, params, keys, tasks, np.arange(len(gaussian)))["it"]
         for family in dict(gaussian):
             found[family] = losses[:, [name == family for name, _ in gaussian]]
     for family in (family for family in families if family in OVER_LENGTHS):
         objective, columns = _square if family == "orthogonal" else squared_error, []
         for length in points(config, family):
-            over = always(sampler_over_lengths(config, family, int(length)))
-            columns.append(paired_losses(learner, over, params, keys, tasks, objective=objective)["it"])
+            over = always(shift.sampler_over_lengths(config, family, int(length)))
+            columns.append(paired_losses(learners, over, params, keys, tasks, objective=objective)["it"])
         found[family] = np.stack(columns, axis=1)
-    powers = {family: np.array([power(config, family, point) for point in points(config, family)]) for family in found}
+    powers = {
+        family: np.array([shift.power(config, family, point) for point in points(config, family)]) for family in found
+    }
     return {family: 2 * losses / powers[family] for family, losses in found.items()}
 
 
@@ -134,13 +127,13 @@ def _square(values: Array, _: Sample) -> Array:
 
 
 AXES = {
-    "*_product": ("member", "row", "column"),
-    "*_*_exact": ("member", "{0}_{1}_point"),
-    "*_*_least_squares": ("member", "{0}_{1}_point"),
-    "*_*": ("member", "{0}_{1}_point"),
+    "*/product": ("member", "row", "column"),
+    "*/*/*": ("member", "{0}_{1}_point"),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -4,8 +4,8 @@ Population gradient flow from small starts (Zhang, Singh, Latham & Saxe 2025, on
 Bartlett 2023). With H heads of rank one, y_hat = sum_h value_h (beta^T key_h)(query_h^T x_q), there are 2^D fixed
 points in function space, and the loss falls in D steps: regression on m principal components in context, m = 1, 2, ..
 Levels and final scales of the heads are closed forms; when each plateau ends follows from the initial weights alone.
-Merged matrices leave the origin once, after a time ln(1/w) / |Lam^2|_F for a start of size w, and no second plateau
-follows. With keys and queries of rank R a head learns R components together: plateaus only where R divides m.
+Merged matrices leave the origin once, after a time ln(1/w) / |Lam^2|_F for a start of size w, and have no second
+plateau. With keys and queries of rank R a head learns R components together: plateaus only where R divides m.
 """
 
 import dataclasses
@@ -15,20 +15,10 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
-from experiments.zhang_frei_bartlett.staircase_figures import CLAIMS, figures
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
-from icl_lab.theory import (
-    Flow,
-    escape_times,
-    gamma,
-    gradient_flow,
-    head_scales,
-    principal_components_loss,
-    staircase_levels,
-)
+from experiments.zhang_frei_bartlett.staircase_claims import CLAIMS
+from experiments.zhang_frei_bartlett.staircase_figures import figures
+from icl_lab import theory
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,20 +68,22 @@ def check(config: Config) -> None:
         raise FlagError(f"--ranks: allowed are up to --rank_dimension={config.rank_dimension}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """The flows of all three figures and what the theory says of each."""
     total = 2 + len(config.ranks)
     with session.bar("flows", total) as advance:
-        arrays = _separate(config)
+        arrays: dict[str, Any] = _separate(config)
         advance(1, total)
-        arrays |= _merged(config)
+        arrays["merged"] = _merged(config)
         advance(2, total)
         falling = np.arange(config.rank_dimension, 0.0, -1.0)
-        rank_covariance = np.diag(falling / falling.sum())
-        arrays["rank_levels"] = staircase_levels(rank_covariance, config.context_length)
+        covariance, loss = np.diag(falling / falling.sum()), {}
         for done, rank in enumerate(config.ranks):
-            arrays |= _of_rank(config, rank, rank_covariance)
+            loss[str(rank)] = _of_rank(config, rank, covariance)
             advance(3 + done, total)
+        levels = theory.staircase_levels(covariance, config.context_length)
+        times = _times(config.rank_horizon, config.samples)
+        arrays["ranks"] = {"times": times, "levels": levels, "loss": loss}
     return {}, arrays
 
 
@@ -109,14 +101,14 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
     covariance, n = np.diag(config.spectrum), config.context_length
     size, times = len(config.spectrum), _times(config.horizon, config.samples)
     start = _start(np.random.default_rng((config.seed, 1)), config.init_scale, config.members, config.heads, 1, size)
-    flow = gradient_flow(start, covariance, n, times, atol=1e-4 * config.init_scale**2)
+    flow = theory.gradient_flow(start, covariance, n, times, atol=1e-4 * config.init_scale**2)
     value, key, query = (flow.path[name] for name in ("value", "key", "query"))
-    g = np.diag(gamma(covariance, n))
+    g = np.diag(theory.gamma(covariance, n))
     each = value[..., None] * key[..., 0, :] * query[..., 0, :] * g  # (M, S, H, D) share of a component in a head
     learned = each.sum(axis=2)
     halves = _crossing(times, learned - 0.5)
     order = np.argsort(halves, axis=1)
-    levels = staircase_levels(covariance, n)
+    levels = theory.staircase_levels(covariance, n)
     gains = np.diff(levels)  # of each component, negative
     ends = np.sort(halves, axis=1)
     touched = np.empty((config.members, size - 1))
@@ -129,7 +121,7 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
     owner = each[:, -1].argmax(axis=1)  # (M, D) head that holds each component
     scales = np.abs(np.take_along_axis(value[:, -1], owner, axis=1))
     predicted = [
-        escape_times(start["value"][m], start["key"][m, :, 0], start["query"][m, :, 0], covariance, n)
+        theory.escape_times(start["value"][m], start["key"][m, :, 0], start["query"][m, :, 0], covariance, n)
         for m in range(config.members)
     ]
     return {
@@ -141,13 +133,13 @@ def _separate(config: Config) -> dict[str, np.ndarray]:
         "touched": touched / (levels[0] - levels[-1]),
         "regrowth": _regrowth(times, flow, ends[:, 0], levels[-1] + 1e-3 * (levels[0] - levels[-1])),
         "end": (flow.loss[:, -1] - levels[-1]) / (levels[0] - levels[-1]),
-        "scales": scales / head_scales(covariance, n),
+        "scales": scales / theory.head_scales(covariance, n),
         "predicted_order": np.array([components for components, _ in predicted]),
         "predicted_halves": np.array([halves for _, halves in predicted]),
     }
 
 
-def _regrowth(times: np.ndarray, flow: Flow, after: np.ndarray, until: float) -> np.ndarray:
+def _regrowth(times: np.ndarray, flow: theory.Flow, after: np.ndarray, until: float) -> np.ndarray:
     """(M,) largest factor by which the gradient grows again, from a time until the loss is near its end.
 
     One where the flow only slows down; a second drop after a plateau makes it large.
@@ -174,29 +166,29 @@ def _merged(config: Config) -> dict[str, np.ndarray]:
     size, heads, members = len(config.spectrum), config.merged_heads, config.members
     rng = np.random.default_rng((config.seed, 2))
     unit = {"u": rng.standard_normal((members, heads)), "u11": rng.standard_normal((members, heads, size, size))}
-    best, zero = (principal_components_loss(covariance, n, m) for m in (size, 0))
+    best, zero = (theory.principal_components_loss(covariance, n, m) for m in (size, 0))
     found: dict[str, list[np.ndarray]] = {"loss": [], "halves": [], "regrowth": []}
     times = np.linspace(0, config.horizon / 100, config.samples + 1)[1:]
     for w in config.merged_scales:
         start = {name: w * value for name, value in unit.items()}
-        flow = gradient_flow(start, covariance, n, times, atol=1e-4 * w)
+        flow = theory.gradient_flow(start, covariance, n, times, atol=1e-4 * w)
         found["loss"].append(flow.loss)
         halves = _crossing(times, (zero + best) / 2 - flow.loss)
         found["halves"].append(halves)
         found["regrowth"].append(_regrowth(times, flow, halves, best + 1e-3 * (zero - best)))
-    return {"merged_times": times} | {f"merged_{name}": np.stack(values, axis=1) for name, values in found.items()}
+    return {"times": times} | {name: np.stack(values, axis=1) for name, values in found.items()}
 
 
-def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> dict[str, np.ndarray]:
+def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> np.ndarray:
     """Loss (M, S) of heads of a rank."""
     times = _times(config.rank_horizon, config.samples)
     rng = np.random.default_rng((config.seed, 3, rank))
     start = _start(rng, config.rank_scale, config.rank_members, config.rank_heads, rank, config.rank_dimension)
-    flow = gradient_flow(
+    flow = theory.gradient_flow(
         start, covariance, config.context_length, times, solver="explicit", atol=1e-4 * config.rank_scale**2,
         max_steps=2_000_000,
     )  # fmt: skip
-    return {"rank_times": times, f"rank_loss_{rank}": flow.loss}
+    return flow.loss
 
 
 AXES = {
@@ -206,12 +198,12 @@ AXES = {
     "end": ("member",),
     "regrowth": ("member",),
     "touched": ("member", "plateau"),
-    "merged_times": ("merged_time",),
-    "merged_loss": ("member", "merged_scale", "merged_time"),
-    "merged_*": ("member", "merged_scale"),
-    "rank_times": ("rank_time",),
-    "rank_levels": ("rank_level",),
-    "rank_loss_*": ("rank_member", "rank_time"),
+    "merged/times": ("merged_time",),
+    "merged/loss": ("member", "merged_scale", "merged_time"),
+    "merged/*": ("member", "merged_scale"),
+    "ranks/times": ("rank_time",),
+    "ranks/levels": ("rank_level",),
+    "ranks/loss/*": ("rank_member", "rank_time"),
     "*": ("member", "component"),
 }
 

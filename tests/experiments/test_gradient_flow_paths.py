@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_claims, paths
-from experiments.zhang_frei_bartlett.training import block_product
+from experiments.zhang_frei_bartlett.common import block_product
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.theory import optimum

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.zhang_frei_bartlett import nonlinear_claims as claims
-from experiments.zhang_frei_bartlett import nonlinear_figures as figures
+from experiments.zhang_frei_bartlett import nonlinear_transformer_claims as claims
+from experiments.zhang_frei_bartlett import nonlinear_transformer_figures as figures
 from experiments.zhang_frei_bartlett import prefixes
-from experiments.zhang_frei_bartlett.nonlinear_transformer import EXPERIMENT, PRESETS, check, chosen
+from experiments.zhang_frei_bartlett.nonlinear_transformer import EXPERIMENT, PRESETS, check, chosen, models
 from icl_lab.lab import flags
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -108,31 +108,42 @@ def test_linear_attention_has_the_published_limits_on_random_covariance():
     assert found == pytest.approx(isotropic_risk(5, 20, 10))
 
 
-def record(**errors):
+def record(errors):
     lengths = [2, 3]
-    arrays = {f"error_{name}": np.asarray(values, float) for name, values in errors.items()}
+    arrays = {name: np.asarray(values, float) for name, values in errors.items()}
     config = {"lengths": lengths, "test_length": 6, "input_size": 2}
     return Record("zhang_frei_bartlett.nonlinear_transformer", "lab", config, {}, arrays, {})
 
 
 def test_a_rise_is_the_mean_beyond_the_longest_n_over_the_error_there():
     curve = [[1, 1, 1, 0.1, 2, 1, 0], [1, 1, 1, 0.5, 0.05, 0.05, 0.05]]
-    found = claims.rise("identity", "exp_1")(record(identity_3_with_exp_1=curve))
+    found = claims.rise("identity", "exp_1")(record({"identity/3_with/error/exp_1": curve}))
     np.testing.assert_allclose(found, [1.0, -1.0])
 
 
 def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():
     config = flags.to_json(dataclasses.replace(PRESETS["lab"], only="20_without"))
     left_out = EXPERIMENT.left_out(config)
-    there, missing = (f"error_random_20_{positions}_exp_1" for positions in ("without", "with"))
+    there, missing = (f"random/20_{positions}/error/exp_1" for positions in ("without", "with"))
     assert any(fnmatchcase(missing, pattern) for pattern in left_out)
     assert not any(fnmatchcase(there, pattern) for pattern in left_out)
 
 
+def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefix():
+    smoke = PRESETS["smoke"]
+    (_, network), trained = chosen(smoke)["4_with"], models(smoke)["4_with"]
+    params, samples = trained.init(KEY), prefixes.drawn(KEY, 3, 4, jnp.ones_like, smoke.input_size)
+    found = trained.learner(params)(samples.prompt)
+    assert found.shape == samples.target.shape
+    expected = prefixes.errors(network, params, samples)[:, -1]
+    np.testing.assert_allclose(((found - samples.target) ** 2)[:, 0], expected, rtol=1e-6)
+
+
 def test_one_training_can_be_chosen_and_another_is_refused():
     lab = PRESETS["lab"]
-    assert chosen(lab) == [(10, "with"), (10, "without"), (20, "with"), (20, "without")]
-    assert chosen(dataclasses.replace(lab, only="20_without")) == [(20, "without")]
+    assert list(chosen(lab)) == ["10_with", "10_without", "20_with", "20_without"]
+    ((length, network),) = chosen(dataclasses.replace(lab, only="20_without")).values()
+    assert (length, network.positions) == (20, 0)
     for change, said in (
         ({"only": "30_with"}, "--only=30_with: allowed is all, 10_with"),
         ({"heads": 5}, "--heads=5"),

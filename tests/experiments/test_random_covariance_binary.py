@@ -35,13 +35,13 @@ def record(error=0.0, gain=1.0):
     variance = np.linspace(0.5, 2.5, len(BINS) - 1)
     arrays = {
         "bins": np.array(BINS),
-        "exponential_product": members,
-        "exponential_floor": random_covariance_risk(members, MOMENTS, math.inf) / D,
-        "exponential_risk": gain * np.stack([risks] * 2),
-        "exponential_slope": regression_slope(members, MOMENTS),
-        "exponential_slope_independent": regression_slope(members, MOMENTS, MOMENTS),
-        "exponential_factor": np.stack([BEST[0, 0] * variance] * 2),
-        "exponential_variance": np.stack([variance] * 2),
+        "exponential/product": members,
+        "exponential/floor": random_covariance_risk(members, MOMENTS, math.inf) / D,
+        "exponential/risk": gain * np.stack([risks] * 2),
+        "exponential/slope": regression_slope(members, MOMENTS),
+        "exponential/slope_independent": regression_slope(members, MOMENTS, MOMENTS),
+        "exponential/factor": np.stack([BEST[0, 0] * variance] * 2),
+        "exponential/variance": np.stack([variance] * 2),
         "least_squares": np.array([[1e-12, 3.0]] * 2),
     }
     floor = float(random_covariance_risk(BEST, MOMENTS, math.inf) / D)
@@ -52,7 +52,8 @@ def record(error=0.0, gain=1.0):
 
 
 def verdicts(found):
-    rows = (judge(claim, found) for claim in CLAIMS)
+    left_out = ("gamma*", "uniform*", "lognormal*", "scaled*")
+    rows = (judge(claim, found, left_out) for claim in CLAIMS)
     return {row["id"].split(".", 2)[-1]: row["verdict"] for row in rows if row["verdict"] != "not judged"}
 
 

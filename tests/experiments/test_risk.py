@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from experiments.zhang_frei_bartlett import risk as binary
+from experiments.zhang_frei_bartlett import risk_claims as claims
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab.flags import FlagError, to_json
-from icl_lab.lab.records import Record
+from icl_lab.lab.record import Record, flat
 from icl_lab.theory import block_loss, gaussian_labels, optimum, risk
 
 CONFIG = binary.PRESETS["lab"]
@@ -19,7 +20,7 @@ LENGTHS = (*CONFIG.test_lengths, math.inf)
 
 def record(disturb=lambda a, rng: a, members=3):
     """A record of layers whose A is Gam^-1, disturbed, with sampled risks that are exact."""
-    rng, arrays = np.random.default_rng(0), binary._predicted_risks(CONFIG)
+    rng, predicted, arrays = np.random.default_rng(0), binary._predicted_risks(CONFIG), {}
     for name in COVARIANCES:
         lam = np.diag(CONFIG.spectrum if name == "spectrum" else (1.0,) * 5)
 
@@ -28,16 +29,15 @@ def record(disturb=lambda a, rng: a, members=3):
 
         closed = np.array([curves(optimum(lam, n)) for n in CONFIG.train_lengths])
         own = np.array([[curves(disturb(optimum(lam, n), rng)) for n in CONFIG.train_lengths] for _ in range(members)])
-        arrays |= {f"risk_{name}": own[..., :-1], f"floor_{name}": own[..., -1]}
-        arrays |= {f"closed_{name}": closed[:, :-1], f"closed_floor_{name}": closed[:, -1]}
+        arrays[name] = {"risk": own[..., :-1], "floor": own[..., -1]}
+        arrays[name] |= {"closed": closed[:, :-1], "closed_floor": closed[:, -1]}
     n = CONFIG.train_lengths.index(CONFIG.context_length)
-    arrays |= {
-        f"sampled_{law}": np.repeat(arrays[f"predicted_{law}"][None], members, 0) for law in ("noisy", "nonlinear")
-    }
-    arrays["sampled_clean"] = arrays["risk_spectrum"][:, n]
+    sampled = {labels: np.repeat(predicted[labels][None], members, 0) for labels in ("noisy", "nonlinear")}
+    sampled["clean"] = arrays["spectrum"]["risk"][:, n]
     metrics = binary._best_linear(CONFIG)
-    arrays["sampled_nonlinear_best"] = np.full((members, len(CONFIG.test_lengths)), metrics["best_linear_risk"])
-    return Record("zhang_frei_bartlett.risk", "lab", to_json(CONFIG), metrics, arrays, {})
+    sampled["nonlinear_best"] = np.full((members, len(CONFIG.test_lengths)), metrics["best_linear_risk"])
+    arrays |= {"sampled": sampled, "predicted": predicted}
+    return Record("zhang_frei_bartlett.risk", "lab", to_json(CONFIG), metrics, flat(arrays))
 
 
 def verdicts(found):
@@ -53,19 +53,19 @@ def verdicts(found):
 def test_layers_at_the_optimum_hold_every_claim():
     found = record()
     assert all(verdicts(found).values())
-    np.testing.assert_allclose(binary.deviation("spectrum")(found), 0)
-    np.testing.assert_allclose(binary.floor_rate("identity")(found), 0)
-    np.testing.assert_allclose(binary.context_rate(found), -1)
-    np.testing.assert_allclose(binary.agreement("nonlinear")(found), 1)
-    np.testing.assert_allclose(binary.excess_over_best(found), 1)
+    np.testing.assert_allclose(claims.deviation("spectrum")(found), 0)
+    np.testing.assert_allclose(claims.floor_rate("identity")(found), 0)
+    np.testing.assert_allclose(claims.context_rate(found), -1)
+    np.testing.assert_allclose(claims.agreement("nonlinear")(found), 1)
+    np.testing.assert_allclose(claims.excess_over_best(found), 1)
 
 
 def test_the_matrix_tolerates_two_per_cent_and_not_five():
     within = record(lambda a, rng: (1 + 0.02 * rng.choice([-1, 1])) * a)
     beyond = record(lambda a, rng: (1 + 0.05 * rng.choice([-1, 1])) * a)
     for name in COVARIANCES:
-        assert np.all(binary.deviation(name)(within) < 0.042)
-        assert np.all(binary.deviation(name)(beyond) > 0.06)
+        assert np.all(claims.deviation(name)(within) < 0.042)
+        assert np.all(claims.deviation(name)(beyond) > 0.06)
 
 
 def test_other_layers_break_the_claims():
@@ -76,8 +76,8 @@ def test_other_layers_break_the_claims():
     every = record(lambda a, rng: optimum(np.eye(5), 40))  # one layer for all N
     assert not verdicts(every)["best_length_identity"]
     slow = record()
-    slow.arrays["sampled_clean"] = slow.arrays["sampled_clean"] * np.array(CONFIG.test_lengths) ** 0.1
-    slow.arrays["sampled_nonlinear"] = 1.1 * slow.arrays["sampled_nonlinear"]
+    slow.arrays["sampled/clean"] = slow["sampled/clean"] * np.array(CONFIG.test_lengths) ** 0.1
+    slow.arrays["sampled/nonlinear"] = 1.1 * slow["sampled/nonlinear"]
     held = verdicts(slow)
     assert not any(held[name] for name in ("context_rate", "clean", "nonlinear", "best_linear"))
     assert held["noisy"]

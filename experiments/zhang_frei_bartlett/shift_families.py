@@ -1,10 +1,10 @@
-"""The shifts of one trained linear attention layer: how each is drawn, and its closed form.
+"""What the prompts of ``shifts`` are: how those of each family are drawn, and the closed form of their error.
 
 Eight families, each a list of points. ``inputs``: all inputs times c. ``weights``: the task times c. ``query`` and
 ``task``: query or task along one eigenvector of the training covariance (the risk is linear in both second moments, so
-that these D points are all there is to know of diagonal ones). The prompts of Garg et al. 2022 over the test length:
-``orthants``; ``subspace`` and ``rescaled``, the latter with the mean square of the inputs kept, as in their code;
-``orthogonal``, a query orthogonal to the context. Errors are over that of predicting 0; for ``orthogonal`` it is the
+these D points give it for every diagonal one). The prompts of Garg et al. 2022 over the test length: ``orthants``;
+``subspace`` and ``rescaled``, the latter with the mean square of the inputs kept, as in their code; ``orthogonal``, a
+query orthogonal to the context. Errors are over that of predicting 0; for ``orthogonal`` it is the
 mean square of the prediction.
 """
 
@@ -12,8 +12,8 @@ import dataclasses
 
 import numpy as np
 
-from experiments.zhang_frei_bartlett.settings import Setting
-from icl_lab.lab.flags import setting
+from experiments.zhang_frei_bartlett.common import Setting
+from icl_lab.lab import setting
 from icl_lab.prompts import (
     Sampler,
     context_in_an_orthant,
@@ -86,15 +86,15 @@ def moments(config: Config, family: str, point: float) -> tuple[np.ndarray, np.n
 
 
 def sampler_over_lengths(config: Config, family: str, length: int) -> Sampler:
-    """The law of the prompts of this length, in one of the other families; ``config`` of the training."""
+    """Sampler of prompts of this length, in one of the other families; ``config`` of the training."""
     size = len(config.spectrum)
     covariance = np.diag(config.spectrum) if family == "orthants" else np.eye(size)
-    law = gaussian_regression(context_length=length, covariance=covariance)
+    gaussian = gaussian_regression(context_length=length, covariance=covariance)
     if family == "orthants":
-        return context_in_an_orthant(law)
+        return context_in_an_orthant(gaussian)
     if family == "orthogonal":
-        return with_orthogonal_query(law)
-    return in_a_subspace(law, config.subspace_size, rescaled=family == "rescaled")
+        return with_orthogonal_query(gaussian)
+    return in_a_subspace(gaussian, config.subspace_size, rescaled=family == "rescaled")
 
 
 def power(config: Config, family: str, point: float) -> float:

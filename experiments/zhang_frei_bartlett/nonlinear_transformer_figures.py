@@ -1,25 +1,19 @@
-"""Figures of the nonlinear transformer, from its record.
+"""Figures of ``nonlinear_transformer``.
 
 An error is that of the final query after M examples over that of predicting zero.
 """
-
-import re
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.zhang_frei_bartlett.prefixes import LAWS, POSITIONS
-from icl_lab.lab.records import Record
+from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS
+from icl_lab.lab import Record
 from icl_lab.lab.style import LEARNERS, band
 from icl_lab.lab.style import panels as axes_grid
-from icl_lab.theory.linear_attention.random_covariance import (
-    random_covariance_optimum,
-    random_covariance_risk,
-    variance_moments,
-)
+from icl_lab.theory import random_covariance_optimum, random_covariance_risk, variance_moments
 
-LOOKS: dict[tuple[str, int], dict] = {  # of a training law and the rank of its N
+LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank of its N
     ("identity", 0): {"color": "#56B4E9", "linestyle": "-", "marker": "o"},
     ("identity", 1): {"color": "#0072B2", "linestyle": "--", "marker": "s"},
     ("identity", 2): {"color": "#003F66", "linestyle": "-.", "marker": "P"},
@@ -34,16 +28,16 @@ HIGHEST = 60.0
 _ERROR = "error / error of predicting 0"
 
 
-def moments(law: str, input_size: int) -> np.ndarray:
-    """(3, D) moments of the variances of a training or test law: ``identity``, ``random`` or ``exp_c``."""
-    if law == "identity":
+def moments(covariance: str, input_size: int) -> np.ndarray:
+    """(3, D) moments of the variances in training or in a test: ``identity``, ``random`` or ``exp_c``."""
+    if covariance == "identity":
         return variance_moments("constant", input_size)
-    scale = 1.0 if law == "random" else float(law.removeprefix("exp_"))
+    scale = 1.0 if covariance == "random" else float(covariance.removeprefix("exp_"))
     return variance_moments("exponential", input_size, scale=scale)
 
 
 def linear_attention_error(trained: str, length: float, test: str, test_length: float, input_size: int) -> float:
-    """Exact error of linear attention at its optimum on a training law and N, on a test law at M >= 1.
+    """Exact error of linear attention at its optimum on a training covariance and N, in a test at M >= 1.
 
     Zhang, Frei & Bartlett 2023, Theorems 4.1 and 4.5 for the optimum; over the error of predicting zero.
     """
@@ -52,13 +46,8 @@ def linear_attention_error(trained: str, length: float, test: str, test_length: 
     return float(random_covariance_risk(best, test_moments, test_length) / test_moments[0].sum())
 
 
-def error(record: Record, name: str, test: str) -> np.ndarray:
-    """(M, lengths) error of a network or of least squares on a test law, after 0, 1, .. examples."""
-    return record.arrays[f"error_{name}_{test}"]
-
-
 def _has(record: Record, name: str) -> bool:
-    return f"steps_{name}" in record.arrays
+    return f"{name}/steps" in record.arrays
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -75,28 +64,26 @@ def _title(test: str) -> str:
 
 
 def _published(record: Record) -> Figure:
-    """One panel a test law: error over M, of networks with position embeddings.
+    """One panel a test: error over M, of networks with position embeddings.
 
     Bands are the members; the fainter ones the paper's 90 % bootstrap over covariances, mean over members.
     """
     config, tests = record.config, list(record.metrics["tests"])
     figure, (row,) = axes_grid(len(tests), 1, width=3.1, height=3.4)
-    networks = [values for name, values in record.arrays.items() if re.match(r"error_.*_with_", name)]
+    networks = [values for name, values in record.arrays.items() if "_with/error/" in name]
     lowest = min((values.min() for values in networks), default=0.1)
     lengths, d = np.arange(config["test_length"] + 1), config["input_size"]
     for axes, test in zip(row, tests):
-        for (law, rank), look in LOOKS.items():
-            if rank < len(config["lengths"]) and _has(record, f"{law}_{config['lengths'][rank]}_with"):
-                n = config["lengths"][rank]
-                label = f"{law} covariance, N = {n}"
-                _curve(axes, record, f"{law}_{n}_with", test, label=label, markevery=(3 * rank, 10), **look)
-                interval = record.arrays[f"interval_{law}_{n}_with_{test}"].mean(axis=0)
-                axes.fill_between(lengths, *interval, color=look["color"], alpha=0.12, linewidth=0)
-        band(axes, lengths[:d], error(record, "least_squares", test)[:, :d], color="0.45", label="least squares")
-        for law, dash in (("identity", (0, (1, 1))), ("random", (0, (1, 3)))):
+        for covariance, n, rank, look in _looks(record, "with"):
+            label, name = f"{covariance} covariance, N = {n}", f"{covariance}/{n}_with"
+            _curve(axes, record, name, test, label=label, markevery=(3 * rank, 10), **look)
+            interval = record[f"{name}/interval/{test}"].mean(axis=0)
+            axes.fill_between(lengths, *interval, color=look["color"], alpha=0.12, linewidth=0)
+        band(axes, lengths[:d], record[f"least_squares/error/{test}"][:, :d], color="0.45", label="least squares")
+        for trained, dash in (("identity", (0, (1, 1))), ("random", (0, (1, 3)))):
             n = max(config["lengths"])
-            exact = [linear_attention_error(law, n, test, m, d) for m in lengths[1:]]
-            axes.plot(lengths[1:], exact, color="black", linestyle=dash, label=f"linear attention, {law}, N = {n}")
+            exact = [linear_attention_error(trained, n, test, m, d) for m in lengths[1:]]
+            axes.plot(lengths[1:], exact, color="black", linestyle=dash, label=f"linear attention, {trained}, N = {n}")
         limit = linear_attention_error("random", np.inf, test, np.inf, d)
         axes.axhline(
             limit, color="black", linestyle=(0, (6, 2, 1, 2)), linewidth=0.8, label="its limit M, N = ∞, random"
@@ -108,6 +95,16 @@ def _published(record: Record) -> Figure:
     return figure
 
 
+def _looks(record: Record, positions: str) -> list[tuple[str, int, int, dict]]:
+    """Covariance, N, rank of N, and look of every network that was trained."""
+    found = [(covariance, n, rank) for covariance in COVARIANCES for rank, n in enumerate(record.config["lengths"])]
+    return [
+        (covariance, n, rank, LOOKS[covariance, rank])
+        for covariance, n, rank in found
+        if (covariance, rank) in LOOKS and _has(record, f"{covariance}/{n}_{positions}")
+    ]
+
+
 def _legend(figure: Figure, row: np.ndarray, columns: int) -> None:
     """One legend above all panels, of the panel with most curves."""
     most = max((axes.get_legend_handles_labels() for axes in row), key=lambda found: len(found[0]))
@@ -115,46 +112,43 @@ def _legend(figure: Figure, row: np.ndarray, columns: int) -> None:
 
 
 def _curve(axes: Axes, record: Record, name: str, test: str, **line) -> None:
-    values = error(record, name, test)
+    values = record[f"{name}/error/{test}"]
     band(axes, np.arange(values.shape[1]), values, **line)
 
 
 def _beyond(record: Record) -> Figure:
-    """One panel a training: error over M on its own law, with and without position embeddings."""
+    """One panel a training: error over M on its own covariance, with and without position embeddings."""
     config = record.config
     shown = [
-        (law, n) for law in LAWS for n in config["lengths"]
-        if any(_has(record, f"{law}_{n}_{p}") for p in POSITIONS)
+        (covariance, n) for covariance in COVARIANCES for n in config["lengths"]
+        if any(_has(record, f"{covariance}/{n}_{positions}") for positions in POSITIONS)
     ]  # fmt: skip
     figure, (row,) = axes_grid(len(shown), 1, width=3.0, height=3.0)
-    for axes, (law, n) in zip(row, shown):
+    for axes, (covariance, n) in zip(row, shown):
         for positions, learner in (("with", "trained"), ("without", "gd")):
-            if _has(record, f"{law}_{n}_{positions}"):
+            if _has(record, name := f"{covariance}/{n}_{positions}"):
                 look = LEARNERS[learner] | {"label": f"{positions} position embeddings", "markevery": 10}
-                _curve(axes, record, f"{law}_{n}_{positions}", own_test(law), **look)
+                _curve(axes, record, name, own_test(covariance), **look)
         axes.axvline(n, color="0.6", linewidth=0.8, label="M = N")
-        axes.set(yscale="log", title=f"{law} covariance, N = {n}", xlabel="examples in context M")
+        axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M")
         axes.set_ylabel(_ERROR)
     _legend(figure, row, 3)
     return figure
 
 
-def own_test(law: str) -> str:
-    """The test law that a training law is."""
-    return "identity" if law == "identity" else "exp_1"
+def own_test(covariance: str) -> str:
+    """The test on the covariance of a training."""
+    return "identity" if covariance == "identity" else "exp_1"
 
 
 def _training(record: Record) -> Figure:
     """Error over training, mean over all prefixes."""
-    config = record.config
     figure, (row,) = axes_grid(len(POSITIONS), 1, width=3.6)
     for axes, positions in zip(row, POSITIONS):
-        for (law, rank), look in LOOKS.items():
-            if rank < len(config["lengths"]):
-                n = config["lengths"][rank]
-                if _has(record, name := f"{law}_{n}_{positions}"):
-                    style = look | {"marker": "", "label": f"{law} covariance, N = {n}"}
-                    band(axes, record.arrays[f"steps_{name}"], record.arrays[f"loss_{name}"], **style)
+        for covariance, n, _, look in _looks(record, positions):
+            style = look | {"marker": "", "label": f"{covariance} covariance, N = {n}"}
+            found = record[f"{covariance}/{n}_{positions}"]
+            band(axes, found["steps"], found["loss"], **style)
         axes.set(yscale="log", title=f"{positions} position embeddings", xlabel="training step")
         axes.set_ylabel("error, mean over prefixes")
     _legend(figure, row, 4)

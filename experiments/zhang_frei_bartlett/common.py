@@ -1,0 +1,125 @@
+"""What the binaries of this paper share: their settings, and the one layer of linear self-attention that they train."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from experiments import training
+from experiments.settings import Members, check_each_once, member_keys
+from experiments.training import Model, squared_error
+from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
+from icl_lab.fast import batched_predictions
+from icl_lab.lab import FlagError, Session, setting
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import Prompt, Sampler, gaussian_regression
+from icl_lab.prompts.layouts import joint_layout
+from icl_lab.training.fitting import Fit
+
+NETWORK = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)
+LAYOUT = joint_layout(sign=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tasks(Members):
+    """The task distribution: inputs N(0, Lambda), task vectors N(0, I), no noise."""
+
+    context_length: int = setting(20, "N, labelled examples in a training prompt", at_least=1)
+    spectrum: tuple[float, ...] = setting((2.0, 1.5, 1.0, 0.6, 0.3), "eigenvalues of the covariance Lambda", above=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting(Tasks):
+    """How one layer of linear self-attention is trained by Adam from the paper's initialisation (Assumption 3.3)."""
+
+    eval_tasks: int = setting(10_000, "prompts that measure a member, the same at every measurement", at_least=1)
+    steps: int = setting(6000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(200, "steps between measurements", at_least=1)
+    learning_rate: float = setting(0.01, "Adam's learning rate at the start; it falls to zero as a cosine", above=0)
+    batch: int = setting(256, "fresh prompts in a training step", at_least=1)
+    init_scale: float = setting(0.1, "sigma of the initialisation u = sigma, U11 = sigma Theta Theta^T", above=0)
+
+
+def check_rising(config: Any, *names: str, at_least: int = 1) -> None:
+    """Raises FlagError where the values of these fields do not rise, or are too few."""
+    for name in names:
+        values = getattr(config, name)
+        check_each_once(name, values)
+        if list(values) != sorted(values) or len(values) < at_least:
+            few = f"{at_least} or more " if at_least > 1 else ""
+            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are {few}values that rise")
+
+
+def covariance(config: Tasks) -> np.ndarray:
+    """(D, D) Lambda, diagonal: everything here is equivariant under rotations."""
+    return np.diag(np.asarray(config.spectrum, np.float64))
+
+
+def initial_weights(key: Array, input_size: int, init_scale: float) -> dict:
+    """The paper's initialisation: u = sigma, U11 = sigma M M^T / |M M^T|_F with M Gaussian, u12 = u21 = 0."""
+    m = jax.random.normal(key, (input_size, input_size))
+    square = m @ m.T
+    return linear_attention_weights(init_scale * square / jnp.linalg.norm(square), init_scale)
+
+
+def predictions(params: dict, prompts: Prompt) -> Array:
+    """(B, 1) predictions of the layer on prompts of any length M, by which its attention is divided."""
+    return batched_predictions(NETWORK, params, prompts, LAYOUT)
+
+
+def lsa(input_size: int, init_scale: float) -> Model:
+    """The paper's layer from the paper's initialisation."""
+    return Model(lambda key: initial_weights(key, input_size, init_scale), predictions)
+
+
+def product(params: dict) -> Array:
+    """(..., D, D) A = u U11 + u12 u21^T: the part of a prediction that is linear in the task is h^T A x_q."""
+    return block_product(linear_attention_blocks(params))
+
+
+def block_product(blocks: Mapping[str, Any]) -> Any:
+    """The same of blocks u (...), u11 (..., D, D), u12 and u21 (..., D)."""
+    outer = blocks["u12"][..., :, None] * blocks["u21"][..., None, :]
+    return blocks["u"][..., None, None] * blocks["u11"] + outer
+
+
+def train_lsa(
+    session: Session,
+    stage: str,
+    config: Setting,
+    trained: Model,
+    *,
+    sampler: Sampler | None = None,
+    keys: Array | None = None,
+    measured: bool = True,
+) -> Fit:
+    """Trains the layer by Adam, whose learning rate falls to zero as a cosine.
+
+    Args:
+      session: where it runs.
+      stage: name of the checkpoint and of the progress bar.
+      config: the setting.
+      trained: the layer.
+      sampler: of the tasks; None means the task distribution of the configuration.
+      keys: (M,) member keys; None means those of the configuration.
+      measured: False measures the training loss only.
+
+    Returns:
+      A ``Fit``; its losses are half mean squared errors.
+    """
+
+    def optimizer(now: Setting) -> optax.GradientTransformation:
+        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
+
+    def tasks(now: Setting, _: None) -> Sampler:
+        return sampler or gaussian_regression(context_length=config.context_length, covariance=covariance(now))
+
+    return training.train(
+        session, stage, config, trained, keys=member_keys(config) if keys is None else keys,
+        law=tasks, optimiser=optimizer, objective=squared_error, measured=measured,
+    )  # fmt: skip
