@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.dai.settings import ENCODINGS
+from experiments.dai.common import ENCODINGS
 from experiments.panels import SERIES
 from icl_lab.lab.records import Record
 from icl_lab.lab.style import panels

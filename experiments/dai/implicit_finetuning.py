@@ -36,6 +36,7 @@ from experiments.dai.analysis import (
     subjects,
 )
 from experiments.dai.analysis import check as check_analysis
+from experiments.dai.common import ENCODINGS
 from experiments.dai.controls import (
     CONTROLS,
     NUMBERS,
@@ -52,7 +53,6 @@ from experiments.dai.implicit_finetuning_claims import CLAIMS
 from experiments.dai.implicit_finetuning_figures import figures
 from experiments.dai.networks import check_networks, load_networks, one_network, source_digest
 from experiments.dai.real_text import Files, check_files, real_subject
-from experiments.dai.settings import ENCODINGS
 from experiments.settings import check_each_once, member_keys
 from icl_lab.compare import layer_scores
 from icl_lab.lab.command_line import main

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.dai.settings import ENCODINGS
+from experiments.dai.common import ENCODINGS
 from icl_lab.lab.claims import Claim, NotRun
 from icl_lab.lab.records import Record
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.dai.common import ENCODINGS
 from experiments.dai.implicit_finetuning_claims import learns_in_context, network_means, of_row
-from experiments.dai.settings import ENCODINGS
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab.records import Record
 from icl_lab.lab.style import THEORY, band, panels

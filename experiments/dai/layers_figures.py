@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dai.settings import ENCODINGS
+from experiments.dai.common import ENCODINGS
 from icl_lab.lab.records import Record
 from icl_lab.lab.style import panels
 

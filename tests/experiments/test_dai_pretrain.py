@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from experiments.dai import pretrain
+from experiments.dai.common import network
 from experiments.dai.pretrain import PRESETS, check, led
 from experiments.dai.pretrain_claims import CLAIMS
-from experiments.dai.settings import network
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -68,7 +68,7 @@ def test_accuracy_is_that_of_answers_read_one_by_one():
 
 
 def record(accuracy):
-    return Record("dai.pretrain", "lab", {}, {}, {"rotary_final_accuracy": accuracy})
+    return Record("dai.pretrain", "lab", {}, {}, {"rotary/final_accuracy": accuracy})
 
 
 def test_a_network_is_useful_when_four_tasks_gain_a_tenth():

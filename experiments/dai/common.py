@@ -1,4 +1,4 @@
-"""What the binaries of this paper share: the network, the language and its held-out tasks, training sequences."""
+"""What the binaries of this paper share: the pre-trained network, its made-up language and its held-out tasks."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import jax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab import FlagError, setting
 from icl_lab.models import LanguageModel
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
@@ -15,12 +15,12 @@ from icl_lab.prompts.text_tasks import held_out_tasks
 ENCODINGS = ("rotary", "learned")
 """Position encodings."""
 WORLDS = 100
-"""Stage of the keys of languages and held-out tasks."""
+"""PRNG stream of languages and held-out tasks."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Network(Members):
-    """The network; defaults are the sizes of the paper's 1.3B network and its most demonstrations, in our language."""
+    """The network. Defaults: the sizes of the paper's 1.3B network and its largest number of demonstrations."""
 
     members: int = setting(3, "networks of each position encoding, each with its own language and data", at_least=1)
     layers: int = setting(24, "L", at_least=1)
