@@ -6,7 +6,7 @@ import jax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from icl_lab.lab import FlagError, setting
+from icl_lab.lab import FlagError, Record, setting
 from icl_lab.models import LanguageModel
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
@@ -16,6 +16,11 @@ ENCODINGS = ("rotary", "learned")
 """Position encodings."""
 WORLDS = 100
 """PRNG stream of languages and held-out tasks."""
+
+
+def encodings(record: Record) -> list[str]:
+    """The position encodings of a run, in the order of ``ENCODINGS``."""
+    return [positions for positions in ENCODINGS if positions in record.config["positions"]]
 
 
 @dataclasses.dataclass(frozen=True)

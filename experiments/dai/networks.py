@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,12 +125,13 @@ def by_positions(found: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, An
     trees: dict[str, list] = {}
     for positions, tree in found:
         trees.setdefault(positions, []).append(tree)
+    single = lambda values: values.astype(np.float32) if values.dtype == float else values  # noqa: E731
+    return {positions: jax.tree.map(single, stacked(members)) for positions, members in trees.items()}
 
-    def stacked(*leaves: np.ndarray) -> np.ndarray:
-        values = np.stack(leaves)
-        return values.astype(np.float32) if values.dtype == float else values
 
-    return {positions: jax.tree.map(stacked, *members) for positions, members in trees.items()}
+def stacked(trees: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """(Nested) dicts of the same names as one, with a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def source_digest(path: str) -> str:

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.dai.common import ENCODINGS
+from experiments.dai.common import ENCODINGS, encodings
 from experiments.panels import SERIES
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band, panels
@@ -14,7 +14,7 @@ LOOK = dict(zip(ENCODINGS, SERIES))
 
 def figures(record: Record) -> dict[str, Figure]:
     """``curriculum`` and ``demonstrations``."""
-    there = [positions for positions in ENCODINGS if positions in record.config["positions"]]
+    there = encodings(record)
     return {"curriculum": _curriculum(record, there), "demonstrations": _demonstrations(record, there)}
 
 
