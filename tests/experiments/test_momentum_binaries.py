@@ -13,8 +13,8 @@ from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixe
 from experiments.dai.mixed_language import attention_by_lag, initial, logits, network_of
 from experiments.dai.momentum_icl_claims import CLAIMS as ICL_CLAIMS
 from experiments.dai.momentum_icl_claims import TASKS, acquired_at
-from experiments.dai.momentum_language_claims import CLAIMS as LANGUAGE_CLAIMS
-from experiments.dai.momentum_language_claims import chosen, steps_until
+from experiments.dai.momentum_language_model_claims import CLAIMS as LANGUAGE_CLAIMS
+from experiments.dai.momentum_language_model_claims import steps_until
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batched_predictions
 from icl_lab.lab.claims import FAILS, HOLDS, NotRun, judge
@@ -298,9 +298,9 @@ def test_claims_on_language_tell_another_world(array, change, fails):
 def test_the_best_of_a_kind_is_chosen_by_the_other_members():
     record = _language_record()
     losses = np.array([[0.0] * 3, [1.0, 2.0, 6.0], [2.0, 2.0, 2.0], [9.0] * 3])
-    np.testing.assert_array_equal(chosen(record, "momentum", losses), [2.0, 2.0, 6.0])
+    np.testing.assert_array_equal(mixers.chosen(record, "momentum", losses), [2.0, 2.0, 6.0])
     with pytest.raises(NotRun, match="normalised"):
-        chosen(record, "normalised", losses)
+        mixers.chosen(record, "normalised", losses)
 
 
 def test_steps_until_interpolates_and_says_never():
@@ -316,13 +316,13 @@ def test_time_of_acquisition():
 
 
 def _icl_record(order):
-    """Five members; mixers acquire in this order."""
+    """Six members, the fewest whose median has an interval; mixers acquire in this order."""
     names, steps = ("vanilla", "momentum_0.5", "recent_1"), np.arange(0, 101, 5)
-    middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(5)[None]
+    middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(6)[None]
     curves = 1 / (1 + np.exp(-(steps - middle[:, :, None]) / 4))
     curves = curves - 0.1 * middle[:, :, None] / 100
-    a = {"steps": steps} | {f"{task}_{what}": curves for task in TASKS for what in ("accuracy", "harder")}
-    return Record("dai.momentum_icl", "lab", {"mixers": names, "members": 5}, {}, a, {})
+    a = {"steps": steps} | {f"{task}/{what}": curves for task in TASKS for what in ("accuracy", "harder")}
+    return Record("dai.momentum_icl", "lab", {"mixers": names, "members": 6}, {}, a, {})
 
 
 def test_claims_on_acquisition_follow_the_order():
