@@ -114,17 +114,17 @@ def _regression_record(**changes):
     row = lambda *values: np.array(values)[:, None] * noise  # noqa: E731
     penalty = row(0.0, 0.01, 0.02, 0.01, 0.02)
     a = {
-        "joint_final_gd": np.full((5, members), 0.2), "joint_final_without": row(0.22, 0.22, 0.22, 0.22, 0.22),
-        "joint_penalty": penalty, "joint_gd_sensitivity_difference": row(0.1, 0.1, 0.1, 0.1, 0.1),
-        "joint_heavy_ball_2_sensitivity_difference": row(0.4, 0.4, 0.4, 0.4, 0.4),
-        "joint_analogy_sensitivity_difference": row(0.1, 0.12, 0.3, 0.1, 0.1),
-        "joint_gd_sensitivity_cosine": np.full((5, members), 0.99),
-        "joint_eta": np.broadcast_to(np.array([0.5, 0.4, 0.2])[:, None], (5, members, 3, 1)),
-        "alternating_final_gd": np.full((5, members), 0.07), "alternating_final_zero": np.full((5, members), 0.2),
-        "alternating_final_trained": row(0.2, 0.075, 0.12, 0.08, 0.06),
+        "joint/final/gd": np.full((5, members), 0.2), "joint/final/without": row(0.22, 0.22, 0.22, 0.22, 0.22),
+        "joint/penalty": penalty, "joint/gd/sensitivity_difference": row(0.1, 0.1, 0.1, 0.1, 0.1),
+        "joint/heavy_ball_2/sensitivity_difference": row(0.4, 0.4, 0.4, 0.4, 0.4),
+        "joint/analogy/sensitivity_difference": row(0.1, 0.12, 0.3, 0.1, 0.1),
+        "joint/gd/sensitivity_cosine": np.full((5, members), 0.99),
+        "joint/eta": np.broadcast_to(np.array([0.5, 0.4, 0.2])[:, None], (5, members, 3, 1)),
+        "alternating/final/gd": np.full((5, members), 0.07), "alternating/final/zero": np.full((5, members), 0.2),
+        "alternating/final/trained": row(0.2, 0.075, 0.12, 0.08, 0.06),
     }  # fmt: skip
-    a["alternating_final_trained"][0] = 0.2
-    a["joint_final_trained"] = a["joint_final_without"] + penalty
+    a["alternating/final/trained"][0] = 0.2
+    a["joint/final/trained"] = a["joint/final/without"] + penalty
     a |= {name: change(a[name]) for name, change in changes.items()}
     return Record("dai.momentum_regression", "lab", {"mixers": names, "descents": (2,), "members": 10}, {}, a, {})
 
@@ -142,17 +142,17 @@ def test_claims_on_regression_are_judged_as_expected_where_theory_is_right():
 @pytest.mark.parametrize(
     ("array", "change", "name", "verdict"),
     [
-        ("joint_penalty", lambda v: 2 * v, "penalty", FAILS),
-        ("joint_final_trained", lambda v: v - 0.05, "floor", FAILS),
-        ("joint_heavy_ball_2_sensitivity_difference", lambda v: v / 8, "analogy", HOLDS),
-        ("joint_analogy_sensitivity_difference", lambda v: v / 8, "pass_over_demonstrations", HOLDS),
-        ("joint_gd_sensitivity_cosine", lambda v: v - 0.3, "plain_step", FAILS),
-        ("joint_eta", lambda v: v[:, :, ::-1], "learned_falls", FAILS),
-        ("alternating_final_trained", lambda v: 0 * v + 0.1, "vanilla_cannot_pair", FAILS),
-        ("alternating_final_trained", lambda v: v[::-1], "shift_copies", FAILS),
-        ("alternating_final_trained", lambda v: 0 * v + 0.18, "momentum_copies", FAILS),
-        ("alternating_final_trained", lambda v: v[[0, 2, 1, 3, 4]], "past_is_noise", FAILS),
-        ("alternating_final_trained", lambda v: v[[0, 4, 2, 3, 1]], "shift_suffices", FAILS),
+        ("joint/penalty", lambda v: 2 * v, "penalty", FAILS),
+        ("joint/final/trained", lambda v: v - 0.05, "floor", FAILS),
+        ("joint/heavy_ball_2/sensitivity_difference", lambda v: v / 8, "analogy", HOLDS),
+        ("joint/analogy/sensitivity_difference", lambda v: v / 8, "pass_over_demonstrations", HOLDS),
+        ("joint/gd/sensitivity_cosine", lambda v: v - 0.3, "plain_step", FAILS),
+        ("joint/eta", lambda v: v[:, :, ::-1], "learned_falls", FAILS),
+        ("alternating/final/trained", lambda v: 0 * v + 0.1, "vanilla_cannot_pair", FAILS),
+        ("alternating/final/trained", lambda v: v[::-1], "shift_copies", FAILS),
+        ("alternating/final/trained", lambda v: 0 * v + 0.18, "momentum_copies", FAILS),
+        ("alternating/final/trained", lambda v: v[[0, 2, 1, 3, 4]], "past_is_noise", FAILS),
+        ("alternating/final/trained", lambda v: v[[0, 4, 2, 3, 1]], "shift_suffices", FAILS),
     ],
 )
 def test_claims_on_regression_tell_another_world(array, change, name, verdict):
