@@ -56,13 +56,18 @@ def network(config: Network, positions: str) -> LanguageModel:
     )
 
 
-def worlds(config: Members) -> tuple[Language, TextTask, Array]:
-    """The language of every member, its six held-out tasks, and their key, all with a leading member axis."""
+def worlds(config: Members, most_zero_shot: float) -> tuple[Language, TextTask, Array]:
+    """The language of every member, its six held-out tasks, and their key, all with a leading member axis.
+
+    Args:
+      config: the members.
+      most_zero_shot: share of a held-out task that may be answered without demonstrations, from meanings alone.
+    """
     keys = member_keys(config, WORLDS)
 
     def world(key: Array) -> tuple[Language, TextTask, Array]:
         of_language, of_tasks = jax.random.split(key)
         drawn = language(of_language)
-        return drawn, held_out_tasks(of_tasks, drawn), of_tasks
+        return drawn, held_out_tasks(of_tasks, drawn, most_zero_shot), of_tasks
 
     return jax.jit(jax.vmap(world))(keys)

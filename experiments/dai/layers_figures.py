@@ -1,4 +1,4 @@
-"""Figures of ``layers``: box plots by layer, one column a task, beside what a metric must be told apart from."""
+"""Figures of ``layers``: box plots by layer, a column for each task, each metric beside its controls."""
 
 import numpy as np
 from matplotlib.axes import Axes

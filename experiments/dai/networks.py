@@ -23,12 +23,12 @@ from icl_lab.prompts.text_tasks import HELD_OUT
 COMMITTED = "figures/dai/pretrain/lab"
 """The networks that come with the laboratory, a folder below its root."""
 RANDOM = "random"
-"""In place of a folder: the smallest networks, untrained, on random tasks; to try a binary in seconds."""
+"""Stands for a folder: small untrained networks and random tasks, to try a binary in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OfNetworks(Members):
-    """Which networks a binary is about."""
+    """Which networks a binary analyses."""
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
     members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
@@ -88,9 +88,9 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
     if (params := below(record.params, positions)) is None:
         raise _refused(folder, "a run that kept its final parameters, params.npz")
     config = Network(**{field.name: record.config[field.name] for field in dataclasses.fields(Network)})
-    drawn = Language(**record["language"]), TextTask(**record["task"])
-    first = jax.tree.map(lambda leaf: leaf[:members], (params, *drawn))
-    return Networks(network(config, positions), *first, config.demonstrations)
+    all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
+    params, languages, tasks = jax.tree.map(lambda leaf: leaf[:members], all_of_them)
+    return Networks(network(config, positions), params, languages, tasks, config.demonstrations)
 
 
 def one_network(networks: Networks, member: int) -> Networks:

@@ -56,9 +56,9 @@ class Config(Network):
     batch: int = setting(256, "fresh sequences in a training step", at_least=1)
     steps: int = setting(100_000, "training steps of all stages, a multiple of measure_every", at_least=1)
     measure_every: int = setting(100, "steps between measurements, after which a stage may end", at_least=1)
-    most_steps: int = setting(15_000, "a stage but the last one ends after so many steps at the latest", at_least=1)
+    most_steps: int = setting(15_000, "most steps of a stage; the last one has no limit", at_least=1)
     stage_loss: tuple[float, ...] = setting(
-        (1.4, 0.5, 0.8), "loss of what can be known at which each stage but the last one ends", above=0
+        (1.4, 0.5, 0.8), "loss of predictable tokens at which a stage ends, for each but the last", above=0
     )
     learning_rate: float = setting(3e-4, "of AdamW, after warm-up and until the last stage", above=0)
     warm_up: int = setting(2000, "steps over which the learning rate rises", at_least=1)
@@ -68,7 +68,7 @@ class Config(Network):
     eval_tasks: int = setting(256, "sequences that measure a stage", at_least=1)
     held_out_tasks: int = setting(100, "sequences of each held-out task at every measurement", at_least=1)
     test_tasks: int = setting(2000, "sequences of each held-out task at the end", at_least=1)
-    most_zero_shot: float = setting(0.8, "share that meanings alone may answer of a held-out task", above=0, at_most=1)
+    most_zero_shot: float = setting(0.8, "share of a held-out task that meanings alone may answer", above=0, at_most=1)
 
 
 SMALL: dict[str, Any] = {
@@ -102,7 +102,7 @@ def check(config: Config) -> None:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the members of every position encoding; those of one number share language, tasks and sequences."""
-    of, tasks, keys = worlds(config)
+    of, tasks, keys = worlds(config, config.most_zero_shot)
     ceilings = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
     drawn = {"language": vars(of), "task": vars(tasks)}
     arrays: dict[str, Any] = jax.tree.map(np.asarray, drawn)
@@ -166,8 +166,8 @@ def next_token_losses(module: LanguageModel, params: dict, tokens: Array) -> tup
 def led(config: Config, setting: dict, step: int, late_loss: np.ndarray) -> dict:
     """The settings after a measurement: the stage of every member, and its learning rate.
 
-    A stage ends when the loss of what can be known in it falls below its threshold, or after ``most_steps``. The rate
-    rises over ``warm_up`` steps, stays, and from the beginning of the last stage falls as a half cosine to a fiftieth.
+    A stage ends when the loss of its predictable tokens falls below its threshold, or after ``most_steps``. The rate
+    rises over ``warm_up`` steps, is constant until the last stage, and then falls as a half cosine to a fiftieth.
     """
     stage, since = np.asarray(setting["stage"]), np.asarray(setting["since"])
     threshold = np.array([*config.stage_loss, -np.inf])[stage]
@@ -189,9 +189,9 @@ def _warmed(config: Config, step: int) -> float:
 def _measured(config: Config, module: LanguageModel, params: dict, key: Array, setting: dict) -> dict[str, Array]:
     """What is measured of a member.
 
-    ``stage``; of new sequences of it ``late_loss`` and ``late_accuracy`` (of what can be known), ``all_loss``, and
-    ``label_entropy``, what it costs to guess among the labels of a context; ``accuracy`` (6, n + 1) on the held-out
-    tasks behind 0 .. n demonstrations, among the task's labels.
+    ``stage``; on new sequences of it ``late_loss`` and ``late_accuracy``, of the tokens that their context predicts,
+    ``all_loss``, and ``label_entropy``, the loss of guessing among the labels of a context; ``accuracy`` (6, n + 1) on
+    the held-out tasks behind 0 .. n demonstrations, among the task's labels.
     """
     of_stage, of_tasks = jax.random.split(key)
     sequences = _sampler(config, setting)(of_stage, config.eval_tasks, setting["stage"])

@@ -19,7 +19,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _curriculum(record: Record, there: list[str]) -> Figure:
-    """Loss of late labels beside the entropy of the label set, stage by stage, one line a member."""
+    """Loss of late labels and the entropy of the label set over the stages, a line for each member."""
     figure, axes = panels(len(there), width=4.6)
     steps = record["steps"]
     for at, positions in zip(axes[0], there):
@@ -35,7 +35,7 @@ def _curriculum(record: Record, there: list[str]) -> Figure:
         at.plot([], [], color="0.5", linestyle="", marker="o", label="a stage ends")
         at.set_title(f"{positions} positions")
         at.set_xlabel("training step")
-        at.set_ylabel("loss of what can be known (nats)")
+        at.set_ylabel("loss of predictable tokens (nats)")
         at.set_ylim(-0.2, 5)
         at.legend()
     return figure
