@@ -156,7 +156,8 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
             line = f"arrays.npz ({size / 1e6:.1f} MB) is not kept here; {report.command(experiment, record)} makes it"
             (fresh / "arrays.txt").write_text(line + "\n")
             print(line)
-        if (kept := fresh / "params.npz").exists() and kept.stat().st_size >= LARGEST_PARAMS:
+        kept = fresh / "params.npz"
+        if kept.exists() and kept.stat().st_size >= LARGEST_PARAMS and not experiment.feeds_others:
             kept.unlink()
         for path in lab.draw(experiment, record, fresh):
             if path.suffix == ".png":

@@ -207,14 +207,17 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     assert readme.read_text() == before
 
 
-def test_gallery_keeps_arrays_that_other_binaries_read(tmp_path, monkeypatch):
+def test_gallery_keeps_arrays_and_parameters_that_other_binaries_read(tmp_path, monkeypatch):
     monkeypatch.setattr(gallery, "LARGEST_ARRAYS", 10)
+    monkeypatch.setattr(gallery, "LARGEST_PARAMS", 10)
     experiment = Toy("toy.a").experiment()
     record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    record = dataclasses.replace(record, params={"training/w": np.zeros((2, 3))})
     for feeds, kept in ((True, "arrays.npz"), (False, "arrays.txt")):
         folder = tmp_path / kept
         gallery.put(dataclasses.replace(experiment, feeds_others=feeds), "lab", record, folder)
         assert [path.name for path in folder.glob("arrays.*")] == [kept]
+        assert (folder / "params.npz").exists() == feeds
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -1,7 +1,7 @@
 """In-context learning against fine-tuning on the same demonstrations, of one network on one task (Dai et al. 2022).
 
 The set of demonstrations is chosen by in-context accuracy, the learning rate by fine-tuned accuracy, both on
-development questions; what is reported is of test questions.
+development questions. Reported accuracies are those on test questions.
 """
 
 import dataclasses
@@ -29,24 +29,28 @@ Floats = NDArray[np.floating]
 RATES = tuple(float(f"{digit}e{power}") for power in (-4, -3, -2, -1) for digit in range(1, 10))
 """The paper's grid."""
 LARGER = tuple(float(f"{digit}e{power}") for power in (0, 1) for digit in range(1, 10))
-"""What a small network needs beside it."""
+"""Larger rates, which a small network needs too."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Analysis(OfNetworks):
-    """What is analysed; defaults are the paper's."""
+    """Sizes of the analysis; defaults are the paper's."""
 
     demonstrations: int = setting(32, "N", at_least=2)
     seeds: int = setting(7, "sets of demonstrations, of which the best on development questions is taken", at_least=1)
-    rates: tuple[float, ...] = setting(RATES, "learning rates of fine-tuning, likewise chosen", above=0)
-    development_queries: int = setting(2000, "questions to choose by", at_least=1)
-    test_queries: int = setting(2000, "questions that accuracies are of", at_least=1)
-    state_queries: int = setting(100, "of them, questions that similarities are of", at_least=1)
+    rates: tuple[float, ...] = setting(
+        RATES, "learning rates of fine-tuning, of which the best is taken likewise", above=0
+    )
+    development_queries: int = setting(2000, "development questions: sets and rates are chosen on them", at_least=1)
+    test_queries: int = setting(2000, "test questions: accuracies are measured on them", at_least=1)
+    state_queries: int = setting(100, "of these, questions on which similarities are measured", at_least=1)
     jobs_at_once: int = setting(18, "fine-tunings in one program", at_least=1)
     prompts_at_once: int = setting(40, "prompts in one program", at_least=1)
     top: int = setting(10, "likeliest tokens whose overlap is counted", at_least=1)
-    position: str = setting("paper", "states of the query's last token, or as the code behind it", choices=READ_AT)
-    baseline: str = setting("gaussian", "random vector of SimAOU's baseline, or the code's uniform", choices=BASELINES)
+    position: str = setting(
+        "paper", "paper: states at the query's last token; code: behind it, as released", choices=READ_AT
+    )
+    baseline: str = setting("gaussian", "random vector of SimAOU's baseline; the code's is uniform", choices=BASELINES)
 
 
 SMALL: dict[str, Any] = {
@@ -58,7 +62,7 @@ FEW: dict[str, Any] = {
     "members": 1, "positions": ("rotary",), "demonstrations": 12, "seeds": 1, "rates": (0.01, 0.1, 1.0, 10.0),
     "development_queries": 25, "test_queries": 50, "state_queries": 25, "jobs_at_once": 4, "prompts_at_once": 25,
 }  # fmt: skip
-"""A glance at one of them."""
+"""A small part of the analysis, of one such network."""
 SMALLEST: dict[str, Any] = {
     "networks": RANDOM, "members": 1, "positions": ("rotary",), "demonstrations": 2, "seeds": 1, "rates": (0.01,),
     "development_queries": 2, "test_queries": 2, "state_queries": 2, "jobs_at_once": 1, "prompts_at_once": 2,

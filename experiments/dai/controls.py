@@ -1,4 +1,4 @@
-"""Fine-tuning as in the paper, and what it must be told apart from: rows of one table of metrics (Dai et al. 2022).
+"""Fine-tuning as in the paper, and its controls: the rows of one table of metrics (Dai et al. 2022).
 
 Every row compares three readings of a network on the same questions: without demonstrations, behind some context, and
 fine-tuned in some way. The first row is the paper's; each control changes one of the three.
@@ -231,8 +231,10 @@ def by_rate(key: Array, subject: Subject, chosen: Chosen, config: Analysis) -> d
     return {name: np.stack([one[name] for one in found]) for name in found[0]}
 
 
-def order_metrics(key: Array, subject: Subject, chosen: Chosen, config: Analysis, orders: int) -> dict[str, Floats]:
-    """Sensitivity to the order of the demonstrations, by learner and measure, on the first questions."""
+def order_metrics(
+    key: Array, subject: Subject, chosen: Chosen, config: Analysis, orders: int
+) -> dict[str, dict[str, Floats]]:
+    """Sensitivity to the order of the demonstrations on the first questions: numbers by learner, then by measure."""
     task = first_questions(chosen.task, config.state_queries)
     generator = host_generator(key)
     permuted = [with_demonstrations(task, generator.permutation(len(task.examples)).tolist()) for _ in range(orders)]
@@ -244,9 +246,8 @@ def order_metrics(key: Array, subject: Subject, chosen: Chosen, config: Analysis
         found = [candidate_logits(subject, part.weights, [task], "zero_shot")[:own, 0] for part, own in parts]
         logits[name] = np.concatenate(found)
     return {
-        f"order_{name}_{measure}": np.asarray(value, np.float64)
+        name: {measure: np.asarray(value, np.float64) for measure, value in sensitivity(each, task).items()}
         for name, each in logits.items()
-        for measure, value in sensitivity(each, task).items()
     }
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.dai.settings import ENCODINGS
+from experiments.dai.common import encodings
 from experiments.panels import SERIES
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import panels
 
 PANELS = {
@@ -23,12 +23,12 @@ LOGARITHMIC = ("error of relaxed attention", "exact form, zero-shot part from\nt
 
 def figures(record: Record) -> dict[str, Figure]:
     """One figure: a row for each position encoding, a point for each head of each network, lines their mean."""
-    there = [positions for positions in ENCODINGS if f"{positions}_cosine" in record.arrays]
+    there = encodings(record)
     figure, axes = panels(len(PANELS), len(there), width=2.7, height=2.5)
     for row, positions in zip(axes, there):
         for at, (title, (label, series)) in zip(row, PANELS.items()):
             for i, ((name, what), look) in enumerate(zip(series.items(), SERIES)):
-                heads = np.moveaxis(record.arrays[f"{positions}_{name}"].mean(1), 1, 0)  # (L, M, H)
+                heads = np.moveaxis(record[f"{positions}/{name}"].mean(1), 1, 0)  # (L, M, H)
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
                 look = dict(look, linestyle=look["linestyle"])
                 at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)

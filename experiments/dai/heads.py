@@ -1,4 +1,4 @@
-"""What a network's attention heads compute, and what the relaxed form of Dai et al. 2022 makes of it."""
+"""The output of a network's attention heads, compared with the relaxed form of Dai et al. 2022."""
 
 from functools import partial
 from typing import NamedTuple

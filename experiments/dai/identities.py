@@ -1,4 +1,4 @@
-"""The identities of Dai et al. 2022 as errors: the dual form of descent, fine-tuning in the form of attention."""
+"""Errors of the identities of Dai et al. 2022: the dual form of descent, fine-tuning in the form of attention."""
 
 import jax
 import jax.numpy as jnp

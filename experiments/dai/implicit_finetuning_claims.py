@@ -1,20 +1,20 @@
-"""What ``implicit_finetuning`` claims: the paper's findings, each against the control that it must beat.
+"""What ``implicit_finetuning`` claims: the paper's findings, each compared with its control.
 
-One value a network, a mean over tasks (similarities: and layers where they are defined). Differences are taken task by
-task and layer by layer before the mean. A network that does not learn in context has no value for a similarity.
-The networks of both position encodings count alike; figures and table show them apart.
+A statistic has one value a network: the mean over tasks, of a similarity also over the layers where it is defined.
+Differences are taken task by task and layer by layer before the mean. A network that does not learn in context has no
+value for a similarity. Networks of both position encodings count alike; figures and table show them separately.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from experiments.dai.settings import ENCODINGS
-from icl_lab.lab.claims import Claim, NotRun
-from icl_lab.lab.records import Record
+from experiments.dai.common import encodings
+from icl_lab.lab import Claim, NotRun, Record, claims_of
 
 GAIN, SHARE = 0.1, 2 / 3
-"""A network is judged where demonstrations gain so much on so many of the tasks (the issue's gate: 4 of 6)."""
+"""A network learns in context where demonstrations gain at least so much accuracy on this share of tasks (4 of 6)."""
 PAPER = "finetuning"
 
 
@@ -24,14 +24,14 @@ def of_networks(record: Record, name: str, positions: str | None = None) -> np.n
     Raises:
       NotRun: where the encoding was not run.
     """
-    there = [p for p in ENCODINGS if p in record.config["positions"] and positions in (None, p)]
+    there = [p for p in encodings(record) if positions in (None, p)]
     if not there:
         raise NotRun(f"networks of {positions} positions")
-    return np.concatenate([record.arrays[f"{p}_{name}"] for p in there])
+    return np.concatenate([record[f"{p}/{name}"] for p in there])
 
 
 def learns_in_context(record: Record, positions: str | None = None) -> np.ndarray:
-    """(M,) whether a network passes the gate."""
+    """(M,) whether a network learns in context."""
     gain = of_networks(record, "in_context", positions) - of_networks(record, "zero_shot", positions)
     return (gain >= GAIN).mean(1) >= SHARE
 
@@ -60,7 +60,7 @@ Values = Callable[[Record], np.ndarray]
 
 
 def _row(metric: str, row: str = PAPER, above_first: bool = False) -> Values:
-    """Of rotary positions scores to the query in the first layer are the same with and without demonstrations."""
+    """``above_first``: with rotary positions no score to the query in the first layer depends on demonstrations."""
     return lambda record: of_row(record, metric, row)[..., int(above_first) :]
 
 
@@ -101,11 +101,18 @@ _AT_LAB = dict.fromkeys(_FAILS, "fails") | dict.fromkeys(_NOT_RESOLVED, "not res
 """Verdicts of the lab record that are not those expected."""
 
 
+_judged = claims_of(
+    "dai.implicit_finetuning", at_lab=_AT_LAB, presets=("lab",), relation=">=", minimum_members=3,
+    reason="an ordering, paired by network, task and layer",
+)  # fmt: skip
+
+
 def _claim(
-    name: str, where: str, statement: str, of: Values, over: Values | None, expected: float = 0.0,
-    relation: str = ">=", *, tolerance: float = 0.0, reason: str = "an ordering, paired by network, task and layer",
-    gated: bool = True,
+    name: str, where: str, statement: str, of: Values, over: Values | None, expected: float = 0.0, *,
+    gated: bool = True, **more: Any,
 ) -> Claim:  # fmt: skip
+    """A metric, less another of the same shape; ``gated``: only of networks that learn in context."""
+
     def statistic(record: Record) -> np.ndarray:
         values = network_means(of(record) - (over(record) if over else 0))
         return np.where(learns_in_context(record) | (not gated), values, np.nan)
@@ -113,12 +120,10 @@ def _claim(
     def control(record: Record) -> np.ndarray:
         return network_means(over(record)) if over else np.full(1, np.nan)
 
-    return Claim(
-        f"dai.implicit_finetuning.{name}", where, statement, statistic, expected, tolerance, reason, relation,
-        control=control if over else None, expected_verdict={"lab": _AT_LAB.get(name, "holds")}, minimum_members=3,
-    )  # fmt: skip
+    return _judged(name, where, statement, statistic, expected, control=control if over else None, **more)
 
 
+_BY_TASK = "an ordering, paired by network and task"
 _DAI, _DEUTCH, _SHEN, _LAB = "Dai et al. 2022", "Deutch et al. 2024", "Shen et al. 2024", "this lab"
 _BASE = {
     "random_update": "noise of equal norm in place of the update",
@@ -135,27 +140,27 @@ _OTHER_CONTEXTS = {
 CLAIMS = (
     _claim("fine_tuning_learns", f"{_DAI}, Table 1",
            "Fine-tuning is more accurate than zero-shot (test questions; set and rate chosen on others).",
-           _array("finetuned"), _array("zero_shot"), gated=False, reason="an ordering, paired by network and task"),
+           _array("finetuned"), _array("zero_shot"), gated=False, reason=_BY_TASK),
     _claim("context_learns", f"{_DAI}, Table 1", "In-context learning is more accurate than zero-shot.",
-           _array("in_context"), _array("zero_shot"), gated=False, reason="an ordering, paired by network and task"),
+           _array("in_context"), _array("zero_shot"), gated=False, reason=_BY_TASK),
     _claim("context_over_fine_tuning", f"{_DAI}, Table 1", "In-context learning is more accurate than fine-tuning.",
-           _array("in_context"), _array("finetuned"), gated=False, reason="an ordering, paired by network and task"),
+           _array("in_context"), _array("finetuned"), gated=False, reason=_BY_TASK),
     _claim("context_over_fine_tuning_every_set", f"{_LAB}, Table 1 without selection",
            "In-context learning is more accurate than fine-tuning as a mean over all sets of demonstrations.",
-           _array("in_context_by_set"), _array("finetuned_by_set"), gated=False,
+           _array("by_set/in_context"), _array("by_set/finetuned"), gated=False,
            reason="an ordering, paired by network, task and set"),
     _claim("more_demonstrations", f"{_LAB}, demonstrations",
            "The lead of in-context learning over fine-tuning is larger behind all demonstrations than behind one.",
-           lambda r: _lead(r)[..., -1], lambda r: _lead(r)[..., 1], reason="an ordering, paired by network and task"),
+           lambda r: _lead(r)[..., -1], lambda r: _lead(r)[..., 1], reason=_BY_TASK),
     _claim("recall", f"{_DAI}, Table 2",
            "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",
            _row("recall"), None, 2 / 3, reason="the lowest of the paper's twelve values is .667"),
     _claim("recall_over_base_rate", f"{_DAI}, Table 2, with a control",
            "Rec2FTP is above its base rate, the share of all zero-shot errors that in-context learning mends.",
-           _row("recall"), _row("base_rate"), reason="an ordering, paired by network and task"),
+           _row("recall"), _row("base_rate"), reason=_BY_TASK),
     _claim("recall_over_wrong_task", f"{_DAI}, Table 2, with a control",
            f"Rec2FTP is higher than for {_BASE['wrong_task']}.", _row("recall"), _row("recall", "wrong_task"),
-           reason="an ordering, paired by network and task"),
+           reason=_BY_TASK),
     _claim("sim_aou_over_random", f"{_DAI}, Table 3", "SimAOU is above that with a random vector.",
            _row("sim_aou"), _row("random")),
     _claim("sim_aou_over_floor", f"{_DAI}, Table 3, with a control",
@@ -170,7 +175,7 @@ CLAIMS = (
       for row, what in _OTHER_CONTEXTS.items()),
     *(_claim(f"sim_aou_no_more_than_{row}", f"{_DEUTCH}, untrained baselines",
              f"SimAOU (raw) of the trained network is no higher than of {what}, which cannot learn in context.",
-             _row("sim_aou_raw"), _row("sim_aou_raw", row), 0.0, "<=", tolerance=0.07,
+             _row("sim_aou_raw"), _row("sim_aou_raw", row), relation="<=", tolerance=0.07,
              reason="the most by which a trained network of theirs is ahead on a task, CB: .11 against .04")
       for row, what in _UNTRAINED.items()),
     *(_claim(f"{metric}_{row}", _DEUTCH,
@@ -199,19 +204,19 @@ CLAIMS = (
            "Fine-tuning brings the distribution of labels nearer to that in context (Jensen-Shannon from ICL: "
            "zero-shot less fine-tuned).",
            _row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned"),
-           reason="an ordering, paired by network and task"),
+           reason=_BY_TASK),
     _claim("order_matters_more_in_context", f"{_SHEN}, order",
            "The order of the demonstrations moves in-context learning more than fine-tuning (log-probability of the "
            "right label, standard deviation over permutations).",
-           _array("order_in_context_log_probability"), _array("order_sequential_log_probability"),
-           reason="an ordering, paired by network and task"),
+           _array("order/in_context/log_probability"), _array("order/sequential/log_probability"),
+           reason=_BY_TASK),
     _claim("full_batch_has_no_order", f"{_DEUTCH}, order",
            "Fine-tuning in one step does not depend on the order of the demonstrations.",
-           _array("order_full_batch_log_probability"), None, 0.0, "<=", tolerance=1e-4, gated=False,
+           _array("order/full_batch/log_probability"), None, relation="<=", tolerance=1e-4, gated=False,
            reason="rounding of a sum of float32 gradients in another order, carried through the network"),
 )  # fmt: skip
 
 
 def _lead(record: Record) -> np.ndarray:
     """(M, 6, K) accuracy in context less that after fine-tuning, by number of demonstrations."""
-    return of_networks(record, "curve_in_context") - of_networks(record, "curve_finetuned")
+    return of_networks(record, "curve/in_context") - of_networks(record, "curve/finetuned")

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from experiments.dai.common import encodings
 from experiments.dai.implicit_finetuning_claims import learns_in_context, network_means, of_row
-from experiments.dai.settings import ENCODINGS
 from experiments.panels import ABOVE, SERIES
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ METRICS = {
 
 def figures(record: Record) -> dict[str, Figure]:
     """All figures, with a row for each position encoding that was run."""
-    there = [positions for positions in ENCODINGS if f"{positions}_rate" in record.arrays]
+    there = encodings(record)
     return {
         "accuracy": _accuracy(record, there),
         "demonstrations": _demonstrations(record, there),
@@ -59,11 +59,11 @@ def _accuracy(record: Record, there: list[str]) -> Figure:
     tasks = record.metrics["tasks"]
     for at, positions in zip(axes[:, 0], there):
         for i, (name, look) in enumerate(SETTINGS.items()):
-            values, x = record.arrays[f"{positions}_{name}"], np.arange(len(tasks)) + 0.27 * (i - 1)
+            values, x = record[f"{positions}/{name}"], np.arange(len(tasks)) + 0.27 * (i - 1)
             at.bar(x, values.mean(0), 0.25, color=look["color"], alpha=0.55, label=look["label"])
             at.plot(np.repeat(x[None], len(values), 0), values, "o", color="black", markersize=2)
             if name != "zero_shot":
-                every = record.arrays[f"{positions}_{name}_by_set"].mean((0, 2))
+                every = record[f"{positions}/by_set/{name}"].mean((0, 2))
                 label = "mean over all sets" if name == "finetuned" else None
                 at.plot(x, every, linestyle="", marker="_", markersize=11, color="black", label=label)
         at.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks])
@@ -80,7 +80,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
     for row, positions in zip(axes, there):
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
-                band(at, np.array(counts), record.arrays[f"{positions}_curve_{name}"][:, t], **SETTINGS[name])
+                band(at, np.array(counts), record[f"{positions}/curve/{name}"][:, t], **SETTINGS[name])
             at.set_title(f"for {task} ({positions})")
             at.set_xlabel("demonstrations")
             at.set_ylim(0, 1.03)
@@ -90,7 +90,10 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
 
 
 def _controls(record: Record, there: list[str]) -> Figure:
-    """One panel a metric, one line a row of the table, one point a network (hollow: it fails the gate)."""
+    """A panel for each metric, a line for each row of the table, a point for each network.
+
+    A hollow point is a network that does not learn in context.
+    """
     names = record.metrics["rows"]
     figure, axes = panels(3, 2, width=3.6, height=0.8 + 0.23 * len(names))
     for i, (at, (metric, (title, floor, floor_name))) in enumerate(zip(axes.ravel(), METRICS.items())):
@@ -123,13 +126,17 @@ def _rates(record: Record, there: list[str]) -> Figure:
     columns = {
         "accuracy": {"development": "FT"},
         "SimAOU" if normalised else "SimAOU, raw": (
-            {"rate_sim_aou": "FT", "rate_floor": "floor", "rate_random": "random vector"}
+            {"by_rate/sim_aou": "FT", "by_rate/floor": "floor", "by_rate/random": "random vector"}
             if normalised
-            else {"rate_sim_aou_raw": "FT"}
+            else {"by_rate/sim_aou_raw": "FT"}
         ),
-        "SimAM": {"rate_sim_am_after": "after", "rate_sim_am_before": "before", "rate_sim_am_delta": "differences"},
-        "Kendall": {"rate_kendall": "FT", "rate_kendall_random": "random weights"},
-        "size of the update": {"rate_finetuned_ratio": "FT", "rate_in_context_ratio": "ICL"},
+        "SimAM": {
+            "by_rate/sim_am_after": "after",
+            "by_rate/sim_am_before": "before",
+            "by_rate/sim_am_delta": "differences",
+        },
+        "Kendall": {"by_rate/kendall": "FT", "by_rate/kendall_random": "random weights"},
+        "size of the update": {"by_rate/finetuned_ratio": "FT", "by_rate/in_context_ratio": "ICL"},
     }
     figure, axes = panels(len(columns), len(there), width=2.7, height=2.4)
     rates = np.asarray(record.config["rates"])
@@ -137,11 +144,11 @@ def _rates(record: Record, there: list[str]) -> Figure:
     for row, positions in zip(axes, there):
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
-                values = _over_tasks(record.arrays[f"{positions}_{name}"])[:, order]
+                values = _over_tasks(record[f"{positions}/{name}"])[:, order]
                 if np.isfinite(values).any():
                     look = {key: look[key] for key in ("color", "linestyle")}
                     band(at, rates[order], values, label=label, **look)
-            chosen = record.arrays[f"{positions}_rate"].ravel()
+            chosen = record[f"{positions}/rate"].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", transform=at.get_xaxis_transform())
             at.set_xscale("log")
             at.set_title(f"{title} ({positions})")
@@ -164,7 +171,7 @@ def _order(record: Record, there: list[str]) -> Figure:
     figure, axes = panels(2, width=3.4, height=2.4)
     for at, (measure, label) in zip(axes[0], measures.items()):
         for p, positions in enumerate(there):
-            values = [network_means(record.arrays[f"{positions}_order_{name}_{measure}"]) for name in learners]
+            values = [network_means(record[f"{positions}/order/{name}/{measure}"]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(there) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}
             at.plot(np.repeat(x[:, None], len(values[0]), 1), np.stack(values), alpha=0.5, markersize=3, **look)

@@ -1,10 +1,9 @@
-"""What ``layers`` claims: similarity rises with depth, and low layers are noisy; each against its control."""
+"""What ``layers`` claims: similarity rises with depth, more than its control does, and low layers are noisy."""
 
 import numpy as np
 
 from experiments.dai.implicit_finetuning_claims import Values, learns_in_context, network_means, of_networks
-from icl_lab.lab.claims import Claim
-from icl_lab.lab.records import Record
+from icl_lab.lab import Claim, Record, claims_of
 
 NOISE = "random_update"
 SHOWN = (
@@ -43,8 +42,10 @@ def slope(by_layer: np.ndarray) -> np.ndarray:
     return by_layer @ depth / np.square(depth).sum()
 
 
-_AT_LAB = "not resolved"
-"""Verdict of the lab record on every claim: four networks that learn in context are too few."""
+_slope_claim = claims_of(
+    "dai.layers", reason="an ordering, paired by network", relation=">=", minimum_members=3,
+    expected_verdict={"lab": "not resolved"},  # four networks that learn in context are too few
+)  # fmt: skip
 
 
 def _claim(name: str, where: str, statement: str, of: Values, over: Values | None, sign: int = 1) -> Claim:
@@ -54,11 +55,8 @@ def _claim(name: str, where: str, statement: str, of: Values, over: Values | Non
         values = sign * (slope(of(record)) - (slope(over(record)) if over else 0))
         return np.where(learns_in_context(record), values, np.nan)
 
-    return Claim(
-        f"dai.layers.{name}", where, statement, statistic, 0.0, 0.0, "an ordering, paired by network", ">=",
-        control=(lambda record: slope(over(record))) if over else None, expected_verdict={"lab": _AT_LAB},
-        minimum_members=3,
-    )  # fmt: skip
+    control = (lambda record: slope(over(record))) if over else None
+    return _slope_claim(name, where, statement, statistic, 0.0, control=control)
 
 
 _PAPER, _WITH = "Dai et al. 2022, first version, box plots", "Dai et al. 2022, first version, with a control"
@@ -82,7 +80,7 @@ CLAIMS = (
     *(
         _claim(f"{name}_rises_more_than_noise", _WITH,
                f"{what} rises with depth more than for noise of equal norm in place of the update.",
-               _layer_means(name, first), _layer_means(f"noise_{name}", first))
+               _layer_means(name, first), _layer_means(f"noise/{name}", first))
         for name, (what, first) in _METRICS.items()
     ),
     *(

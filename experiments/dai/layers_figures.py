@@ -1,29 +1,29 @@
-"""Figures of ``layers``: box plots by layer, one column a task, beside what a metric must be told apart from."""
+"""Figures of ``layers``: box plots by layer, a column for each task, each metric beside its controls."""
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dai.settings import ENCODINGS
-from icl_lab.lab.records import Record
+from experiments.dai.common import encodings
+from icl_lab.lab import Record
 from icl_lab.lab.style import panels
 
 PANELS = {
-    "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise_sim_aou": "noise of equal norm"},
+    "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise/sim_aou": "noise of equal norm"},
     "SimAM": {
         "sim_am_after": "fine-tuning",
         "sim_am_before": "before fine-tuning",
-        "noise_sim_am_after": "noise of equal norm",
+        "noise/sim_am_after": "noise of equal norm",
     },
-    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise_kendall": "noise of equal norm"},
+    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise/kendall": "noise of equal norm"},
 }
 BEHIND = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
 LOOKS = ("#0072B2", "#BBBBBB", "#D55E00")
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One for each position encoding: all networks' questions in one box."""
-    return {f"layers_{p}": _boxes(record, p) for p in ENCODINGS if f"{p}_sim_aou" in record.arrays}
+    """One for each position encoding; a box holds the questions of all its networks."""
+    return {f"layers_{positions}": _boxes(record, positions) for positions in encodings(record)}
 
 
 def _boxes(record: Record, positions: str) -> Figure:
@@ -32,7 +32,7 @@ def _boxes(record: Record, positions: str) -> Figure:
     for r, (row, (metric, series)) in enumerate(zip(axes, PANELS.items())):
         for t, (at, task) in enumerate(zip(row, tasks)):
             for i, (name, label) in enumerate(series.items()):
-                values = np.moveaxis(record.arrays[f"{positions}_{name}"][:, t], -1, 0)  # (L, M, I)
+                values = np.moveaxis(record[f"{positions}/{name}"][:, t], -1, 0)  # (L, M, I)
                 _box(
                     at, values.reshape(len(values), -1), 0.27 * (i - 1), LOOKS[i], label if t == len(tasks) - 1 else ""
                 )

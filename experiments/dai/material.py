@@ -1,4 +1,4 @@
-"""What a network is asked: sets of demonstrations of a task, and questions apart from them, as token ids."""
+"""Material of a task as token ids: sets of demonstrations, and questions that are drawn apart from them."""
 
 from collections.abc import Sequence
 from functools import partial

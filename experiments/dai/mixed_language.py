@@ -1,4 +1,4 @@
-"""Language models whose attention has a mixer as data: what the binaries on momentum train and read off them."""
+"""Language models whose attention has a mixer: how the binaries on momentum train them, and what they measure."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -12,8 +12,7 @@ from jax import Array
 from experiments import settings
 from experiments.dai import mixers
 from experiments.settings import Members, member_keys
-from icl_lab.lab.flags import FlagError, arguments, setting
-from icl_lab.lab.session import Session
+from icl_lab.lab import FlagError, Session, arguments, setting
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
 
 MIXERS = (
@@ -21,12 +20,12 @@ MIXERS = (
 )  # fmt: skip
 
 Setting = dict[str, Array]
-"""What a member is told (``mixers.settings``)."""
+"""Setting of a member (``mixers.settings``)."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Network(Members):
-    """The networks and their optimiser; defaults are those of the published language models with momentum."""
+    """The networks and their optimizer; defaults are those of the published language models with momentum."""
 
     mixers: tuple[str, ...] = setting(MIXERS, f"beside attention: {mixers.ALLOWED}; the paper does not give its E")
     members: int = setting(5, "trainings of each mixer, paired on start and data; the paper has one", at_least=1)
@@ -60,7 +59,7 @@ def network_of(config: Network, vocabulary: int) -> LanguageModel:
     )
 
 
-def optimiser(config: Network) -> optax.GradientTransformation:
+def optimizer(config: Network) -> optax.GradientTransformation:
     """Adam behind a clip of the gradient's norm; linear warm-up and decay."""
     rate, warm = config.learning_rate, config.warm_up
     decay = optax.linear_schedule(rate, 0.0, config.steps - warm)
@@ -114,7 +113,7 @@ def train(
             stage + suffix,
             lambda key, own: initial(network, key, own),
             loss,
-            lambda own: optimiser(own["config"]),
+            lambda own: optimizer(own["config"]),
             keys,
             each | {"config": arguments(config, keys.shape[0])},
             steps=config.steps,
@@ -151,8 +150,7 @@ def next_token_losses(network: LanguageModel, params: dict, own: Setting, tokens
 def attention_by_lag(network: LanguageModel, params: dict, own: Setting, tokens: Array) -> Array:
     """(L, T / 2) attention to the token so many places back, mean over heads, prompts and the tokens from T / 2 on.
 
-    Of the softmax alone: what the mixer adds is not in it, but acts on what the layers behind read. The last lag holds
-    all that is farther.
+    It is that of the softmax, without what the mixer adds. The last lag holds all that is farther back.
     """
     weights, t = params["params"], tokens.shape[1]
     beside, rows, found = _beside(params, own, t), embedded(network, params["params"], tokens), []

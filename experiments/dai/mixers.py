@@ -1,9 +1,9 @@
-"""What stands beside attention in the binaries on momentum: named mixers of earlier values, as arrays.
+"""Mixers of earlier values, which the binaries on momentum add to attention: by name, as arrays.
 
-A mixer is a matrix (T, N) that is added to every head's attention pattern, so that networks with different mixers are
-members of one program. ``vanilla`` is none; ``momentum_E`` is momentum with coefficient E, ``normalised_E`` with
-weights that sum to one; ``learned_E`` starts with E and learns it, one coefficient a head; ``recent_W`` is the mean of
-the last W values, ``recent_1`` a shift by one token: local mixers of equal cost without decay.
+A mixer is a matrix (T, N) that is added to every head's attention pattern. It is data, so networks with different
+mixers are members of one program. ``vanilla`` is none; ``momentum_E`` is momentum with coefficient E, ``normalised_E``
+with weights that sum to one; ``learned_E`` starts with E and learns it, one coefficient a head; ``recent_W`` is the
+mean of the last W values, ``recent_1`` a shift by one token: local mixers of equal cost without decay.
 """
 
 import re
@@ -15,9 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.settings import check_each_once
-from icl_lab.lab.claims import NotRun
-from icl_lab.lab.flags import FlagError
-from icl_lab.lab.records import Record
+from icl_lab.lab import FlagError, NotRun, Record
 from icl_lab.models.attention import momentum_pattern, recent_pattern
 
 NAME = r"vanilla|(momentum|normalised|learned)_(0?\.\d+)|recent_([1-9]\d*)"
@@ -53,7 +51,7 @@ def eta_of(name: str) -> float:
 
 
 def label(name: str) -> str:
-    """How figures name a mixer."""
+    """The name of a mixer in figures."""
     if kind(name) == "recent":
         window = int(name.split("_")[1])
         return "shift by one token" if window == 1 else f"mean of last {window}"
@@ -109,7 +107,36 @@ def of(record: Record, array: str, mixer: str) -> np.ndarray:
     """
     if mixer not in record.config["mixers"]:
         raise NotRun(mixer)
-    return record.arrays[array][list(record.config["mixers"]).index(mixer)]
+    return record[array][list(record.config["mixers"]).index(mixer)]
+
+
+def momenta(record: Record) -> list[str]:
+    """The mixers of fixed momentum, by coefficient."""
+    return sorted(name for name in record.config["mixers"] if kind(name) == "momentum")
+
+
+def chosen(record: Record, which: str, losses: np.ndarray) -> np.ndarray:
+    """(M,) losses of the best mixer of a kind, chosen for each member by the mean of the *other* members.
+
+    Choosing by a member's own loss would flatter the kind that has more mixers.
+
+    Args:
+      record: for its mixers.
+      which: ``momentum`` (fixed coefficients) or ``recent``.
+      losses: (V, M), lower is better.
+
+    Raises:
+      NotRun: where no mixer of the kind was run.
+    """
+    rows = [i for i, name in enumerate(record.config["mixers"]) if kind(name) == which]
+    if not rows:
+        raise NotRun(which)
+    table = losses[rows]
+    members = table.shape[1]
+    if members == 1:
+        return table[0]
+    others = (table.sum(1, keepdims=True) - table) / (members - 1)
+    return table[others.argmin(0), np.arange(members)]
 
 
 def looks(mixers: tuple[str, ...]) -> dict[str, dict]:

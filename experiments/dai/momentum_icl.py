@@ -1,15 +1,15 @@
 """Does momentum attention acquire in-context learning earlier, or better? (Dai et al. 2022, Table 7.)
 
-Dai et al. report that language models with momentum attention answer more few-shot questions, 2.8 points on average, of
-one training each. Here small networks are trained on two tasks at once that nothing but the context solves: strings of
-random tokens that repeat, which take an induction head, and pairs of a word and a label whose map is drawn afresh for
-every sequence (alone they stay far longer at guessing a label of the context). The loss waits on a plateau and then
-falls: an event with a time. Networks without momentum, with momentum, and with local mixers of equal cost have the same
-starts and the same data, so that times and accuracies are paired. Accuracy is also taken on harder sequences than those
-of training: longer strings, more words.
+Dai et al. report that language models with momentum attention answer more few-shot questions, by 2.8 points on average,
+from one training each. Here small networks are trained on two tasks at once that only the context solves: repeated
+strings of random tokens, which take an induction head; and pairs of a word and a label, whose map is drawn afresh for
+every sequence (trained on pairs alone, networks guess a label of the context far longer). The loss stays on a plateau
+and then drops, so there is a time of acquisition. Networks without momentum, with momentum, and with local mixers of
+equal cost have the same starts and the same data: times and accuracies are paired. Accuracy is also measured on
+sequences that are harder than those of training: longer strings, more words.
 
-An induction head copies the token before into a token; a local mixer has done that before training starts. So the
-comparison that decides is that of momentum with the shift by one token.
+The first part of an induction head copies the previous token into each token. A local mixer does so before training
+starts. So the deciding comparison is that of momentum with the shift by one token.
 """
 
 import dataclasses
@@ -27,10 +27,7 @@ from jax import Array
 from experiments.dai.mixed_language import Network, Setting, check_network, logits, network_of, train
 from experiments.dai.momentum_icl_claims import CLAIMS
 from experiments.dai.momentum_icl_figures import figures
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +72,9 @@ class Sequences(NamedTuple):
 
 
 def strings(key: Array, batch: int, *, tokens: int, words: int, harder: bool) -> Sequences:
-    """Random strings over and over: the period is 2 to T / 4 tokens, harder: from there to T / 2.
+    """Repeated random strings: the period is 2 to T / 4 tokens, of harder ones T / 4 + 1 to T / 2.
 
-    Scored from the second token of the second time on: the one before tells where in the string it is.
+    Scored are the tokens from the second of the first repetition on: the token before tells the place in the string.
     """
     period_key, word_key = jax.random.split(key)
     low, high = (tokens // 4 + 1, tokens // 2) if harder else (2, tokens // 4)
@@ -151,7 +148,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             for task, draw in samplers(config, harder=harder).items():
                 lost, accuracy = score(params, own, draw(key, config.eval_sequences))
                 measured |= (
-                    {f"{task}_harder": accuracy} if harder else {f"{task}_accuracy": accuracy, f"{task}_loss": lost}
+                    {f"{task}/harder": accuracy} if harder else {f"{task}/accuracy": accuracy, f"{task}/loss": lost}
                 )
         return measured
 

@@ -1,14 +1,9 @@
 """What ``momentum_icl`` claims: when in-context learning is acquired, and how good it gets."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 
-from experiments.dai.mixers import of
-from experiments.dai.momentum_language_claims import chosen
-from icl_lab.lab.claims import Claim
-from icl_lab.lab.records import Record
+from experiments.dai.mixers import chosen, of
+from icl_lab.lab import Record, claims_of
 
 TASKS = ("strings", "pairs")
 """Repeated random strings; pairs of a word and a label."""
@@ -35,7 +30,7 @@ def acquired_at(curves: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 def times(record: Record, task: str) -> np.ndarray:
     """(V, M) when every member acquires a task."""
-    return acquired_at(record.arrays[f"{task}_accuracy"], record.arrays["steps"])
+    return acquired_at(record[f"{task}/accuracy"], record["steps"])
 
 
 def sooner(record: Record, task: str, which: str = "momentum") -> np.ndarray:
@@ -52,20 +47,15 @@ def sooner_than_local(record: Record, task: str) -> np.ndarray:
 
 def better(record: Record, task: str, which: str = "momentum") -> np.ndarray:
     """(M,) last accuracy on harder sequences of the best mixer of a kind, less that of vanilla."""
-    last = record.arrays[f"{task}_harder"][..., -1]
-    return -chosen(record, which, -last) - of(record, f"{task}_harder", "vanilla")[:, -1]
+    last = record[f"{task}/harder"][..., -1]
+    return -chosen(record, which, -last) - of(record, f"{task}/harder", "vanilla")[:, -1]
 
 
-_AT_LAB = "not resolved"
-"""The lab record has five members; the median of fewer than six has no 95 % interval."""
-
-
-def _claim(name: str, source: str, statement: str, statistic: Callable, expected: float, relation: str, **more: Any):
-    return Claim(
-        f"dai.momentum_icl.{name}", f"Dai et al. 2022, {source}", statement, statistic, expected, 0.0,
-        relation=relation, interval="median", expected_verdict={"lab": _AT_LAB, "paper": "holds"}, **more,
-    )  # fmt: skip
-
+_claim = claims_of(
+    "dai.momentum_icl", "Dai et al. 2022, ", interval="median",
+    # the lab record has five members; the median of fewer than six has no 95 % interval
+    expected_verdict={"lab": "not resolved", "paper": "holds"},
+)  # fmt: skip
 
 _WHAT = {"strings": "to continue repeated strings", "pairs": "to label words by pairs of the context"}
 _HARDER = {"strings": "longer strings", "pairs": "twice as many words"}
@@ -78,21 +68,23 @@ CLAIMS = tuple(
             f"sooner_{task}", "Table 7 (implied)",
             f"With momentum a network learns {_WHAT[task]} in fewer steps (time to accuracy {ACQUIRED:g} over vanilla's"
             ", paired, coefficient chosen by the other members; who never does counts with all steps; median).",
-            lambda record, task=task: sooner(record, task), 1.0, "<=", reason="fewer is less than one",
+            lambda record, task=task: sooner(record, task), 1.0, relation="<=", reason="fewer is less than one",
             control=lambda record, task=task: sooner(record, task, "recent"),
         ),
         _claim(
             f"better_{task}", "Table 7",
             f"With momentum a network is better at it in the end, on {_HARDER[task]} than in training (accuracy less "
             "vanilla's, paired, coefficient chosen by the other members; median).",
-            lambda record, task=task: better(record, task), 0.0, ">=", reason="the sign of a paired difference",
+            lambda record, task=task: better(record, task), 0.0, relation=">=",
+            reason="the sign of a paired difference",
             control=lambda record, task=task: better(record, task, "recent"),
         ),
         _claim(
             f"beats_local_mixers_{task}", "section 4 (implied)",
             f"Momentum learns {_WHAT[task]} in fewer steps than the better of two local mixers of equal cost (time "
             "over theirs, both chosen by the other members; median). The paper's reading implies it.",
-            lambda record, task=task: sooner_than_local(record, task), 1.0, "<=", reason="fewer is less than one",
+            lambda record, task=task: sooner_than_local(record, task), 1.0, relation="<=",
+            reason="fewer is less than one",
         ),
     )
 )  # fmt: skip

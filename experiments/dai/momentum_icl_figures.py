@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from experiments.dai.mixers import label, looks, of
 from experiments.dai.momentum_icl_claims import ACQUIRED, TASKS, times
 from experiments.panels import ABOVE
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import band, panels
 
 TITLES = {"strings": "repeated strings", "pairs": "pairs of word and label"}
@@ -18,15 +18,15 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, rows = panels(3, len(TASKS), width=3.6, height=3.2)
     for task, row in zip(TASKS, rows):
         for name, look in looks(tuple(record.config["mixers"])).items():
-            band(row[0], record.arrays["steps"], of(record, f"{task}_accuracy", name), None, **look | {"marker": ""})
+            band(row[0], record["steps"], of(record, f"{task}/accuracy", name), None, **look | {"marker": ""})
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
         row[0].set_xlabel("training step")
         row[0].set_ylabel(f"{TITLES[task]}: accuracy")
         row[0].set_ylim(0, 1.02)
         row[0].legend(ncols=2, **ABOVE)
-        _members(row[1], record, times(record, task) * record.arrays["steps"][-1], f"steps to accuracy {ACQUIRED:g}")
+        _members(row[1], record, times(record, task) * record["steps"][-1], f"steps to accuracy {ACQUIRED:g}")
         harder = "longer strings" if task == "strings" else "twice the words"
-        _members(row[2], record, record.arrays[f"{task}_harder"][..., -1], f"last accuracy, {harder}")
+        _members(row[2], record, record[f"{task}/harder"][..., -1], f"last accuracy, {harder}")
     return {"icl": figure}
 
 

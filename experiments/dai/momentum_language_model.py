@@ -1,14 +1,14 @@
 """Language models with momentum attention (Dai et al. 2022, Table 6), and what their gain is a gain of.
 
-Dai et al. add to what every head reads a decaying sum of earlier values, by analogy with momentum in gradient descent,
-and report perplexities lower by .3 to .8 %, of one training each. Here byte-level models are trained on the sources of
-the pinned jax package, with several coefficients, fixed and learned, and with two local mixers of equal cost that have
-nothing of momentum: a shift by one token, and the mean of the last few values. All members of one number share their
-start and their data, whatever the mixer, so that every difference is paired.
+Dai et al. add a decaying sum of earlier values to the output of every head, by analogy with momentum in gradient
+descent, and report perplexities lower by .3 to .8 %, from one training each. Here byte-level models are trained on the
+sources of the pinned jax package, with several coefficients, fixed and learned, and with two local mixers of equal cost
+that have nothing to do with momentum: a shift by one token, and the mean of the last few values. Members of one number
+share start and data whatever their mixer, so every difference is paired.
 
-The same validation bytes are predicted at three context lengths, T / 4, T / 2 and T. Beside the loss: how many steps
-momentum needs for the final loss of a network without it, how far back attention looks in both, and the coefficients
-that networks choose. The claim that decides what the gain means is the comparison with the local mixers.
+The same validation bytes are predicted at three context lengths, T / 4, T / 2 and T. Also measured: after how many
+steps momentum reaches the final loss of a network without it, how far back attention looks in both, and the learned
+coefficients. The comparison with the local mixers decides whether a gain is due to momentum.
 """
 
 import dataclasses
@@ -20,21 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.dai.mixed_language import (
-    Network,
-    Setting,
-    attention_by_lag,
-    check_network,
-    network_of,
-    next_token_losses,
-    train,
-)
-from experiments.dai.momentum_language_claims import CLAIMS
-from experiments.dai.momentum_language_figures import figures
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
+from experiments.dai import mixed_language
+from experiments.dai.mixed_language import Network, Setting, next_token_losses
+from experiments.dai.momentum_language_model_claims import CLAIMS
+from experiments.dai.momentum_language_model_figures import figures
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.prompts.corpus import Corpus, package_sources, windows
 
 BYTES = 256
@@ -69,7 +59,7 @@ PRESETS = {
 
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_network(config)
+    mixed_language.check_network(config)
     if config.context % 4:
         raise FlagError(f"--context={config.context}: allowed is a multiple of 4: losses are taken at T/4, T/2 and T")
     shortest = windows_needed(config)
@@ -90,7 +80,7 @@ def corpus() -> Corpus:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Trains V mixers times M members; arrays are (V, M, ..)."""
-    text, network = corpus(), network_of(config, BYTES)
+    text, network = corpus(), mixed_language.network_of(config, BYTES)
     draw, held_out = (windows(part, windows_needed(config)) for part in (text.training, text.validation))
 
     def loss(params: dict, key: Array, own: Setting) -> Array:
@@ -108,10 +98,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
             part = lambda window: next_token_losses(network, params, own, divided(window[None], parts)).mean()  # noqa: E731
             return jax.lax.map(part, tokens, batch_size=min(16, config.final_windows)).mean()
 
-        lags = attention_by_lag(network, params, own, tokens[: config.attention_windows, :-1])
+        lags = mixed_language.attention_by_lag(network, params, own, tokens[: config.attention_windows, :-1])
         return {"final": jnp.stack([at(parts) for parts in (4, 2, 1)]), "lags": lags}
 
-    steps, arrays = train(session, "training", config, network, loss, measure, finish)
+    steps, arrays = mixed_language.train(session, "training", config, network, loss, measure, finish)
     metrics = {
         "corpus_sha256": text.digest,
         "corpus_files": text.files,

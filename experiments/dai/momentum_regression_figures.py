@@ -6,10 +6,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.dai.mixers import eta_of, kind, label, looks
-from experiments.dai.momentum_regression_claims import added, momenta
+from experiments.dai.mixers import eta_of, kind, label, looks, momenta
+from experiments.dai.momentum_regression_claims import added
 from experiments.panels import ABOVE
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band, panels
 
 REFERENCES: dict[str, dict[str, Any]] = {
@@ -22,7 +22,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 def figures(record: Record) -> dict[str, Figure]:
     """One figure for every part that was run."""
     found = {}
-    if "joint_loss" in record.arrays:
+    if "joint" in record.config["only"]:
         learned = any(kind(name) == "learned" for name in record.config["mixers"])
         figure, (row,) = panels(3 + learned, 1, width=3.3, height=3.1)
         _loss(row[0], record, "joint", "one layer on joint tokens")
@@ -31,7 +31,7 @@ def figures(record: Record) -> dict[str, Figure]:
         if learned:
             _coefficient(row[3], record)
         found["joint"] = figure
-    if "alternating_loss" in record.arrays:
+    if "alternating" in record.config["only"]:
         figure, (row,) = panels(2, 1, width=4.2, height=3.3)
         _loss(row[0], record, "alternating", "two layers on alternating tokens")
         _copying(row[1], record)
@@ -41,19 +41,15 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
     styles = looks(tuple(record.config["mixers"]))
-    for (_, look), curves in zip(styles.items(), record.arrays[f"{part}_loss"]):
+    for (_, look), curves in zip(styles.items(), record[f"{part}/loss"]):
         line = look | {"marker": ""}  # members stay on plateaus or leave them: a band would fill what no member does
-        axes.plot(_steps(record, part), curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
-        axes.plot(_steps(record, part), np.median(curves, axis=0), **line)
+        axes.plot(record[f"{part}/steps"], curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
+        axes.plot(record[f"{part}/steps"], np.median(curves, axis=0), **line)
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xlabel("training step")
     axes.set_ylabel(f"loss of {title}")
     axes.legend(ncols=2, **ABOVE)
-
-
-def _steps(record: Record, part: str) -> np.ndarray:
-    return record.config["measure_every"] * np.arange(record.arrays[f"{part}_loss"].shape[-1])
 
 
 def _penalty(axes: Axes, record: Record) -> None:
@@ -79,7 +75,7 @@ def _distances(axes: Axes, record: Record) -> None:
         look = REFERENCES["heavy_ball"] | {"label": f"heavy ball, {steps} steps", "marker": "^v<>"[i % 4]}
         learners[f"heavy_ball_{steps}"] = look
     for i, (name, look) in enumerate(learners.items()):
-        values = record.arrays[f"joint_{name}_sensitivity_difference"][places]  # (S, M)
+        values = record[f"joint/{name}/sensitivity_difference"][places]  # (S, M)
         at = np.arange(len(shown)) + 0.12 * (i - (len(learners) - 1) / 2)
         low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=1)
         axes.errorbar(at, middle, np.stack([middle - low, high - middle]), linestyle="", **look)
@@ -94,13 +90,13 @@ def _coefficient(axes: Axes, record: Record) -> None:
     """Learned coefficients over training, of both parts."""
     lines = {"joint": ("#000000", "-"), "alternating": ("#D55E00", "--")}
     for part, (colour, dash) in lines.items():
-        if f"{part}_eta" not in record.arrays:
+        if part not in record.config["only"]:
             continue
-        for name, curves in zip(record.config["mixers"], record.arrays[f"{part}_eta"]):
+        for name, curves in zip(record.config["mixers"], record[f"{part}/eta"]):
             for layer in range(curves.shape[-1] if kind(name) == "learned" else 0):
                 where = f"{part} tokens" + (f", layer {layer + 1}" if curves.shape[-1] > 1 else "")
                 look = {"color": colour, "linestyle": dash, "label": where, "alpha": 1 - 0.4 * layer}
-                band(axes, _steps(record, part), curves[..., layer], None, **look)
+                band(axes, record[f"{part}/steps"], curves[..., layer], None, **look)
     axes.set_xlabel("training step")
     axes.set_ylabel(r"learned coefficient $\eta$")
     axes.set_ylim(0, 1)
@@ -110,7 +106,7 @@ def _coefficient(axes: Axes, record: Record) -> None:
 def _copying(axes: Axes, record: Record) -> None:
     """Final losses on alternating tokens beside what a mixer that copies by hand leaves."""
     names, by_hand = list(record.config["mixers"]), record.metrics["alternating_by_hand"]
-    values = record.arrays["alternating_final_trained"]
+    values = record["alternating/final/trained"]
     for i, (name, found) in enumerate(zip(names, values)):
         axes.plot(np.full(found.size, i), found, linestyle="", marker="o", color="#0072B2", alpha=0.4, markersize=3)
         axes.plot(i, np.median(found), linestyle="", marker="o", color="#0072B2", label=None if i else "trained")

@@ -1,17 +1,20 @@
-"""The networks that ``pretrain`` trained, read from its record: what every other binary of this paper looks into."""
+"""The networks that ``pretrain`` trained, read from its record: what the other binaries of this paper analyse."""
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax import Array
 
-from experiments.dai.settings import ENCODINGS, Network, network
-from experiments.settings import Members
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.records import Record, RecordError, load
+from experiments.dai.common import ENCODINGS, Network, network
+from experiments.settings import Members, member_keys
+from icl_lab.lab import FlagError, Record, Session, setting
+from icl_lab.lab.record import RecordError, below
+from icl_lab.lab.records import load
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
@@ -20,12 +23,12 @@ from icl_lab.prompts.text_tasks import HELD_OUT
 COMMITTED = "figures/dai/pretrain/lab"
 """The networks that come with the laboratory, a folder below its root."""
 RANDOM = "random"
-"""In place of a folder: the smallest networks, untrained, on random tasks; to try a binary in seconds."""
+"""Stands for a folder: small untrained networks and random tasks, to try a binary in seconds."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OfNetworks(Members):
-    """Which networks a binary is about."""
+    """Which networks a binary analyses."""
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
     members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
@@ -82,15 +85,11 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
         raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}")
     if members > trained:
         raise _refused(folder, f"a run of at least --members={members} networks of an encoding; it has {trained}")
+    if (params := below(record.params, positions)) is None:
+        raise _refused(folder, "a run that kept its final parameters, params.npz")
     config = Network(**{field.name: record.config[field.name] for field in dataclasses.fields(Network)})
-
-    def first(start: str) -> dict:
-        """The arrays whose names start so, of the first members."""
-        chosen = {name: value for name, value in record.arrays.items() if name.startswith(start)}
-        return {name.removeprefix(start): value[:members] for name, value in chosen.items()}
-
-    params = {"params": first(f"{positions}_params_")}
-    languages, tasks = Language(**first("language_")), TextTask(**first("task_"))
+    all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
+    params, languages, tasks = jax.tree.map(lambda leaf: leaf[:members], all_of_them)
     return Networks(network(config, positions), params, languages, tasks, config.demonstrations)
 
 
@@ -100,12 +99,47 @@ def one_network(networks: Networks, member: int) -> Networks:
     return networks._replace(params=own[0], languages=own[1], tasks=own[2])
 
 
+def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[tuple[str, Array, Networks]]:
+    """Position encoding, key and network, one after the other, with a progress bar.
+
+    Args:
+      config: which networks.
+      session: where the binary runs.
+      stage: PRNG stream of the keys; networks of one number have the same key in every encoding.
+
+    Raises:
+      FlagError: where the networks are not there.
+    """
+    check_networks(config)
+    total = len(config.positions) * config.members
+    with session.bar("networks", total) as advance:
+        for p, positions in enumerate(config.positions):
+            networks = load_networks(config.networks, positions, config.members)
+            for m, key in enumerate(member_keys(config, stage)):
+                yield positions, key, one_network(networks, m)
+                advance(p * config.members + m + 1, total)
+
+
+def by_positions(found: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """What was found of every network, stacked by position encoding: (M, ..), real numbers as float32."""
+    trees: dict[str, list] = {}
+    for positions, tree in found:
+        trees.setdefault(positions, []).append(tree)
+    single = lambda values: values.astype(np.float32) if values.dtype == float else values  # noqa: E731
+    return {positions: jax.tree.map(single, stacked(members)) for positions, members in trees.items()}
+
+
+def stacked(trees: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """(Nested) dicts of the same names as one, with a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
 def source_digest(path: str) -> str:
-    """SHA-256 of a file of weights, or of the arrays of a run: which networks a record of another binary is about."""
+    """SHA-256 of a file of weights, or of the parameters of a run: which networks another record is about."""
     if path == RANDOM:
         return RANDOM
     place = _place(path)
-    return hashlib.sha256((place / "arrays.npz" if place.is_dir() else place).read_bytes()).hexdigest()
+    return hashlib.sha256((place / "params.npz" if place.is_dir() else place).read_bytes()).hexdigest()
 
 
 def _record(folder: str) -> Record:

@@ -1,17 +1,18 @@
-"""A small language model that learns in context: the network that every other binary of this paper looks into.
+"""A small language model that learns in context: the network that the other binaries of this paper analyse.
 
 GPT-2 (pre-LN, tied embeddings; rotary or learned absolute positions) is trained on sequences of classified sentences in
 a made-up language, and tested on six held-out tasks that stand for the data sets of Dai et al. 2022; no training
 sequence has their set of labels. The label of the first example of a sequence can only be guessed from meanings
 (zero-shot), the last one has all others as demonstrations.
 
-From a random start on such sequences the network learns which labels occur in its context, and no more: the loss of
-labels stays at the entropy of the label set, which is drawn beside it. It is led there in four stages, each ended by
-what a member has learned: repeated strings, words with their labels, sentences of clear classes, the mixture of all
-families. Loss: cross-entropy of every next token, that of labels counted 20 times (once in the first stage).
+Trained on such sequences from a random start, the network only learns which labels occur in its context: the loss of
+labels stays at the entropy of the set of labels (a line of its own in the figure). A curriculum of four stages takes it
+further: repeated strings, words with their labels, sentences of clear classes, the mixture of all families. A member
+enters the next stage when its loss is low enough. Loss: cross-entropy of every next token, that of labels counted 20
+times (once in the first stage).
 
-Pre-training on sequences of the form of the test is what Shen et al. 2024 hold against toy models of this kind: what is
-found here is found for a network that was trained to learn in context.
+The network is pre-trained on sequences of the same form as those of the test, which Shen et al. 2024 criticise in toy
+models: what is found here holds for a network that was trained to learn in context.
 """
 
 import dataclasses
@@ -27,27 +28,24 @@ import numpy as np
 import optax
 from jax import Array
 
+from experiments.dai.common import ENCODINGS, Network, check_network, network, worlds
 from experiments.dai.pretrain_claims import CLAIMS
 from experiments.dai.pretrain_figures import figures
-from experiments.dai.settings import ENCODINGS, Network, check_network, network, worlds
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
 from icl_lab.fast.microbatches import in_microbatches
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.models import LanguageModel, language_logits
 from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows
 from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, held_out_sets
-from icl_lab.training.fitting import Fit
+from icl_lab.training import Fit
 
 LAST = len(STAGES) - 1
 TEST = 200
-"""Stage of the keys of the last test."""
+"""PRNG stream of the test at the end."""
 PART = 4
-"""Sequences whose gradient is taken together, the fastest on a CPU."""
+"""Sequences whose gradient is taken at once: the number that is fastest on a CPU."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +56,9 @@ class Config(Network):
     batch: int = setting(256, "fresh sequences in a training step", at_least=1)
     steps: int = setting(100_000, "training steps of all stages, a multiple of measure_every", at_least=1)
     measure_every: int = setting(100, "steps between measurements, after which a stage may end", at_least=1)
-    most_steps: int = setting(15_000, "a stage but the last one ends after so many steps at the latest", at_least=1)
+    most_steps: int = setting(15_000, "most steps of a stage; the last one has no limit", at_least=1)
     stage_loss: tuple[float, ...] = setting(
-        (1.4, 0.5, 0.8), "loss of what can be known at which each stage but the last one ends", above=0
+        (1.4, 0.5, 0.8), "loss of predictable tokens at which a stage ends, for each but the last", above=0
     )
     learning_rate: float = setting(3e-4, "of AdamW, after warm-up and until the last stage", above=0)
     warm_up: int = setting(2000, "steps over which the learning rate rises", at_least=1)
@@ -70,7 +68,7 @@ class Config(Network):
     eval_tasks: int = setting(256, "sequences that measure a stage", at_least=1)
     held_out_tasks: int = setting(100, "sequences of each held-out task at every measurement", at_least=1)
     test_tasks: int = setting(2000, "sequences of each held-out task at the end", at_least=1)
-    most_zero_shot: float = setting(0.8, "share that meanings alone may answer of a held-out task", above=0, at_most=1)
+    most_zero_shot: float = setting(0.8, "share of a held-out task that meanings alone may answer", above=0, at_most=1)
 
 
 SMALL: dict[str, Any] = {
@@ -102,19 +100,17 @@ def check(config: Config) -> None:
         raise FlagError(f"--warm_up={config.warm_up}: allowed is less than --steps={config.steps}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains the members of every position encoding; they share languages, tasks and sequences."""
-    of, tasks, keys = worlds(config)
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Trains the members of every position encoding; those of one number share language, tasks and sequences."""
+    of, tasks, keys = worlds(config, config.most_zero_shot)
     ceilings = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
-    arrays = {"ceiling": np.asarray(ceilings(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks))}
-    arrays |= {f"language_{name}": np.asarray(leaf) for name, leaf in vars(of).items()}
-    arrays |= {f"task_{name}": np.asarray(leaf) for name, leaf in vars(tasks).items()}
+    drawn = {"language": vars(of), "task": vars(tasks)}
+    arrays: dict[str, Any] = jax.tree.map(np.asarray, drawn)
+    arrays["ceiling"] = np.asarray(ceilings(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks))
     for positions in config.positions:
         fitted = _train(session, positions, config, of, tasks, keys)
-        arrays["steps"] = fitted.steps
-        arrays |= {f"{positions}_{name}": values for name, values in fitted.metrics.items()}
-        arrays[f"{positions}_final_accuracy"] = _final_accuracies(config, positions, fitted.params, of, tasks)
-        arrays |= {f"{positions}_params_{name}": np.asarray(leaf) for name, leaf in fitted.params["params"].items()}
+        final = _final_accuracies(config, positions, fitted.params, of, tasks)
+        arrays |= {"steps": fitted.steps, positions: {**fitted.metrics, "final_accuracy": final}}
     return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}, arrays
 
 
@@ -170,8 +166,8 @@ def next_token_losses(module: LanguageModel, params: dict, tokens: Array) -> tup
 def led(config: Config, setting: dict, step: int, late_loss: np.ndarray) -> dict:
     """The settings after a measurement: the stage of every member, and its learning rate.
 
-    A stage ends when the loss of what can be known in it falls below its threshold, or after ``most_steps``. The rate
-    rises over ``warm_up`` steps, stays, and from the beginning of the last stage falls as a half cosine to a fiftieth.
+    A stage ends when the loss of its predictable tokens falls below its threshold, or after ``most_steps``. The rate
+    rises over ``warm_up`` steps, is constant until the last stage, and then falls as a half cosine to a fiftieth.
     """
     stage, since = np.asarray(setting["stage"]), np.asarray(setting["since"])
     threshold = np.array([*config.stage_loss, -np.inf])[stage]
@@ -193,9 +189,9 @@ def _warmed(config: Config, step: int) -> float:
 def _measured(config: Config, module: LanguageModel, params: dict, key: Array, setting: dict) -> dict[str, Array]:
     """What is measured of a member.
 
-    ``stage``; of new sequences of it ``late_loss`` and ``late_accuracy`` (of what can be known), ``all_loss``, and
-    ``label_entropy``, what it costs to guess among the labels of a context; ``accuracy`` (6, n + 1) on the held-out
-    tasks behind 0 .. n demonstrations, among the task's labels.
+    ``stage``; on new sequences of it ``late_loss`` and ``late_accuracy``, of the tokens that their context predicts,
+    ``all_loss``, and ``label_entropy``, the loss of guessing among the labels of a context; ``accuracy`` (6, n + 1) on
+    the held-out tasks behind 0 .. n demonstrations, among the task's labels.
     """
     of_stage, of_tasks = jax.random.split(key)
     sequences = _sampler(config, setting)(of_stage, config.eval_tasks, setting["stage"])
@@ -245,28 +241,18 @@ def _accuracies(
 AXES = {
     "steps": ("step",),
     "ceiling": ("member", "task"),
-    "language_*": ("member", "{0}", "meaning"),
-    "task_directions": ("member", "task", "class", "place", "meaning"),
-    "task_labels": ("member", "task", "class"),
-    "task_*": ("member", "task"),
-    "*_params_embedding": ("member", "token", "width"),
-    "*_params_position": ("member", "position", "width"),
-    "*_params_norm_*": ("member", "width"),
-    "*_params_mlp_in": ("member", "layer", "width", "hidden"),
-    "*_params_mlp_out": ("member", "layer", "hidden", "width"),
-    "*_params_mlp_in_bias": ("member", "layer", "hidden"),
-    "*_params_w_*": ("member", "layer", "row", "column"),
-    "*_params_*": ("member", "layer", "width"),
-    "*_final_accuracy": ("member", "task", "demonstrations"),
-    "*_late_accuracy": ("member", "step"),
-    "*_accuracy": ("member", "step", "task", "demonstrations"),
+    "language/*": ("member", "{0}", "meaning"),
+    "task/directions": ("member", "task", "class", "place", "meaning"),
+    "task/labels": ("member", "task", "class"),
+    "task/*": ("member", "task"),
+    "*/final_accuracy": ("member", "task", "demonstrations"),
+    "*/accuracy": ("member", "step", "task", "demonstrations"),
     "*": ("member", "step"),
 }
 
 EXPERIMENT = Experiment(
-    "dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{name}_*" for name in c["positions"]],
-    feeds_others=True,
-    axes=AXES,
+    "dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{name}/*" for name in c["positions"]],
+    feeds_others=True, axes=AXES,
 )  # fmt: skip
 
 if __name__ == "__main__":

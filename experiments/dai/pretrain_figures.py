@@ -1,11 +1,11 @@
-"""Figures of ``pretrain``: the way through the stages, and accuracy against the number of demonstrations."""
+"""Figures of ``pretrain``: the loss over the stages, and accuracy against the number of demonstrations."""
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.dai.settings import ENCODINGS
+from experiments.dai.common import ENCODINGS, encodings
 from experiments.panels import SERIES
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, band, panels
 from icl_lab.prompts.text_tasks import HELD_OUT
 
@@ -14,17 +14,17 @@ LOOK = dict(zip(ENCODINGS, SERIES))
 
 def figures(record: Record) -> dict[str, Figure]:
     """``curriculum`` and ``demonstrations``."""
-    there = [positions for positions in ENCODINGS if f"{positions}_stage" in record.arrays]
+    there = encodings(record)
     return {"curriculum": _curriculum(record, there), "demonstrations": _demonstrations(record, there)}
 
 
 def _curriculum(record: Record, there: list[str]) -> Figure:
-    """Loss of late labels beside the entropy of the label set, stage by stage, one line a member."""
+    """Loss of late labels and the entropy of the label set over the stages, a line for each member."""
     figure, axes = panels(len(there), width=4.6)
-    steps = record.arrays["steps"]
+    steps = record["steps"]
     for at, positions in zip(axes[0], there):
-        curves = {name: record.arrays[f"{positions}_{name}"] for name in ("late_loss", "label_entropy", "stage")}
-        for m, (loss, entropy, stage) in enumerate(zip(*curves.values())):
+        curves = [record[f"{positions}/{name}"] for name in ("late_loss", "label_entropy", "stage")]
+        for m, (loss, entropy, stage) in enumerate(zip(*curves)):
             look = SERIES[m % len(SERIES)]
             label = f"network {m + 1}" if len(loss) else None
             at.plot(steps, loss, color=look["color"], linestyle=look["linestyle"], linewidth=1, label=label)
@@ -35,7 +35,7 @@ def _curriculum(record: Record, there: list[str]) -> Figure:
         at.plot([], [], color="0.5", linestyle="", marker="o", label="a stage ends")
         at.set_title(f"{positions} positions")
         at.set_xlabel("training step")
-        at.set_ylabel("loss of what can be known (nats)")
+        at.set_ylabel("loss of predictable tokens (nats)")
         at.set_ylim(-0.2, 5)
         at.legend()
     return figure
@@ -46,10 +46,10 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
     figure, axes = panels(3, 2, width=2.9, height=2.3)
     for i, (at, task) in enumerate(zip(axes.ravel(), HELD_OUT)):
         for positions in there:
-            accuracy = record.arrays[f"{positions}_final_accuracy"][:, i]
+            accuracy = record[f"{positions}/final_accuracy"][:, i]
             band(at, np.arange(accuracy.shape[1]), accuracy, label=positions, **LOOK[positions] | {"markevery": 2})
         at.axhline(1 / task.classes, color="0.6", linewidth=0.8, label="chance")
-        at.axhline(np.median(record.arrays["ceiling"][:, i]), **THEORY, label="who knows the task (Bayes)")
+        at.axhline(np.median(record["ceiling"][:, i]), **THEORY, label="who knows the task (Bayes)")
         at.set_title(f"{task.family}, {task.classes} classes (for {task.stands_for})")
         at.set_xlabel("demonstrations")
         at.set_ylabel("accuracy")

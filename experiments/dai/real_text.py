@@ -1,4 +1,4 @@
-"""GPT-2 with its published weights on sentences of one's own, all from local files."""
+"""GPT-2 with its published weights, asked about the user's own sentences; all from local files."""
 
 import dataclasses
 import json

@@ -1,11 +1,10 @@
 """Does in-context learning do to a network what fine-tuning does? Similarities of hidden states and of attention.
 
-Dai et al. 2022 (tables of the final version), with the corrections of Deutch et al. 2024. Every function is of one
-example and layer, and of any leading axes (examples, layers) alike. A cosine with a vector of zeros is NaN, not 0: an
-update that is not there has no direction. ``released`` is the code's reading, 1e-20 added to what is divided by, which
-makes it 0. The states that are compared must come from one compiled program, or where nothing was updated there is a
-rounding error, which has a direction. ``icl_lab.compare.scores`` makes means with intervals of them, and says why one
-is NaN.
+Dai et al. 2022 (tables of the final version), with the corrections of Deutch et al. 2024. Every function takes one
+example and layer, or any leading axes (examples, layers). A cosine with a vector of zeros is NaN, not 0: a zero update
+has no direction. With ``released`` it is 0, as in the released code, which adds 1e-20 to the denominator. The compared
+states must come from one compiled program: otherwise a zero update is a rounding error, which has a direction.
+``icl_lab.compare.scores`` takes means with intervals, and says why a mean is NaN.
 """
 
 import jax
@@ -22,8 +21,8 @@ def update_similarity(
     """SimAOU: cosine of what demonstrations and what fine-tuning add to the attention output at the last token.
 
     cos(h_ICL - h_ZSL, h_FT - h_ZSL) of the attention block's output behind its projection. Normalised, each h is
-    divided by its norm first, as in the paper; it is then similar also where the two have nothing in common, see
-    ``update_similarity_floor``. Dai et al. 2022, Table 3; not normalised: Deutch et al. 2024.
+    divided by its norm first, as in the paper; the cosine is then positive even of updates that have nothing in common,
+    see ``update_similarity_floor``. Dai et al. 2022, Table 3; not normalised: Deutch et al. 2024.
 
     Args:
       zero_shot: (..., E) h_ZSL.

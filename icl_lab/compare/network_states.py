@@ -1,4 +1,4 @@
-"""What the metrics of implicit fine-tuning read in a network, for every query of a task, and the metrics of it."""
+"""States of a network for every query of a task, and the metrics of implicit fine-tuning that compare them."""
 
 from typing import NamedTuple
 
@@ -23,12 +23,14 @@ from icl_lab.prompts.encoding import EncodedTask
 SETTINGS = ("zero_shot", "in_context")
 POSITIONS = ("paper", "code")
 RESOLUTION = 1e-5
-"""Least size of an update, relative to the state that it moves, that is not taken for rounding (1e-6 in float32)."""
+"""Updates below this share of the state that they move are taken for rounding, which is 1e-6 in float32."""
 
 
 class NetworkStates(NamedTuple):
-    """States of a network on the I queries of a task. Q tokens of the longest query (with the label of the position
-    ``code``), D of the demonstrations; L, H, E and K of the network; V its vocabulary, A candidates.
+    """States of a network on the I queries of a task.
+
+    Q tokens of the longest query (with the label of the position ``code``), D tokens of the demonstrations, A
+    candidates; the network has L layers, H heads of K channels, width E and V tokens.
 
     Attributes:
       output: (I, L, E) attention block's output at the token that is read, behind its projection.
@@ -56,9 +58,9 @@ def network_states(
 ) -> NetworkStates:
     """States at the last token of every query. Dai et al. 2022, section 4, and released code.
 
-    A fine-tuned network is read in the setting ``zero_shot``, and must be by the same compiled function as the one it
-    was tuned from, ``jax.jit`` of this with other params: two programs round differently, and a rounding error has a
-    direction. For many networks of one shape that is ``jax.lax.map``, the network that was not tuned among them.
+    A fine-tuned network is read in the setting ``zero_shot``, by the same compiled function as the network that it was
+    tuned from (``jax.jit`` of this, called with other params): two programs round differently, and a rounding error has
+    a direction. For many networks of one shape use ``jax.lax.map``, with the untuned network among them.
 
     Args:
       network: the module.
@@ -114,10 +116,10 @@ def similarities(
 
     ``sim_aou`` (normalised), ``sim_aou_raw``, its ``floor`` and ``random`` baseline; ``sim_am_before`` and ``_after``,
     and of differences ``sim_am_delta``; ``kendall`` of attention to the training tokens, and ``kendall_random`` against
-    uniform numbers; ``in_context_ratio`` |u_ICL| / |h_ZSL| and ``finetuned_ratio``, which say whether an update is
-    there: below ``RESOLUTION`` it is taken for rounding, and what needs its direction is NaN (scores to the query in
-    the first layer, with rotary positions, are the same in context). Kendall needs two training tokens, and is left
-    out where there are fewer. See ``icl_lab.compare.implicit_finetuning``.
+    uniform numbers; the sizes of both updates, ``in_context_ratio`` |u_ICL| / |h_ZSL| and ``finetuned_ratio``. An
+    update below ``RESOLUTION`` is taken for rounding, and metrics that need its direction are NaN (with rotary
+    positions, demonstrations change no score to the query in the first layer). Kendall needs two training tokens, and
+    is left out where there are fewer. See ``icl_lab.compare.implicit_finetuning``.
 
     Args:
       key: for the two random baselines.
@@ -127,8 +129,8 @@ def similarities(
       training_queries: (N, S, L, H, K) ``Finetuned.queries``.
       matched: (D, 3) of the task.
       baseline: of ``random``: ``gaussian``, or the code's ``uniform``.
-      released: the code's reading throughout: 1e-20 in denominators, an update of any size but zero counts and of zero
-        is 0, Kendall's tau-b.
+      released: as the released code: 1e-20 is added to denominators, every update counts that is not zero, the
+        similarity of a zero update is 0, and Kendall's correlation is tau-b.
 
     Returns:
       Arrays (I, L) by name.

@@ -1,4 +1,4 @@
-"""Scores of implicit fine-tuning as numbers with their reason: NaN says why, and a mean of how many it is one."""
+"""Scores of implicit fine-tuning: a score that is NaN has its reason, a mean has the number of its examples."""
 
 from typing import NamedTuple
 
@@ -9,11 +9,11 @@ Floats = NDArray[np.float64]
 
 
 class Score(NamedTuple):
-    """A number, and why it is NaN (empty where it is not).
+    """A number, and the reason where it is NaN.
 
     Attributes:
       value: the score.
-      reason: what it would have to divide by, and is not there.
+      reason: why the score is NaN: what it is a share or a mean of does not exist. Empty otherwise.
     """
 
     value: float
@@ -21,7 +21,7 @@ class Score(NamedTuple):
 
 
 class LayerScores(NamedTuple):
-    """Means over examples, by layer, with what they rest on.
+    """Means over examples, by layer, with intervals and numbers of examples.
 
     Attributes:
       means: (L,) over the examples where the metric is defined.
@@ -41,12 +41,12 @@ class LayerScores(NamedTuple):
 
 
 def recall_to_finetuning(zero_shot: ArrayLike, finetuned: ArrayLike, in_context: ArrayLike) -> dict[str, Score]:
-    """Rec2FTP: of the examples that fine-tuning mends, how many do demonstrations mend? With what it is worth.
+    """Rec2FTP: of the examples that fine-tuning corrects, the share that demonstrations correct, and its controls.
 
     ``recall`` R = P(ICL right | zero-shot wrong, fine-tuned right), the paper's number (Dai et al. 2022, Table 2).
-    It is high for whatever is accurate, so beside it (this lab) ``base_rate`` B = P(ICL right | zero-shot wrong),
-    ``lift`` R - B, and ``contrast`` R - P(ICL right | zero-shot wrong, fine-tuned wrong), which does not shrink where
-    fine-tuning mends nearly all: with f the share that it mends, the lift is (1 - f) times the contrast.
+    Every accurate learner has a high one. So this lab adds ``base_rate`` B = P(ICL right | zero-shot wrong), ``lift``
+    R - B, and ``contrast`` R - P(ICL right | zero-shot wrong, fine-tuned wrong), which does not shrink where
+    fine-tuning corrects nearly all: with f the share that it corrects, the lift is (1 - f) times the contrast.
 
     Args:
       zero_shot: (I,) bool, whether the prediction was right.
@@ -69,10 +69,10 @@ def recall_to_finetuning(zero_shot: ArrayLike, finetuned: ArrayLike, in_context:
 def agreement_where_wrong(
     target: ArrayLike, zero_shot: ArrayLike, finetuned: ArrayLike, in_context: ArrayLike
 ) -> dict[str, Score]:
-    """Do fine-tuning and demonstrations give the same answers where zero-shot is wrong? Also the same wrong ones.
+    """How often fine-tuning and demonstrations give the same answer, right or wrong, where zero-shot is wrong.
 
-    ``agreement`` is the share of equal answers, ``kappa`` what is left of it beyond the chance agreement of the two
-    distributions of answers (Cohen 1960), over the examples where zero-shot is wrong (this lab).
+    ``agreement`` is the share of equal answers over these examples, ``kappa`` the same corrected for the agreement that
+    the two distributions of answers have by chance (Cohen 1960; this lab).
 
     Args:
       target: (I,) class ids.

@@ -39,7 +39,7 @@ class Experiment:
       check: raises FlagError for a configuration whose fields do not fit together.
       parts: patterns (``fnmatch``) of the names of arrays that a configuration, as plain JSON values, has and another
         has not: of the networks, sizes, ... that it chooses. The others' are left out on purpose.
-      feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
+      feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.lab.axes``).
       learners: ``config -> {stage: params -> batch learner}``: what the final parameters of each training predict
         (``icl_lab.load_run``).

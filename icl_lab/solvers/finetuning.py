@@ -20,7 +20,7 @@ READING = (
     "position",
     *(f"{where}_{what}" for where in ("norm", "attention", "mlp") for what in ("scale", "offset")),
 )
-"""What only carries tokens to the blocks and from them: embeddings and LayerNorms."""
+"""What stands around attention and MLPs: embeddings and LayerNorms."""
 
 OBJECTIVES = ("all", "local")
 
@@ -61,10 +61,10 @@ def finetune(
       params: the pytree of ``network.init``.
       examples: (N, S) token ids, right-padded; as in ``icl_lab.prompts.encoding.EncodedTask``.
       lengths: (N,) tokens of each, at least 2.
-      learning_rate: a scalar, or one an example (N,); zero behind the k-th is fine-tuning on the first k.
+      learning_rate: a scalar, or one an example (N,); an example with rate zero is left out.
       objective: ``all``, the paper's; or ``local``, layer-causal gradient descent: the sum over layers of the same loss
-        read after that layer, which moves that layer alone (Deutch et al. 2024).
-      sequential: False takes all gradients at the start and adds them in one step, in which order has no part.
+        read after that layer, whose gradient moves that layer alone (Deutch et al. 2024).
+      sequential: False takes all gradients at the start and adds them in one step, which does not depend on the order.
 
     Raises:
       ValueError: for another objective, or shapes that do not fit.
@@ -86,7 +86,7 @@ def finetune(
 
     def look(tuned: Tuned, tokens: Array, length: Array) -> tuple[Tuned, Array]:
         now = params | {"params": weights | _apart(tuned)}
-        queries = captured(network, now, tokens, 0).queries  # where nobody reads them, compiled away
+        queries = captured(network, now, tokens, 0).queries  # where they are not read, XLA leaves this out
         return jax.grad(loss)(tuned, tokens, length), queries.swapaxes(0, 1)
 
     def step(tuned: Tuned, now: tuple[Array, Array, Array]) -> tuple[Tuned, Array]:
@@ -106,16 +106,14 @@ def finetune(
 
 def update_norms(before: Params, after: Params) -> dict[str, Array]:
     """Frobenius norm of what was added to each of ``TUNED``, by layer: (L,)."""
-    return {
-        name: jnp.sqrt(jnp.square(change).sum(range(1, change.ndim)))
-        for name, change in _changes(before, after).items()
-    }
+    changes = {name: after["params"][name] - before["params"][name] for name in TUNED}
+    return {name: jnp.sqrt(jnp.square(change).sum(range(1, change.ndim))) for name, change in changes.items()}
 
 
 def random_update(key: Array, before: Params, after: Params) -> Params:
     """The network with Gaussian noise in place of each update, of its Frobenius norm in every layer (this lab).
 
-    A similarity that it keeps is not of what was learned, but of the network's geometry.
+    A similarity that the noise has too does not come from what was learned, but from the network's geometry.
     """
     norms, weights = update_norms(before, after), dict(before["params"])
     for name, one in zip(TUNED, jax.random.split(key, len(TUNED))):
@@ -131,7 +129,7 @@ def untrained(key: Array, network: LanguageModel) -> Params:
 
 
 def trained_embeddings(trained: Params, fresh: Params) -> Params:
-    """The trained embedding, positions and LayerNorms in an untrained network (Deutch et al. 2024, of that name).
+    """The trained embedding, positions and LayerNorms in an untrained network (control of Deutch et al. 2024).
 
     Attention, MLPs and a mixer's coefficients are those of ``fresh``.
     """
@@ -139,15 +137,11 @@ def trained_embeddings(trained: Params, fresh: Params) -> Params:
     return fresh | {"params": weights}
 
 
-def _changes(before: Params, after: Params) -> dict[str, Array]:
-    return {name: after["params"][name] - before["params"][name] for name in TUNED}
-
-
 Tuned = list[dict[str, Array]]
 """By layer, keys and values side by side: ``w`` (E, 2E) and ``bias`` (2E,).
 
-In a grid only these are batched, not the queries; and no gradient of one layer is a stack of all: together half of the
-time of ``block`` on stacks.
+In a grid of learning rates only these are batched, the query projections are not; and the gradient of a layer is no
+array of all layers. Together that halves the time of ``block`` on the stacked weights.
 """
 
 

@@ -60,15 +60,15 @@ def test_final_losses_of_momentum_regression_count_every_task(monkeypatch):
         momentum_regression.PRESETS["smoke"], mixers=("vanilla",), members=1, population_tasks=15_000
     )
     sizes = []
-    draw = recording(momentum_regression._law(config, 2), sizes)
-    monkeypatch.setattr(momentum_regression, "_law", lambda *_: draw)
+    draw = recording(momentum_regression._sampler(config, 2), sizes)
+    monkeypatch.setattr(momentum_regression, "_sampler", lambda *_: draw)
     learners = lambda params, own: {"trained": zero}  # noqa: E731
     fitted = SimpleNamespace(params=jnp.zeros(1))
     found = momentum_regression._finals(config, fitted, {"own": jnp.zeros(1)}, 2, learners)
     assert sorted(set(sizes)) == [5_000, 10_000]
     first, rest = jax.random.split(momentum_regression._keys(config, 902)[0])
     answers = np.concatenate([draw(first, 10_000).target, draw(rest, 5_000).target])
-    np.testing.assert_allclose(found["final_trained"], [0.5 * np.mean(answers**2)], rtol=1e-5)
+    np.testing.assert_allclose(found["final"]["trained"], [0.5 * np.mean(answers**2)], rtol=1e-5)
 
 
 def test_the_conditional_prediction_of_random_covariances_counts_every_prompt(monkeypatch):

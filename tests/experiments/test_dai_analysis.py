@@ -134,9 +134,9 @@ def test_the_table_and_the_order_of_demonstrations(subject):
     assert np.isfinite(similar["sim_aou"]).all()
     faster = chosen._replace(rates=np.full_like(chosen.rates, 5))
     order = controls.order_metrics(jax.random.key(3), subject, faster, CONFIG, 4)
-    assert order["order_full_batch_log_probability"] < 1e-5
-    assert order["order_sequential_log_probability"] > 1e-4
-    assert order["order_in_context_log_probability"] > 1e-4
+    assert order["full_batch"]["log_probability"] < 1e-5
+    assert order["sequential"]["log_probability"] > 1e-4
+    assert order["in_context"]["log_probability"] > 1e-4
 
 
 @pytest.mark.parametrize(

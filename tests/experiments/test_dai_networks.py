@@ -5,10 +5,11 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.dai.common import Network, network
 from experiments.dai.networks import RANDOM, load_networks, one_network, source_digest
-from experiments.dai.settings import Network, network
 from icl_lab.lab import records
 from icl_lab.lab.flags import FlagError
+from icl_lab.lab.record import flat
 
 pytestmark = pytest.mark.usefixtures("compile_quickly")
 
@@ -21,23 +22,24 @@ def folder(tmp_path):
     config = dataclasses.asdict(SIZES) | {"positions": ["rotary"]}
     shapes = jax.eval_shape(network(SIZES, "rotary").init, jax.random.key(0), np.zeros(1, np.int32))["params"]
     drawn = load_networks(RANDOM, "rotary", 2)
-    arrays = {f"rotary_params_{n}": np.random.default_rng(0).normal(size=(2, *s.shape)) for n, s in shapes.items()}
-    arrays |= {f"language_{name}": value for name, value in vars(drawn.languages).items()}
-    arrays |= {f"task_{name}": value for name, value in vars(drawn.tasks).items()}
-    records.save(records.Record("dai.pretrain", "lab", config, {}, arrays), tmp_path, [])
+    weights = {name: np.random.default_rng(0).normal(size=(2, *s.shape)) for name, s in shapes.items()}
+    arrays = flat({"language": vars(drawn.languages), "task": vars(drawn.tasks)})
+    params = flat({"rotary": {"params": weights}})
+    records.save(records.Record("dai.pretrain", "lab", config, {}, arrays, params=params), tmp_path, [])
     return tmp_path
 
 
 def test_the_first_networks_of_a_run_with_what_they_were_trained_on(folder):
-    stored = records.load(folder).arrays
+    stored = records.load(folder)
+    w_k, labels, words = stored.params["rotary/params/w_k"], stored["task/labels"], stored["language/words"]
     found = load_networks(str(folder), "rotary", 1)
     assert (found.module.layers, found.module.width, found.module.rotary) == (1, 4, SIZES.rotary_base)
     assert found.demonstrations == 3
-    np.testing.assert_array_equal(found.params["params"]["w_k"], stored["rotary_params_w_k"][:1])
-    np.testing.assert_array_equal(found.tasks.labels, stored["task_labels"][:1])
+    np.testing.assert_array_equal(found.params["params"]["w_k"], w_k[:1])
+    np.testing.assert_array_equal(found.tasks.labels, labels[:1])
     second = one_network(load_networks(str(folder), "rotary", 2), 1)
-    np.testing.assert_array_equal(second.params["params"]["w_k"], stored["rotary_params_w_k"][1])
-    np.testing.assert_array_equal(second.languages.words, stored["language_words"][1])
+    np.testing.assert_array_equal(second.params["params"]["w_k"], w_k[1])
+    np.testing.assert_array_equal(second.languages.words, words[1])
     logits, _ = second.module.apply(second.params, np.arange(5))
     assert np.isfinite(logits).all()
 
@@ -55,8 +57,11 @@ def test_what_a_run_does_not_have_is_refused(folder, tmp_path):
     assert "rotary" in refused(folder, positions="learned")
     assert "it has 2" in refused(folder, members=3)
     refused(tmp_path / "nothing")
-    (folder / "arrays.npz").write_bytes((folder / "arrays.npz").read_bytes()[:-1])
+    whole = (folder / "params.npz").read_bytes()
+    (folder / "params.npz").write_bytes(whole[:-1])
     assert "differs from the digest" in refused(folder)
+    (folder / "params.npz").unlink()
+    assert "kept its final parameters" in refused(folder)
 
 
 def test_a_run_of_another_binary_is_refused(folder):
@@ -67,6 +72,6 @@ def test_a_run_of_another_binary_is_refused(folder):
 
 def test_the_digest_is_that_of_the_networks(folder):
     before = source_digest(str(folder))
-    assert before == json.loads((folder / "record.json").read_text())["arrays"]
-    (folder / "arrays.npz").write_bytes(b"others")
+    assert before == json.loads((folder / "record.json").read_text())["params"]
+    (folder / "params.npz").write_bytes(b"others")
     assert source_digest(str(folder)) != before

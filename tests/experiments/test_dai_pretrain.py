@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import pretrain
+from experiments.dai import common, pretrain
+from experiments.dai.common import network
 from experiments.dai.pretrain import PRESETS, check, led
 from experiments.dai.pretrain_claims import CLAIMS
-from experiments.dai.settings import network
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -48,6 +48,19 @@ def test_the_learning_rate_rises_stays_and_falls_over_the_last_stage():
     np.testing.assert_allclose(rates, CONFIG.learning_rate * np.array([1, 0.5, 0.02]), rtol=1e-5)
 
 
+def test_held_out_tasks_are_drawn_with_the_share_that_the_flag_allows(monkeypatch):
+    class Drawn(Exception):  # noqa: N818
+        pass
+
+    def stop(key, of, most_zero_shot=0.8):
+        raise Drawn(most_zero_shot)
+
+    monkeypatch.setattr(common, "held_out_tasks", stop)
+    with pytest.raises(Drawn) as found:
+        pretrain.run(dataclasses.replace(PRESETS["smoke"], most_zero_shot=0.5), None)
+    assert found.value.args == (0.5,)
+
+
 def test_accuracy_is_that_of_answers_read_one_by_one():
     module = network(PRESETS["smoke"], "rotary")
     params = dict(module.init(jax.random.key(1), jnp.zeros(2, int)))
@@ -68,7 +81,7 @@ def test_accuracy_is_that_of_answers_read_one_by_one():
 
 
 def record(accuracy):
-    return Record("dai.pretrain", "lab", {}, {}, {"rotary_final_accuracy": accuracy})
+    return Record("dai.pretrain", "lab", {}, {}, {"rotary/final_accuracy": accuracy})
 
 
 def test_a_network_is_useful_when_four_tasks_gain_a_tenth():

@@ -13,8 +13,8 @@ from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixe
 from experiments.dai.mixed_language import attention_by_lag, initial, logits, network_of
 from experiments.dai.momentum_icl_claims import CLAIMS as ICL_CLAIMS
 from experiments.dai.momentum_icl_claims import TASKS, acquired_at
-from experiments.dai.momentum_language_claims import CLAIMS as LANGUAGE_CLAIMS
-from experiments.dai.momentum_language_claims import chosen, steps_until
+from experiments.dai.momentum_language_model_claims import CLAIMS as LANGUAGE_CLAIMS
+from experiments.dai.momentum_language_model_claims import steps_until
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batched_predictions
 from icl_lab.lab.claims import FAILS, HOLDS, NotRun, judge
@@ -114,17 +114,17 @@ def _regression_record(**changes):
     row = lambda *values: np.array(values)[:, None] * noise  # noqa: E731
     penalty = row(0.0, 0.01, 0.02, 0.01, 0.02)
     a = {
-        "joint_final_gd": np.full((5, members), 0.2), "joint_final_without": row(0.22, 0.22, 0.22, 0.22, 0.22),
-        "joint_penalty": penalty, "joint_gd_sensitivity_difference": row(0.1, 0.1, 0.1, 0.1, 0.1),
-        "joint_heavy_ball_2_sensitivity_difference": row(0.4, 0.4, 0.4, 0.4, 0.4),
-        "joint_analogy_sensitivity_difference": row(0.1, 0.12, 0.3, 0.1, 0.1),
-        "joint_gd_sensitivity_cosine": np.full((5, members), 0.99),
-        "joint_eta": np.broadcast_to(np.array([0.5, 0.4, 0.2])[:, None], (5, members, 3, 1)),
-        "alternating_final_gd": np.full((5, members), 0.07), "alternating_final_zero": np.full((5, members), 0.2),
-        "alternating_final_trained": row(0.2, 0.075, 0.12, 0.08, 0.06),
+        "joint/final/gd": np.full((5, members), 0.2), "joint/final/without": row(0.22, 0.22, 0.22, 0.22, 0.22),
+        "joint/penalty": penalty, "joint/gd/sensitivity_difference": row(0.1, 0.1, 0.1, 0.1, 0.1),
+        "joint/heavy_ball_2/sensitivity_difference": row(0.4, 0.4, 0.4, 0.4, 0.4),
+        "joint/analogy/sensitivity_difference": row(0.1, 0.12, 0.3, 0.1, 0.1),
+        "joint/gd/sensitivity_cosine": np.full((5, members), 0.99),
+        "joint/eta": np.broadcast_to(np.array([0.5, 0.4, 0.2])[:, None], (5, members, 3, 1)),
+        "alternating/final/gd": np.full((5, members), 0.07), "alternating/final/zero": np.full((5, members), 0.2),
+        "alternating/final/trained": row(0.2, 0.075, 0.12, 0.08, 0.06),
     }  # fmt: skip
-    a["alternating_final_trained"][0] = 0.2
-    a["joint_final_trained"] = a["joint_final_without"] + penalty
+    a["alternating/final/trained"][0] = 0.2
+    a["joint/final/trained"] = a["joint/final/without"] + penalty
     a |= {name: change(a[name]) for name, change in changes.items()}
     return Record("dai.momentum_regression", "lab", {"mixers": names, "descents": (2,), "members": 10}, {}, a, {})
 
@@ -142,17 +142,17 @@ def test_claims_on_regression_are_judged_as_expected_where_theory_is_right():
 @pytest.mark.parametrize(
     ("array", "change", "name", "verdict"),
     [
-        ("joint_penalty", lambda v: 2 * v, "penalty", FAILS),
-        ("joint_final_trained", lambda v: v - 0.05, "floor", FAILS),
-        ("joint_heavy_ball_2_sensitivity_difference", lambda v: v / 8, "analogy", HOLDS),
-        ("joint_analogy_sensitivity_difference", lambda v: v / 8, "pass_over_demonstrations", HOLDS),
-        ("joint_gd_sensitivity_cosine", lambda v: v - 0.3, "plain_step", FAILS),
-        ("joint_eta", lambda v: v[:, :, ::-1], "learned_falls", FAILS),
-        ("alternating_final_trained", lambda v: 0 * v + 0.1, "vanilla_cannot_pair", FAILS),
-        ("alternating_final_trained", lambda v: v[::-1], "shift_copies", FAILS),
-        ("alternating_final_trained", lambda v: 0 * v + 0.18, "momentum_copies", FAILS),
-        ("alternating_final_trained", lambda v: v[[0, 2, 1, 3, 4]], "past_is_noise", FAILS),
-        ("alternating_final_trained", lambda v: v[[0, 4, 2, 3, 1]], "shift_suffices", FAILS),
+        ("joint/penalty", lambda v: 2 * v, "penalty", FAILS),
+        ("joint/final/trained", lambda v: v - 0.05, "floor", FAILS),
+        ("joint/heavy_ball_2/sensitivity_difference", lambda v: v / 8, "analogy", HOLDS),
+        ("joint/analogy/sensitivity_difference", lambda v: v / 8, "pass_over_demonstrations", HOLDS),
+        ("joint/gd/sensitivity_cosine", lambda v: v - 0.3, "plain_step", FAILS),
+        ("joint/eta", lambda v: v[:, :, ::-1], "learned_falls", FAILS),
+        ("alternating/final/trained", lambda v: 0 * v + 0.1, "vanilla_cannot_pair", FAILS),
+        ("alternating/final/trained", lambda v: v[::-1], "shift_copies", FAILS),
+        ("alternating/final/trained", lambda v: 0 * v + 0.18, "momentum_copies", FAILS),
+        ("alternating/final/trained", lambda v: v[[0, 2, 1, 3, 4]], "past_is_noise", FAILS),
+        ("alternating/final/trained", lambda v: v[[0, 4, 2, 3, 1]], "shift_suffices", FAILS),
     ],
 )
 def test_claims_on_regression_tell_another_world(array, change, name, verdict):
@@ -298,9 +298,9 @@ def test_claims_on_language_tell_another_world(array, change, fails):
 def test_the_best_of_a_kind_is_chosen_by_the_other_members():
     record = _language_record()
     losses = np.array([[0.0] * 3, [1.0, 2.0, 6.0], [2.0, 2.0, 2.0], [9.0] * 3])
-    np.testing.assert_array_equal(chosen(record, "momentum", losses), [2.0, 2.0, 6.0])
+    np.testing.assert_array_equal(mixers.chosen(record, "momentum", losses), [2.0, 2.0, 6.0])
     with pytest.raises(NotRun, match="normalised"):
-        chosen(record, "normalised", losses)
+        mixers.chosen(record, "normalised", losses)
 
 
 def test_steps_until_interpolates_and_says_never():
@@ -316,13 +316,13 @@ def test_time_of_acquisition():
 
 
 def _icl_record(order):
-    """Five members; mixers acquire in this order."""
+    """Six members, the fewest whose median has an interval; mixers acquire in this order."""
     names, steps = ("vanilla", "momentum_0.5", "recent_1"), np.arange(0, 101, 5)
-    middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(5)[None]
+    middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(6)[None]
     curves = 1 / (1 + np.exp(-(steps - middle[:, :, None]) / 4))
     curves = curves - 0.1 * middle[:, :, None] / 100
-    a = {"steps": steps} | {f"{task}_{what}": curves for task in TASKS for what in ("accuracy", "harder")}
-    return Record("dai.momentum_icl", "lab", {"mixers": names, "members": 5}, {}, a, {})
+    a = {"steps": steps} | {f"{task}/{what}": curves for task in TASKS for what in ("accuracy", "harder")}
+    return Record("dai.momentum_icl", "lab", {"mixers": names, "members": 6}, {}, a, {})
 
 
 def test_claims_on_acquisition_follow_the_order():

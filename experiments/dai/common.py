@@ -1,4 +1,4 @@
-"""What the binaries of this paper share: the network, the language and its held-out tasks, training sequences."""
+"""What the binaries of this paper share: the pre-trained network, its made-up language and its held-out tasks."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import jax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab import FlagError, Record, setting
 from icl_lab.models import LanguageModel
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
@@ -15,12 +15,17 @@ from icl_lab.prompts.text_tasks import held_out_tasks
 ENCODINGS = ("rotary", "learned")
 """Position encodings."""
 WORLDS = 100
-"""Stage of the keys of languages and held-out tasks."""
+"""PRNG stream of languages and held-out tasks."""
+
+
+def encodings(record: Record) -> list[str]:
+    """The position encodings of a run, in the order of ``ENCODINGS``."""
+    return [positions for positions in ENCODINGS if positions in record.config["positions"]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Network(Members):
-    """The network; defaults are the sizes of the paper's 1.3B network and its most demonstrations, in our language."""
+    """The network. Defaults: the sizes of the paper's 1.3B network and its largest number of demonstrations."""
 
     members: int = setting(3, "networks of each position encoding, each with its own language and data", at_least=1)
     layers: int = setting(24, "L", at_least=1)
@@ -51,13 +56,18 @@ def network(config: Network, positions: str) -> LanguageModel:
     )
 
 
-def worlds(config: Members) -> tuple[Language, TextTask, Array]:
-    """The language of every member, its six held-out tasks, and their key, all with a leading member axis."""
+def worlds(config: Members, most_zero_shot: float) -> tuple[Language, TextTask, Array]:
+    """The language of every member, its six held-out tasks, and their key, all with a leading member axis.
+
+    Args:
+      config: the members.
+      most_zero_shot: share of a held-out task that may be answered without demonstrations, from meanings alone.
+    """
     keys = member_keys(config, WORLDS)
 
     def world(key: Array) -> tuple[Language, TextTask, Array]:
         of_language, of_tasks = jax.random.split(key)
         drawn = language(of_language)
-        return drawn, held_out_tasks(of_tasks, drawn), of_tasks
+        return drawn, held_out_tasks(of_tasks, drawn, most_zero_shot), of_tasks
 
     return jax.jit(jax.vmap(world))(keys)

@@ -1,57 +1,32 @@
-"""What ``momentum_language_model`` claims: does momentum help, by how much, and more than a local mixer does?"""
+"""What ``momentum_language_model`` claims: whether momentum helps, by how much, and more than a local mixer does."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from experiments.dai.mixers import kind, of
-from icl_lab.lab.claims import NotRun, claims_of
-from icl_lab.lab.records import Record
+from experiments.dai.mixers import chosen, momenta, of
+from icl_lab.lab import Record, claims_of
 
 LENGTHS = ("T/4", "T/2", "T")
 PUBLISHED = (0.0067, 0.0083, 0.0079)
 """Relative gains of perplexity at 256, 512, 1024 tokens (Table 6): 19.50 to 19.37, 16.87 to 16.73, 15.14 to 15.02."""
 
 
-def chosen(record: Record, which: str, losses: np.ndarray) -> np.ndarray:
-    """(M,) losses of the best mixer of a kind, chosen for each member by the mean of the *other* members.
-
-    Choosing by a member's own loss would flatter the kind that has more mixers.
-
-    Args:
-      record: for its mixers.
-      which: ``momentum`` (fixed coefficients) or ``recent``.
-      losses: (V, M), lower is better.
-
-    Raises:
-      NotRun: where no mixer of the kind was run.
-    """
-    rows = [i for i, name in enumerate(record.config["mixers"]) if kind(name) == which]
-    if not rows:
-        raise NotRun(which)
-    table = losses[rows]
-    members = table.shape[1]
-    if members == 1:
-        return table[0]
-    others = (table.sum(1, keepdims=True) - table) / (members - 1)
-    return table[others.argmin(0), np.arange(members)]
-
-
 def gain(record: Record, length: int, which: str = "momentum") -> np.ndarray:
     """(M,) relative gain of validation perplexity over vanilla, paired on start and data."""
-    losses = record.arrays["final"][..., length]
+    losses = record["final"][..., length]
     return 1 - np.exp(chosen(record, which, losses) - of(record, "final", "vanilla")[:, length])
 
 
 def against_control(record: Record, length: int = 2) -> np.ndarray:
     """(M,) nats a byte by which the best momentum beats the best local mixer."""
-    losses = record.arrays["final"][..., length]
+    losses = record["final"][..., length]
     return chosen(record, "recent", losses) - chosen(record, "momentum", losses)
 
 
 def steps_until(record: Record, mixer: str) -> np.ndarray:
     """(M,) share of the steps after which a mixer's validation loss is the final one of vanilla; NaN if never."""
-    steps, curves = record.arrays["steps"], of(record, "loss", mixer)
+    steps, curves = record["steps"], of(record, "loss", mixer)
     found = []
     for curve, target in zip(curves, of(record, "loss", "vanilla")[:, -1]):
         below = np.flatnonzero(curve <= target)
@@ -77,11 +52,6 @@ def recent_mass(record: Record, mixer: str, tokens: int = 4) -> np.ndarray:
     return of(record, "lags", mixer)[..., : tokens + 1].sum(-1)
 
 
-def momenta(record: Record) -> list[str]:
-    """The mixers of fixed momentum."""
-    return [name for name in record.config["mixers"] if kind(name) == "momentum"]
-
-
 def _mean_over(statistic: Callable[[Record, str], np.ndarray]) -> Callable[[Record], np.ndarray]:
     """(M,) mean over coefficients (and layers)."""
 
@@ -105,7 +75,6 @@ def _less_recent(record: Record, mixer: str) -> np.ndarray:
 _AT_LAB = {"faster": "not resolved"}
 """Verdicts of the lab record that are not those expected."""
 
-
 _claim = claims_of("dai.momentum_language_model", "Dai et al. 2022, ", _AT_LAB, minimum_members=5)
 
 
@@ -115,7 +84,7 @@ CLAIMS = (
             f"gain_{('quarter', 'half', 'whole')[i]}", "Table 6",
             f"Momentum attention lowers validation perplexity at a context of {LENGTHS[i]} (relative gain, paired on "
             f"start and data, coefficient chosen by the other members; published: {100 * PUBLISHED[i]:.1f} %).",
-            lambda record, i=i: gain(record, i), 0.0, 0.0, relation=">=", reason="the sign of a paired difference",
+            lambda record, i=i: gain(record, i), 0.0, relation=">=", reason="the sign of a paired difference",
             control=lambda record, i=i: gain(record, i, "recent"),
         )
         for i in range(3)
@@ -125,27 +94,27 @@ CLAIMS = (
         "Momentum attention beats the better of two local mixers of equal cost, a shift by one token and the mean of "
         "the last values: its gain is momentum's (nats a byte at T; both chosen by the other members). The paper's "
         "reading implies it; it has no such control.",
-        against_control, 0.0, 0.0, relation=">=", reason="the sign of a paired difference",
+        against_control, 0.0, relation=">=", reason="the sign of a paired difference",
     ),
     _claim(
         "faster", "section 4 (implied)",
         "With momentum the final loss of the network without it is reached earlier (share of the steps, mean over "
         "coefficients).",
-        _mean_over(steps_until), 1.0, 0.0, relation="<=", reason="earlier is less than all of the steps",
+        _mean_over(steps_until), 1.0, relation="<=", reason="earlier is less than all of the steps",
         control=lambda record: steps_until(record, "recent_1"),
     ),
     _claim(
         "looks_farther", "section 4 (this lab)",
         "Where momentum brings the recent values, attention looks farther back (mean lag over vanilla's, mean over "
         "layers and coefficients).",
-        _mean_over(_farther), 1.0, 0.0, relation=">=", reason="the sign of a paired difference",
+        _mean_over(_farther), 1.0, relation=">=", reason="the sign of a paired difference",
         control=lambda record: _farther(record, "recent_1"),
     ),
     _claim(
         "less_recent", "section 4 (this lab)",
         "Where momentum brings the recent values, attention leaves them (attention to the token itself and the last "
         "four, less vanilla's, mean over layers and coefficients).",
-        _mean_over(_less_recent), 0.0, 0.0, relation="<=", reason="the sign of a paired difference",
+        _mean_over(_less_recent), 0.0, relation="<=", reason="the sign of a paired difference",
         control=lambda record: _less_recent(record, "recent_1"),
     ),
 )  # fmt: skip

@@ -5,10 +5,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.dai.mixers import kind, label, looks, of
-from experiments.dai.momentum_language_claims import LENGTHS, mean_lag
+from experiments.dai.momentum_language_model_claims import LENGTHS, mean_lag
 from experiments.panels import ABOVE
+from icl_lab.lab import Record
 from icl_lab.lab.claims import t_interval
-from icl_lab.lab.records import Record
 from icl_lab.lab.style import band, panels
 
 
@@ -30,9 +30,9 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _curves(axes: Axes, record: Record) -> None:
     for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, record.arrays["steps"], of(record, "loss", name), None, **look | {"marker": ""})
+        band(axes, record["steps"], of(record, "loss", name), None, **look | {"marker": ""})
     axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
-    lowest = float(np.nanmin(record.arrays["loss"]))
+    lowest = float(np.nanmin(record["loss"]))
     axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
     axes.set_xlabel("training step")
     axes.set_ylabel("validation loss (nats a byte)")
@@ -44,7 +44,7 @@ def _behind(axes: Axes, record: Record) -> None:
     vanilla = of(record, "loss", "vanilla")
     for name, look in looks(tuple(record.config["mixers"])).items():
         if name != "vanilla":
-            band(axes, record.arrays["steps"], of(record, "loss", name) - vanilla, None, **look | {"marker": ""})
+            band(axes, record["steps"], of(record, "loss", name) - vanilla, None, **look | {"marker": ""})
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss less vanilla's (nats a byte)")
@@ -82,7 +82,7 @@ def _lags(axes: Axes, record: Record) -> None:
 
 def _mean_lags(axes: Axes, record: Record) -> None:
     names = list(record.config["mixers"])
-    layers = record.arrays["lags"].shape[2]
+    layers = record["lags"].shape[2]
     shown = sorted({0, layers // 2, layers - 1})
     for i, layer in enumerate(shown):
         values = np.stack([mean_lag(record, name)[:, layer] for name in names])
@@ -103,7 +103,7 @@ def _coefficients(axes: Axes, record: Record, name: str) -> None:
         dash, tone = ("-", "--", "-.", ":")[layer % 4], ("#0072B2", "#D55E00", "#000000", "#009E73")[layer % 4]
         for head in range(curves.shape[2]):
             text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
-            axes.plot(record.arrays["steps"], curves[:, layer, head], color=tone, linestyle=dash, label=text)
+            axes.plot(record["steps"], curves[:, layer, head], color=tone, linestyle=dash, label=text)
     axes.set_xlabel("training step")
     axes.set_ylabel(r"learned coefficient $\eta$ of each head")
     axes.set_ylim(0, 1)
