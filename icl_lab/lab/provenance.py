@@ -65,7 +65,7 @@ def code_version() -> str:
 
 def source_version() -> str:
     """Digest of every source file of the laboratory."""
-    home = Path(__file__).resolve().parents[1]
+    home = Path(__file__).resolve().parents[2]
     files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
     return _digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
 
