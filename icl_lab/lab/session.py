@@ -12,7 +12,6 @@ import numpy as np
 from rich.progress import Progress
 
 from icl_lab.lab import records, stopping
-from icl_lab.lab.anchors import Init
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.training import memory
 from icl_lab.training.devices import member_mesh
@@ -23,8 +22,6 @@ log = logging.getLogger("icl_lab")
 
 class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
-
-    With ``starting`` every training begins from what it makes of the parameters of its ``init`` (``lab.anchors``).
 
     Attributes:
       stages: of every training so far: ``members`` and ``steps``, ``seconds`` in this process, ``memory`` in bytes on
@@ -39,11 +36,9 @@ class Session:
         checkpoint_seconds: float,
         progress: Progress | None,
         memory_gb: float = 0.0,
-        starting: Callable[[Init], Init] | None = None,
     ):
         self._folder, self._fingerprint, self._every, self._progress = folder, fingerprint, checkpoint_seconds, progress
         self._memory_limit = memory.limit(memory_gb)
-        self._starting = starting
         self.stages: dict[str, dict[str, float]] = {}
         self.params: dict[str, Any] = {}
 
@@ -58,8 +53,6 @@ class Session:
         resume = Checkpoint(
             self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
         )
-        if self._starting is not None:
-            args = (self._starting(args[0]), *args[1:])  # the first is init
         began = time.monotonic()
         with self.bar(stage, options["steps"]) as advance, stopping.held():
             result = fit(
