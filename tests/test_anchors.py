@@ -61,7 +61,7 @@ class Toy:
         return {}, {"steps": fitted.steps, "rates": np.array([0.1, 0.2])} | fitted.metrics
 
     def figures(self, record):
-        figure, axes = panels(1)
+        figure, axes = panels(1, width=1, height=1)
         axes[0, 0].plot(record.arrays[self.title].T)
         return {"loss": figure}
 
@@ -132,7 +132,7 @@ def kept_of(root):
 def test_a_new_record_gets_an_anchor_and_the_ledger_says_so(made, monkeypatch, capsys):
     limits = anchoring.load(kept_of(made)).metrics["limits"]
     reasons = {name: limit for name, limit in limits.items() if isinstance(limit, str)}
-    assert reasons == {"steps": "no real numbers", "right": "jumps: shares, ranks or picked values"}
+    assert reasons == {"steps": "no real numbers", "right": "shares, ranks or picked values"}
     assert set(limits) - set(reasons) == {"rates", "loss", "train_loss"}
     assert limits["rates"] == pytest.approx(1e-5 * 0.2)
     assert sum(path.stat().st_size for path in (kept_of(made) / "anchor").iterdir()) < 8192
@@ -244,6 +244,10 @@ def test_tolerances_and_what_is_compared_by_shape():
         "gaps": np.array([np.nan, 1.0, np.inf]),
         "moving gaps": np.array([np.nan, 1.0]),
         "shares": (rng.integers(0, 64, 20) / 64).astype(np.float32),
+        "shares of many": (rng.integers(0, 7500, 6) / 7500).astype(np.float32),
+        "one rate": np.array([0.03, 0.03]),
+        "unmoved": rng.normal(size=3).astype(np.float32),
+        "one number": rng.normal(size=()).astype(np.float32),
         "axis": np.arange(5) / 8,
         "flags": np.array([True, False]),
         "names": np.array(["a", "b"]),
@@ -251,10 +255,14 @@ def test_tolerances_and_what_is_compared_by_shape():
         "long": rng.normal(size=(40, 50)),
     }
     near = base | {"smooth": base["smooth"] + 1e-4, "chaotic": 1.1 * base["chaotic"], "moving gaps": np.ones(2)}
-    far = base | {"smooth": 2 * base["smooth"], "shares": base["shares"][::-1]}
+    far = base | {
+        name: 2 * base[name] for name in base if base[name].dtype.kind == "f" and name not in ("axis", "gaps")
+    }
     limits = anchors.limits(base, [base, near], far)
     by_shape = {name for name, limit in limits.items() if isinstance(limit, str)}
-    assert by_shape == {"chaotic", "moving gaps", "shares", "flags", "names"}
+    assert by_shape == {
+        *("chaotic", "moving gaps", "shares", "shares of many", "one rate", "flags", "names"),
+    }
     assert limits["smooth"] == pytest.approx(1e-3)
     assert limits["still"] == pytest.approx(1e-5 * np.abs(base["still"]).max())
     for other in (

@@ -55,8 +55,8 @@ def limits(kept: Arrays, nearby: Sequence[Arrays], elsewhere: Arrays) -> dict[st
 
     The tolerance is ten times the largest absolute difference among the runs nearby, at least 1e-5 of the largest
     absolute value. By dtype and shape alone are compared: what is not real; what moves by more than 1 % of its largest
-    value, or whose NaN or infinite entries move; and what jumps (shares, ranks, what an argmin picks): every bit stays
-    in the runs nearby, but not in the run elsewhere.
+    value, or whose NaN or infinite entries move; and what jumps (shares, ranks, what an argmin picks): all its values
+    are multiples of one fraction, and it depends on the initial parameters.
 
     Args:
       kept: arrays of the run that is kept.
@@ -81,8 +81,8 @@ def limits(kept: Arrays, nearby: Sequence[Arrays], elsewhere: Arrays) -> dict[st
             found[name] = max(MARGIN * spread, ROUNDING)
         elif spread > LARGEST_SPREAD * largest:
             found[name] = f"moves by {spread / largest:.1%} of its largest value with rounding"
-        elif spread == 0 and not np.array_equal(value, elsewhere[name], equal_nan=True):
-            found[name] = "jumps: shares, ranks or picked values"
+        elif _are_shares(value) and not np.array_equal(value, elsewhere[name], equal_nan=True):
+            found[name] = "shares, ranks or picked values"
         else:
             found[name] = max(MARGIN * spread, FLOOR * largest)
     return found
@@ -109,6 +109,16 @@ def _moved(key: Array, leaf: Array, size: float) -> Any:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         return leaf
     return leaf + size * jax.random.rademacher(key, leaf.shape, leaf.dtype) * leaf
+
+
+def _are_shares(value: np.ndarray, largest: int = 10_000) -> bool:
+    """Whether all values are multiples of 1/n for an n for which chance would not make them so."""
+    different = np.unique(value[np.isfinite(value)])[:200].astype(float)
+    n = np.arange(1, largest + 1)
+    width = 4 * float(np.finfo(value.dtype).eps) * n * np.abs(different).max()  # of rounding
+    off = np.max([np.abs(v * n - np.round(v * n)) for v in different], axis=0)
+    by_chance = n * np.minimum(2 * width, 1) ** len(different)
+    return bool(np.any((off <= width) & (by_chance < 1e-3)))
 
 
 def _same_gaps(a: np.ndarray, b: np.ndarray) -> bool:
