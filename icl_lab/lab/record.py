@@ -25,8 +25,7 @@ class Record:
       arrays: numpy arrays by name (what figures and claims are made of).
       provenance: versions, commit, device, times, command line; never part of a number.
       axes: names of the axes of every array, in the order of its dimensions.
-      params: final parameters of every training, (members, ...) by name: its stage, then where they are in the tree.
-        Empty where they were not kept.
+      params: final parameters of every training, (members, ...) by name: stage, then place in the tree; if kept.
     """
 
     experiment: str
@@ -50,9 +49,7 @@ class Record:
         return found
 
     def table(self) -> Iterator[dict[str, Any]]:
-        """One row for every number: ``array``, a column for each axis (None where the array has not), ``value``.
-
-        All rows have the same columns, as ``csv.DictWriter`` and data frames take them.
+        """One row for every number: ``array``, a column for each axis of any array (None where it has not), ``value``.
 
         Raises:
           RecordError: if the record has not the axes of all its arrays, or was loaded without them.

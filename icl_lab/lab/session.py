@@ -50,9 +50,8 @@ class Session:
         """
         if stage in self.stages:
             raise ValueError(f"stage {stage!r} is trained twice in one run; every training needs a name of its own")
-        resume = Checkpoint(
-            self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
-        )
+        fingerprint = records.digest([self._fingerprint, stage])
+        resume = Checkpoint(self._folder / "checkpoints" / stage, fingerprint, self._every)
         began = time.monotonic()
         with self.bar(stage, options["steps"]) as advance, stopping.held():
             result = fit(
@@ -68,26 +67,19 @@ class Session:
             self.params[stage] = jax.tree.map(np.asarray, result.params)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
-            steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])
-            log.warning(
-                "%s: %d of %d members diverged and were stopped (member %s%s)",
-                stage,
-                stopped.size,
-                result.diverged_at.size,
-                steps,
-                ", ..." if stopped.size > 8 else "",
-            )
+            named = [f"{m} at step {result.diverged_at[m]}" for m in stopped[:8]] + ["..."] * (stopped.size > 8)
+            counts = (stage, stopped.size, result.diverged_at.size)
+            log.warning("%s: %d of %d members diverged and were stopped (member %s)", *counts, ", ".join(named))
         return result
 
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
         """A progress bar as a context; call what it gives with ``(done, total)``."""
-        progress = self._progress
-        task = None if progress is None else progress.add_task(label, total=total)
+        progress = self._progress or Progress(disable=True)
+        task = progress.add_task(label, total=total)
 
         def advance(done: int, total: int) -> None:
-            if progress is not None and task is not None:
-                progress.update(task, completed=done, total=total)
+            progress.update(task, completed=done, total=total)
             stopping.check()
 
         yield advance
