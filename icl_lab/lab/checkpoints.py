@@ -72,10 +72,9 @@ class Checkpoint:
                 arrays = self._read(path)
                 _tree(arrays, like)
                 return arrays
-            except RecordError as error:
-                problem = str(error)
             except Exception as error:  # with the right digest, but not written here: many kinds
-                problem = f"it cannot be read ({type(error).__name__}: {error})"
+                ours = isinstance(error, RecordError)
+                problem = str(error) if ours else f"it cannot be read ({type(error).__name__}: {error})"
             if path.name == CURRENT:  # "next" is what a kill leaves in the middle of a save
                 log = logging.getLogger("icl_lab")
                 log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)

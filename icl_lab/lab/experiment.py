@@ -78,25 +78,20 @@ class Experiment:
 
         Another seed, more members, or a choice of parts (a field ``only``) do not make it another preset.
         """
-        base = self.presets[preset]
-        differing = {
-            f.name: getattr(config, f.name)
-            for f in dataclasses.fields(config)
-            if getattr(config, f.name) != getattr(base, f.name)
-            and f.name not in ("seed", "only")
-            and not (f.name == "members" and config.members >= base.members)
-        }
-        return f"{preset} with {', '.join(f'{k}={v}' for k, v in differing.items())}" if differing else preset
+        base = vars(self.presets[preset])
+        free = {"seed", "only"} | ({"members"} if config.members >= base["members"] else set())
+        differing = [f"{k}={v}" for k, v in vars(config).items() if v != base[k] and k not in free]
+        return f"{preset} with {', '.join(differing)}" if differing else preset
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What ``execute`` returns: the record, the ledger rows, the figure files, whether it was run now, and seconds."""
+    """What ``execute`` returns."""
 
     record: Record
     ledger: list[dict]
     figures: list[Path]
-    ran: bool
+    ran: bool  # now, or it was finished
     seconds: float
 
 

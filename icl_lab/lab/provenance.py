@@ -59,17 +59,18 @@ def versions() -> dict[str, str]:
 
 def code_version() -> str:
     """Digest of package versions, precision and every source file of the laboratory: what a checkpoint agrees with."""
-    return _digest([versions(), precision(), source_version()])
+    return digest([versions(), precision(), source_version()])
 
 
 def source_version() -> str:
     """Digest of every source file of the laboratory."""
     home = Path(__file__).resolve().parents[2]
     files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
-    return _digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    return digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from icl_lab.lab import stopping
 from icl_lab.lab.provenance import code_version as code_version
+from icl_lab.lab.provenance import digest as digest
 from icl_lab.lab.provenance import provenance as provenance
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.training.arrays import unzipped
@@ -33,11 +34,6 @@ _CONTENT = dict.fromkeys(("experiment", "preset", "config", "arrays"), str) | {
 
 class LockedError(RecordError):
     """Another process is at work in the folder."""
-
-
-def digest(value: Any) -> str:
-    """SHA-256 of a JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def save(record: Record, folder: Path, claims: list[dict]) -> None:

@@ -69,25 +69,19 @@ def fit(
       steps: number of training steps, a multiple of ``measure_every``.
       measure: ``(params, key, setting) -> {name: array}``.
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
-      members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On
-        a CPU large batches run fastest one member at a time (caches), small ones together; measurements, whose batches
-        are large, go one member at a time. None means all, in both.
+      members_at_once: how many members are vectorised together; the others wait their turn inside the same program,
+        and measurements go one by one. On a CPU large batches run fastest one by one (caches). None means all, in both.
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
       adapt: ``(settings, steps taken, what was measured (M, ...)) -> settings`` for all members, after every
-        measurement: what changes in answer to what a member has learned, as a curriculum that waits for it. It must be
-        a pure function that keeps shapes: a resumed run calls it again on the measurements that it kept. ``init`` sees
-        the settings as they are given, all else as they have become.
+        measurement, as for a curriculum that waits for what is learned. A pure function that keeps shapes: a resumed
+        run calls it again on the measurements that it kept. ``init`` sees the settings as they are given.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
-      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all. A member's
-        numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
+      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
-
-    Returns:
-      A ``Fit``.
 
     Raises:
       ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.

@@ -36,16 +36,13 @@ class LostError(Exception):
 
 
 def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
-    """Joins the other processes; before JAX computes anything.
+    """Joins the other processes, before JAX computes anything.
 
-    Args:
-      coordinator: host:port of process 0; empty: what SLURM, Open MPI, Kubernetes or Cloud TPU say.
-      processes: how many there are, with ``coordinator``.
-      process: which of them this is, with ``coordinator``.
+    They are found by what SLURM, Open MPI, Kubernetes or Cloud TPU say, or given: host:port of process 0, how many
+    there are and which this is. JAX itself ends a process that has waited five minutes for the others.
 
     Raises:
       RefusedError: if there is no cluster, the address cannot be used, or processes have different numbers of devices.
-        JAX itself ends a process that has waited five minutes for the others.
     """
     given: dict[str, Any] = {}
     if coordinator:
