@@ -26,36 +26,22 @@ class NotRun(Exception):  # noqa: N818
 class Claim:
     """One claim of one paper.
 
-    Attributes:
-      id: unique, ``paper.figure.name``.
-      paper: paper and figure or section.
-      statement: a sentence.
-      statistic: ``record -> (M,)`` one value per member (NaN: this member has none).
-      expected: the value; with ``relation`` "<=" or ">=" the bound.
-      relation: "==", "<=" or ">=".
-      tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
-      reason: where the tolerance comes from.
-      interval: ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
-        members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
-      control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
-        where there is none.
-      expected_verdict: by preset; a preset that is not named is not judged.
-      minimum_members: fewer members than this leave the claim not resolved; so do fewer than have an interval
-        (``fewest_members``).
+    ``interval`` is ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
+    members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
     """
 
-    id: str
-    paper: str
-    statement: str
-    statistic: Callable[[Record], np.ndarray]
-    expected: float
-    tolerance: float
-    reason: str
+    id: str  # unique, paper.figure.name
+    paper: str  # and figure or section
+    statement: str  # a sentence
+    statistic: Callable[[Record], np.ndarray]  # (M,) one value per member, NaN: this member has none
+    expected: float  # the value; with relation "<=" or ">=" the bound
+    tolerance: float  # half-width of the region around ``expected`` in which the claim holds (slack of a bound)
+    reason: str  # where the tolerance comes from
     relation: str = "=="
     interval: str = "t"
-    control: Callable[[Record], np.ndarray] | None = None
-    expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    minimum_members: int = 2
+    control: Callable[[Record], np.ndarray] | None = None  # what the claim must be told apart from, shown beside it
+    expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by preset; others are not judged
+    minimum_members: int = 2  # fewer leave the claim not resolved; so do fewer than have an interval
 
     def __post_init__(self):
         if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:

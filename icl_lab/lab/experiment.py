@@ -34,15 +34,12 @@ class Experiment:
       about: the module's docstring; ``--help`` prints it.
       presets: a configuration for each of ``PRESETS``; the configuration class has fields ``seed`` and ``members``.
       run: ``(config, session) -> (metrics, arrays)``; names of arrays nested in dicts are joined by ``/``.
-      figures: ``record -> {name: Figure}``.
-      claims: what is judged.
       check: raises FlagError for a configuration whose fields do not fit together.
       parts: patterns (``fnmatch``) of the names of arrays that a configuration, as plain JSON values, has and others
         leave out on purpose: of the networks, sizes, ... that it chooses.
       feeds_others: other binaries read the arrays of its record, so the gallery keeps them whatever their size.
       axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.lab.axes``).
-      learners: ``config -> {stage: params -> batch learner}``: what the final parameters of each training predict
-        (``icl_lab.load_run``).
+      learners: what the final parameters of each training predict (``icl_lab.load_run``).
     """
 
     name: str
@@ -55,7 +52,7 @@ class Experiment:
     parts: Callable[[Mapping[str, Any]], Iterable[str]] = lambda config: ()
     feeds_others: bool = False
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
-    learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}
+    learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}  # by stage
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]

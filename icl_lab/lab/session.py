@@ -23,10 +23,8 @@ log = logging.getLogger("icl_lab")
 class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
-    Attributes:
-      stages: of every training so far: ``members`` and ``steps``, ``seconds`` in this process, ``memory`` in bytes on
-        each device.
-      params: final parameters of every training whose parameters are nested dicts, by stage.
+    ``stages`` says of every training so far ``members`` and ``steps``, ``seconds`` in this process and ``memory`` in
+    bytes on each device; ``params`` holds the final parameters of those whose parameters are nested dicts.
     """
 
     def __init__(
