@@ -10,17 +10,12 @@ anew from the record; nothing is trained but for its anchor. Final parameters ar
 the gallery holds; they say which records have no anchor. --rejudge collects nothing: it judges the records that the
 gallery holds by the claims as they are now.
 
-A new record that the present sources made gets an anchor, from seven smoke runs (docs/anchors.md). Where the smoke
-preset alone has changed since, the anchor is made anew by
+A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). What of the gallery
+the present code no longer vouches for, a line each, is listed by
 
-    python -m experiments.gallery --reanchor --only=reddy.clamping
+    python -m experiments.gallery --check --only=reddy.clamping
 
-which first checks that the former smoke preset still gives the former anchor. What of the gallery the present code no
-longer vouches for, a line each, is listed by
-
-    python -m experiments.gallery --check
-
-Exit status: 0 done, nothing stale; 1 something is stale or cannot be anchored; 2 the command line is refused.
+Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
 """
 
 import dataclasses
@@ -36,20 +31,20 @@ from typing import Any
 import jax
 from absl import flags as absl_flags
 from PIL import Image
-from rich.progress import Progress
 
 from experiments import anchoring
 from experiments.reproduce import choose, discover, help_text
-from experiments.staleness import PRESETS, anchored, belongs, counted, reanchor, rejudge, stale
-from icl_lab.lab import anchors, flags, records, report
+from icl_lab.lab import anchors, drift, flags, records, report
 from icl_lab.lab import experiment as lab
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
-from icl_lab.lab.command_line import console_progress, use_compilation_cache
+from icl_lab.lab.command_line import use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import Record, RecordError
 
+PRESETS = ("lab", "paper")
 LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 1_000_000, 2_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
+NOT_KEPT = "the claim has changed and the record's arrays are not kept: to be judged in the next run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_string("figures", "figures", "folder of the gallery", flag_values=values)
     absl_flags.DEFINE_string("readme", "README.md", "file whose summary of claims is rewritten", flag_values=values)
     absl_flags.DEFINE_boolean("check", False, "list what is stale and change nothing", flag_values=values)
-    absl_flags.DEFINE_boolean("reanchor", False, "anchors of changed smoke presets anew", flag_values=values)
-    absl_flags.DEFINE_list("only", [], "binaries to --check or --reanchor, comma-separated", flag_values=values)
+    absl_flags.DEFINE_list("only", [], "binaries to --check, comma-separated", flag_values=values)
     absl_flags.DEFINE_boolean("rejudge", False, "judge the gallery's own records anew", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     try:
@@ -70,57 +64,56 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if rest:
             raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-        if values.only and not (values.check or values.reanchor):
-            raise flags.FlagError(f"--only={','.join(values.only)} goes with --check or --reanchor")
-        if not (values.check or values.reanchor or values.rejudge or Path(values.runs).is_dir()):
+        if values.only and not values.check:
+            raise flags.FlagError(f"--only={','.join(values.only)} goes with --check")
+        if not (values.check or values.rejudge or Path(values.runs).is_dir()):
             raise flags.FlagError(f"--runs={values['runs'].value} is not a folder")
         experiments = choose(discover(), values.only)
     except (absl_flags.Error, flags.FlagError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     gallery, readme = Path(values.figures), Path(values.readme)
-    if values.check or values.reanchor:
-        return conclude((reanchor if values.reanchor else stale)(gallery, experiments))
+    kept = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
+    named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
+    if values.check:
+        lines = [
+            f"{name} {folder.name}: {reason}"
+            for name, folder in named
+            if name in experiments
+            for reason in anchoring.why_stale(folder, experiments[name])
+        ]
+        print("\n".join(lines or ["nothing is stale"]))
+        return 1 if lines else 0
     if values.rejudge:
-        print("\n".join(rejudge(gallery, experiments)))
+        for name, folder in named:
+            print("".join(f"{line}\n" for line in rejudge(folder, experiments[name])), end="")
     else:
         use_compilation_cache(Path(values.runs))
-        with console_progress() as progress:
-            for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
-                print(f"{name} {preset}: {record.config['members']} members")
-                folder = gallery.joinpath(*name.split("."), preset)
-                put(experiments[name], preset, record, folder)
-                if reason := anchor(experiments[name], record, folder, progress):
-                    print(f"{name} {preset}: no anchor is made, {reason}")
+        for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
+            print(f"{name} {preset}: {record.config['members']} members")
+            folder = gallery.joinpath(*name.split("."), preset)
+            put(experiments[name], preset, record, folder)
+            anchor(experiments[name], record, folder)
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
     records.write_atomically(gallery / "claims.md", (table(rows) + "\n").encode())
     if readme.exists():
-        text = readme.read_text()
-        records.write_atomically(readme, with_summary(text, rows).encode())
+        records.write_atomically(readme, with_summary(readme.read_text(), rows).encode())
     return 0
 
 
-def anchor(experiment: Experiment, record: Record, folder: Path, progress: Progress) -> str:
-    """The anchor of a record just put into the gallery; says why where it has none and none may be made.
+def anchor(experiment: Experiment, record: Record, folder: Path) -> None:
+    """Makes the anchor of a record just put into the gallery; says why where it has none and none may be made.
 
     A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too.
     """
     kept = anchoring.load(folder)
     if reason := anchoring.why_none(record):
-        return "" if kept else reason
-    if kept is None or kept.sources != record.provenance["sources"]:
-        smoke = experiment.presets["smoke"]
-        made = anchoring.make(experiment, smoke, counted(progress, experiment.name))
-        anchoring.save(folder, made, flags.to_json(smoke))
-    return ""
-
-
-def conclude(lines: Sequence[str]) -> int:
-    """Prints what is stale or refused; the exit status."""
-    print("\n".join(lines) if lines else "nothing is stale")
-    return 1 if lines else 0
+        if kept is None:
+            print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
+    elif kept is None or kept.provenance["sources"] != record.provenance["sources"]:
+        anchoring.make(experiment, folder)
 
 
 def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
@@ -135,7 +128,7 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
         key = (record.experiment, record.preset)
         if record.preset not in PRESETS or record.experiment not in experiments:
             continue
-        if not belongs(experiments[record.experiment], record.preset, record.preset, record.config):
+        if not anchoring.belongs(experiments[record.experiment], record.preset, record.preset, record.config):
             print(f"left out: {path.parent} is not the present {record.preset} preset", file=sys.stderr)
         elif key not in best or record.config["members"] > best[key].config["members"]:
             best[key] = record
@@ -164,16 +157,10 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
                 shrink(path)
             else:
                 path.unlink()
-        keep_anchor(folder, fresh)
+        if anchoring.anchored(folder) and anchoring.identity(folder) == anchoring.identity(fresh):
+            shutil.copytree(folder / anchoring.ANCHOR, fresh / anchoring.ANCHOR)
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
-
-
-def keep_anchor(folder: Path, fresh: Path) -> None:
-    """Copies the anchor beside a record to a fresh copy of the same record; another record has to get its own."""
-    if anchored(folder) and anchoring.identity(folder) == anchoring.identity(fresh):
-        for name in anchoring.FILES:
-            shutil.copy(folder / name, fresh / name)
 
 
 def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:
@@ -184,6 +171,29 @@ def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:
         picture = picture.resize((picture.width * 4 // 5, picture.height * 4 // 5), Image.Resampling.LANCZOS)
 
 
+def rejudge(folder: Path, experiment: Experiment) -> list[str]:
+    """Judges a record of the gallery by today's claims; a line for each verdict that changes.
+
+    Of a record without its arrays the rows stay whose claims are as they were; the others are not judged any more.
+    """
+    record, before = drift.committed(folder)
+    then = {row["id"]: row for row in before}
+    if record.arrays:
+        rows = experiment.judged(record)
+    else:
+        unknown = {"interval": [None, None], "verdict": NOT_JUDGED, "expected_verdict": None, "note": NOT_KEPT}
+        claims = [(then[claim.id], claim.described()) for claim in experiment.claims if claim.id in then]
+        rows = [row if row | described == row else row | described | unknown for row, described in claims]
+    records.replace_claims(folder, rows)
+    changes = []
+    for row in rows:
+        was = then.get(row["id"], {"verdict": NOT_JUDGED, "interval": [None, None]})
+        if row["verdict"] != was["verdict"]:
+            verdicts = f"{was['verdict']} {was['interval']} -> {row['verdict']} {row['interval']}"
+            changes.append(f"{folder.name}: {row['id']}: {verdicts} {row['note']}")
+    return changes
+
+
 def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
     """The rows of every record in the gallery that still is its binary's present preset, sorted by claim and preset."""
     rows = []
@@ -191,9 +201,9 @@ def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
         content, config = json.loads(path.read_text()), json.loads((path.parent / "config.json").read_text())
         experiment = experiments.get(content["experiment"])
         preset = path.parent.name
-        if experiment and preset in PRESETS and belongs(experiment, preset, content["preset"], config):
+        if experiment and preset in PRESETS and anchoring.belongs(experiment, preset, content["preset"], config):
             origin = json.loads((path.parent / "provenance.json").read_text())
-            vouched = {"anchored": anchored(path.parent), "commit": anchoring.commit(origin)}
+            vouched = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(origin)}
             rows += [row | vouched for row in content["claims"]]
         else:
             print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)

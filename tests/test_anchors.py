@@ -2,20 +2,21 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from experiments import anchoring, gallery
-from icl_lab.lab import anchors, flags, records
+from icl_lab.lab import anchors, experiment, flags, records, session
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.records import RecordError
 from icl_lab.lab.style import panels
+from icl_lab.training.fitting import Fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,30 +40,28 @@ class Toy:
     lab: Config = Config(members=3, steps=40)
 
     def run(self, config, session):
-        def draw(key):
-            drawn = jax.random.uniform(key, (16, 4), minval=-1.0)
-            return drawn[:, :3], drawn[:, :3].sum(1) + self.noise * drawn[:, 3]
+        def draw(rng):
+            drawn = rng.uniform(-1, 1, (16, 4)).astype(np.float32)
+            return drawn[:, :3], drawn[:, :3].sum(1) + np.float32(self.noise) * drawn[:, 3]
 
-        def error(w, x, y):
-            return (jnp.abs(x @ w - y) ** self.power).mean()
+        def step(w, rng, number):
+            x, y = draw(rng)
+            error = x @ w - y
+            slope = self.power * x.T @ (np.abs(error) ** (self.power - 1) * np.sign(error)) / 16
+            rate = config.rate / 2 if number >= self.halved_at else config.rate
+            return w - np.float32(rate) * slope, (np.abs(error) ** self.power).mean()
 
-        def loss(w, key, setting):
-            return error(w, *draw(key))
+        def measure(w, rng):
+            x, y = draw(rng)
+            return {"loss": (np.abs(x @ w - y) ** self.power).mean(), "right": (np.sign(x @ w) == np.sign(y)).mean()}
 
-        def measure(w, key, setting):
-            x, y = draw(key)
-            return {"loss": error(w, x, y), "right": (jnp.sign(x @ w) == jnp.sign(y)).mean()}
-
-        rate = optax.piecewise_constant_schedule(config.rate, {self.halved_at: 0.5})
-        fitted = session.fit(
-            "toy", lambda key, _: jax.random.normal(key, (3,)), loss, optax.sgd(rate),
-            jax.random.split(jax.random.key(config.seed), config.members),
-            steps=config.steps, measure_every=config.steps // 2, measure=measure,
-        )  # fmt: skip
+        keys = jax.random.split(jax.random.key(config.seed), config.members)
+        init = lambda key, _: jax.random.normal(key, (3,))  # noqa: E731
+        fitted = session.fit("toy", init, step, measure, keys, steps=config.steps)
         return {}, {"steps": fitted.steps, "rates": np.array([0.1, 0.2])} | fitted.metrics
 
     def figures(self, record):
-        figure, axes = panels(1)
+        figure, axes = panels(1, width=1, height=1)
         axes[0, 0].plot(record.arrays[self.title].T)
         return {"loss": figure}
 
@@ -72,17 +71,40 @@ class Toy:
             expected=9.0, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
         )  # fmt: skip
         presets = {"smoke": self.smoke, "quick": Config(), "lab": self.lab, "paper": Config(steps=60)}
-        return Experiment("toy.anchored", "A toy.", presets, self.run, self.figures, (claim,))
+        axes = {"steps": ("measurement",), "rates": ("rate",), "*": ("member", "measurement")}
+        return Experiment("toy.anchored", "A toy.", presets, self.run, self.figures, (claim,), axes=axes)
+
+
+def plainly_fitted(init, step, measure, keys, steps, **_):
+    """Stands for ``fit`` without compiling anything: a loop over members and steps."""
+    measured = []
+    for number, key in enumerate(keys):
+        w, rng, rows, losses = np.asarray(init(key, None)), np.random.default_rng(number), [], [np.nan]
+        for t in range(steps + 1):
+            if t % (steps // 2) == 0:
+                rows.append(measure(w, np.random.default_rng(99)) | {"train_loss": np.mean(losses)})
+                losses = []
+            w, loss = step(w, rng, t)
+            losses.append(loss)
+        measured.append(rows)
+    metrics = {name: np.array([[row[name] for row in rows] for rows in measured]) for name in measured[0][0]}
+    return Fit(None, steps // 2 * np.arange(3), metrics, np.full(len(keys), -1))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_compiled():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "fit", plainly_fitted)
+        yield
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, nothing_is_compiled):
     """A lab run of the toy, and the gallery that was made of it."""
     root = tmp_path_factory.mktemp("anchored")
     experiment = Toy().experiment()
     execute(experiment, "lab", experiment.presets["lab"], root / "runs")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anchoring, "PERTURBED", 1)  # every run compiles
         assert collect(patch, root, Toy()) == 0
     return root
 
@@ -108,13 +130,12 @@ def kept_of(root):
 
 
 def test_a_new_record_gets_an_anchor_and_the_ledger_says_so(made, monkeypatch, capsys):
-    content = json.loads((kept_of(made) / "anchor.json").read_text())
-    assert set(content["by_shape"]) == {"steps", "right"}
-    assert "integers" in content["by_shape"]["steps"]["reason"]
-    assert "multiples of 1/16" in content["by_shape"]["right"]["reason"]
-    assert set(content["by_value"]) == {"rates", "loss", "train_loss"}
-    assert content["by_value"]["rates"]["tolerance"] == pytest.approx(1e-5 * 0.2)
-    assert (kept_of(made) / "anchor.npz").stat().st_size < 4096
+    limits = anchoring.load(kept_of(made)).metrics["limits"]
+    reasons = {name: limit for name, limit in limits.items() if isinstance(limit, str)}
+    assert reasons == {"steps": "no real numbers", "right": "shares, ranks or picked values"}
+    assert set(limits) - set(reasons) == {"rates", "loss", "train_loss"}
+    assert limits["rates"] == pytest.approx(1e-5 * 0.2)
+    assert sum(path.stat().st_size for path in (kept_of(made) / "anchor").iterdir()) < 8192
     (row,) = json.loads((made / "figures/claims.json").read_text())
     assert row["anchored"] is True
     assert row["commit"] == anchoring.commit(records.load(kept_of(made)).provenance)
@@ -139,25 +160,19 @@ def test_what_a_check_notices(made, monkeypatch, capsys, changed, line):
     assert (line or "nothing is stale") in capsys.readouterr().out
 
 
-def test_an_anchor_changed_by_hand_is_refused_by_name(root, monkeypatch, capsys):
-    folder = kept_of(root)
-    arrays, content = (folder / "anchor.npz").read_bytes(), (folder / "anchor.json").read_text()
-    cases = {
-        "anchor.npz": (folder / "anchor.npz", arrays[:-1] + bytes([arrays[-1] ^ 1])),
-        "anchor.json": (folder / "anchor.json", content.replace('"tolerance": 2', '"tolerance": 3').encode()),
-    }
-    for name, (path, wrong) in cases.items():
-        before = path.read_bytes()
-        assert before != wrong
-        path.write_bytes(wrong)
-        with pytest.raises(RecordError, match=name):
-            anchoring.load(folder)
-        assert start(monkeypatch, root, Toy(), "--check") == 1
-        assert f"{folder / name} differs from" in capsys.readouterr().out
-        path.write_bytes(before)
-    (folder / "anchor.npz").unlink()
-    with pytest.raises(RecordError, match=r"anchor\.npz"):
-        anchoring.load(folder)
+@pytest.mark.parametrize("name", ["arrays.npz", "config.json", "provenance.json", "record.json"])
+def test_an_anchor_changed_by_hand_is_refused_by_name(root, monkeypatch, capsys, name):
+    path = kept_of(root) / "anchor" / name
+    content = path.read_bytes()
+    middle = len(content) // 2
+    path.write_bytes(content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    with pytest.raises(RecordError, match=re.escape(str(path))):
+        anchoring.load(kept_of(root))
+    assert start(monkeypatch, root, Toy(), "--check") == 1
+    assert str(path) in capsys.readouterr().out
+    path.unlink()
+    with pytest.raises(RecordError, match=name):
+        anchoring.load(kept_of(root))
 
 
 def test_an_anchor_of_another_record_is_refused(root, monkeypatch, capsys):
@@ -169,50 +184,47 @@ def test_an_anchor_of_another_record_is_refused(root, monkeypatch, capsys):
 
 
 def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, monkeypatch, capsys):
-    before = (kept_of(root) / "anchor.json").read_bytes()
+    before = (kept_of(root) / "anchor/record.json").read_bytes()
     monkeypatch.setattr(anchoring, "make", lambda *_: pytest.fail("an anchor was made"))
     assert collect(monkeypatch, root, Toy()) == 0
-    assert (kept_of(root) / "anchor.json").read_bytes() == before
-    monkeypatch.setattr(anchoring.provenance, "source_version", lambda: "later")
+    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
     assert collect(monkeypatch, root, Toy()) == 0  # the same record, collected by later sources
-    assert (kept_of(root) / "anchor.json").read_bytes() == before
+    assert (kept_of(root) / "anchor/record.json").read_bytes() == before
     shutil.rmtree(root / "figures")
     (root / "README.md").write_text(f"{gallery.BEGIN}\n{gallery.END}\n")
     assert collect(monkeypatch, root, Toy()) == 0
-    assert "no anchor is made, the sources have changed since it was made at commit" in capsys.readouterr().out
-    assert not (kept_of(root) / "anchor.json").exists()
+    assert "no anchor is made, the sources or versions have changed since it was made at" in capsys.readouterr().out
+    assert not (kept_of(root) / "anchor").exists()
     (row,) = json.loads((root / "figures/claims.json").read_text())
     assert row["anchored"] is False
     assert f"not anchored, made at commit {row['commit']}" in (root / "figures/claims.md").read_text()
     assert start(monkeypatch, root, Toy(), "--check") == 1
     assert f"toy.anchored lab: not anchored, made at commit {row['commit']}" in capsys.readouterr().out
-    assert start(monkeypatch, root, Toy(), "--reanchor") == 1
-    assert "only made with a new record" in capsys.readouterr().out
 
 
-def test_a_smoke_preset_that_alone_has_changed_is_anchored_anew(root, monkeypatch, capsys):
-    monkeypatch.setattr(anchoring, "PERTURBED", 1)
+def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, monkeypatch, capsys):
     later = Toy(smoke=Config(steps=10))
     assert start(monkeypatch, root, later, "--check") == 1
     assert "smoke preset is no longer that of the anchor (steps: 20 there, 10 here)" in capsys.readouterr().out
-    before = (kept_of(root) / "anchor.json").read_bytes()
-    assert start(monkeypatch, root, dataclasses.replace(later, noise=0.2), "--reanchor") == 1
-    assert "does not give the anchor any more: array loss differs" in capsys.readouterr().out
-    assert (kept_of(root) / "anchor.json").read_bytes() == before
-    assert start(monkeypatch, root, later, "--reanchor") == 0
+    for module in (anchoring, experiment):
+        monkeypatch.setattr(module, "source_version", lambda: "later")
+    execute(later.experiment(), "lab", later.lab, root / "runs", overwrite=True)
+    assert collect(monkeypatch, root, later) == 0
     assert start(monkeypatch, root, later, "--check") == 0
 
 
 def test_other_versions_are_not_compared_and_the_reason_is_given(root, monkeypatch, capsys):
-    monkeypatch.setattr(anchoring.provenance, "versions", lambda: {"jax": "99"})
+    monkeypatch.setattr(anchoring, "versions", lambda: {"jax": "99"})
     assert start(monkeypatch, root, Toy(noise=0.5), "--check") == 0
-    assert "not compared, made under other versions (" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "not compared, made under other conditions (" in said
+    assert f"jax: {jax.__version__} there, 99 here" in said
 
 
 def test_perturbed_parameters_move_by_a_last_bit_or_two():
     init = lambda key, setting: {"w": jax.random.normal(key, (1000,)), "zero": jnp.zeros(3), "count": jnp.arange(3)}  # noqa: E731
     key = jax.random.key(0)
-    before, one, other = init(key, None), *(anchors.perturbed(n)(init)(key, None) for n in (0, 1))
+    before, one, other = init(key, None), *(anchors.perturbed(init, n)(key, None) for n in (0, 1))
     bits = {name: np.asarray(tree["w"]).view(np.int32) for name, tree in (("b", before), ("1", one), ("2", other))}
     moved = np.abs(bits["1"] - bits["b"])
     assert set(np.unique(moved)) <= {1, 2}
@@ -232,6 +244,10 @@ def test_tolerances_and_what_is_compared_by_shape():
         "gaps": np.array([np.nan, 1.0, np.inf]),
         "moving gaps": np.array([np.nan, 1.0]),
         "shares": (rng.integers(0, 64, 20) / 64).astype(np.float32),
+        "shares of many": (rng.integers(0, 7500, 6) / 7500).astype(np.float32),
+        "one rate": np.array([0.03, 0.03]),
+        "unmoved": rng.normal(size=3).astype(np.float32),
+        "one number": rng.normal(size=()).astype(np.float32),
         "axis": np.arange(5) / 8,
         "flags": np.array([True, False]),
         "names": np.array(["a", "b"]),
@@ -239,25 +255,30 @@ def test_tolerances_and_what_is_compared_by_shape():
         "long": rng.normal(size=(40, 50)),
     }
     near = base | {"smooth": base["smooth"] + 1e-4, "chaotic": 1.1 * base["chaotic"], "moving gaps": np.ones(2)}
-    far = base | {"smooth": 2 * base["smooth"], "shares": base["shares"][::-1]}
-    anchor = anchors.make(base, [base, near], far)
-    assert set(anchor.by_shape) == {"chaotic", "moving gaps", "shares", "flags", "names"}
-    assert all(entry["reason"] for entry in anchor.by_shape.values())
-    assert anchor.by_value["smooth"]["tolerance"] == pytest.approx(1e-3)
-    assert anchor.by_value["still"]["tolerance"] == pytest.approx(1e-5 * np.abs(base["still"]).max())
-    assert anchors.differences(anchor, base) == anchors.differences(anchor, near) == []
-    assert anchors.differences(anchor, base | {"smooth": base["smooth"] + 2e-3})
-    assert anchors.differences(anchor, base | {"gaps": np.array([1.0, np.nan, np.inf])})
-    assert anchors.differences(anchor, base | {"gaps": np.array([np.nan, 1.0, -np.inf])})
-    assert anchors.differences(anchor, base | {"shares": 0 * base["shares"]}) == []
-    assert anchors.differences(anchor, base | {"shares": base["shares"][1:]})
-    assert anchors.differences(anchor, base | {"shares": base["shares"].astype(float)})
-    assert anchors.differences(anchor, base | {"residual": np.full(4, -6e-8)}) == []
-    assert anchors.differences(anchor, base | {"residual": np.full(4, 3e-5)})
-    assert anchor.values["long"].size == 64
-    assert anchors.differences(anchor, base | {"long": base["long"] + 1e-3})
-    assert anchors.differences(anchor, base | {"long": base["long"].T})
-    assert anchors.differences(anchor, base | {"more": np.ones(1)}) == ["array more is new"]
-    assert anchors.differences(anchor, {k: v for k, v in base.items() if k != "axis"}) == ["array axis is gone"]
+    far = base | {
+        name: 2 * base[name] for name in base if base[name].dtype.kind == "f" and name not in ("axis", "gaps")
+    }
+    limits = anchors.limits(base, [base, near], far)
+    by_shape = {name for name, limit in limits.items() if isinstance(limit, str)}
+    assert by_shape == {
+        *("chaotic", "moving gaps", "shares", "shares of many", "one rate", "flags", "names"),
+    }
+    assert limits["smooth"] == pytest.approx(1e-3)
+    assert limits["still"] == pytest.approx(1e-5 * np.abs(base["still"]).max())
+    for other in (
+        near, {"shares": 0 * base["shares"]}, {"residual": np.full(4, -6e-8)},
+        {"smooth": base["smooth"] + 9e-4}, {"chaotic": -base["chaotic"]},
+    ):  # fmt: skip
+        assert anchors.differences(base, limits, base | other) == []
+    for other in (
+        {"smooth": base["smooth"] + 2e-3}, {"axis": base["axis"] + 1e-3}, {"residual": np.full(4, 3e-5)},
+        {"gaps": np.array([1.0, np.nan, np.inf])}, {"gaps": np.array([np.nan, 1.0, -np.inf])},
+        {"shares": base["shares"][1:]}, {"shares": base["shares"].astype(float)},
+        {"long": base["long"] + 1e-3}, {"long": base["long"].T},
+    ):  # fmt: skip
+        assert len(anchors.differences(base, limits, base | other)) == 1
+    assert anchors.differences(base, limits, base | {"more": np.ones(1)}) == ["array more is new"]
+    without = {name: value for name, value in base.items() if name != "axis"}
+    assert anchors.differences(base, limits, without) == ["array axis is gone"]
     with pytest.raises(ValueError, match="smoke runs of the same code disagree: array axis is gone"):
-        anchors.make(base, [{k: v for k, v in base.items() if k != "axis"}], far)
+        anchors.limits(base, [without], far)

@@ -98,7 +98,7 @@ def test_what_a_kill_leaves_is_used_in_silence(tmp_path, saved, log, left, expec
 
 def test_prng_keys_are_loaded_as_what_they_are(tmp_path):
     state = {impl: jax.random.split(jax.random.key(3, impl=impl), 2) for impl in ("threefry2x32", "rbg")}
-    place(tmp_path).write({"state": (state, 1.0 * jnp.arange(2)), "metrics": {}})
+    place(tmp_path).save(lambda: {"state": (state, 1.0 * jnp.arange(2)), "metrics": {}}, finished=True)
     found, _ = place(tmp_path).load({"state": jax.eval_shape(lambda: (state, 1.0 * jnp.arange(2)))})["state"]
     for impl, keys in state.items():
         assert found[impl].dtype == keys.dtype
@@ -106,10 +106,10 @@ def test_prng_keys_are_loaded_as_what_they_are(tmp_path):
 
 
 def test_a_write_that_fails_leaves_the_one_before_it(tmp_path, monkeypatch):
-    place(tmp_path).write(tree(1.0))
+    place(tmp_path).save(lambda: tree(1.0), finished=True)
     monkeypatch.setattr(os, "fsync", lambda number: os.write(os.open(os.devnull, os.O_RDONLY), b"x"))
     with pytest.raises(OSError, match=f"'{tmp_path / 'current'}'") as error:
-        place(tmp_path).write(tree(2.0))
+        place(tmp_path).save(lambda: tree(2.0), finished=True)
     assert error.value.errno == errno.EBADF
     assert [path.name for path in tmp_path.iterdir()] == ["current"]
     assert value(load(tmp_path)) == 1

@@ -304,7 +304,7 @@ def test_arrays_of_another_digest_are_not_even_opened(good, place, monkeypatch):
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkpoint")
-    Checkpoint(folder, "this", 0.0).write(TREE)
+    Checkpoint(folder, "this", 0.0).save(lambda: TREE, finished=True)
     return folder / "current"
 
 

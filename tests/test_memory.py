@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icl_lab.lab.checkpoints import Checkpoint
-from icl_lab.lab.flags import FlagError
 from icl_lab.training import memory
 from icl_lab.training.ensembles import Ensemble
 from icl_lab.training.fitting import fit
 from icl_lab.training.members import member
-from icl_lab.training.memory import Memory
+from icl_lab.training.memory import DoesNotFitError, Memory
 
 MEMBERS_IN_ALL, WIDTH = 5, 200
 KEYS = jax.random.split(jax.random.key(0), MEMBERS_IN_ALL)
@@ -119,14 +118,15 @@ def test_a_run_resumes_within_another_limit(together, tmp_path, first_in_groups)
 def test_a_limit_below_the_state_of_all_is_refused_before_training(members_at_once):
     begun = []
     with pytest.raises(
-        FlagError, match=r"^the limit of \S+ GiB \(--memory_gb\) .* takes \S+ GiB on a device; .* --members .* --batch$"
+        DoesNotFitError,
+        match=r"^the limit of \S+ GiB \(--memory_gb\) .* takes \S+ GiB on a device; .* --members .* --batch$",
     ):
         train(memory_limit=1000.0, members_at_once=members_at_once, progress=lambda done, steps: begun.append(done))
     assert not begun
 
 
 def test_a_limit_below_one_member_at_a_time_is_refused(one_by_one):
-    with pytest.raises(FlagError, match="training one member at a time takes"):
+    with pytest.raises(DoesNotFitError, match="training one member at a time takes"):
         train(memory_limit=one_by_one.memory - 2 * WIDTH * 4, members_at_once=1, measure=None)
 
 
@@ -154,7 +154,7 @@ def test_groups_fit_or_nothing_does(members, each, extra, fixed, limit):
     try:
         while sum(need()) > limit:
             tried.append(now := memory.fewer(need(), now, limit))
-    except FlagError:
+    except DoesNotFitError:
         assert each * members + fixed + extra > limit
     assert 1 <= now <= members
     assert len(tried) <= 8  # each is a compilation

@@ -264,3 +264,11 @@ def test_set_aside_never_overwrites(tmp_path):
         (tmp_path / "a").write_text(str(n))
         assert records.set_aside(tmp_path / "a") == tmp_path / f"a.set-aside-{n}"
     assert [(tmp_path / f"a.set-aside-{n}").read_text() for n in (1, 2, 3)] == ["1", "2", "3"]
+
+
+def test_the_source_version_is_of_every_source_file(monkeypatch):
+    version, read = provenance.source_version(), []
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or b"")
+    assert provenance.source_version() != version
+    assert Path(provenance.__file__) in read
+    assert {path.parent.name for path in read} >= {"lab", "training", "experiments", "reddy"}

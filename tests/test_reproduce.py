@@ -7,9 +7,10 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import gallery, reproduce
+from experiments import anchoring, gallery, reproduce
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim
+from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.style import panels
 
@@ -189,8 +190,7 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     assert (row["id"], row["preset"], row["verdict"]) == ("toy.a.finite", "lab", "holds")
     kept = sorted(path.name for path in (figures / "toy/a/lab").iterdir())
     assert kept == [
-        "anchor.json",
-        "anchor.npz",
+        "anchor",
         "arrays.txt",
         "config.json",
         "provenance.json",
@@ -221,32 +221,31 @@ def test_gallery_keeps_arrays_and_parameters_that_other_binaries_read(tmp_path, 
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_records_of_the_gallery_are_judged_by_the_claims_as_they_are_now(tmp_path, capsys, kept):
+def test_records_of_the_gallery_are_judged_by_the_claims_as_they_are_now(tmp_path, kept):
     experiment, folder = Toy("toy.fine").experiment(), tmp_path / "lab"
     (row,) = execute(experiment, "lab", experiment.presets["lab"], folder).ledger
     if not kept:
         (folder / "arrays.npz").unlink()
-    gallery.rejudge({"toy.fine": experiment}, folder)
-    assert gallery.drift.committed(folder)[1] == [row]
-    assert capsys.readouterr().out == ""
+    assert gallery.rejudge(folder, experiment) == []
+    assert committed(folder)[1] == [row]
     (stricter,) = (dataclasses.replace(claim, expected=2.0, tolerance=0.5) for claim in experiment.claims)
-    gallery.rejudge({"toy.fine": dataclasses.replace(experiment, claims=(stricter,))}, folder)
-    ((now,),) = gallery.drift.committed(folder)[1:]
+    (said,) = gallery.rejudge(folder, dataclasses.replace(experiment, claims=(stricter,)))
+    (now,) = committed(folder)[1]
     assert (now["expected"], now["estimate"]) == (2.0, row["estimate"])
     assert now["verdict"] == ("fails" if kept else "not judged")
-    assert f"{row['id']}: holds" in capsys.readouterr().out
+    assert f"{row['id']}: holds" in said
     if not kept:
         assert (now["interval"], now["note"]) == ([None, None], gallery.NOT_KEPT)
 
 
 def test_gallery_takes_the_present_preset_with_at_least_its_members():
     experiment, config = Toy("toy.a").experiment(), flags.to_json(Config())
-    assert gallery.belongs(experiment, "lab", "lab", config)
-    assert gallery.belongs(experiment, "lab", "lab", {**config, "members": 9})
-    assert not gallery.belongs(experiment, "lab", "lab", {**config, "members": 3})
-    assert not gallery.belongs(experiment, "lab", "lab", {**config, "seed": 1})
-    assert not gallery.belongs(experiment, "lab", "lab", {**config, "older": 1})
-    assert not gallery.belongs(experiment, "lab", "lab with steps=3", config)
+    assert anchoring.belongs(experiment, "lab", "lab", config)
+    assert anchoring.belongs(experiment, "lab", "lab", {**config, "members": 9})
+    assert not anchoring.belongs(experiment, "lab", "lab", {**config, "members": 3})
+    assert not anchoring.belongs(experiment, "lab", "lab", {**config, "seed": 1})
+    assert not anchoring.belongs(experiment, "lab", "lab", {**config, "older": 1})
+    assert not anchoring.belongs(experiment, "lab", "lab with steps=3", config)
 
 
 def test_gallery_takes_paths_out_of_the_command():

@@ -15,6 +15,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.attention import fast_weight_matrix, linear_pattern, scaled_scores
+from icl_lab.prompts.tracing import is_traced
 
 Loss = Callable[[Array, Array], Array]
 """outputs (B, O), targets (B, ...) -> scalar."""
@@ -178,7 +179,7 @@ def softmax_decomposition(
         visible = jnp.ones(scores.shape, bool)
     if visible.shape != scores.shape:
         raise ValueError(f"visible must be (T, N) = {scores.shape}, got {visible.shape}")
-    if not isinstance(visible, jax.core.Tracer) and not visible.any(axis=1).all():
+    if not is_traced(visible) and not visible.any(axis=1).all():
         raise ValueError("visible must leave each query one token at least")
     parts = [visible & ~demonstrations[None], visible & demonstrations[None]]
     zero_shot, alone = (_attended(scores, part) @ values for part in parts)

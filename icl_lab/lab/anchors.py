@@ -1,13 +1,10 @@
 """Anchors: the arrays of a smoke run that tell whether the code still computes what it did when a record was made.
 
-An anchor is made from several smoke runs. One is kept; four differ from it by a relative change of 1e-7 of the initial
-parameters, about the last bit of float32, and one by other options of the compiler, so that each array shows how far
-rounding alone can move it. A last run starts from parameters that are changed by a tenth, and shows which arrays depend
-on them at all. docs/anchors.md says what an anchor notices and what it cannot.
+docs/anchors.md says what an anchor notices and what it cannot.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,169 +24,101 @@ if jaxlib.__version__ != "0.10.2":  # a release that does not know a flag ends t
 
 NEARBY, ELSEWHERE = 1e-7, 0.1
 """Relative changes of the initial parameters: one that rounding makes too, and one that no result ignores."""
-PERTURBED = 4
-"""Runs with changed parameters. For a single number whose differences are normal, a further one exceeds ten times the
-largest of four in about one case of 8,000 (3 (0.2 / sqrt(2 pi))^4); almost all arrays have many numbers."""
 MARGIN, FLOOR, LARGEST_SPREAD = 10.0, 1e-5, 0.01
 """Tolerance in spreads, least tolerance and largest spread, both relative to the largest absolute value."""
 ROUNDING = 1e-6
-"""An array without a larger value holds errors of rounding: only that it stays about as small is asked."""
-ENTRIES = 64
-"""So many entries of an array are kept, evenly spaced, the first and the last among them."""
+"""An array without a larger value holds errors of rounding: this is its least tolerance."""
 
 Arrays = Mapping[str, np.ndarray]
 Init = Callable[[Array, Tree], Tree]
 """``(key, setting) -> params``, as ``fit`` takes it."""
 
 
-class Anchor(NamedTuple):
-    """What a smoke run is compared with.
+def perturbed(init: Init, number: int, size: float = NEARBY) -> Init:
+    """An ``init`` every real entry p of whose parameters is changed to ``p + size * sign * p``, with random signs.
 
-    Attributes:
-      values: entries that are kept of the arrays that are compared by value, (at most ``ENTRIES``,).
-      by_value: ``dtype``, ``shape`` and ``tolerance`` of these arrays, the largest absolute difference allowed.
-      by_shape: ``dtype``, ``shape`` and ``reason`` of the arrays that are compared by dtype and shape alone.
+    In float32 and with size 1e-7 every entry moves by one or two units in the last place; a zero stays zero. Another
+    ``number`` gives other signs.
     """
 
-    values: dict[str, np.ndarray]
-    by_value: dict[str, dict[str, Any]]
-    by_shape: dict[str, dict[str, Any]]
+    def start(key: Array, setting: Tree) -> Tree:
+        leaves, structure = jax.tree.flatten(init(key, setting))
+        # init splits the key; no other draw folds in so large a number
+        keys = jax.random.split(jax.random.fold_in(key, 2**31 + number), max(1, len(leaves)))
+        return jax.tree.unflatten(structure, [_moved(k, jnp.asarray(leaf), size) for k, leaf in zip(keys, leaves)])
+
+    return start
 
 
-def perturbed(number: int, size: float = NEARBY) -> Callable[[Init], Init]:
-    """Changes every real entry of the initial parameters by the relative amount ``size``, up or down at random.
+def limits(kept: Arrays, nearby: Sequence[Arrays], elsewhere: Arrays) -> dict[str, float | str]:
+    """How each array of a smoke run may differ later: its tolerance, or why it is compared by dtype and shape alone.
 
-    ``p + size * sign * p``: in float32 and with size 1e-7, which is 0.84 of the spacing of numbers at 1, every entry
-    moves by one unit in the last place, or by two just below a power of two; a zero stays zero.
-
-    Args:
-      number: another number gives other signs.
-      size: relative change.
-
-    Returns:
-      A function from the ``init`` of ``fit`` to one whose parameters are changed (``Session(starting=...)``).
-    """
-
-    def changed(init: Init) -> Init:
-        def start(key: Array, setting: Tree) -> Tree:
-            leaves, structure = jax.tree.flatten(init(key, setting))
-            # init splits the key; no other draw folds in so large a number
-            keys = jax.random.split(jax.random.fold_in(key, 2**31 + number), max(1, len(leaves)))
-            return jax.tree.unflatten(structure, [_moved(k, leaf, size) for k, leaf in zip(keys, leaves)])
-
-        return start
-
-    return changed
-
-
-def make(kept: Arrays, rounded: Sequence[Arrays], elsewhere: Arrays) -> Anchor:
-    """An anchor from smoke runs.
-
-    The tolerance of an array is ten times its largest absolute difference among the rounded runs, at least 1e-5 of its
-    largest absolute value. By dtype and shape alone are compared: integers, booleans and everything else that is not
-    real; real arrays that hold shares, ranks or picked values; arrays whose difference exceeds 1 % of the largest
-    value, or whose NaN or infinite entries move. An array without a value above 1e-6 is compared with that tolerance.
+    The tolerance is ten times the largest absolute difference among the runs nearby, at least 1e-5 of the largest
+    absolute value. By dtype and shape alone are compared: what is not real; what moves by more than 1 % of its largest
+    value, or whose NaN or infinite entries move; and what jumps (shares, ranks, what an argmin picks): all its values
+    are multiples of one fraction, and it depends on the initial parameters.
 
     Args:
       kept: arrays of the run that is kept.
-      rounded: those of runs that differ from it by rounding or by as little.
-      elsewhere: those of a run from clearly other parameters.
+      nearby: those of runs whose initial parameters differ by about the last bit.
+      elsewhere: those of a run with clearly other initial parameters.
 
     Raises:
       ValueError: if the runs disagree in names, dtypes or shapes of arrays.
     """
-    anchor = Anchor({}, {}, {})
-    for other in (*rounded, elsewhere):
-        if said := _differing_kinds({name: _kind(array) for name, array in kept.items()}, other):
+    found: dict[str, float | str] = {}
+    for other in (*nearby, elsewhere):
+        if said := differences(kept, dict.fromkeys(kept, ""), other):
             raise ValueError(f"smoke runs of the same code disagree: {'; '.join(said)}")
-    for name in sorted(kept):
-        value = np.asarray(kept[name])
-        others = [np.asarray(run[name]) for run in rounded]
-        if reason := _why_by_shape(value, others, np.asarray(elsewhere[name])):
-            anchor.by_shape[name] = _kind(value) | {"reason": reason}
+    for name, value in kept.items():
+        near, largest = [run[name] for run in nearby], _largest(value)
+        spread = max(_difference(value, other) for other in near)
+        if value.dtype.kind != "f":
+            found[name] = "no real numbers"
+        elif not all(_same_gaps(value, other) for other in near):
+            found[name] = "NaN or infinite entries move with the last bit of the initial parameters"
+        elif largest <= ROUNDING:
+            found[name] = max(MARGIN * spread, ROUNDING)
+        elif spread > LARGEST_SPREAD * largest:
+            found[name] = f"moves by {spread / largest:.1%} of its largest value with rounding"
+        elif _are_shares(value) and not np.array_equal(value, elsewhere[name], equal_nan=True):
+            found[name] = "shares, ranks or picked values"
         else:
-            floor = ROUNDING if _largest(value) <= ROUNDING else FLOOR * _largest(value)
-            anchor.values[name] = _thinned(value)
-            anchor.by_value[name] = _kind(value) | {"tolerance": max(MARGIN * _spread(value, others), floor)}
-    return anchor
+            found[name] = max(MARGIN * spread, FLOOR * largest)
+    return found
 
 
-def differences(anchor: Anchor, arrays: Arrays) -> list[str]:
-    """What a smoke run says otherwise than the anchor, a sentence for each array; none if nothing."""
-    listed = anchor.by_value | anchor.by_shape
-    kinds = {name: {"dtype": kind["dtype"], "shape": kind["shape"]} for name, kind in listed.items()}
-    said = _differing_kinds(kinds, arrays)
-    for name, kind in anchor.by_value.items():
-        if name not in arrays or _kind(arrays[name]) != kinds[name]:
+def differences(kept: Arrays, limits: Mapping[str, float | str], now: Arrays) -> list[str]:
+    """What a smoke run says otherwise than the one that was kept, a sentence for each array; none if nothing."""
+    said = [f"array {name} is gone" for name in sorted(set(kept) - set(now))]
+    said += [f"array {name} is new" for name in sorted(set(now) - set(kept))]
+    for name in sorted(set(kept) & set(now)):
+        value, found, limit = kept[name], now[name], limits[name]
+        if (value.dtype, value.shape) != (found.dtype, found.shape):
+            said.append(f"array {name} is {found.dtype} {found.shape}, the anchor has {value.dtype} {value.shape}")
+        elif isinstance(limit, str):
             continue
-        value, now, tolerance = anchor.values[name], _thinned(np.asarray(arrays[name])), kind["tolerance"]
-        if not _same_gaps(value, now):
+        elif not _same_gaps(value, found):
             said.append(f"array {name} has NaN or infinite entries elsewhere")
-        elif (difference := _spread(value, [now])) > tolerance:
-            said.append(f"array {name} differs by {difference:.2g} (tolerance {tolerance:.2g})")
+        elif (difference := _difference(value, found)) > limit:
+            said.append(f"array {name} differs by {difference:.2g} (tolerance {limit:.2g})")
     return said
 
 
-def _moved(key: Array, leaf: Any, size: float) -> Any:
-    leaf = jnp.asarray(leaf)
+def _moved(key: Array, leaf: Array, size: float) -> Any:
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         return leaf
     return leaf + size * jax.random.rademacher(key, leaf.shape, leaf.dtype) * leaf
 
 
-def _thinned(value: np.ndarray) -> np.ndarray:
-    return value.ravel()[np.linspace(0, value.size - 1, min(value.size, ENTRIES)).round().astype(int)]
-
-
-def _kind(array: Any) -> dict[str, Any]:
-    array = np.asarray(array)
-    return {"dtype": str(array.dtype), "shape": list(array.shape)}
-
-
-def _differing_kinds(kinds: Mapping[str, dict[str, Any]], arrays: Arrays) -> list[str]:
-    said = [f"array {name} is gone" for name in sorted(set(kinds) - set(arrays))]
-    said += [f"array {name} is new" for name in sorted(set(arrays) - set(kinds))]
-    for name in sorted(set(kinds) & set(arrays)):
-        if (now := _kind(arrays[name])) != kinds[name]:
-            before = kinds[name]
-            shapes = (f"{kind['dtype']} of shape {tuple(kind['shape'])}" for kind in (now, before))
-            said.append(f"array {name} is {', the anchor has '.join(shapes)}")
-    return said
-
-
-def _why_by_shape(value: np.ndarray, rounded: Sequence[np.ndarray], elsewhere: np.ndarray) -> str:
-    """Why an array is compared by shape alone; empty where its values are compared."""
-    if value.dtype.kind != "f":
-        return {"i": "integers", "u": "integers", "b": "booleans"}.get(value.dtype.kind, "not real numbers")
-    if not all(_same_gaps(value, other) for other in rounded):
-        return "NaN or infinite entries move with the last bit of the initial parameters"
-    if _largest(value) <= ROUNDING:
-        return ""
-    if (spread := _spread(value, rounded)) > LARGEST_SPREAD * _largest(value):
-        return f"moves by {spread / _largest(value):.1%} of its largest value with rounding"
-    depends = not np.array_equal(value, elsewhere, equal_nan=True)
-    if depends and (n := _denominator(value)):
-        return f"shares, ranks or picked values: all are multiples of 1/{n}"
-    return ""
-
-
-def _denominator(value: np.ndarray, largest: int = 10_000) -> int:
-    """The least n for which all values are multiples of 1/n where chance would not make them so, 0 if there is none.
-
-    Rounded values lie within t = 4 eps n max|value| of a multiple; k different ones do so by chance for some number up
-    to n with a probability of about n (2 t)^k, which must be below 1e-3.
-    """
-    different = np.unique(value[np.isfinite(value)])
-    if not different.size:
-        return 0
-    different = different[np.linspace(0, different.size - 1, min(different.size, 200)).astype(int)].astype(float)
-    width = 4 * float(np.finfo(value.dtype).eps) * max(np.abs(different).max(), np.finfo(value.dtype).tiny)
-    for n in range(1, largest + 1):
-        if n * min(1.0, 2 * n * width) ** different.size >= 1e-3:
-            return 0
-        if np.all(np.abs(different * n - np.round(different * n)) <= n * width):
-            return n
-    return 0
+def _are_shares(value: np.ndarray, largest: int = 10_000) -> bool:
+    """Whether all values are multiples of 1/n for an n for which chance would not make them so."""
+    different = np.unique(value[np.isfinite(value)])[:200].astype(float)
+    n = np.arange(1, largest + 1)
+    width = 4 * float(np.finfo(value.dtype).eps) * n * np.abs(different).max()  # of rounding
+    off = np.max([np.abs(v * n - np.round(v * n)) for v in different], axis=0)
+    by_chance = n * np.minimum(2 * width, 1) ** len(different)
+    return bool(np.any((off <= width) & (by_chance < 1e-3)))
 
 
 def _same_gaps(a: np.ndarray, b: np.ndarray) -> bool:
@@ -197,11 +126,12 @@ def _same_gaps(a: np.ndarray, b: np.ndarray) -> bool:
     return np.array_equal(mine, other, equal_nan=True)
 
 
-def _spread(value: np.ndarray, others: Sequence[np.ndarray]) -> float:
-    """The largest absolute difference of finite entries."""
-    finite = np.isfinite(value)
-    return max((_largest(other[finite].astype(float) - value[finite]) for other in others), default=0.0)
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    if a.dtype.kind != "f":
+        return 0.0
+    finite = np.isfinite(a)
+    return _largest(b[finite].astype(float) - a[finite])
 
 
 def _largest(value: np.ndarray) -> float:
-    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0))
+    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)) if value.dtype.kind == "f" else 0.0

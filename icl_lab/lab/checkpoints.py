@@ -11,7 +11,8 @@ from typing import Any
 import jax
 
 from icl_lab.lab import stopping
-from icl_lab.lab.records import RecordError, renamed, set_aside
+from icl_lab.lab.record import RecordError, flat
+from icl_lab.lab.records import renamed, set_aside
 from icl_lab.training import processes
 from icl_lab.training.arrays import pack, unpack
 
@@ -26,14 +27,14 @@ class Checkpoint:
     ``folder/current`` is the newest good checkpoint: a line with the SHA-256 of all that follows, a line with the
     fingerprint of what wrote it, and an npz. A new one is written to ``next`` and then renamed: a kill at any moment
     leaves a good one. A checkpoint that is truncated or corrupt, or whose fingerprint differs (another configuration,
-    another JAX), is renamed to ``current.set-aside-<n>``, named in the log, and never used.
+    another JAX), is renamed to ``current.set-aside-<n>``, named in the log, and never used. Saves are at least
+    ``every_seconds`` apart.
 
     Several processes use it together: process 0 alone reads and writes the file and says when it is due, all have what
     is in it, and what goes wrong in process 0 (a full disk) is raised in all. No file system need be shared.
     """
 
     def __init__(self, folder: Path, fingerprint: str, every_seconds: float):
-        """Args: its folder; what it must have been written by; the least time between two saves."""
         self.folder, self.fingerprint, self.every_seconds = folder, fingerprint, every_seconds
         self._saved_at = time.monotonic()
 
@@ -43,25 +44,20 @@ class Checkpoint:
         arrays = processes.arrays_of_writer(self._newest(like) if processes.is_writer() else None)
         return None if arrays is None else _tree(arrays, like)
 
-    def due(self, finished: bool) -> bool:
-        """Whether to save now: the stage is finished, or ``every_seconds`` have passed since the last save."""
-        return finished or time.monotonic() - self._saved_at >= self.every_seconds
-
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
-        """Writes ``tree()`` if it is due or the run was asked to stop; then it stops here (``stopping.heeding``)."""
-        if any(processes.in_any([stopping.requested(), processes.is_writer() and self.due(finished)])):
-            self.write(tree())
-            self._stop_if_asked()
-
-    def write(self, tree: Any) -> None:
-        """Writes a tree, whatever the time.
+        """Writes ``tree()`` if it is finished, time, or the run was asked to stop, which it then does.
 
         Raises:
           OSError: naming the file; the checkpoint before it stays.
+          Stopped, KeyboardInterrupt: after the write, where the run was asked to (``stopping.heeding``).
         """
-        with stopping.held():
-            processes.led(lambda: self._write(_named(jax.device_get(tree))))
-            self._saved_at = time.monotonic()
+        due = finished or time.monotonic() - self._saved_at >= self.every_seconds
+        if any(processes.in_any([stopping.requested(), processes.is_writer() and due])):
+            state = tree()
+            with stopping.held():
+                processes.led(lambda: self._write(_named(jax.device_get(state))))
+                self._saved_at = time.monotonic()
+            self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
         if processes.in_any([stopping.requested()])[0]:
@@ -76,10 +72,9 @@ class Checkpoint:
                 arrays = self._read(path)
                 _tree(arrays, like)
                 return arrays
-            except RecordError as error:
-                problem = str(error)
             except Exception as error:  # with the right digest, but not written here: many kinds
-                problem = f"it cannot be read ({type(error).__name__}: {error})"
+                ours = isinstance(error, RecordError)
+                problem = str(error) if ours else f"it cannot be read ({type(error).__name__}: {error})"
             if path.name == CURRENT:  # "next" is what a kill leaves in the middle of a save
                 log = logging.getLogger("icl_lab")
                 log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
@@ -125,12 +120,8 @@ def remove(folder: Path) -> None:
 
 def _named(tree: dict[str, Any]) -> dict[str, Any]:
     """Arrays by key and name: the leaves in order where the structure is code (states, tuples), dicts as they are."""
-    named = {}
-    for key, part in tree.items():
-        of_code = {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(part))}
-        for name, leaf in (part if isinstance(part, dict) else of_code).items():
-            named[f"{key}/{name}"] = leaf
-    return named
+    of_code = lambda part: {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(part))}  # noqa: E731
+    return flat({key: part if isinstance(part, dict) else of_code(part) for key, part in tree.items()})
 
 
 def _tree(named: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """A published claim as a number: statistic, expectation, tolerance, members, interval, verdict."""
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -25,36 +26,22 @@ class NotRun(Exception):  # noqa: N818
 class Claim:
     """One claim of one paper.
 
-    Attributes:
-      id: unique, ``paper.figure.name``.
-      paper: paper and figure or section.
-      statement: a sentence.
-      statistic: ``record -> (M,)`` one value per member (NaN: this member has none).
-      expected: the value; with ``relation`` "<=" or ">=" the bound.
-      relation: "==", "<=" or ">=".
-      tolerance: half-width of the region around ``expected`` in which the claim holds (slack of a bound).
-      reason: where the tolerance comes from.
-      interval: ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
-        members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
-      control: the statistic of what the claim must be told apart from, shown beside it where the record holds it; None
-        where there is none.
-      expected_verdict: by preset; a preset that is not named is not judged.
-      minimum_members: fewer members than this leave the claim not resolved; so do fewer than have an interval
-        (``fewest_members``).
+    ``interval`` is ``t`` (mean over members), ``median`` (over members, for skewed statistics), ``wilson`` (fraction of
+    members; the statistic is 0 or 1) or ``exact`` (one value that no random draw is in: an interval of no width).
     """
 
-    id: str
-    paper: str
-    statement: str
-    statistic: Callable[[Record], np.ndarray]
-    expected: float
-    tolerance: float
-    reason: str
+    id: str  # unique, paper.figure.name
+    paper: str  # and figure or section
+    statement: str  # a sentence
+    statistic: Callable[[Record], np.ndarray]  # (M,) one value per member, NaN: this member has none
+    expected: float  # the value; with relation "<=" or ">=" the bound
+    tolerance: float  # half-width of the region around ``expected`` in which the claim holds (slack of a bound)
+    reason: str  # where the tolerance comes from
     relation: str = "=="
     interval: str = "t"
-    control: Callable[[Record], np.ndarray] | None = None
-    expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    minimum_members: int = 2
+    control: Callable[[Record], np.ndarray] | None = None  # what the claim must be told apart from, shown beside it
+    expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by preset; others are not judged
+    minimum_members: int = 2  # fewer leave the claim not resolved; so do fewer than have an interval
 
     def __post_init__(self):
         if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:
@@ -84,12 +71,9 @@ def claims_of(
 ) -> Callable[..., Claim]:  # fmt: skip
     """``claim(name, where, statement, statistic, expected, ...)`` for one figure: what recurs is said once.
 
-    Args:
-      figure: begins the ids: ``paper.figure``.
-      source: begins ``Claim.paper``; ``where`` ends it.
-      at_lab: verdicts at lab, by name, of the claims that do not hold there.
-      presets: in which every other claim is expected to hold.
-      common: fields of ``Claim`` that a claim without its own takes; the tolerance is 0 where none is given.
+    ``figure`` (``paper.figure``) begins the ids, ``source`` begins ``Claim.paper``, which ``where`` ends. Every claim
+    is expected to hold in ``presets``; ``at_lab`` names the verdicts of those that do not hold at lab. ``common`` are
+    fields of ``Claim`` for claims without their own; the tolerance is 0 where none is given.
     """
 
     def claim(name: str, where: str, *positional: Any, **own: Any) -> Claim:
@@ -98,7 +82,7 @@ def claims_of(
             verdicts["lab"] = at_lab[name]
         options = {"expected_verdict": verdicts} | common | own
         if len(positional) < 4:  # statement, statistic, expected, tolerance
-            options.setdefault("tolerance", 0.0)
+            options = {"tolerance": 0.0} | options
         return Claim(f"{figure}.{name}", f"{source}{where}", *positional, **options)
 
     return claim
@@ -120,18 +104,26 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
       ValueError: naming the claim, where a name is neither in the record nor left out, or where the statistic is not
         one value a member.
     """
-    missing, values = "", np.array([])
+    note, values, controls = "", np.array([]), np.array([])
+    expected_verdict = claim.expected_verdict.get(record.preset)
     try:
-        values = _present(_one_a_member(claim, record, _of(claim, claim.statistic, record, left_out)))
+        values = _of(claim, claim.statistic, record, left_out)
+        members = record.config.get("members", 1)
+        if values.ndim > 1 or (values.size == 1 < members and claim.interval != "exact"):
+            raise ValueError(
+                f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}"
+            )
+        values = values[~np.isnan(values)]
+        if claim.control is not None:
+            with contextlib.suppress(NotRun):  # the claim itself is judged
+                controls = _of(claim, claim.control, record, left_out)
     except NotRun as error:
-        missing = f"this record holds no {error}"
+        note, expected_verdict = f"this record holds no {error}", None
     low, high = claim.region()
-    estimate, interval = (math.nan, (math.nan, math.nan))
+    estimate, interval = math.nan, (math.nan, math.nan)
     if values.size:
         with np.errstate(invalid="ignore"):  # an infinite value leaves no interval, and the claim not resolved
             estimate, interval = _INTERVALS[claim.interval](values)
-    note = missing
-    expected_verdict = None if missing else claim.expected_verdict.get(record.preset)
     if expected_verdict is None:
         verdict = NOT_JUDGED
     elif values.size < claim.fewest_members():
@@ -142,19 +134,13 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
         verdict = FAILS
     else:
         verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
-    control = None
-    if claim.control is not None and not missing:
-        try:
-            controls = _present(_of(claim, claim.control, record, left_out))
-            control = _number(float(controls.mean())) if controls.size else None
-        except NotRun:  # the claim itself is judged
-            pass
+    controls = controls[~np.isnan(controls)]
     return claim.described() | {
         "preset": record.preset,
         "members": int(values.size),
         "estimate": _number(estimate),
         "interval": [_number(interval[0]), _number(interval[1])],
-        "control": control,
+        "control": _number(float(controls.mean())) if controls.size else None,
         "verdict": verdict,
         "expected_verdict": expected_verdict,
         "note": note,
@@ -171,16 +157,8 @@ def _of(
         name = str(error.args[0])
         if any(fnmatchcase(name, pattern) for pattern in left_out):
             raise NotRun(name) from error
-        raise ValueError(
-            f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
-        ) from error
-
-
-def _one_a_member(claim: Claim, record: Record, values: np.ndarray) -> np.ndarray:
-    members = record.config.get("members", 1)
-    if values.ndim > 1 or (values.size == 1 < members and claim.interval != "exact"):
-        raise ValueError(f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}")
-    return values
+        said = f"{claim.id}: the record holds no {name!r}, which its configuration does not leave out"
+        raise ValueError(said) from error
 
 
 def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -203,9 +181,8 @@ def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
 def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Median over members and its 95 % interval between order statistics; with too few members the whole line.
 
-    The number of values below the median of any continuous law is binomial with probability 1/2, so the k-th smallest
-    and the k-th largest value enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the largest for which that is
-    95 % or more (as in ``scipy.stats.quantile_test``).
+    The k-th smallest and the k-th largest of M values enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the
+    largest for which that is 95 % or more (as in ``scipy.stats.quantile_test``).
     """
     median, ordered = float(np.median(values)), np.sort(values)
     k = int(stats.binom.ppf(0.5 - LEVEL / 2, values.size, 0.5))
@@ -233,11 +210,6 @@ def _members_needed(members: int, estimate: float, interval: tuple[float, float]
     if margin == 0:
         return "the estimate lies on the edge: no number of members resolves it"
     return f"about {math.ceil(members * (half / margin) ** 2)} members would resolve it at this estimate"
-
-
-def _present(values: np.ndarray) -> np.ndarray:
-    """The values of the members that have one."""
-    return values[~np.isnan(values)]
 
 
 def _number(value: float) -> float | None:

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from icl_lab.lab import records
 from icl_lab.lab.claims import FAILS, HOLDS
 from icl_lab.lab.records import Record
@@ -39,8 +37,7 @@ def drift(
 
     Compared are the configuration (but ``FREE``), names of metrics, names, dtypes and number of axes of arrays (where
     the committed ones were kept), names of claims, and of each claim the 95 % interval and whether it went from holds
-    to fails. Intervals of claims without chance have no width: two values that must be equal may differ by the claim's
-    tolerance, two that are bounded are judged by their verdict alone.
+    to fails. Of claims without chance, values that must be equal may differ by the tolerance, others are not compared.
     """
     here, there = ({k: v for k, v in r.config.items() if k not in FREE} for r in (record, before))
     if differing := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
@@ -49,7 +46,7 @@ def drift(
     if before.arrays:
         said += _names("array", record.arrays, before.arrays)
         for name in sorted(set(record.arrays) & set(before.arrays)):
-            now, then = _kind(record.arrays[name]), _kind(before.arrays[name])
+            now, then = (f"{r.arrays[name].dtype} with {r.arrays[name].ndim} axes" for r in (record, before))
             said += [f"array {name} is {now}, committed is {then}"] if now != then else []
     now_by_id, then_by_id = ({row["id"]: row for row in each} for each in (rows, rows_before))
     said += _names("claim", now_by_id, then_by_id)
@@ -61,10 +58,6 @@ def drift(
 def _names(what: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     gone = [f"{what} {name} is gone" for name in sorted(set(then) - set(now))]
     return gone + [f"{what} {name} is not in the committed record" for name in sorted(set(now) - set(then))]
-
-
-def _kind(array: np.ndarray) -> str:
-    return f"{array.dtype} with {array.ndim} axes"
 
 
 def _of_claim(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:

@@ -34,15 +34,12 @@ class Experiment:
       about: the module's docstring; ``--help`` prints it.
       presets: a configuration for each of ``PRESETS``; the configuration class has fields ``seed`` and ``members``.
       run: ``(config, session) -> (metrics, arrays)``; names of arrays nested in dicts are joined by ``/``.
-      figures: ``record -> {name: Figure}``.
-      claims: what is judged.
       check: raises FlagError for a configuration whose fields do not fit together.
-      parts: patterns (``fnmatch``) of the names of arrays that a configuration, as plain JSON values, has and another
-        has not: of the networks, sizes, ... that it chooses. The others' are left out on purpose.
+      parts: patterns (``fnmatch``) of the names of arrays that a configuration, as plain JSON values, has and others
+        leave out on purpose: of the networks, sizes, ... that it chooses.
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.lab.axes``).
-      learners: ``config -> {stage: params -> batch learner}``: what the final parameters of each training predict
-        (``icl_lab.load_run``).
+      learners: what the final parameters of each training predict (``icl_lab.load_run``).
     """
 
     name: str
@@ -55,7 +52,7 @@ class Experiment:
     parts: Callable[[Mapping[str, Any]], Iterable[str]] = lambda config: ()
     feeds_others: bool = False
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
-    learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}
+    learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}  # by stage
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]
@@ -78,25 +75,20 @@ class Experiment:
 
         Another seed, more members, or a choice of parts (a field ``only``) do not make it another preset.
         """
-        base = self.presets[preset]
-        differing = {
-            f.name: getattr(config, f.name)
-            for f in dataclasses.fields(config)
-            if getattr(config, f.name) != getattr(base, f.name)
-            and f.name not in ("seed", "only")
-            and not (f.name == "members" and config.members >= base.members)
-        }
-        return f"{preset} with {', '.join(f'{k}={v}' for k, v in differing.items())}" if differing else preset
+        base = vars(self.presets[preset])
+        free = {"seed", "only"} | ({"members"} if config.members >= base["members"] else set())
+        differing = [f"{k}={v}" for k, v in vars(config).items() if v != base[k] and k not in free]
+        return f"{preset} with {', '.join(differing)}" if differing else preset
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What ``execute`` returns: the record, the ledger rows, the figure files, whether it was run now, and seconds."""
+    """What ``execute`` returns."""
 
     record: Record
     ledger: list[dict]
     figures: list[Path]
-    ran: bool
+    ran: bool  # now, or it was finished
     seconds: float
 
 
@@ -130,7 +122,7 @@ def execute(
     started = time.monotonic()
     with contextlib.ExitStack() as held:
         processes.led(lambda: held.enter_context(records.locked(outdir)))
-        record = None if overwrite else _found(lambda: _finished(experiment, plain, outdir))
+        record = None if overwrite else _found(experiment, plain, outdir)
         ran = record is None
         if record is None:
             if overwrite and processes.is_writer():
@@ -139,26 +131,25 @@ def execute(
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
             metrics, tree = experiment.run(config, session)
-            arrays, params = flat(tree), flat(session.params)
+            arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)
             origin |= {"stages": session.stages, "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
-            label = experiment.label(preset, config)
-            record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, params)
+            record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, flat(session.params))
         try:
             ledger = experiment.judged(record)
         except Exception:
             if ran:  # a wrong claim loses no run: the next one finds it finished
                 processes.led(lambda: records.save(record, outdir, []))
             raise
-        drawn = processes.led(lambda: _write(experiment, record, outdir, ledger))
+
+        def write() -> list[str]:
+            records.save(record, outdir, ledger)
+            checkpoints.remove(outdir / "checkpoints")
+            return [str(path) for path in draw(experiment, record, outdir)]
+
+        drawn = processes.led(write)
     return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
-
-
-def _write(experiment: Experiment, record: Record, outdir: Path, ledger: list[dict]) -> list[str]:
-    records.save(record, outdir, ledger)
-    checkpoints.remove(outdir / "checkpoints")
-    return [str(path) for path in draw(experiment, record, outdir)]
 
 
 def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
@@ -172,20 +163,19 @@ def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
     return written
 
 
-def _found(find: Callable[[], Record | None]) -> Record | None:
-    """What process 0 finds, in all processes."""
-    if processes.count() == 1:
-        return find()
-    found: list[Record | None] = [None]
+def _found(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
+    """The finished run that process 0 finds, in all processes (without parameters, which only process 0 writes)."""
+    found: list[Record] = []
 
-    def words() -> dict | None:
-        found[0] = find()
-        return None if found[0] is None else {k: v for k, v in vars(found[0]).items() if k not in ("arrays", "params")}
+    def find() -> dict[str, Any] | None:
+        if record := _finished(experiment, config, outdir):
+            found.append(record)
+        return {k: v for k, v in vars(record).items() if k not in ("arrays", "params")} if record else None
 
-    said = processes.led(words)
-    if said is None:
-        return None
-    arrays = processes.arrays_of_writer(None if found[0] is None else found[0].arrays)
+    said = processes.led(find)
+    arrays = processes.arrays_of_writer(found[0].arrays if found else None)
+    if found or said is None:
+        return found[0] if found else None
     axes = {name: tuple(names) for name, names in said.pop("axes").items()}
     return Record(**said, arrays=arrays or {}, axes=axes)
 
@@ -195,8 +185,7 @@ def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | No
     try:
         record = records.load(outdir)
     except RecordError as error:
-        moved = records.set_record_aside(outdir)
-        if moved:
+        if moved := records.set_record_aside(outdir):
             log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
         return None
     if record.experiment != experiment.name:

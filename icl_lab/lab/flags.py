@@ -43,11 +43,10 @@ def define(config_class: type, values: flags.FlagValues) -> None:
     """Defines one flag for each field; a flag that is not given leaves the preset's value."""
     for field in dataclasses.fields(config_class):
         about = f"{field.metadata['about']} (allowed: {allowed(field)})"
-        if _element(field) is not None:
-            define_one: Callable = flags.DEFINE_list
-        else:  # numbers are read by ``parse``, whose message says what is allowed
-            define_one = flags.DEFINE_boolean if _kind(field) is bool else flags.DEFINE_string
-        define_one(field.name, None, about, flag_values=values)
+        define_one: Callable = flags.DEFINE_list if _many(field) else flags.DEFINE_string
+        if _kind(field) is bool:
+            define_one = flags.DEFINE_boolean
+        define_one(field.name, None, about, flag_values=values)  # numbers are read by ``parse``, which says more
 
 
 def parse(preset: C, values: flags.FlagValues) -> C:
@@ -59,12 +58,10 @@ def parse(preset: C, values: flags.FlagValues) -> C:
     given: dict[str, Any] = {}
     for field in dataclasses.fields(preset):  # type: ignore[arg-type]
         value = values[field.name].value
-        if value is None:
-            continue
-        if (element := _element(field)) is not None:
-            given[field.name] = tuple(_convert(field, element, text) for text in value)
-        else:
-            given[field.name] = value if isinstance(value, bool) else _convert(field, _kind(field), value)
+        if isinstance(value, list):
+            given[field.name] = tuple(_convert(field, text) for text in value)
+        elif value is not None:
+            given[field.name] = value if isinstance(value, bool) else _convert(field, value)
     config = dataclasses.replace(preset, **given)  # type: ignore[type-var]
     validate(config)
     return config
@@ -76,17 +73,14 @@ def read(field: dataclasses.Field, text: str) -> Any:
     Raises:
       FlagError: for a value that is not allowed.
     """
-    if (element := _element(field)) is not None:
-        values = tuple(_convert(field, element, word) for word in text.split("+"))
-        for value in values:
-            _check(field, element, value)
-        return values
-    if _kind(field) is bool:
-        if text.lower() not in ("true", "false"):
-            raise FlagError(f"--{field.name}={text}: allowed is {allowed(field)}")
-        return text.lower() == "true"
-    value = _convert(field, _kind(field), text)
-    _check(field, _kind(field), value)
+    value: Any
+    if _many(field):
+        value = tuple(_convert(field, word) for word in text.split("+"))
+    elif _kind(field) is bool:  # bool("false") is True
+        value = {"true": True, "false": False}.get(text.lower(), text)
+    else:
+        value = _convert(field, text)
+    _check(field, value)
     return value
 
 
@@ -106,14 +100,7 @@ def validate(config: Any) -> None:
       FlagError: naming the first flag that is wrong.
     """
     for field in dataclasses.fields(config):
-        value, element = getattr(config, field.name), _element(field)
-        if element is None:
-            _check(field, _kind(field), value)
-            continue
-        if not isinstance(value, tuple) or not value:
-            raise FlagError(f"--{field.name}={value!r}: needs at least one value; allowed: {allowed(field)}")
-        for v in value:
-            _check(field, element, v)
+        _check(field, getattr(config, field.name))
 
 
 def to_json(config: Any) -> dict[str, Any]:
@@ -132,18 +119,11 @@ def from_json(config_class: Callable[..., C], value: Mapping[str, Any]) -> C:
 
 
 def arguments(config: C, members: int) -> C:
-    """The configuration as ``fit`` takes it for its ``settings``: real numbers are arguments of the program.
+    """The configuration as a pytree with (M,) float32 arrays for its real numbers, as ``fit`` takes its ``settings``.
 
     Where a program reads a learning rate, a noise or a scale off it, another value is the same program and nothing is
     compiled anew. What else there is (sizes, names, tuples) decides shapes and operations and stays what it is, and so
     does a real number that is zero: zero switches an operation off, so it is a program of its own.
-
-    Args:
-      config: a configuration, a frozen dataclass of ``setting`` fields; the numbers it holds may be traced.
-      members: M.
-
-    Returns:
-      The configuration with (M,) float32 arrays in the place of its numbers: a pytree whose leaves they are.
     """
     _make_tree(type(config))  # type: ignore[arg-type]
     return jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), config)
@@ -153,7 +133,7 @@ def arguments(config: C, members: int) -> C:
 def _make_tree(config_class: type) -> None:
     """Registers a class of configurations as a pytree, once."""
     fields = dataclasses.fields(config_class)
-    real = {f.name for f in fields if _element(f) is None and _kind(f) is float and f.metadata["argument"]}
+    real = {f.name for f in fields if not _many(f) and _kind(f) is float and f.metadata["argument"]}
 
     def flatten(config: Any) -> tuple[list, tuple]:
         values = {field.name: getattr(config, field.name) for field in fields}
@@ -170,48 +150,50 @@ def _make_tree(config_class: type) -> None:
 
 def allowed(field: dataclasses.Field) -> str:
     """What a field accepts, in words."""
-    m, element = field.metadata, _element(field)
-    words = [
-        {"int": "whole number", "float": "number", "bool": "true or false", "str": "text"}[
-            (element or _kind(field)).__name__
-        ]
-    ]
+    m = field.metadata
+    words = [{int: "whole number", float: "number", bool: "true or false", str: "text"}[_kind(field)]]
     if m["choices"]:
         words = ["one of " + ", ".join(m["choices"])]
-    for key, sign in (("at_least", ">="), ("above", ">"), ("at_most", "<=")):
-        if m[key] is not None:
-            words.append(f"{sign} {m[key]:g}")
-    return ("comma-separated, each: " if element else "") + " ".join(words)
+    words += [f"{sign} {m[key]:g}" for key, sign in _SIGNS.items() if m[key] is not None]
+    return ("comma-separated, each: " if _many(field) else "") + " ".join(words)
+
+
+_SIGNS = {"at_least": ">=", "above": ">", "at_most": "<="}
+
+
+def _many(field: dataclasses.Field) -> bool:
+    return typing.get_origin(field.type) is tuple
 
 
 def _kind(field: dataclasses.Field) -> type:
+    """The type of a field, of its elements where it is a ``tuple[T, ...]``."""
+    if _many(field):
+        return typing.get_args(field.type)[0]
     return field.type if isinstance(field.type, type) else type(field.default)
 
 
-def _element(field: dataclasses.Field) -> type | None:
-    """The element type of a ``tuple[T, ...]`` field, None for any other."""
-    return typing.get_args(field.type)[0] if typing.get_origin(field.type) is tuple else None
-
-
-def _convert(field: dataclasses.Field, kind: type, text: str) -> Any:
+def _convert(field: dataclasses.Field, text: str) -> Any:
     try:
-        return kind(text)
+        return _kind(field)(text)
     except ValueError as error:
         raise FlagError(f"--{field.name}={text}: allowed is {allowed(field)}") from error
 
 
-def _check(field: dataclasses.Field, kind: type, value: Any) -> None:
-    m = field.metadata
-    right = isinstance(value, kind) or (kind is float and isinstance(value, int))
-    right = right and not (isinstance(value, bool) and kind is not bool)
-    if right and m["choices"]:
-        right = value in m["choices"]
-    if right and kind in (int, float):
-        right = (
-            (isinstance(value, int) or math.isfinite(value))
-            and (m["at_least"] is None or value >= m["at_least"])
-            and (m["above"] is None or value > m["above"])
-            and (m["at_most"] is None or value <= m["at_most"])
-        )
-    if not right:
-        raise FlagError(f"--{field.name}={value}: allowed is {allowed(field)}")
+def _check(field: dataclasses.Field, value: Any) -> None:
+    if _many(field) and (not isinstance(value, tuple) or not value):
+        raise FlagError(f"--{field.name}={value!r}: needs at least one value; allowed: {allowed(field)}")
+    m, kind = field.metadata, _kind(field)
+    for v in value if _many(field) else (value,):
+        right = isinstance(v, kind) or (kind is float and isinstance(v, int))
+        right = right and not (isinstance(v, bool) and kind is not bool)
+        if right and m["choices"]:
+            right = v in m["choices"]
+        if right and kind in (int, float):
+            right = (
+                (isinstance(v, int) or math.isfinite(v))
+                and (m["at_least"] is None or v >= m["at_least"])
+                and (m["above"] is None or v > m["above"])
+                and (m["at_most"] is None or v <= m["at_most"])
+            )
+        if not right:
+            raise FlagError(f"--{field.name}={v}: allowed is {allowed(field)}")

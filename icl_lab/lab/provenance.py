@@ -20,15 +20,14 @@ PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
 def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
     """What made a record, read when it is finished.
 
-    Args:
-      seconds: how long this process worked at it, by a clock that is never set (a resumed run: since it was resumed).
-      seed: of the run.
-
-    Returns:
-      Versions, commit and whether files differ from it, device, processes, precision, command line, seconds, when it
-      began and ended (UTC), and the most memory this process held.
+    ``seconds`` is how long this process worked at it, by a clock that is never set (a resumed run: since it was
+    resumed); memory the most that this process held, in GB (10^9 bytes), on the host and on the first device.
     """
     finished = datetime.datetime.now(datetime.UTC)
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    memory = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    if "peak_bytes_in_use" in (stats := jax.local_devices()[0].memory_stats() or {}):
+        memory["device"] = stats["peak_bytes_in_use"]
     return {
         "versions": versions(),
         "python": platform.python_version(),
@@ -43,7 +42,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "started": (finished - datetime.timedelta(seconds=seconds)).isoformat(timespec="seconds"),
         "finished": finished.isoformat(timespec="seconds"),
-        "peak_memory_gb": _peak_memory_gb(),
+        "peak_memory_gb": {name: round(size / 1e9, 3) for name, size in memory.items()},
     }
 
 
@@ -60,33 +59,19 @@ def versions() -> dict[str, str]:
 
 def code_version() -> str:
     """Digest of package versions, precision and every source file of the laboratory: what a checkpoint agrees with."""
-    return _digest([versions(), precision(), source_version()])
+    return digest([versions(), precision(), source_version()])
 
 
 def source_version() -> str:
     """Digest of every source file of the laboratory."""
-    home = Path(__file__).resolve().parents[1]
+    home = Path(__file__).resolve().parents[2]
     files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
-    return _digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    return digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
 
 
-def commit() -> str:
-    """The commit that is checked out, with ``-dirty`` where files differ from it."""
-    return _git("rev-parse", "HEAD") + ("-dirty" if _git("status", "--porcelain") else "")
-
-
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """SHA-256 of a JSON value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
-def _peak_memory_gb() -> dict[str, float]:
-    """GB (10^9 bytes) on the host, and on the first device where it counts."""
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
-    found = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9}
-    device = jax.local_devices()[0].memory_stats() or {}
-    if "peak_bytes_in_use" in device:
-        found["device"] = device["peak_bytes_in_use"] / 1e9
-    return {name: round(value, 3) for name, value in found.items()}
 
 
 def _git(*words: str) -> str:

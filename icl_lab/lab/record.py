@@ -15,28 +15,17 @@ class RecordError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """What a run found; figures and claims are pure functions of it.
+    """What a run found; figures and claims are pure functions of it."""
 
-    Attributes:
-      experiment: name, ``paper.figure``.
-      preset: which preset the configuration started from.
-      config: the configuration, plain JSON values by field.
-      metrics: plain JSON values by name (numbers a person reads).
-      arrays: numpy arrays by name (what figures and claims are made of).
-      provenance: versions, commit, device, times, command line; never part of a number.
-      axes: names of the axes of every array, in the order of its dimensions.
-      params: final parameters of every training, (members, ...) by name: its stage, then where they are in the tree.
-        Empty where they were not kept.
-    """
-
-    experiment: str
-    preset: str
-    config: Mapping[str, Any]
-    metrics: Mapping[str, Any]
-    arrays: Mapping[str, np.ndarray]
-    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+    experiment: str  # paper.figure
+    preset: str  # which preset the configuration started from
+    config: Mapping[str, Any]  # the configuration, plain JSON values by field
+    metrics: Mapping[str, Any]  # plain JSON values by name: numbers a person reads
+    arrays: Mapping[str, np.ndarray]  # by name: what figures and claims are made of
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # never part of a number
+    axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)  # of every array, in the order of its dimensions
     params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    """Final parameters of every training, (members, ...) by name: stage, then place in the tree; if they were kept."""
 
     def __getitem__(self, name: str) -> Any:
         """The array of this name, or a dict of all below it: ``record["looped_2/final"]["trained"]``.
@@ -50,9 +39,7 @@ class Record:
         return found
 
     def table(self) -> Iterator[dict[str, Any]]:
-        """One row for every number: ``array``, a column for each axis (None where the array has not), ``value``.
-
-        All rows have the same columns, as ``csv.DictWriter`` and data frames take them.
+        """One row for every number: ``array``, a column for each axis of any array (None where it has not), ``value``.
 
         Raises:
           RecordError: if the record has not the axes of all its arrays, or was loaded without them.

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from icl_lab.lab import stopping
 from icl_lab.lab.provenance import code_version as code_version
+from icl_lab.lab.provenance import digest as digest
 from icl_lab.lab.provenance import provenance as provenance
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.training.arrays import unzipped
@@ -24,29 +25,28 @@ from icl_lab.training.arrays import unzipped
 SCHEMA = 3
 FILES = ("params.npz", "arrays.npz", "config.json", "provenance.json", "record.json")
 WRITING, WRITTEN = ".record.writing", ".record.written"
+_CONTENT = dict.fromkeys(("experiment", "preset", "config", "arrays"), str) | {
+    "metrics": dict,
+    "claims": list,
+    "axes": dict,
+}
 
 
 class LockedError(RecordError):
     """Another process is at work in the folder."""
 
 
-def digest(value: Any) -> str:
-    """SHA-256 of a JSON value."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
-
-
 def save(record: Record, folder: Path, claims: list[dict]) -> None:
     """Writes the record into ``folder``, all of it or nothing, whenever this process is killed.
 
-    The files are made in a folder beside, which is then renamed: from there on the record is written, and what is left
-    is to move its files into place (``locked`` does it for a process that was killed). record.json and arrays.npz hold
-    no time and no path: a rerun writes the same bytes.
+    The files are made in a folder beside, which is then renamed: from there on the record is written, and its files
+    only have to move into place (``locked`` does it for a process that was killed). record.json and arrays.npz hold no
+    time and no path: a rerun writes the same bytes.
 
     Raises:
       OSError: naming the file that could not be written; ``folder`` is as it was.
     """
     arrays, params = npz(record.arrays), npz(record.params) if record.params else None
-    origin = dict(record.provenance)
     content = {
         "schema": SCHEMA,
         "experiment": record.experiment,
@@ -61,7 +61,7 @@ def save(record: Record, folder: Path, claims: list[dict]) -> None:
     files = {
         "arrays.npz": arrays,
         "config.json": as_json(dict(record.config)),
-        "provenance.json": as_json(sealed(origin)),
+        "provenance.json": as_json(sealed(dict(record.provenance))),
         "record.json": as_json(sealed(content)),
     } | ({"params.npz": params} if params else {})
     with stopping.held():
@@ -84,20 +84,21 @@ def replace_claims(folder: Path, claims: list[dict]) -> None:
       RecordError: if the record cannot be read.
     """
     load(folder, arrays=False)
-    content = {name: value for name, value in read_json(folder / "record.json").items() if name != "digest"}
-    write_atomically(folder / "record.json", as_json(sealed(content | {"claims": claims})))
+    content = read_json(folder / "record.json") | {"claims": claims}
+    del content["digest"]
+    write_atomically(folder / "record.json", as_json(sealed(content)))
 
 
 def _settle(folder: Path) -> None:
     """Ends what a killed process began: moves a written record into place, removes what was not written to its end."""
     if (folder / WRITTEN).exists():
         for name in FILES:
-            if (folder / WRITTEN / name).exists():
+            with suppress(FileNotFoundError):
                 os.replace(folder / WRITTEN / name, folder / name)
         (folder / WRITTEN).rmdir()
     shutil.rmtree(folder / WRITING, ignore_errors=True)
     for path in folder.glob(".*.tmp"):
-        if _TEMPORARY.fullmatch(path.name):
+        if re.fullmatch(r"\..+\.\d+\.tmp", path.name):
             path.unlink(missing_ok=True)
 
 
@@ -107,13 +108,6 @@ def load(folder: Path, arrays: bool = True) -> Record:
     Raises:
       RecordError: saying which file is wrong and how.
     """
-    try:
-        return _load(folder, arrays)
-    except RecursionError as error:
-        raise RecordError(f"{folder / 'record.json'} or a file beside it is nested too deep") from error
-
-
-def _load(folder: Path, with_arrays: bool) -> Record:
     content, config, origin = (read_json(folder / name) for name in ("record.json", "config.json", "provenance.json"))
     path = folder / "record.json"
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -121,23 +115,22 @@ def _load(folder: Path, with_arrays: bool) -> Record:
     if content.pop("digest", None) != digest(content):
         raise RecordError(f"{path} differs from its own digest (truncated or corrupt)")
     wrong = [name for name, kind in _CONTENT.items() if not isinstance(content.get(name), kind)]
-    if wrong:
-        raise RecordError(f"{path} has no usable {', '.join(wrong)}")
-    if not all(
-        isinstance(names, list) and all(isinstance(n, str) for n in names) for names in content["axes"].values()
-    ):
-        raise RecordError(f"{path} has no usable axes")
+    if wrong or not all(map(_are_words, content["axes"].values())):
+        raise RecordError(f"{path} has no usable {', '.join(wrong) or 'axes'}")
     if not isinstance(config, dict) or digest(config) != content["config"]:
         raise RecordError(f"{folder / 'config.json'} does not belong to its record.json")
     # records from before provenance had a digest have none
     if not isinstance(origin, dict) or origin.pop("digest", digest(origin)) != digest(origin):
         raise RecordError(f"{folder / 'provenance.json'} is not a provenance, or differs from its own digest")
-    arrays = read_arrays(folder / "arrays.npz", content["arrays"]) if with_arrays else {}
-    axes = {name: tuple(names) for name, names in content["axes"].items()}
-    params = {}
+    found = read_arrays(folder / "arrays.npz", content["arrays"]) if arrays else {}
+    axes, params = {name: tuple(names) for name, names in content["axes"].items()}, {}
     if content.get("params") and (folder / "params.npz").exists():  # a gallery may not keep them
         params = read_arrays(folder / "params.npz", content["params"])
-    return Record(content["experiment"], content["preset"], config, content["metrics"], arrays, origin, axes, params)
+    return Record(content["experiment"], content["preset"], config, content["metrics"], found, origin, axes, params)
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
@@ -164,7 +157,7 @@ def set_aside(path: Path) -> Path:
 
 
 def set_record_aside(folder: Path) -> list[Path]:
-    """Renames the record files in ``folder`` so that they are neither used nor overwritten; returns the new paths."""
+    """Renames the record files in ``folder``: neither used nor overwritten; returns the new paths."""
     return [set_aside(folder / name) for name in reversed(FILES) if (folder / name).exists()]
 
 
@@ -172,11 +165,8 @@ def set_record_aside(folder: Path) -> list[Path]:
 def locked(folder: Path, patience: float = 0.5) -> Iterator[None]:
     """Holds the run folder for one process, and ends what a killed one began there to write.
 
-    The lock goes with the process, however it ends.
-
-    Args:
-      folder: of the run.
-      patience: seconds to wait for it. A process that only looks (``is_locked``) has it for a moment.
+    The lock goes with the process, however it ends. It is waited for, as one that only looks (``is_locked``) has it for
+    a moment.
 
     Raises:
       LockedError: if another process is running in the folder.
@@ -199,13 +189,11 @@ def locked(folder: Path, patience: float = 0.5) -> Iterator[None]:
 
 def is_locked(folder: Path) -> bool:
     """Whether a process is at work in the folder."""
-    try:
-        with open(folder / ".lock") as handle:
+    with suppress(FileNotFoundError), open(folder / ".lock") as handle:
+        try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        pass
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -240,18 +228,6 @@ def renamed(temporary: Path, path: Path) -> Iterator[io.BufferedRandom]:
         temporary.unlink(missing_ok=True)  # a full disk gets its room back
 
 
-_TEMPORARY = re.compile(r"\..+\.\d+\.tmp")
-_CONTENT = {
-    "experiment": str,
-    "preset": str,
-    "config": str,
-    "arrays": str,
-    "axes": dict,
-    "metrics": dict,
-    "claims": list,
-}
-
-
 def sealed(content: dict[str, Any]) -> dict[str, Any]:
     """The content with its digest."""
     return content | {"digest": digest(json.loads(as_json(content)))}
@@ -276,6 +252,8 @@ def read_json(path: Path) -> Any:
       RecordError: naming the file.
     """
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+        value = json.loads(path.read_bytes())
+        json.dumps(value)  # what is nested too deep is refused here, not by whoever reads on
+        return value
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error

@@ -4,7 +4,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -17,7 +16,6 @@ from icl_lab.lab.records import Record
 
 COLUMNS = ("claim", "paper", "expected", "estimate [95 %]", "members", "verdict", "seconds")
 _COLOURS = {HOLDS: "green", FAILS: "red", NOT_RESOLVED: "yellow", NOT_JUDGED: "dim"}
-_RELATIONS = {"==": "", "<=": "≤ ", ">=": "≥ "}
 
 
 def is_surprise(row: Mapping) -> bool:
@@ -27,14 +25,11 @@ def is_surprise(row: Mapping) -> bool:
 
 def expected(row: Mapping) -> str:
     """``0.5 ± 0.02``, or ``≤ 0.5 (+ 0.02)``: the bound, and how far beyond it the claim still holds."""
-    bound = _RELATIONS[row["relation"]] + _number(row["expected"])
+    value, slack = _number(row["expected"]), _number(row["tolerance"])
     if row["relation"] == "==":
-        return f"{bound} ± {_number(row['tolerance'])}"
-    return (
-        f"{bound} ({'+' if row['relation'] == '<=' else '−'} {_number(row['tolerance'])})"
-        if row["tolerance"]
-        else bound
-    )
+        return f"{value} ± {slack}"
+    sign, beyond = {"<=": ("≤", "+"), ">=": ("≥", "−")}[row["relation"]]
+    return f"{sign} {value}" + (f" ({beyond} {slack})" if row["tolerance"] else "")
 
 
 def estimate(row: Mapping) -> str:
@@ -68,18 +63,14 @@ def command(experiment: Experiment, record: Record) -> str:
 
 
 def html(results: Sequence[tuple[Experiment, Outcome]], failures: Mapping[str, str] | None = None) -> str:
-    """One page that asks nothing of the network: verdicts first, then every experiment with its figures and origin.
-
-    Args:
-      results: each experiment with its outcome, in the order of the page.
-      failures: experiments that raised, and what; named at the top.
-    """
+    """One page that asks nothing of the network: verdicts and failures first, then each experiment."""
     rows = [row for _, outcome in results for row in outcome.ledger]
     counts = ", ".join(f"{n} {v}" for v in _COLOURS if (n := sum(row["verdict"] == v for row in rows)))
     parts = [f"<p>{len(results)} experiments, {len(rows)} claims{': ' if counts else ''}{counts}.</p>"]
-    surprises = [_item(r["id"], f"{r['verdict']}, expected: {r['expected_verdict']}") for r in rows if is_surprise(r)]
-    parts += _alert("Verdicts that differ from what was expected", surprises)
-    parts += _alert("Did not finish", [_item(name, error) for name, error in (failures or {}).items()])
+    unlike = {row["id"]: f"{row['verdict']}, expected: {row['expected_verdict']}" for row in rows if is_surprise(row)}
+    for title, named in (("Verdicts that differ from what was expected", unlike), ("Did not finish", failures or {})):
+        items = "".join(f"<li><b>{escape(name)}</b>: {escape(text)}</li>" for name, text in named.items())
+        parts += [f"<div class=alert><h2>{title}</h2><ul>{items}</ul></div>"] if items else []
     parts += [_claims(rows), *(_section(experiment, outcome) for experiment, outcome in results)]
     return _PAGE.replace("BODY", "\n".join(parts))
 
@@ -91,9 +82,8 @@ def _claims(rows: Sequence[Mapping]) -> str:
         control = "" if row["control"] is None else _number(row["control"])
         why = ". ".join(filter(None, [row["note"], f"tolerance: {row['reason']}"]))
         words = [row["preset"], expected(row), estimate(row), control, str(row["members"])]
-        verdict = (
-            f'<td class="{row["verdict"].replace(" ", "-")}">{row["verdict"]}{" !" if is_surprise(row) else ""}</td>'
-        )
+        kind, mark = row["verdict"].replace(" ", "-"), " !" if is_surprise(row) else ""
+        verdict = f'<td class="{kind}">{row["verdict"]}{mark}</td>'
         name = f"<th scope=row>{escape(row['id'])}<br><small>{escape(row['paper'])}</small></th>"
         statement = f"<td>{escape(row['statement'])}</td>"
         numbers = "".join(f"<td class=number>{escape(word)}</td>" for word in words)
@@ -104,31 +94,22 @@ def _claims(rows: Sequence[Mapping]) -> str:
 
 def _section(experiment: Experiment, outcome: Outcome) -> str:
     record = outcome.record
-    pictures = "".join(_picture(path) for path in outcome.figures if path.suffix == ".png")
+    pictures = "".join(
+        f'<figure><img alt="{escape(path.stem)}" '
+        f'src="data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"></figure>'
+        for path in outcome.figures
+        if path.suffix == ".png"
+    )
     folded = {"Configuration": record.config, "Numbers": record.metrics, "Provenance": record.provenance}
-    details = "".join(_details(title, dict(value)) for title, value in folded.items())
+    details = "".join(
+        f"<details><summary>{title}</summary><pre>{escape(json.dumps(dict(value), indent=1))}</pre></details>"
+        for title, value in folded.items()
+    )
     return (
         f"<section><h2>{escape(experiment.name)}</h2><p>Preset {escape(record.preset)}</p>"
         f"<pre class=about>{escape(experiment.about.strip())}</pre>{pictures}"
         f"<p>To reproduce:</p><pre>{escape(command(experiment, record))}</pre>{details}</section>"
     )
-
-
-def _details(title: str, value: dict) -> str:
-    return f"<details><summary>{title}</summary><pre>{escape(json.dumps(value, indent=1))}</pre></details>"
-
-
-def _picture(path: Path) -> str:
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<figure><img alt="{escape(path.stem)}" src="data:image/png;base64,{data}"></figure>'
-
-
-def _alert(title: str, items: Sequence[str]) -> list[str]:
-    return [f"<div class=alert><h2>{title}</h2><ul>{''.join(items)}</ul></div>"] if items else []
-
-
-def _item(name: str, text: str) -> str:
-    return f"<li><b>{escape(name)}</b>: {escape(text)}</li>"
 
 
 def _number(value: float | None) -> str:

@@ -9,16 +9,11 @@ import jax
 from icl_lab.lab import flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
-from icl_lab.prompts import BatchLearner, Learner, Prompt
+from icl_lab.prompts import BatchLearner, Learner
 
 
 class FinishedRun(NamedTuple):
-    """A finished run.
-
-    Attributes:
-      record: what it found.
-      experiment: the binary that made it.
-    """
+    """A finished run: what it found, and the binary that made it."""
 
     record: Record
     experiment: Experiment
@@ -28,11 +23,7 @@ class FinishedRun(NamedTuple):
         return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
 
     def params(self, member: int = 0, stage: str = "") -> Any:
-        """Final parameters of a member: the pytree that its network takes.
-
-        Args:
-          member: from 0.
-          stage: name of the training; empty: the first one.
+        """Final parameters of a member, from 0, of a training (empty: the first): the pytree that its network takes.
 
         Raises:
           RecordError: if there is no such training or member, or the run kept no parameters.
@@ -54,9 +45,8 @@ class FinishedRun(NamedTuple):
         Raises:
           RecordError: as ``params``, or if the experiment does not say what its parameters predict.
         """
-        learners = self._learners()
-        stage = stage or next(iter(learners), "")
-        params = self.params(member, stage)
+        params, learners = self.params(member, stage), self._learners()
+        stage = stage or next(iter(learners))
         if stage not in learners:
             said = f"only those of {', '.join(learners)}" if learners else "of none"
             raise RecordError(f"{self.record.experiment} does not say what the members of {stage!r} predict, {said}")
@@ -65,11 +55,7 @@ class FinishedRun(NamedTuple):
     def learner(self, member: int = 0, stage: str = "") -> Learner:
         """A member as a learner, ``Prompt -> prediction``; raises as ``batch_learner``."""
         batched = self.batch_learner(member, stage)
-
-        def predict(prompt: Prompt) -> jax.Array:
-            return batched(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
-
-        return predict
+        return lambda prompt: batched(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
 
     def _learners(self) -> dict[str, Any]:
         preset = type(self.experiment.presets["paper"])
@@ -77,11 +63,7 @@ class FinishedRun(NamedTuple):
 
 
 def load_run(folder: str | Path, experiment: Experiment | None = None) -> FinishedRun:
-    """Reads a run folder, or a folder of the gallery.
-
-    Args:
-      folder: where ``record.json`` is.
-      experiment: what made it; None: the binary ``experiments.<name>`` of the record's name.
+    """Reads a run folder, or one of the gallery; ``experiment`` made it (None: the binary of the record's name).
 
     Raises:
       RecordError: if the record cannot be used, or no binary has its name.

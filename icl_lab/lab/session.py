@@ -12,7 +12,6 @@ import numpy as np
 from rich.progress import Progress
 
 from icl_lab.lab import records, stopping
-from icl_lab.lab.anchors import Init
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.training import memory
 from icl_lab.training.devices import member_mesh
@@ -24,12 +23,8 @@ log = logging.getLogger("icl_lab")
 class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
-    With ``starting`` every training begins from what it makes of the parameters of its ``init`` (``lab.anchors``).
-
-    Attributes:
-      stages: of every training so far: ``members`` and ``steps``, ``seconds`` in this process, ``memory`` in bytes on
-        each device.
-      params: final parameters of every training whose parameters are nested dicts, by stage.
+    ``stages`` says of every training so far ``members`` and ``steps``, ``seconds`` in this process and ``memory`` in
+    bytes on each device; ``params`` holds the final parameters of those whose parameters are nested dicts.
     """
 
     def __init__(
@@ -39,11 +34,9 @@ class Session:
         checkpoint_seconds: float,
         progress: Progress | None,
         memory_gb: float = 0.0,
-        starting: Callable[[Init], Init] | None = None,
     ):
         self._folder, self._fingerprint, self._every, self._progress = folder, fingerprint, checkpoint_seconds, progress
         self._memory_limit = memory.limit(memory_gb)
-        self._starting = starting
         self.stages: dict[str, dict[str, float]] = {}
         self.params: dict[str, Any] = {}
 
@@ -55,11 +48,8 @@ class Session:
         """
         if stage in self.stages:
             raise ValueError(f"stage {stage!r} is trained twice in one run; every training needs a name of its own")
-        resume = Checkpoint(
-            self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every
-        )
-        if self._starting is not None:
-            args = (self._starting(args[0]), *args[1:])  # the first is init
+        fingerprint = records.digest([self._fingerprint, stage])
+        resume = Checkpoint(self._folder / "checkpoints" / stage, fingerprint, self._every)
         began = time.monotonic()
         with self.bar(stage, options["steps"]) as advance, stopping.held():
             result = fit(
@@ -75,26 +65,19 @@ class Session:
             self.params[stage] = jax.tree.map(np.asarray, result.params)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
-            steps = ", ".join(f"{m} at step {result.diverged_at[m]}" for m in stopped[:8])
-            log.warning(
-                "%s: %d of %d members diverged and were stopped (member %s%s)",
-                stage,
-                stopped.size,
-                result.diverged_at.size,
-                steps,
-                ", ..." if stopped.size > 8 else "",
-            )
+            named = [f"{m} at step {result.diverged_at[m]}" for m in stopped[:8]] + ["..."] * (stopped.size > 8)
+            counts = (stage, stopped.size, result.diverged_at.size)
+            log.warning("%s: %d of %d members diverged and were stopped (member %s)", *counts, ", ".join(named))
         return result
 
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
         """A progress bar as a context; call what it gives with ``(done, total)``."""
-        progress = self._progress
-        task = None if progress is None else progress.add_task(label, total=total)
+        progress = self._progress or Progress(disable=True)
+        task = progress.add_task(label, total=total)
 
         def advance(done: int, total: int) -> None:
-            if progress is not None and task is not None:
-                progress.update(task, completed=done, total=total)
+            progress.update(task, completed=done, total=total)
             stopping.check()
 
         yield advance

@@ -26,8 +26,7 @@ def heeding() -> Iterator[None]:
     Elsewhere than in the main thread, where Python allows no handlers, this does nothing.
 
     Raises:
-      Stopped: after SIGTERM or SIGUSR1: in a training after the checkpoint at the end of the present chunk, in a write
-        after it (``held``), otherwise at once.
+      Stopped: after SIGTERM or SIGUSR1: after a training's next checkpoint or after a write (``held``), else at once.
       KeyboardInterrupt: after Ctrl-C, in the same places; a second Ctrl-C waits for nothing.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -35,14 +34,14 @@ def heeding() -> Iterator[None]:
         return
     _asked.clear()
     before = {number: signal.getsignal(number) for number in HEEDED}
-    mine = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
+    before = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     try:
-        for number in mine:
+        for number in before:
             signal.signal(number, _heed)
         yield
     finally:
-        for number in mine:
-            signal.signal(number, before[number])
+        for number, handler in before.items():
+            signal.signal(number, handler)
         _asked.clear()
 
 
@@ -67,10 +66,7 @@ def check() -> None:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """A training, which is stopped right after it has saved its state (``Checkpoint.save``), or a write.
-
-    A signal that comes here takes effect at the end of the outermost section.
-    """
+    """A training or a write: a signal takes effect at its end, or after ``Checkpoint.save``."""
     global _holding
     _holding += 1
     try:
@@ -85,5 +81,5 @@ def _heed(number: int, _: FrameType | None) -> None:
     _asked.append(number)
     if again or (first and not _holding):  # a second SIGTERM finds it on its way out
         stop()
-    if number == signal.SIGINT and _holding:  # print could meet itself inside a signal handler
+    elif number == signal.SIGINT and _holding:  # print could meet itself inside a signal handler
         os.write(2, b"\nstopping after the next checkpoint; Ctrl-C again stops at once\n")

@@ -9,6 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.tracing import is_traced
 from icl_lab.prompts.unfused import unfused
 
 
@@ -186,6 +187,6 @@ def _lag(tokens: int, keys: int | None) -> np.ndarray:
 
 def _checked_momentum(eta: ArrayLike) -> Array:
     value = jnp.asarray(eta, float if isinstance(eta, int) else None)
-    if value.shape or (not isinstance(value, jax.core.Tracer) and not 0 <= float(value) < 1):
+    if value.shape or (not is_traced(value) and not 0 <= float(value) < 1):
         raise ValueError(f"eta must be a scalar in [0, 1), got {eta}")
     return value

@@ -17,6 +17,7 @@ from icl_lab.models.gpt import SPREAD
 from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
 from icl_lab.models.inspection import Intervention, Trace, keeps_share
 from icl_lab.models.transformer import Params, layer_norm
+from icl_lab.prompts.tracing import is_traced
 
 
 class LanguageModel(nn.Module):
@@ -156,7 +157,7 @@ class LanguageModel(nn.Module):
                 f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions} longer than the context "
                 f"of the network, positions={self.positions}"
             )
-        if not isinstance(tokens, jax.core.Tracer):
+        if not is_traced(tokens):
             ids = np.asarray(tokens)
             strange = ids[(ids < 0) | (ids >= self.vocabulary)]
             if strange.size:

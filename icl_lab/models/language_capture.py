@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.models.language import LanguageModel, block, embedded, of_layer, unembedded
 from icl_lab.models.transformer import Params
+from icl_lab.prompts.tracing import is_traced
 
 
 @struct.dataclass
@@ -50,7 +51,7 @@ def captured(network: LanguageModel, params: Params, tokens: Array, at: ArrayLik
       ValueError: as the module, or for an index outside the prompt.
     """
     network.check(tokens, 1)
-    if not isinstance(at, jax.core.Tracer) and at not in range(tokens.shape[0]):
+    if not is_traced(at) and at not in range(tokens.shape[0]):
         raise ValueError(f"at must be in [0, {tokens.shape[0]}), a token of the prompt, got {at}")
     weights = params["params"]
     stream = [embedded(network, weights, tokens[None])]

@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import is_traced
 from icl_lab.prompts.unfused import unfused
 
 VARIANCE_LAWS = ("exponential", "gamma", "uniform", "lognormal", "constant")
@@ -125,7 +126,7 @@ def random_covariance_regression(
     if law not in VARIANCE_LAWS:
         raise ValueError(f"law must be one of {VARIANCE_LAWS}, got {law!r}")
     for name, value in {"shape": shape, "scale": scale}.items():
-        if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
+        if not is_traced(value) and not np.all(np.asarray(value) > 0):
             raise ValueError(f"{name} must be positive, got {value}")
     for name, value in {"shape": shape, "scale": scale}.items():
         if np.shape(value) not in ((), (input_size,)):
@@ -194,7 +195,7 @@ def _root(name: str, matrix: ArrayLike, d: int) -> np.ndarray | Array:
     """
     if np.shape(matrix) != (d, d):
         raise ValueError(f"{name} must be a square matrix of size {d}, got shape {np.shape(matrix)}")
-    if isinstance(matrix, jax.core.Tracer):
+    if is_traced(matrix):
         values, vectors = jnp.linalg.eigh(matrix)
         return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
     full = np.asarray(matrix, np.float64)

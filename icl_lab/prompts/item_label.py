@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import centred_uniforms, normals
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import is_traced
 
 NOVEL_CLASSES = 128
 """Fresh classes of a batch from which its novel-class sequences draw."""
@@ -84,7 +85,7 @@ def item_label_law(
     if labels < 1 or NOVEL_CLASSES % labels:
         raise ValueError(f"labels must divide the {NOVEL_CLASSES} novel classes, got {labels}")
     if rows is None:
-        if isinstance(classes, jax.core.Tracer):
+        if is_traced(classes):
             raise ValueError("rows, the classes of the table, must be given where classes is traced")
         rows = int(np.asarray(classes))
     scalars = {
@@ -268,7 +269,7 @@ def _pick(values: Array, index: Array) -> Array:
 
 def _check_scalars(scalars: Mapping[str, ArrayLike], rows: int, labels: int) -> None:
     for name, value in scalars.items():
-        if isinstance(value, jax.core.Tracer):
+        if is_traced(value):
             continue
         v = np.asarray(value)
         if name == "classes" and not (np.all(v >= 1) and np.all(v <= rows) and np.all(v % labels == 0)):
@@ -280,16 +281,16 @@ def _check_scalars(scalars: Mapping[str, ArrayLike], rows: int, labels: int) -> 
 
 
 def _check_sequence(law: ItemLabelLaw, n: int, distinct_labels: bool) -> None:
-    if isinstance(law.burstiness, jax.core.Tracer):
+    if is_traced(law.burstiness):
         return
     copies, allowed = np.asarray(law.burstiness), burstiness_values(n)
     if not np.isin(copies, (0, *allowed)).all():
         raise ValueError(f"burstiness must be 0 or a divisor of N below it: {list(allowed)}, got {copies}")
     if not distinct_labels:
         return
-    if not isinstance(law.exponent, jax.core.Tracer) and np.any(np.asarray(law.exponent) > 0):
+    if not is_traced(law.exponent) and np.any(np.asarray(law.exponent) > 0):
         raise ValueError("exponent must be 0 with distinct_labels, whose bursty sequences would ignore it")
-    if not isinstance(law.labels, jax.core.Tracer):
+    if not is_traced(law.labels):
         needed = n // np.where(copies > 0, copies, copies_without_bursts(n))
         if np.any(needed > np.asarray(law.labels)):
             raise ValueError(f"labels must be at least N/B = {needed.max()}, all different, got {law.labels}")

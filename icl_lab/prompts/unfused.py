@@ -16,6 +16,9 @@ def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -
     help, since it is removed before fusion; the attribute on the call does. It is a hint, without which results are the
     same. On other back ends the function is called as it is.
 
+    The one place that names ``jax.experimental.xla_metadata``. Should a release take it away, this import fails;
+    without the context the function is right, but slow.
+
     Args:
       function: array arguments are positional.
       static: names of keyword arguments that are compile-time constants.

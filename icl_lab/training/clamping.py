@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, held
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import is_traced
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
 
 FOREVER = 2**31 - 1
@@ -65,7 +66,7 @@ def kept_share(
     Raises:
       ValueError: for a layer that there is not, a group of another rank, or a share outside [0, 1] that is not traced.
     """
-    if not isinstance(share, jax.core.Tracer) and not ((np.asarray(share) >= 0) & (np.asarray(share) <= 1)).all():
+    if not is_traced(share) and not ((np.asarray(share) >= 0) & (np.asarray(share) <= 1)).all():
         raise ValueError(f"share must be in [0, 1], got {share}")
     if group.ndim != 2:
         raise ValueError(f"group must be (T, N), got shape {group.shape}")

@@ -19,11 +19,7 @@ MEMBERS = "members"
 
 
 def member_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
-    """A mesh with one axis, ``members``, over these devices (None: of all processes); None where there is one.
-
-    Raises:
-      ValueError: for no device.
-    """
+    """A mesh with one axis, ``members``, over these devices (None: of all processes); None where there is one."""
     chosen = jax.devices() if devices is None else list(devices)
     if not chosen:
         raise ValueError("devices must name one at least")
@@ -38,13 +34,9 @@ def share(members: int, mesh: Mesh | None) -> int:
 
 
 def placed(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
-    """A tree with a leading member axis on the devices: filled up with copies of the last member, and divided evenly.
+    """A tree (M, ...) on the devices: filled up with copies of the last member, and divided evenly.
 
-    Args:
-      tree: arrays (M, ...), of the host or a device; the same in all processes of the mesh, each of which provides the
-        members of its own devices.
-      members: M.
-      mesh: of ``member_mesh``; None leaves the tree as it is.
+    The tree is the same in all processes of the mesh, each of which provides the members of its own devices.
     """
     if mesh is None:
         return tree
@@ -61,10 +53,7 @@ def placed(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
 
 
 def gathered(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
-    """The inverse of ``placed``: the members themselves on the host, without those that fill up.
-
-    All processes of the mesh must call it, and each gets all members.
-    """
+    """The inverse of ``placed``, on the host of every process of the mesh; all must call it."""
     if mesh is None:
         return tree
     if not mesh.is_multi_process:
@@ -73,10 +62,7 @@ def gathered(tree: Tree, members: int, mesh: Mesh | None) -> Tree:
 
 
 def on_each_device(function: F, mesh: Mesh | None) -> F:
-    """A function over a leading member axis, of which each device computes its own members; nothing is exchanged.
-
-    A loop over members inside the function is a loop of each device over its own.
-    """
+    """A function over a leading member axis, of which each device computes its own members; nothing is exchanged."""
     if mesh is None:
         return function
     return jax.shard_map(function, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)

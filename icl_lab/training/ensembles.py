@@ -19,17 +19,12 @@ log = logging.getLogger("icl_lab")
 
 
 class Ensemble:
-    """M members through three programs, compiled ahead.
+    """M members through three programs, compiled ahead: ``begin``, ``advance`` by a chunk of steps, ``observe``.
 
-    The state of all members is on the devices. Where vectorising all of them needs too much memory, groups of members
-    take turns inside the same programs. A member has its own key and settings: its numbers do not depend on that but
-    for rounding, and not at all where as many members are vectorised together.
-
-    Attributes:
-      members: M.
-      mesh: the devices that share them; None for one device.
-      memory: bytes that the program that needs most needs on each device.
-      programs: ``begin``, ``advance`` and ``observe``, compiled.
+    The state of all members is on the devices of ``mesh`` (None: one). Where vectorising all of them needs too much
+    memory, groups of members take turns inside the same programs; the numbers of a member do not depend on that but for
+    rounding, and not at all where as many members are vectorised together. ``memory`` is how many bytes the program
+    that needs most needs on each device.
     """
 
     def __init__(
@@ -44,18 +39,7 @@ class Ensemble:
         mesh: Mesh | None = None,
         memory_limit: float | None = None,
     ):
-        """Compiles the programs.
-
-        Args:
-          begin: ``(key, setting) -> state`` of one member.
-          advance: ``(state, key, setting) -> (state, loss)``: a chunk of steps of one member.
-          observe: ``(state, key, setting) -> {name: array}``: a measurement of one member.
-          keys: (M,) typed keys, one a member.
-          settings: pytree whose leading axis is the member, or None.
-          members_at_once: how many members are vectorised together; measurements go one by one then. None: all.
-          mesh: devices that share the members.
-          memory_limit: bytes on each device; None for no limit. Fewer members are vectorised together where it
-            is too low.
+        """Compiles the programs; the functions are those of one member (``members.Member``), the rest as in ``fit``.
 
         Raises:
           DoesNotFitError: if the limit is too low for one member at a time.
@@ -72,29 +56,30 @@ class Ensemble:
             what: str, function: Callable, arguments: Tree, now: int | None, beside: int = 0
         ) -> tuple[Any, int]:
             """The program, with as many members together as are asked for or fit, and what it needs."""
-            together, whole = min(now or of_device, of_device), None
+            shapes = _shapes(arguments, of_device * devices, mesh)
+            together, first = min(now or of_device, of_device), None
             while True:
                 over = on_each_device(_over_members(of_device, now)(function), mesh)
-                program = jax.jit(over).lower(*_shapes(arguments, of_device * devices, mesh)).compile()
+                program = jax.jit(over).lower(*shapes).compile()
                 need = memory.needed(program, beside)
+                first = first or need
                 if sum(need) <= limit:
                     break
-                whole = whole or need
                 now = together = memory.fewer(need, together, limit)
-            if whole:
+            if first != need:
                 log.info(
                     "%s: %d members need %.3g GiB of %.3g on each device; %d at a time",
-                    what, self.members, sum(whole) / GIB, limit / GIB, min(together * devices, self.members),
+                    what, self.members, sum(first) / GIB, limit / GIB, min(together * devices, self.members),
                 )  # fmt: skip
             return program, sum(need)
 
-        begins = fitting("initialisation", begin, like, None)
-        advances = fitting("training", advance, (state, *like), members_at_once)
         one_by_one = None if members_at_once is None else 1
-        observes = fitting("measuring", observe, (state, *like), one_by_one, size_of_state)  # the state is still there
-        found = {"begin": begins, "advance": advances, "observe": observes}
-        self.programs = {name: program for name, (program, _) in found.items()}
-        self.memory = max(need for _, need in found.values())
+        programs, needs = zip(
+            fitting("initialisation", begin, like, None),
+            fitting("training", advance, (state, *like), members_at_once),
+            fitting("measuring", observe, (state, *like), one_by_one, size_of_state),  # the state is still there
+        )
+        self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
         self._keys = placed(each, self.members, mesh)
 
     def begin(self, settings: Tree) -> Tree:

@@ -1,7 +1,7 @@
 """Training is one function: ``fit``, a scan in time, vmapped over members."""
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,21 +15,13 @@ from icl_lab.training.members import Metrics, TrainState, Tree, member
 
 
 class Fit(NamedTuple):
-    """The outcome of ``fit``.
+    """The outcome of ``fit``."""
 
-    Attributes:
-      params: final parameters, leading member axis.
-      steps: (R,) step numbers of the R measurements, the first is 0.
-      metrics: (M, R, ...) measurements by name, on the host.
-      diverged_at: (M,) step at which a member was stopped, -1 where it was not.
-      memory: bytes that the compiled programs need on each device; 0 where nothing was left to train.
-    """
-
-    params: Tree
-    steps: np.ndarray
-    metrics: dict[str, np.ndarray]
-    diverged_at: np.ndarray
-    memory: int = 0
+    params: Tree  # final parameters, leading member axis
+    steps: np.ndarray  # (R,) step numbers of the R measurements, the first is 0
+    metrics: dict[str, np.ndarray]  # (M, R, ...) measurements by name, on the host
+    diverged_at: np.ndarray  # (M,) step at which a member was stopped, -1 where it was not
+    memory: int = 0  # bytes that the compiled programs need on each device; 0 where nothing was left to train
 
 
 class Resume(Protocol):
@@ -40,10 +32,6 @@ class Resume(Protocol):
 
     def save(self, tree: Callable[[], Tree], finished: bool) -> None:
         """May save ``tree()`` (always when finished)."""
-
-
-Progress = Callable[[int, int], None]
-"""``progress(steps_done, steps)``, called at every chunk boundary."""
 
 
 def fit(
@@ -61,7 +49,7 @@ def fit(
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
     adapt: Callable[[Tree, int, dict[str, np.ndarray]], Tree] | None = None,
     resume: Resume | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
     mesh: Mesh | None = None,
     memory_limit: float | None = None,
 ) -> Fit:
@@ -81,85 +69,75 @@ def fit(
       steps: number of training steps, a multiple of ``measure_every``.
       measure: ``(params, key, setting) -> {name: array}``.
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
-      members_at_once: how many members are vectorised together; the others wait their turn inside the same program. On
-        a CPU large batches run fastest one member at a time (caches), small ones together; measurements, whose batches
-        are large, go one member at a time. None means all, in both.
+      members_at_once: how many members are vectorised together; the others wait their turn inside the same program,
+        and measurements go one by one. On a CPU large batches run fastest one by one (caches). None means all, in both.
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
       adapt: ``(settings, steps taken, what was measured (M, ...)) -> settings`` for all members, after every
-        measurement: what changes in answer to what a member has learned, as a curriculum that waits for it. It must be
-        a pure function that keeps shapes: a resumed run calls it again on the measurements that it kept. ``init`` sees
-        the settings as they are given, all else as they have become.
+        measurement, as for a curriculum that waits for what is learned. A pure function that keeps shapes: a resumed
+        run calls it again on the measurements that it kept. ``init`` sees the settings as they are given.
       resume: where to leave and find the state between chunks; None keeps nothing.
-      progress: called at chunk boundaries.
-      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all. A member's
-        numbers do not depend on it but for rounding, and not at all where as many members are vectorised together.
+      progress: ``progress(steps done, steps)``, called at chunk boundaries.
+      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
-
-    Returns:
-      A ``Fit``.
 
     Raises:
       ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     measure_every = steps if measure_every is None else measure_every
-    members = _check(keys, settings, steps, measure_every, members_at_once)
+    _check(keys, settings, steps, measure_every, members_at_once)
     settings = jax.tree.map(jnp.asarray, settings)
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
-    chunks = steps // measure_every
-    saved = None
-    if resume is not None:
-        saved = resume.load({"state": jax.eval_shape(jax.vmap(one.begin), keys, settings)})
-    if saved is not None and len(rows := list(_unstack(saved["metrics"]))) > chunks:  # finished: nothing is compiled
-        if progress is not None:
-            progress(steps, steps)
-        return _fit(saved["state"], rows, measure_every, 0)
+    chunks, advanced = steps // measure_every, progress or (lambda done, of: None)
+    saved = None if resume is None else resume.load({"state": jax.eval_shape(jax.vmap(one.begin), keys, settings)})
+    rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
+    if saved is not None:
+        taken = len(saved["metrics"]["train_loss"][0])
+        rows = [{name: values[:, r] for name, values in saved["metrics"].items()} for r in range(taken)]
+
+    def fitted(state: TrainState, memory: int) -> Fit:
+        at, params = measure_every * np.arange(len(rows)), jax.tree.map(jnp.asarray, state.params)
+        return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory)
+
+    if saved is not None and len(rows) > chunks:  # finished: nothing is compiled
+        advanced(steps, steps)
+        return fitted(saved["state"], 0)
     ensemble = Ensemble(
         one.begin, one.chunk(measure_every), one.observe, keys, settings,
         members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
     )  # fmt: skip
 
-    def measured(state: TrainState, settings: Tree) -> dict[str, np.ndarray]:
-        return _host(ensemble.gathered(ensemble.observe(state, settings)))
+    def measured(train_loss: Any) -> dict[str, np.ndarray]:
+        found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state, settings))
+        return {name: np.asarray(value) for name, value in found.items()}
 
-    def adapted(settings: Tree, chunks: int, row: dict[str, np.ndarray]) -> Tree:
-        return settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, chunks * measure_every, row))
-
-    if saved is None:
-        state = ensemble.begin(settings)
-        rows = [{"train_loss": np.full(members, np.nan)} | measured(state, settings)]
-    else:
-        state = ensemble.placed(saved["state"])
-    for done, row in enumerate(rows):
-        settings = adapted(settings, done, row)
-    if progress is not None:
-        progress((len(rows) - 1) * measure_every, steps)
+    def adapted(done: int) -> Tree:
+        return (
+            settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, done * measure_every, rows[done]))
+        )
 
     def snapshot() -> Tree:
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
 
+    state = ensemble.begin(settings) if saved is None else ensemble.placed(saved["state"])
+    rows = rows or [measured(np.full(len(keys), np.nan))]
+    for done in range(len(rows)):
+        settings = adapted(done)
+    advanced((len(rows) - 1) * measure_every, steps)
     for done in range(len(rows), chunks + 1):
         state, train_loss = ensemble.advance(state, settings)
-        rows.append({"train_loss": np.asarray(ensemble.gathered(train_loss))} | measured(state, settings))
-        settings = adapted(settings, done, rows[-1])
+        rows.append(measured(ensemble.gathered(train_loss)))
+        settings = adapted(done)
         if resume is not None:
             resume.save(snapshot, finished=done == chunks)
-        if progress is not None:
-            progress(done * measure_every, steps)
-    return _fit(ensemble.gathered(state), rows, measure_every, ensemble.memory)
+        advanced(done * measure_every, steps)
+    return fitted(ensemble.gathered(state), ensemble.memory)
 
 
-def _fit(state: TrainState, rows: list[dict[str, np.ndarray]], measure_every: int, memory: int) -> Fit:
-    """What was found, the same whether it comes from the programs or from a checkpoint."""
-    steps = measure_every * np.arange(len(rows))
-    params = jax.tree.map(jnp.asarray, state.params)
-    return Fit(params, steps, _stack(rows), np.asarray(state.diverged_at), memory)
-
-
-def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> int:
+def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> None:
     if keys.ndim != 1 or keys.shape[0] < 1:
         raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got shape {keys.shape}")
     if measure_every < 1 or steps < 1 or steps % measure_every:
@@ -169,19 +147,8 @@ def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_
     for leaf in jax.tree.leaves(settings):
         if leaf.shape[:1] != keys.shape:
             raise ValueError(f"settings must have leading axis M = {keys.shape[0]}, got shape {leaf.shape}")
-    return keys.shape[0]
-
-
-def _host(metrics: Metrics) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value) for name, value in metrics.items()}
 
 
 def _stack(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Rows of (M, ...) measurements -> (M, R, ...) arrays by name."""
     return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
-
-
-def _unstack(metrics: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """The inverse of ``_stack``."""
-    for r in range(next(iter(metrics.values())).shape[1]):
-        yield {name: np.asarray(value[:, r]) for name, value in metrics.items()}

@@ -15,33 +15,20 @@ Metrics = dict[str, Array]
 
 @struct.dataclass
 class TrainState:
-    """What the next step needs. Inside ``fit`` every leaf has a leading member axis.
-
-    Attributes:
-      params: parameters.
-      opt_state: state of the optimiser.
-      step: number of steps taken (int32).
-      diverged_at: step at which the loss or a gradient was not finite and the member was stopped; -1 if it never was.
-    """
+    """What the next step needs. Inside ``fit`` every leaf has a leading member axis."""
 
     params: Tree
     opt_state: Tree
-    step: Array
-    diverged_at: Array
+    step: Array  # steps taken (int32)
+    diverged_at: Array  # step at which the loss or a gradient was not finite and the member was stopped, or -1
 
 
 class Member(NamedTuple):
-    """Training of one member, as functions to be compiled.
+    """Training of one member, as functions to be compiled."""
 
-    Attributes:
-      begin: ``(key, setting) -> state``.
-      step: ``(state, key, setting) -> (state, loss)``.
-      observe: ``(state, key, setting) -> {name: array}``.
-    """
-
-    begin: Callable[[Array, Tree], TrainState]
-    step: Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]
-    observe: Callable[[TrainState, Array, Tree], Metrics]
+    begin: Callable[[Array, Tree], TrainState]  # (key, setting) -> state
+    step: Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]  # (state, key, setting) -> (state, loss)
+    observe: Callable[[TrainState, Array, Tree], Metrics]  # (state, key, setting) -> {name: array}
 
     def chunk(self, steps: int) -> Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]:
         """Some steps, ``(state, key, setting) -> (state, mean loss)``."""

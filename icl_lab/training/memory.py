@@ -1,5 +1,6 @@
 """What memory a compiled program needs, what there is, and how many members at a time fit into it."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,23 +14,16 @@ GIB = 2**30
 OF_HOST, OF_ACCELERATOR = 0.8, 0.9
 """Shares of all memory that training may use; the rest is for what the programs are called from."""
 
-_CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
 
 class DoesNotFitError(ValueError):
     """Members that need more memory than there is, however few of them go together; says how to go smaller."""
 
 
 class Memory(NamedTuple):
-    """Bytes on each device.
+    """Bytes on each device."""
 
-    Attributes:
-      resident: arguments and results: the state of all members, before and after.
-      temporary: what is only there while the program runs, which grows with the members vectorised together.
-    """
-
-    resident: int
-    temporary: int
+    resident: int  # arguments and results: the state of all members, before and after
+    temporary: int  # only there while the program runs; grows with the members vectorised together
 
 
 def needed(compiled: Any, beside: int = 0) -> Memory:
@@ -62,16 +56,11 @@ def fewer(need: Memory, together: int, limit: float) -> int:
 
     At most half as many; less where even that would be too many if temporaries were proportional to members.
 
-    Args:
-      need: what the program needs with ``together`` members vectorised.
-      together: how many these are.
-      limit: bytes.
-
     Raises:
       DoesNotFitError: if nothing is to be gained: one member at a time, or a state of all that alone is too large.
     """
-    if together == 1 or need.resident > limit:
-        what = "what is kept of all members" if need.resident > limit else "training one member at a time"
+    what = "what is kept of all members" if need.resident > limit else "training one member at a time"
+    if need.resident > limit or together == 1:
         least = need.resident if need.resident > limit else sum(need)
         raise DoesNotFitError(
             f"the limit of {limit / GIB:.3g} GiB (--memory_gb) is too low: {what} takes {least / GIB:.3g} GiB on a "
@@ -82,10 +71,8 @@ def fewer(need: Memory, together: int, limit: float) -> int:
 
 def _host_memory() -> float:
     """Bytes of this machine, or of the container that the process is in."""
-    found = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")]
-    for path in _CGROUPS:
-        try:
-            found.append(float(Path(path).read_text()))
-        except (OSError, ValueError):  # another system, or no limit ("max")
-            continue
-    return min(found)
+    machine = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with contextlib.suppress(OSError, ValueError):  # another system, or no limit ("max")
+            machine = min(machine, float(Path(path).read_text()))
+    return machine

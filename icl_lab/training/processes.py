@@ -36,16 +36,13 @@ class LostError(Exception):
 
 
 def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
-    """Joins the other processes; before JAX computes anything.
+    """Joins the other processes, before JAX computes anything.
 
-    Args:
-      coordinator: host:port of process 0; empty: what SLURM, Open MPI, Kubernetes or Cloud TPU say.
-      processes: how many there are, with ``coordinator``.
-      process: which of them this is, with ``coordinator``.
+    They are found by what SLURM, Open MPI, Kubernetes or Cloud TPU say, or given: host:port of process 0, how many
+    there are and which this is. JAX itself ends a process that has waited five minutes for the others.
 
     Raises:
       RefusedError: if there is no cluster, the address cannot be used, or processes have different numbers of devices.
-        JAX itself ends a process that has waited five minutes for the others.
     """
     given: dict[str, Any] = {}
     if coordinator:
@@ -84,7 +81,7 @@ def is_writer() -> bool:
 
 def agree(value: T) -> T:
     """Process 0's JSON value, in all processes; all must call it."""
-    return value if count() == 1 else json.loads(_of_writer(json.dumps(value).encode()))
+    return value if count() == 1 else json.loads(_of_all(json.dumps(value).encode() if is_writer() else b"")[0])
 
 
 def led(decide: Callable[[], T]) -> T:
@@ -116,20 +113,20 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
     """
     if count() == 1:
         return
-    first = agree(dict(facts))
+    first, *others = (json.loads(said) for said in _of_all(json.dumps(dict(facts)).encode()))
     differing = [
-        f"{name} is {facts.get(name)} there, {first.get(name)} in process 0"
-        for name in {**first, **facts}
-        if first.get(name) != facts.get(name)
+        f"process {i}: {name} is {there.get(name)} there, {first.get(name)} in process 0"
+        for i, there in enumerate(others, 1)
+        for name in {**first, **there}
+        if first.get(name) != there.get(name)
     ]
-    said = _of_all("; ".join(differing).encode())
-    if found := [f"process {i}: {words.decode()}" for i, words in enumerate(said) if words]:
-        raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(found)}")
+    if differing:
+        raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(differing)}")
 
 
 def in_any(flags: Sequence[bool]) -> list[bool]:
     """Whether each flag is set in any process; all must call it."""
-    return list(flags) if count() == 1 else np.any(from_all(np.array(flags)), axis=0).tolist()
+    return [bool(found) for found in from_all(np.array(flags)).any(axis=0)]
 
 
 def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -139,26 +136,31 @@ def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
     content = io.BytesIO()
     if is_writer() and arrays is not None:
         pack(content, arrays)
-    received = _of_writer(content.getvalue())
+    received = _of_all(content.getvalue())[0]
     return unpack(io.BytesIO(received)) if received else None
 
 
 def from_all(mine: np.ndarray) -> np.ndarray:
     """An array of the same shape and type from every process, (processes, ...); all must call it."""
-    return np.asarray(mine)[None] if count() == 1 else whole(_rows(mine))
+    if count() == 1:
+        return np.asarray(mine)[None]
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    devices = [first[process] for process in sorted(first)]
+    mesh = jax.make_mesh((len(devices),), ("processes",), axis_types=(AxisType.Auto,), devices=devices)
+    return whole(jax.make_array_from_process_local_data(NamedSharding(mesh, P("processes")), mine[None]))
 
 
-def whole(array: jax.Array, of: Callable[[jax.Array], jax.Array] = lambda array: array) -> np.ndarray:
-    """An array divided among the devices of all processes, or a function of it, whole on the host of each.
+def whole(array: jax.Array) -> np.ndarray:
+    """An array divided among the devices of all processes, whole on the host of each; all must call it.
 
-    All must call it. Nothing else in a run exchanges anything, so whatever fails here is the other end.
+    Nothing else in a run exchanges anything, so whatever fails here is the other end.
 
     Raises:
       LostError: if another process has ended.
     """
     jax.block_until_ready(array)  # what fails in making it is raised as what it is
     try:
-        return np.asarray(_replicated(of, array.sharding.mesh)(array).addressable_data(0))  # type: ignore[attr-defined]
+        return np.asarray(_replicated(array.sharding.mesh)(array).addressable_data(0))  # type: ignore[attr-defined]
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # either, by the moment at which the connection breaks
         raise LostError("another process of this run has ended; the same command resumes") from error
 
@@ -178,36 +180,13 @@ def leave(status: int) -> int:
 
 
 @functools.cache
-def _replicated(function: Callable, mesh: Mesh) -> Callable:
-    return jax.jit(function, out_shardings=NamedSharding(mesh, P()))
-
-
-def _rows(mine: np.ndarray) -> jax.Array:
-    """What this process has, as its row of an array of all processes."""
-    first = {device.process_index: device for device in reversed(jax.devices())}
-    devices = [first[process] for process in sorted(first)]
-    mesh = jax.make_mesh((len(devices),), ("processes",), axis_types=(AxisType.Auto,), devices=devices)
-    return jax.make_array_from_process_local_data(NamedSharding(mesh, P("processes")), mine[None])
-
-
-def _first(rows: jax.Array) -> jax.Array:
-    return rows[0]
+def _replicated(mesh: Mesh) -> Callable:
+    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, P()))
 
 
 def _of_all(content: bytes) -> list[bytes]:
-    """What every process says, in order."""
-    sizes = _sizes(content)
+    """What every process says, in order. It travels as bytes: a sum of floats would lose the sign of zero."""
+    # the sizes too, since JAX has 32 bits of a whole number
+    sizes = from_all(np.array([len(content)]).view(np.uint8)).view(np.int64).ravel()
     said = from_all(np.frombuffer(content.ljust(max(sizes) + 1), np.uint8))
     return [row.tobytes()[:size] for row, size in zip(said, sizes)]
-
-
-def _of_writer(content: bytes) -> bytes:
-    """Process 0's bytes. They travel as bytes: a sum of floats over processes would lose the sign of zero."""
-    size = _sizes(content)[0]
-    mine = np.frombuffer(content if is_writer() else bytes(size), np.uint8)
-    return whole(_rows(mine), _first).tobytes() if size else b""
-
-
-def _sizes(content: bytes) -> list[int]:
-    """The length of what each process has; as bytes too, since JAX has 32 bits of a whole number."""
-    return from_all(np.array([len(content)]).view(np.uint8)).view(np.int64).ravel().tolist()

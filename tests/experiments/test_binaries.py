@@ -34,7 +34,7 @@ def quick_to_compile():
 
 def anchors(name):
     """The anchors of a binary's records; one that was changed by hand raises."""
-    return [anchoring.load(path.parent) for path in sorted(GALLERY.joinpath(*name.split(".")).glob("*/anchor.json"))]
+    return [anchoring.load(path.parent) for path in sorted(GALLERY.joinpath(*name.split(".")).glob("*/anchor"))]
 
 
 def test_anchors_are_compared_under_the_versions_they_were_made_with():
