@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.von_oswald import layer_norm, phase_transitions, sine, softmax, task_sets
+from experiments.von_oswald import layer_norm, phase_transitions, roll_out, sine, softmax, task_sets
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -106,6 +106,7 @@ def test_far_out_is_the_largest_range_wherever_it_stands():
         (phase_transitions, {"set_steps": 25}, "--set_steps=25"),
         (phase_transitions, {"heads": (1, 1)}, "--heads=1,1"),
         (phase_transitions, {"heads": (1, 2, 3, 4)}, "--heads=1,2,3,4"),
+        (roll_out, {"dampings": (1.0, 1.0)}, "--dampings=1.0,1.0"),
         (softmax, {"heads": (2, 2)}, "--heads=2,2"),
         (softmax, {"context_length": 1}, "--context_length=1"),
         (softmax, {"input_size": 1}, "--input_size=1"),
