@@ -35,9 +35,9 @@ def test_half_drop_is_the_first_measurement_past_the_middle():
 
 
 def phases(one, two, fresh=(), own=()):
-    arrays = {"steps": STEPS, "set_steps": STEPS}
-    arrays |= {f"heads_{h}_loss": np.stack([drop(t) for t in times]) for h, times in ((1, one), (2, two))}
-    arrays |= {"set_loss": np.array(fresh), "set_train_loss": np.array(own)}
+    arrays = {"steps": STEPS, "set/steps": STEPS}
+    arrays |= {f"heads_{h}/loss": np.stack([drop(t) for t in times]) for h, times in ((1, one), (2, two))}
+    arrays |= {"set/loss": np.array(fresh), "set/train_loss": np.array(own)}
     return record(arrays, {}, predict_zero=0.4, closed_form=0.2)
 
 
