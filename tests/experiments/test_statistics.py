@@ -68,11 +68,11 @@ def test_grokking_is_told_from_overfitting_and_from_nothing():
 
 
 def heads(one, two, cosine):
-    arrays = {"heads_1_final_trained": np.array(one), "heads_2_final_trained": np.array(two)}
-    arrays |= {f"heads_{h}_final_gd": np.full(len(two), 0.2) for h in (1, 2)}
-    arrays |= {f"heads_{h}_loss": np.full((len(two), 1), 0.4) for h in (1, 2)}
-    arrays["heads_2_gd_sensitivity_cosine"] = np.array(cosine)[:, None]
-    arrays["heads_2_maps"] = np.stack(
+    arrays = {"heads_1/final/trained": np.array(one), "heads_2/final/trained": np.array(two)}
+    arrays |= {f"heads_{h}/final/gd": np.full(len(two), 0.2) for h in (1, 2)}
+    arrays |= {f"heads_{h}/loss": np.full((len(two), 1), 0.4) for h in (1, 2)}
+    arrays["heads_2/gd_sensitivity_cosine"] = np.array(cosine)[:, None]
+    arrays["heads_2/maps"] = np.stack(
         [np.stack([m, np.eye(4) - m]) for m in np.random.default_rng(0).normal(size=(len(two), 4, 4))]
     )
     return record(arrays, {"input_size": 3}, closed_form=0.2, centred=0.21)
@@ -89,7 +89,7 @@ def test_members_on_the_plateau_are_counted_apart():
 
 
 def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
-    arrays = {"tasks_8192_final_trained": np.array([0.22, 0.21]), "tasks_8192_final_gd": np.array([0.2, 0.2])}
+    arrays = {"tasks_8192/final/trained": np.array([0.22, 0.21]), "tasks_8192/final/gd": np.array([0.2, 0.2])}
     r = record(arrays, {}, closed_form=0.2, coefficient=0.01 * 8192)
     np.testing.assert_allclose(task_sets.excess_over_theory(8192)(r), [2, 1])
 
