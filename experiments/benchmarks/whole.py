@@ -12,7 +12,7 @@ from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald import one_step
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import draw
-from icl_lab.lab.records import Record
+from icl_lab.lab.record import Record, flat
 from icl_lab.lab.session import Session
 from icl_lab.training.fitting import Fit
 
@@ -44,7 +44,7 @@ def whole(_: Config) -> dict[str, list[Row]]:
         started = _clocks()
         metrics, arrays = one_step.run(cut, session)
         ran = _clocks() - started
-        record = Record(one_step.EXPERIMENT.name, "benchmark", flags.to_json(cut), metrics, arrays, {})
+        record = Record(one_step.EXPERIMENT.name, "benchmark", flags.to_json(cut), metrics, flat(arrays), {})
         started = _clocks()
         draw(one_step.EXPERIMENT, record, Path(folder))
         pictures = _clocks() - started

@@ -10,6 +10,14 @@ from icl_lab.lab.style import LEARNERS, band
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 
+def network_label(name: str) -> str:
+    """What figures call ``looped_K`` or ``free_K``."""
+    kind, layers = name.split("_")
+    if layers == "1":
+        return "one layer"
+    return f"one layer,\nweights shared over {layers} loops" if kind == "looped" else f"{layers} layers, own weights"
+
+
 def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
     """The GD++ strength gamma read off the weights, (M, R, S), against that of tuned GD++."""
     band(axes, steps, gamma[..., 0], "trained")

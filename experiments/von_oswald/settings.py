@@ -1,4 +1,4 @@
-"""What the binaries of this paper are set by: the law of the tasks, the training of one or several networks."""
+"""What the binaries of this paper are set by: the task distribution, the training of one or several networks."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ from icl_lab.prompts import Sampler, input_variance, linear_regression
 
 @dataclasses.dataclass(frozen=True)
 class Task(Members):
-    """The law of the tasks and how a member is measured; the defaults are those of the released code."""
+    """The task distribution and how a member is measured; the defaults are those of the released code."""
 
     context_length: int = setting(10, "N, context pairs in a prompt", at_least=1)
     input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
@@ -46,7 +46,7 @@ class Setting(Schedule):
 
 @dataclasses.dataclass(frozen=True)
 class Networks(Task):
-    """Several networks in one figure, one value per network in every tuple (section 0, facts 8 to 10)."""
+    """Several networks in one figure, one value per network in every tuple."""
 
     networks: tuple[str, ...] = setting(("looped_2", "free_5"), "looped_K or free_K: K layers, shared or own weights")
     only: str = setting("all", "the one network to run, or all")
@@ -90,7 +90,7 @@ def chosen(config: Networks) -> tuple[str, ...]:
 
 def parts(config: Mapping[str, Any]) -> list[str]:
     """Patterns of the arrays of the networks to run (``Experiment.parts``)."""
-    return [f"{name}_*" for name in config["networks"] if config["only"] in ("all", name)]
+    return [f"{name}/*" for name in config["networks"] if config["only"] in ("all", name)]
 
 
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
@@ -122,7 +122,7 @@ def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
 
 
 def sampler(config: Task, **changes) -> Sampler:
-    """The training law of the configuration, with changes (a shifted input range, corrupted labels ...)."""
+    """The task distribution of training, with changes (a shifted input range, corrupted labels ...)."""
     law = {
         "context_length": config.context_length,
         "input_size": config.input_size,
@@ -138,7 +138,7 @@ def with_batch(config: Schedule, batch: int, **changes) -> Setting:
 
 
 def law_sizes(config: Task) -> dict[str, Any]:
-    """The law as the closed forms take it."""
+    """The task distribution as the closed forms take it."""
     return {
         "context_length": config.context_length,
         "input_size": config.input_size,

@@ -11,11 +11,12 @@ from jax import Array
 from experiments import training
 from experiments.settings import member_keys
 from experiments.training import Model
-from experiments.von_oswald.settings import Setting, Task, sampler
+from experiments.von_oswald.settings import Networks, Setting, Task, sampler, unpack
+from icl_lab.compare import interpolate
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.lab.session import Session
 from icl_lab.models import Transformer, folded_weights
-from icl_lab.prompts import Sampler
+from icl_lab.prompts import BatchLearner, Sampler
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training.fitting import Fit
 
@@ -25,8 +26,13 @@ def model(network: Transformer, config: Task, layout: Layout | None = None) -> M
     return training.model(network, config.context_length, config.input_size, layout)
 
 
+def models(config: Networks) -> dict[str, Model]:
+    """What is trained where several networks are, by the network's name, which names its training too."""
+    return {name: model(network, one) for name, (network, one) in unpack(config).items()}
+
+
 def optimizer(config: Setting) -> optax.GradientTransformation:
-    """Adam after a clip of the global norm (section 0, facts 7 to 9)."""
+    """Adam after a clip of the gradient's global norm, as in the released code."""
     return optax.chain(
         optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate, b2=config.adam_b2)
     )
@@ -43,7 +49,7 @@ def train(
     optimiser: Callable[[Any], optax.GradientTransformation] | None = None,
     **options,
 ) -> Fit:
-    """``experiments.training.train``, by default with the keys, the law and the optimiser of the configuration."""
+    """``experiments.training.train``, by default with the configuration's keys, tasks and optimizer."""
     return training.train(
         session,
         stage,
@@ -62,6 +68,11 @@ def constructed(config: Task, learning_rates, gammas=0.0) -> dict:
         learning_rates, gammas, context_length=config.context_length, input_size=config.input_size
     )
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), weights)
+
+
+def interpolated(built: Model, weights: dict, config: Task) -> Callable[[dict], BatchLearner]:
+    """``params -> learner``: the mean of trained one-head weights and constructed ones (Fig. 2 and 3)."""
+    return lambda params: built.learner(interpolate(params, weights, input_size=config.input_size))
 
 
 def strengths(params: dict, input_size: int) -> dict[str, Array]:

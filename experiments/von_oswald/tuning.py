@@ -12,18 +12,18 @@ from jax import Array
 from experiments.settings import member_keys
 from experiments.training import members_at_once
 from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, sampler, unpack
-from experiments.von_oswald.training import constructed
+from experiments.von_oswald.training import constructed, model
 from icl_lab.fast import batched_predictions
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention
-from icl_lab.prompts import Sampler, input_variance
+from icl_lab.prompts import BatchLearner, Sampler, input_variance
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver
 from icl_lab.theory.gradient_descent import one_step as theory
 
 
 def best_step(config: Task) -> tuple[float, float]:
-    """Best learning rate of one GD step on this law, and its loss: closed forms."""
+    """Best learning rate of one GD step on these tasks, and its loss: closed forms."""
     eta, loss = theory.one_step_optimum(**law_sizes(config))
     return float(eta), float(loss)
 
@@ -58,6 +58,11 @@ class Compared(NamedTuple):
     gdpp_solver: TunedSolver
     gd: dict
     gdpp: dict
+
+    def solvers(self) -> dict[str, BatchLearner]:
+        """Best GD and best GD++ as learners."""
+        built = model(self.plain, self.setting)
+        return {"gd": built.learner(self.gd), "gd++": built.learner(self.gdpp)}
 
 
 def compared(session: Session, config: Networks) -> Iterator[Compared]:
@@ -134,11 +139,11 @@ def tune_on_tasks(
     Args:
       session: where it runs.
       stage: its name.
-      config: the law's sizes.
+      config: sizes of the tasks.
       network: the module whose constructed weights are tuned.
       starts: (M, 2, S) starting values.
       law: ``setting -> sampler``.
-      settings: (M,) settings of the law.
+      settings: (M,) settings of the sampler.
       steps: Adam's steps (learning rate .01, cosine decay).
       batch: tasks of a step.
 

@@ -10,7 +10,7 @@ import icl_lab
 from experiments.training import squared_error
 from experiments.von_oswald import one_step
 from experiments.von_oswald.settings import sampler
-from icl_lab.lab import records
+from icl_lab.lab import from_json, records
 from icl_lab.lab.experiment import execute
 from icl_lab.lab.record import RecordError, below, flat
 
@@ -54,7 +54,7 @@ def test_what_a_run_has_not_is_refused_by_name(folder):
 def test_parameters_are_part_of_the_record(folder, tmp_path):
     """They come back bit for bit, survive a redrawing, and a changed file is refused."""
     before = (folder / "params.npz").read_bytes()
-    execute(one_step.EXPERIMENT, "smoke", one_step.from_json(one_step.Config, records.load(folder).config), folder)
+    execute(one_step.EXPERIMENT, "smoke", from_json(one_step.Config, records.load(folder).config), folder)
     assert (folder / "params.npz").read_bytes() == before
     record = records.load(folder)
     records.save(record, tmp_path, [])
