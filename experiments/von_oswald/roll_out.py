@@ -152,14 +152,12 @@ def _losses(record: Record, damping: float, learner: str) -> np.ndarray:
     return np.where(np.isfinite(losses), losses, np.inf)
 
 
-_FIGURE = "von Oswald et al. 2022, Fig. 1 right and 10"
-
-claim = claims_of("von_oswald.roll_out")
+claim = claims_of("von_oswald.roll_out", "von Oswald et al. 2022, Fig. 1 right and 10")
 
 CLAIMS = (
     *(
         claim(
-            f"up_{damping:g}_{learner}", _FIGURE,
+            f"up_{damping:g}_{learner}", "",
             f"At damping {damping:g} the loss of the {'trained' if learner == 'trained' else 'GD'} layer turns up "
             "within 50 applications (share of members that end 10 % above their minimum).",
             _turns_up(damping, learner), expected=0.5, relation=">=", interval="wilson",
@@ -169,12 +167,12 @@ CLAIMS = (
         for learner in ("trained", "gd")
     ),
     claim(
-        "falls", _FIGURE, "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
+        "falls", "", "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
         _rise(0.75, "trained"), expected=1.0, tolerance=0.02, relation="<=", interval="median",
         reason="2 % of .05 is far below the figure's line width",
     ),
     claim(
-        "level", _FIGURE, "At damping .75 it ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
+        "level", "", "At damping .75 it ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
         expected=0.045, tolerance=0.005, reason="read off the figure, whose axis runs from 0 to .27", interval="median",
     ),
 )  # fmt: skip

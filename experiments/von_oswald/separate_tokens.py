@@ -19,7 +19,6 @@ loss does not drop in time are shown and counted, but not averaged.
 
 import dataclasses
 import sys
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,21 +29,19 @@ from jax import Array
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, learners_of, paired_losses
+from experiments.von_oswald.copying import by_hand, by_position, copy_everything
 from experiments.von_oswald.separate_tokens_claims import CLAIMS
 from experiments.von_oswald.separate_tokens_figures import figures
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
-from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.fast import batched_predictions
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
-from icl_lab.models import Intervention, Transformer, traced
-from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
+from icl_lab.models import Transformer
+from icl_lab.prompts import BatchLearner, Sample, input_variance
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.theory import one_step_loss
-from icl_lab.theory.gradient_descent.copy_everything import copy_everything_optimum
 
 FIRST_LAYERS = {"softmax": "softmax", "linear": "linear", "one_hot": "softmax"}
 """Attention of the first layer in each training."""
@@ -122,11 +119,11 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     metrics = {
         "learning_rate": eta,
         "closed_form": best,
-        "copy_everything": float(copy_everything_optimum(**law_sizes(config))[2]),
+        "copy_everything": copy_everything(config)[1],
         "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
         "two_steps": _two_steps(config),
     }
-    arrays: dict[str, Any] = _by_hand(config, eta)
+    arrays: dict[str, Any] = by_hand(config, eta, config.copy_tasks)
     for stage, (name, trained) in enumerate(models(config).items()):
         arrays["steps"], arrays[name] = _trained(config, session, stage, name, trained)
     return metrics, arrays
@@ -139,12 +136,12 @@ def _trained(
     members = config.control_members if stage else config.members
     network, layout = _stack(config, name)
     gd = jax.vmap(gradient_descent(best_step(config)[0], 1))
-    references = {"gd": gd, "copying": jax.vmap(_copy_everything(config))}
+    references = {"gd": gd, "copying": jax.vmap(copy_everything(config)[0])}
     prompts = sampler(config)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
 
     def learners(params: dict) -> dict[str, BatchLearner]:
         looks = mean_attention(network, params, prompts, layout)
-        positional = partial(_with_attention, network, params, layout, looks)
+        positional = partial(by_position, network, params, layout, looks)
         return references | {"trained": trained.learner(params), "positional": positional}
 
     def copying(params: dict, samples: Sample) -> dict[str, Array]:
@@ -168,49 +165,6 @@ def _trained(
     looks = jax.jit(lambda stack: jax.lax.map(lambda params: mean_attention(network, params, prompts, layout), stack))
     attention = np.asarray(looks(fitted.params))[:, 0]
     return fitted.steps, fitted.metrics | {"final": finals, "attention": attention}
-
-
-def _with_attention(network: Transformer, params: dict, layout: Layout, looks: Array, prompts: Prompt) -> Array:
-    """Predictions when the first layer has these patterns (H, T, 2N) whatever the tokens: by position alone."""
-    patterns = jnp.stack([looks, jnp.zeros_like(looks)])
-    first = jnp.array([True, False])[:, None, None, None]
-    put_in = Intervention(replace={"attention": patterns}, mask={"attention": first})
-    run = traced(network, params, layout)
-    return jax.vmap(lambda prompt: run(prompt, put_in)[0])(prompts)
-
-
-def _copy_everything(config: Config) -> Callable[[Prompt], Array]:
-    """The best step behind a head that copies the next token for every token, as a learner."""
-    rate, label_rate, _ = copy_everything_optimum(**law_sizes(config))
-    rates = jnp.full(config.input_size, rate).at[-1].set(label_rate) / config.context_length
-
-    def predict(prompt: Prompt) -> Array:
-        weights = (prompt.x.T @ prompt.y)[:, 0]
-        weights = weights.at[-1].add(prompt.y[:-1, 0] @ prompt.x[1:, -1])
-        return (rates * weights @ prompt.x_query)[None]
-
-    return predict
-
-
-def _by_hand(config: Config, eta: float) -> dict[str, np.ndarray]:
-    """Attention (2N + 1, 2N) of the hand-built first layer; (M,) the largest difference from the GD step, over rms."""
-    n, size = config.context_length, 2 * config.context_length + 2
-    weights = copy_then_gradient_descent_weights(
-        eta, context_length=n, input_size=config.input_size, position_size=size
-    )
-    network, layout = Transformer(layers=2, attention=("softmax", "linear")), separate_layout(size, "one_hot")
-
-    def difference(key: Array) -> Array:
-        prompts = sampler(config)(key, config.copy_tasks).prompt
-        gd = jax.vmap(gradient_descent(eta, 1))(prompts)
-        return jnp.abs(batched_predictions(network, weights, prompts, layout) - gd).max() / jnp.sqrt((gd**2).mean())
-
-    keys = member_keys(config, 950)
-    prompts = sampler(config)(keys[0], 2).prompt
-    return {
-        "hand_built_difference": np.asarray(jax.jit(lambda k: jax.lax.map(difference, k))(keys)),
-        "hand_built_attention": np.asarray(mean_attention(network, weights, prompts, layout)[0]),
-    }
 
 
 def _two_steps(config: Config) -> float:
