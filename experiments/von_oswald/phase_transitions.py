@@ -77,7 +77,8 @@ def _layer(config: Config, **changes) -> Model:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains every ensemble and keeps its losses."""
-    trained, arrays = models(config), {}
+    trained = models(config)
+    arrays: dict[str, Any] = {}
     for stage, heads in enumerate(config.heads):
         name = f"heads_{heads}"
         fitted = train(session, name, config, trained[name], keys=member_keys(config, stage))

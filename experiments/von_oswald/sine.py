@@ -99,14 +99,14 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     """Trains network and control side by side, on the same tasks, for every distribution; compares them."""
     arrays: dict[str, Any] = {}
     for stage, (law, layers) in enumerate(zip(config.laws, config.layers)):
-        name, network, sampler = f"{law}_{layers}", _network(config, layers), _sampler(config, law)
+        name, network, sampler = f"{law}_{layers}", _network(config, layers), _sampler(config, law=law)
         pair = {which: models(config)[f"{name}/{which}"] for which in ("trained", "control")}
         fitted = train(
             session,
             name,
             config,
             _side_by_side(pair),
-            law=lambda now, _, law=law: _sampler(now, law),
+            law=partial(_sampler, law=law),
             keys=member_keys(config, stage),
             objective=_both_errors,
             variants=partial(_learners, pair),
@@ -118,7 +118,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         first = jax.tree.map(lambda leaf: leaf[0], fitted.params)
         networks = {"trained": first["trained"], "control": _whole(config, first["control"])}
         keys = member_keys(config, 970 + stage)
-        found = {"final": finals, "task": _one_task(config, network, networks, sampler)}
+        found: dict[str, Any] = {"final": finals, "task": _one_task(config, network, networks, sampler)}
         if layers == 1:
             r2 = jax.jit(jax.vmap(partial(_value_r2, config, network, sampler)))(fitted.params["trained"], keys)
             found["value_r2"] = np.asarray(r2)
@@ -128,7 +128,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     return {}, arrays
 
 
-def _sampler(config: Config, law: str) -> Sampler:
+def _sampler(config: Config, _: Any = None, *, law: str) -> Sampler:
     return sine_regression(
         context_length=config.context_length, input_range=config.input_range, amplitude=config.amplitudes,
         dependent=law == "dependent",
@@ -189,7 +189,8 @@ def _learners(pair: dict[str, Model], params: dict) -> dict[str, BatchLearner]:
 
 def _compared(pair: dict[str, Model], params: dict, samples: Sample) -> dict[str, Array]:
     """The network trained whole against its control."""
-    found = compare_batches(*_learners(pair, params).values(), samples)
+    learners = _learners(pair, params)
+    found = compare_batches(learners["trained"], learners["control"], samples)
     return {f"control_{name}": value for name, value in found.items()}
 
 

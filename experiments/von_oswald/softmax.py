@@ -13,6 +13,7 @@ first member and their sum. The paper shows one head for 5000 steps; both are tr
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -30,6 +31,7 @@ from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
+from icl_lab.prompts import BatchLearner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +69,13 @@ def models(config: Config) -> dict[str, Model]:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains both networks and compares them with the best GD step."""
-    (eta, best), arrays = best_step(config), {}
+    eta, best = best_step(config)
+    arrays: dict[str, Any] = {}
     gd = model(LinearSelfAttention(layers=1, looped=True), config).learner(constructed(config, eta))
     for stage, (name, trained) in enumerate(models(config).items()):
         fitted = train(session, name, config, trained, keys=member_keys(config, stage), references={"gd": gd})
         finals = paired_losses(
-            lambda params, learner=trained.learner: {"trained": learner(params), "gd": gd},
+            partial(_learners, trained, gd),
             lambda _: sampler(config),
             fitted.params,
             member_keys(config, 900 + stage),
@@ -81,6 +84,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         maps = np.asarray(jax.vmap(_scaled_maps)(fitted.params))
         arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals, "maps": maps}}
     return {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}, arrays
+
+
+def _learners(trained: Model, gd: BatchLearner, params: dict) -> dict[str, BatchLearner]:
+    return {"trained": trained.learner(params), "gd": gd}
 
 
 def _scaled_maps(params: dict) -> Array:

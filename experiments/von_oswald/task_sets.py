@@ -12,6 +12,7 @@ step; final loss against L* + c/B.
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -28,7 +29,7 @@ from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
-from icl_lab.prompts import Sample, same_tasks
+from icl_lab.prompts import BatchLearner, Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient
 
 
@@ -64,7 +65,8 @@ def models(config: Config) -> dict[str, Model]:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the members of every set, each on a set of its own, and compares them with the best GD step."""
-    (eta, best), arrays = best_step(config), {}
+    eta, best = best_step(config)
+    arrays: dict[str, Any] = {}
     coefficient = _coefficient(config, eta)
     for stage, (name, trained) in enumerate(models(config).items()):
         gd = trained.learner(constructed(config, eta))
@@ -79,7 +81,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             references={"gd": gd},
         )
         finals = paired_losses(
-            lambda params, learner=trained.learner, gd=gd: {"trained": learner(params), "gd": gd},
+            partial(_learners, trained, gd),
             lambda _: sampler(config),
             fitted.params,
             member_keys(config, 900 + stage),
@@ -87,6 +89,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         )
         arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals}}
     return {"learning_rate": eta, "closed_form": best, "coefficient": coefficient}, arrays
+
+
+def _learners(trained: Model, gd: BatchLearner, params: dict) -> dict[str, BatchLearner]:
+    return {"trained": trained.learner(params), "gd": gd}
 
 
 def _coefficient(config: Config, eta: float) -> float:
