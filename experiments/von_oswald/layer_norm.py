@@ -2,7 +2,7 @@
 
 LayerNorm rescales every token by its own spread, so attention no longer sees x_j and y_j on the scale that a gradient
 needs: one layer behind a LayerNorm stays above the best GD step, two layers with a LayerNorm between them above two
-steps of GD++. What is lost in distribution is regained far out, where an unbounded step overshoots. Controls are the
+steps of GD++. On much larger inputs, where an unbounded step overshoots, it is the other way round. Controls are the
 same networks without LayerNorm.
 
 Panels, one row a network: loss and agreement over training, loss on inputs of another range.

@@ -74,7 +74,7 @@ def _deviations(record: Record, learner: str) -> np.ndarray:
 
 
 def _largest(learner: str) -> Callable[[Record], np.ndarray]:
-    """(M,) largest of these over the sizes."""
+    """(M,) the largest of these distances over the sizes."""
     return lambda record: _deviations(record, learner).max(axis=0)
 
 
@@ -85,7 +85,7 @@ def _from_closed_form(record: Record) -> np.ndarray:
 
 
 def _past_plateau(record: Record) -> np.ndarray:
-    """(M,) largest deviation of trained members that are done with 9/10 of the drop; NaN for one that nowhere is."""
+    """(M,) largest deviation over the sizes at which a member has done 9/10 of the drop; NaN where it has at none."""
     config, deviations = record.config, _deviations(record, "trained")
     nearly = [0.1 * predict_zero_loss(config, size) + 0.9 * best_loss(config, size) for size in config["sizes"]]
     done = [record[f"size_{size}/trained"] < end for size, end in zip(config["sizes"], nearly)]

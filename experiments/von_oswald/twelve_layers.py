@@ -4,7 +4,7 @@ Linear attention, no LayerNorm, weights of its own in every layer, tokens clippe
 Figs. 3 and 7 are, with twelve steps of gradient descent at the best shared learning rate and of GD++ with one (eta,
 gamma) a step, tuned through the token clip.
 
-The published training has 50,000 steps of 2048 tasks; the lab preset has 5,000 of 256, and judges as far as that goes.
+The published training has 50,000 steps of 2048 tasks, the lab preset 5,000 of 256: its claims are judged there.
 
 Panels: loss over training; agreement with GD and with GD++.
 """

@@ -54,6 +54,8 @@ def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile, monke
     assert {array: len(axes) for array, axes in record.axes.items()} == {n: a.ndim for n, a in record.arrays.items()}
     assert [row["id"] for row in outcome.ledger] == [claim.id for claim in binary.claims]
     assert {row["verdict"] for row in outcome.ledger} == {NOT_JUDGED}
+    stages = {array.split("/")[0] for array in record.params}
+    assert binary.learners(binary.presets["smoke"]).keys() <= stages  # every learner has its parameters
     assert {path.suffix for path in outcome.figures} == {".png", ".pdf"}
     assert all(path.read_bytes().startswith((PNG, PDF)) for path in outcome.figures)
     for kept in anchors(name):
