@@ -1,9 +1,10 @@
 """When the loss drops: one head, two heads, a block with MLP on fixed tasks (von Oswald et al. 2022, A.11, Fig. 15).
 
-One linear head may wait on a plateau, the loss of the best rank-one A, for a time that depends on the seed; two heads
-are said to drop sooner and together. A block of attention and MLP on 8192 fixed tasks is said to learn them by heart
-first, while the loss on fresh tasks shoots up, and to generalise later (grokking). What is claimed is the distribution
-over members of the step at which half of the way from predicting zero to the best GD step is done.
+The loss of a layer with one linear head may stay on a plateau, the loss of the best rank-one A, for a time that depends
+on the seed; with two heads, says the paper, it drops sooner and all members drop together. A block of attention and MLP
+on 8192 fixed tasks, says the paper, first learns them by heart, while the loss on fresh tasks rises steeply, and
+generalises later (grokking). The time of a drop is the step at which half of the way from predicting zero to the best
+GD step is done; the claims are about its distribution over members.
 
 Panels: loss of every member, with one head, with two, and of the block with MLP (on its set: dashed); the distribution
 of the times.
@@ -18,16 +19,11 @@ from matplotlib.figure import Figure
 
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.settings import check, check_each_once, member_keys
+from experiments.training import Model, learners_of
 from experiments.von_oswald.settings import Setting, law_sizes, sampler, with_batch
 from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab.claims import claims_of
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, from_json, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
 from icl_lab.theory.gradient_descent import one_step as theory
@@ -69,26 +65,34 @@ def check_ensembles(config: Config) -> None:
         )
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage."""
+    found = {f"heads_{heads}": _layer(config, heads=heads) for heads in config.heads}
+    return found | {"set": _layer(config, mlp_width=config.mlp_width)}
+
+
+def _layer(config: Config, **changes) -> Model:
+    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale, **changes), config)
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains every ensemble and keeps its losses."""
-    arrays: dict[str, np.ndarray] = {}
+    trained = models(config)
+    arrays: dict[str, Any] = {}
     for stage, heads in enumerate(config.heads):
-        network = LinearSelfAttention(layers=1, looped=True, heads=heads, init_scale=config.init_scale)
-        fitted = train(session, f"heads_{heads}", config, model(network, config), keys=member_keys(config, stage))
-        arrays |= {"steps": fitted.steps, f"heads_{heads}_loss": fitted.metrics["loss"]}
-    block = LinearSelfAttention(layers=1, looped=True, mlp_width=config.mlp_width, init_scale=config.init_scale)
+        name = f"heads_{heads}"
+        fitted = train(session, name, config, trained[name], keys=member_keys(config, stage))
+        arrays |= {"steps": fitted.steps, name: {"loss": fitted.metrics["loss"]}}
     fitted = train(
         session,
         "set",
         with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps),
-        model(block, config),
+        trained["set"],
         keys=member_keys(config, 50, config.set_members),
-        law=lambda now, _: sampler(now),
         training_law=lambda now, key: same_tasks(sampler(now), key),
         settings=member_keys(config, 350, config.set_members),
     )
-    arrays |= {"set_steps": fitted.steps, "set_loss": fitted.metrics["loss"]}
-    arrays["set_train_loss"] = fitted.metrics["train_loss"]
+    arrays["set"] = {"steps": fitted.steps} | {name: fitted.metrics[name] for name in ("loss", "train_loss")}
     eta, best = best_step(config)
     zero = float(theory.one_step_loss(0.0, **law_sizes(config)))
     return {"learning_rate": eta, "closed_form": best, "predict_zero": zero}, arrays
@@ -97,25 +101,25 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 def times(record: Record, heads: int) -> np.ndarray:
     """(M,) steps at which half of the drop is done; infinite if never."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = at_exact_start(record.arrays[f"heads_{heads}_loss"], zero)
-    return half_drop_times(curves, record.arrays["steps"], zero, best)
+    curves = at_exact_start(record[f"heads_{heads}/loss"], zero)
+    return half_drop_times(curves, record["steps"], zero, best)
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss of every member by ensemble, and the distribution of the times."""
-    a, config = record.arrays, from_json(Config, record.config)
-    figure, (row,) = axes_grid(len(config.heads) + 2, 1, width=3.0)
+    config, of_set = from_json(Config, record.config), record["set"]
+    figure, (row,) = style.panels(len(config.heads) + 2, 1, width=3.0)
     bins = np.geomspace(0.02 * config.steps, config.steps, 25).tolist()
     for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
-        curves = at_exact_start(a[f"heads_{heads}_loss"], record.metrics["predict_zero"])
-        axes.plot(a["steps"], curves.T, color=color, alpha=0.3, linewidth=0.7)
+        curves = at_exact_start(record[f"heads_{heads}/loss"], record.metrics["predict_zero"])
+        axes.plot(record["steps"], curves.T, color=color, alpha=0.3, linewidth=0.7)
         axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
         found = times(record, heads)
         label = f"{heads} head{'s' * (heads > 1)}"
         row[-1].hist(found[np.isfinite(found)], bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
     axes = row[len(config.heads)]
     for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
-        lines = axes.plot(a["set_steps"], a[f"set_{name}"].T, color=color, linestyle=dash, alpha=0.5, linewidth=0.8)
+        lines = axes.plot(of_set["steps"], of_set[name].T, color=color, linestyle=dash, alpha=0.5, linewidth=0.8)
         lines[0].set_label(label)
     axes.set_title(f"block with MLP, {config.set_tasks} tasks")
     for axes in row[:-1]:
@@ -140,8 +144,8 @@ def waits(record: Record, heads: int) -> np.ndarray:
 def set_times(record: Record, name: str) -> np.ndarray:
     """(M,) steps at which half of the drop is done on fresh tasks (``loss``) or on the set (``train_loss``)."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = np.nan_to_num(record.arrays[f"set_{name}"], nan=zero)  # on the set there is no loss before the first step
-    return half_drop_times(curves, record.arrays["set_steps"], zero, best)
+    curves = np.nan_to_num(record[f"set/{name}"], nan=zero)  # on the set there is no loss before the first step
+    return half_drop_times(curves, record["set/steps"], zero, best)
 
 
 def lags(record: Record) -> np.ndarray:
@@ -152,45 +156,45 @@ def lags(record: Record) -> np.ndarray:
 
 def shoots_up(record: Record) -> np.ndarray:
     """(M,) largest loss on fresh tasks over that of predicting zero, from the start of the same member."""
-    curves = record.arrays["set_loss"]
+    curves = record["set/loss"]
     return curves.max(axis=1) / curves[:, 0]
 
 
-claim = claims_of("von_oswald.phase_transitions")
+claim = claims_of("von_oswald.phase_transitions", "von Oswald et al. 2022, Fig. 15")
 
 CLAIMS = (
     claim(
-        "two_heads_sooner", "von Oswald et al. 2022, Fig. 15",
+        "two_heads_sooner", "",
         "Two heads drop sooner than one: share of the members with two that have before half of those with one.",
         lambda record: (times(record, 2) < np.median(times(record, 1))).astype(float), expected=0.5, relation=">=",
         interval="wilson", reason="with equal distributions it is at most a half", minimum_members=50,
     ),
     claim(
-        "two_heads_together", "von Oswald et al. 2022, Fig. 15",
+        "two_heads_together", "",
         "Two heads drop together: at most a tenth of the members take twice the median time or longer (share).",
         lambda record: waits(record, 2), expected=0.1, relation="<=", interval="wilson",
         reason="none of the ten published curves does", control=lambda record: waits(record, 1), minimum_members=50,
     ),
     claim(
-        "one_head_waits", "von Oswald et al. 2022, Fig. 15",
+        "one_head_waits", "",
         "One head waits more often than two (difference of the shares of members that wait).",
         lambda record: waits(record, 1) - waits(record, 2), expected=0.0, relation=">=", reason="an ordering",
         minimum_members=50,
     ),
     claim(
-        "set_shoots_up", "von Oswald et al. 2022, Fig. 15",
+        "set_shoots_up", "",
         "On a fixed set of tasks a block with MLP first gets worse on fresh ones (largest loss over the first).",
         shoots_up, expected=1.1, relation=">=", reason="a tenth is visible on the figure's axis",
         expected_verdict={"lab": "fails", "paper": "fails"},
     ),
     claim(
-        "set_generalises", "von Oswald et al. 2022, Fig. 15",
+        "set_generalises", "",
         "It then generalises: at the last step the loss on fresh tasks is near that of the best GD step (ratio).",
-        lambda record: record.arrays["set_loss"][:, -1] / record.metrics["closed_form"], expected=1.0, tolerance=0.1,
+        lambda record: record["set/loss"][:, -1] / record.metrics["closed_form"], expected=1.0, tolerance=0.1,
         reason="'about .2' in the figure", expected_verdict={"lab": "fails", "paper": "fails"},
     ),
     claim(
-        "set_lag", "von Oswald et al. 2022, Fig. 15",
+        "set_lag", "",
         "Generalisation comes after learning by heart: half of the drop on fresh tasks takes at least twice as many "
         "steps as on the set (share of members).",
         lags, expected=0.5, relation=">=", interval="wilson",
@@ -199,12 +203,12 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-AXES = {"steps": ("step",), "set_steps": ("set_step",), "set_*": ("set_member", "set_step"), "*": ("member", "step")}
+AXES = {"steps": ("step",), "set/steps": ("set_step",), "set/*": ("set_member", "set_step"), "*": ("member", "step")}
 
 EXPERIMENT = Experiment(
     "von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles,
-    lambda c: [f"heads_{n}_*" for n in c["heads"]],
-    axes=AXES,
+    parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
+    axes=AXES, learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

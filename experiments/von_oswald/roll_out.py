@@ -2,14 +2,15 @@
 
 A layer trained for one step is applied 50 times to its own output, only the label channel moving, its update damped by
 lambda; beside it the constructed gradient-descent layer, and the exact loss of damped gradient descent,
-(D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. Contexts with
-lambda eta l/N > 2 grow: without damping the mean loss turns up after a few applications; at lambda = .75 so few do that
-an evaluation on 10,000 tasks may see none, and yet they carry the exact mean up after some twenty applications.
+(D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. In a context with an
+eigenvalue of lambda eta l/N > 2 the loss grows. Without damping these turn the mean loss up after a few applications;
+at lambda = .75 they are so rare that 10,000 tasks may hold none, yet they raise the exact mean after some twenty.
 """
 
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,18 +18,12 @@ import numpy as np
 from jax import Array
 from matplotlib.figure import Figure
 
-from experiments.settings import check, member_keys
+from experiments.settings import check, check_each_once, member_keys
+from experiments.training import Model, learners_of
 from experiments.von_oswald.settings import Setting, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.lab.claims import NotRun, claims_of
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
-from icl_lab.lab.style import LEARNERS, band
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
 from icl_lab.models import LinearSelfAttention, traced
 from icl_lab.prompts import Sample, input_variance
 
@@ -56,33 +51,54 @@ PRESETS = {
 }  # fmt: skip
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def check_dampings(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check(config)
+    check_each_once("dampings", config.dampings)
+
+
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage."""
+    return {"training": model(_layers(config), config)}
+
+
+def _layers(config: Config, layers: int = 1, **changes) -> LinearSelfAttention:
+    return LinearSelfAttention(layers=layers, looped=True, init_scale=config.init_scale, **changes)
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains one layer, then applies it and the GD layer ``applications`` times at each damping."""
-    layer = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
     eta, _ = best_step(config)
-    trained, weights = model(layer, config), constructed(config, eta)
+    trained, weights = models(config)["training"], constructed(config, eta)
     fitted = train(session, "training", config, trained, references={"gd": trained.learner(weights)})
     arrays = {"steps": fitted.steps, "training_loss": fitted.metrics["loss"]}
-    keys = member_keys(config, 900)
-    for i, damping in enumerate(config.dampings):
-        deep = layer.clone(layers=config.applications, damping=damping, updated_channels=1)
 
-        def after_each(params: dict, samples: Sample, deep: LinearSelfAttention = deep) -> Array:
-            def errors(sample: Sample) -> Array:
-                _, trace = traced(deep, params)(sample.prompt)
-                predictions = -trace.residual[1:, -1, config.input_size]
-                return 0.5 * (predictions - sample.target) ** 2
+    def losses(deep: LinearSelfAttention, args: tuple[dict, Array]) -> dict[str, Array]:
+        params, key = args
+        samples = sampler(config)(key, config.eval_tasks)
+        return {name: _after_each(deep, p, samples) for name, p in (("trained", params), ("gd", weights))}
 
-            return jax.vmap(errors)(samples).mean(axis=0)
-
-        def member(args: tuple[dict, Array], after_each: Callable = after_each) -> tuple[Array, Array]:
-            samples = sampler(config)(args[1], config.eval_tasks)
-            return after_each(args[0], samples), after_each(weights, samples)
-
-        losses = jax.jit(lambda p, k, member=member: jax.lax.map(member, (p, k)))(fitted.params, keys)
-        arrays |= {f"trained_{i}": np.asarray(losses[0]), f"gd_{i}": np.asarray(losses[1])}
-        arrays[f"exact_{i}"] = _exact(config, damping * eta)
+    members = (fitted.params, member_keys(config, 900))
+    for damping in config.dampings:
+        deep = _layers(config, config.applications, damping=damping, updated_channels=1)
+        found = jax.jit(partial(jax.lax.map, partial(losses, deep)))(members)
+        arrays[_name(damping)] = jax.tree.map(np.asarray, found) | {"exact": _exact(config, damping * eta)}
     return {"learning_rate": eta}, arrays
+
+
+def _name(damping: float) -> str:
+    return f"damping_{damping}"
+
+
+def _after_each(deep: LinearSelfAttention, params: dict, samples: Sample) -> Array:
+    """(K,) mean loss after each application of the layer."""
+
+    def errors(sample: Sample) -> Array:
+        _, trace = traced(deep, params)(sample.prompt)
+        predictions = -trace.residual[1:, -1, sample.prompt.x.shape[1]]
+        return 0.5 * (predictions - sample.target) ** 2
+
+    return jax.vmap(errors)(samples).mean(axis=0)
 
 
 def _exact(config: Config, rate: float) -> np.ndarray:
@@ -99,13 +115,13 @@ def _exact(config: Config, rate: float) -> np.ndarray:
 
 def figures(record: Record) -> dict[str, Figure]:
     """One panel a damping: loss after each application."""
-    a, config = record.arrays, record.config
-    figure, (row,) = axes_grid(len(config["dampings"]), 1)
+    config = record.config
+    figure, (row,) = style.panels(len(config["dampings"]), 1)
     x = np.arange(1, config["applications"] + 1)
-    for i, (axes, damping) in enumerate(zip(row, config["dampings"])):
+    for axes, damping in zip(row, config["dampings"]):
         for learner in ("trained", "gd"):
-            band(axes, x, np.minimum(_losses(record, damping, learner), 1e6), learner)
-        axes.plot(x, a[f"exact_{i}"], color="black", linestyle=LEARNERS["theory"]["linestyle"], label="exact GD")
+            style.band(axes, x, np.minimum(_losses(record, damping, learner), 1e6), learner)
+        axes.plot(x, record[_name(damping)]["exact"], **style.THEORY, label="exact GD")
         axes.set_ylim(0, 0.45)
         axes.set_title(rf"damping $\lambda$ = {damping:g}")
         axes.set_xlabel("applications of the layer")
@@ -132,20 +148,16 @@ def _turns_up(damping: float, learner: str) -> Callable[[Record], np.ndarray]:
 
 def _losses(record: Record, damping: float, learner: str) -> np.ndarray:
     """(M, K) loss after each application; infinite where it overflowed."""
-    if damping not in record.config["dampings"]:
-        raise NotRun(f"damping {damping}")
-    losses = record.arrays[f"{learner}_{list(record.config['dampings']).index(damping)}"]
+    losses = record[f"{_name(damping)}/{learner}"]
     return np.where(np.isfinite(losses), losses, np.inf)
 
 
-_FIGURE = "von Oswald et al. 2022, Fig. 1 right and 10"
-
-claim = claims_of("von_oswald.roll_out")
+claim = claims_of("von_oswald.roll_out", "von Oswald et al. 2022, Fig. 1 right and 10")
 
 CLAIMS = (
     *(
         claim(
-            f"up_{damping:g}_{learner}", _FIGURE,
+            f"up_{damping:g}_{learner}", "",
             f"At damping {damping:g} the loss of the {'trained' if learner == 'trained' else 'GD'} layer turns up "
             "within 50 applications (share of members that end 10 % above their minimum).",
             _turns_up(damping, learner), expected=0.5, relation=">=", interval="wilson",
@@ -155,12 +167,12 @@ CLAIMS = (
         for learner in ("trained", "gd")
     ),
     claim(
-        "falls", _FIGURE, "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
+        "falls", "", "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
         _rise(0.75, "trained"), expected=1.0, tolerance=0.02, relation="<=", interval="median",
         reason="2 % of .05 is far below the figure's line width",
     ),
     claim(
-        "level", _FIGURE, "At damping .75 it ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
+        "level", "", "At damping .75 it ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
         expected=0.045, tolerance=0.005, reason="read off the figure, whose axis runs from 0 to .27", interval="median",
     ),
 )  # fmt: skip
@@ -168,11 +180,15 @@ CLAIMS = (
 AXES = {
     "steps": ("step",),
     "training_loss": ("member", "step"),
-    "exact_*": ("application",),
+    "*/exact": ("application",),
     "*": ("member", "application"),
 }
 
-EXPERIMENT = Experiment("von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check_dampings,
+    parts=lambda config: [f"{_name(damping)}/*" for damping in config["dampings"]],
+    axes=AXES, learners=learners_of(models),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

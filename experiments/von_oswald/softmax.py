@@ -13,6 +13,7 @@ first member and their sum. The paper shows one head for 5000 steps; both are tr
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,20 +23,13 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
-from experiments.statistics import last
-from experiments.training import Model, paired_losses
+from experiments.statistics import last, ratio
+from experiments.training import Model, learners_of, paired_losses
 from experiments.von_oswald.settings import Setting, law_sizes, sampler
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
-from icl_lab.lab.claims import claims_of
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError, from_json, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
-from icl_lab.lab.style import heat_map
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner
 
@@ -67,27 +61,33 @@ def check_heads(config: Config) -> None:
             raise FlagError(f"--{name}={getattr(config, name)}: allowed is at least 2")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage."""
+    network = Transformer(layers=1, looped=True, attention="softmax", init_scale=config.init_scale)
+    return {f"heads_{heads}": model(network.clone(heads=heads), config) for heads in config.heads}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains both networks and compares them with the best GD step."""
-    (eta, best), centred = best_step(config), _centred(config)
-    linear = model(LinearSelfAttention(layers=1, looped=True), config)
-    gd = linear.learner(constructed(config, eta))
-    arrays: dict[str, np.ndarray] = {}
-    for stage, heads in enumerate(config.heads):
-        network = Transformer(layers=1, looped=True, heads=heads, attention="softmax", init_scale=config.init_scale)
-        trained, keys = model(network, config), member_keys(config, stage)
-        fitted = train(session, f"heads_{heads}", config, trained, keys=keys, references={"gd": gd})
+    eta, best = best_step(config)
+    arrays: dict[str, Any] = {}
+    gd = model(LinearSelfAttention(layers=1, looped=True), config).learner(constructed(config, eta))
+    for stage, (name, trained) in enumerate(models(config).items()):
+        fitted = train(session, name, config, trained, keys=member_keys(config, stage), references={"gd": gd})
+        finals = paired_losses(
+            partial(_learners, trained, gd),
+            lambda _: sampler(config),
+            fitted.params,
+            member_keys(config, 900 + stage),
+            config.population_tasks,
+        )
+        maps = np.asarray(jax.vmap(_scaled_maps)(fitted.params))
+        arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals, "maps": maps}}
+    return {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}, arrays
 
-        def learners(params: dict, trained: Model = trained) -> dict[str, BatchLearner]:
-            return {"trained": trained.learner(params), "gd": gd}
 
-        keys = member_keys(config, 900 + stage)
-        finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)
-        arrays |= {"steps": fitted.steps}
-        arrays |= {f"heads_{heads}_{name}": values for name, values in fitted.metrics.items()}
-        arrays |= {f"heads_{heads}_final_{name}": values for name, values in finals.items()}
-        arrays[f"heads_{heads}_maps"] = np.asarray(jax.vmap(_scaled_maps)(fitted.params))
-    return {"learning_rate": eta, "closed_form": best, "centred": centred}, arrays
+def _learners(trained: Model, gd: BatchLearner, params: dict) -> dict[str, BatchLearner]:
+    return {"trained": trained.learner(params), "gd": gd}
 
 
 def _scaled_maps(params: dict) -> Array:
@@ -103,29 +103,30 @@ def _centred(config: Config) -> float:
 
 def figures(record: Record) -> dict[str, Figure]:
     """Training and agreement by number of heads; the heads' scaled maps."""
-    a, config = record.arrays, from_json(Config, record.config)
-    figure, axes = axes_grid(2, len(config.heads), width=3.6)
+    config, steps = from_json(Config, record.config), record["steps"]
+    figure, axes = style.panels(2, len(config.heads), width=3.6)
     for (loss, agreement), heads in zip(axes, config.heads):
-        part = {k.removeprefix(f"heads_{heads}_"): v for k, v in a.items() if k.startswith(f"heads_{heads}_")}
-        panels.loss_panel(loss, a["steps"], {"trained": part["loss"], "gd": part["gd_loss"]}, record.metrics["centred"],
-                          "GD, centred inputs")  # fmt: skip
+        part = record[f"heads_{heads}"]
+        curves = {"trained": part["loss"], "gd": part["gd_loss"]}
+        panels.loss_panel(loss, steps, curves, record.metrics["centred"], "GD, centred inputs")
         loss.set_title(f"softmax, {heads} head{'s' * (heads > 1)}")
-        panels.alignment_panel(agreement, a["steps"], part, "gd")
+        panels.alignment_panel(agreement, steps, part, "gd")
     most = max(config.heads)
-    maps = a[f"heads_{most}_maps"][0]
+    maps = record[f"heads_{most}/maps"][0]
     shown = [*maps, maps.sum(axis=0)]
-    heat, (row,) = axes_grid(len(shown), 1, width=2.4, height=2.2)
+    heat, (row,) = style.panels(len(shown), 1, width=2.4, height=2.2)
     limit = max(float(np.abs(m[: config.input_size, : config.input_size]).max()) for m in shown)
     titles = [rf"$B_{h + 1}(y, y)\,A_{h + 1}$" for h in range(most)] + ["sum of the heads"]
     for axis, one, title in zip(row, shown, titles):
-        image = heat_map(axis, one, limit, title)
+        image = style.heat_map(axis, one, limit, title)
     heat.colorbar(image, ax=list(row), shrink=0.8)
     return {"softmax": figure, "heads": heat}
 
 
 def _excess(heads: int) -> Callable[[Record], np.ndarray]:
     """(M,) final loss above that of the best GD step, relative."""
-    return lambda r: r.arrays[f"heads_{heads}_final_trained"] / r.arrays[f"heads_{heads}_final_gd"] - 1
+    over = ratio(f"heads_{heads}/final/trained", f"heads_{heads}/final/gd")
+    return lambda record: over(record) - 1
 
 
 def gap_closed(record: Record) -> np.ndarray:
@@ -135,7 +136,7 @@ def gap_closed(record: Record) -> np.ndarray:
 
 def off_diagonal(record: Record, summed: bool) -> np.ndarray:
     """(M,) root mean square off the input diagonal over its mean size, of the two heads' sum or of each (mean)."""
-    maps = record.arrays["heads_2_maps"]
+    maps = record["heads_2/maps"]
     d = record.config["input_size"]
     maps = (maps.sum(axis=1, keepdims=True) if summed else maps)[..., :d, :d]
     off = np.sqrt((maps[..., ~np.eye(d, dtype=bool)] ** 2).mean(axis=-1))
@@ -147,7 +148,7 @@ def past_plateau(record: Record, heads: int) -> np.ndarray:
 
     That is the loss of GD on centred inputs for two heads; for one, which ends far above, the smallest of the members'.
     """
-    loss, zero = record.arrays[f"heads_{heads}_final_trained"], record.arrays[f"heads_{heads}_loss"][:, 0]
+    loss, zero = record[f"heads_{heads}/final/trained"], record[f"heads_{heads}/loss"][:, 0]
     end = record.metrics["centred"] if heads > 1 else loss.min()
     return loss < 0.1 * zero + 0.9 * end
 
@@ -165,8 +166,8 @@ def gap_closed_past(record: Record) -> np.ndarray:
 
 def over_centred(record: Record) -> np.ndarray:
     """(M,) loss of two heads over that of the best GD step on centred inputs, by way of GD on the same tasks."""
-    ratio = record.metrics["closed_form"] / record.metrics["centred"]
-    return record.arrays["heads_2_final_trained"] / record.arrays["heads_2_final_gd"] * ratio
+    over_gd = ratio("heads_2/final/trained", "heads_2/final/gd")(record)
+    return over_gd * (record.metrics["closed_form"] / record.metrics["centred"])
 
 
 _LAB = {"lab": "holds", "paper": "holds"}
@@ -191,13 +192,13 @@ CLAIMS = (
     claim(
         "two_heads_cosine", "von Oswald et al. 2022, Fig. 12",
         "The sensitivities of two heads and of the best GD step have cosine at least .9 (control: one head).",
-        last("heads_2_gd_sensitivity_cosine"), expected=0.9, relation=">=",
+        last("heads_2/gd_sensitivity_cosine"), expected=0.9, relation=">=",
         reason="'good' on an axis that ends at 1, where one head lies far below",
-        control=last("heads_1_gd_sensitivity_cosine"), expected_verdict=_WAITING,
+        control=last("heads_1/gd_sensitivity_cosine"), expected_verdict=_WAITING,
     ),
     claim(
         "two_heads_not_gd", "von Oswald et al. 2022, Fig. 12", "They are not the GD step: cosine at most .99.",
-        last("heads_2_gd_sensitivity_cosine"), expected=0.99, relation="<=",
+        last("heads_2/gd_sensitivity_cosine"), expected=0.99, relation="<=",
         reason="one linear head reaches .999 (von_oswald.one_step.cosine)", expected_verdict=_WAITING,
     ),
     claim(
@@ -229,13 +230,13 @@ CLAIMS = (
     ),
     claim(
         "past_plateau_cosine", "von Oswald et al. 2022, Fig. 12",
-        "Theirs is a good cosine, at least .9 (control: one head) ...", _past(last("heads_2_gd_sensitivity_cosine")),
-        expected=0.9, relation=">=", reason="as for all members", control=last("heads_1_gd_sensitivity_cosine"),
+        "Theirs is a good cosine, at least .9 (control: one head) ...", _past(last("heads_2/gd_sensitivity_cosine")),
+        expected=0.9, relation=">=", reason="as for all members", control=last("heads_1/gd_sensitivity_cosine"),
         expected_verdict=_LATER,
     ),
     claim(
         "past_plateau_not_gd", "von Oswald et al. 2022, Fig. 12", "... but not that of the GD step: at most .99.",
-        _past(last("heads_2_gd_sensitivity_cosine")), expected=0.99, relation="<=", reason="as for all members",
+        _past(last("heads_2/gd_sensitivity_cosine")), expected=0.99, relation="<=", reason="as for all members",
         expected_verdict=_LATER,
     ),
     claim(
@@ -254,15 +255,15 @@ CLAIMS = (
 
 AXES = {
     "steps": ("step",),
-    "heads_*_final_*": ("member",),
-    "heads_*_maps": ("member", "heads_{0}_head", "row", "column"),
+    "heads_*/final/*": ("member",),
+    "heads_*/maps": ("member", "heads_{0}_head", "row", "column"),
     "*": ("member", "step"),
 }
 
 EXPERIMENT = Experiment(
     "von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads,
-    lambda c: [f"heads_{n}_*" for n in c["heads"]],
-    axes=AXES,
+    parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
+    axes=AXES, learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

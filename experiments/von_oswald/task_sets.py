@@ -12,6 +12,7 @@ step; final loss against L* + c/B.
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,20 +22,14 @@ from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
-from experiments.statistics import last, ratio
-from experiments.training import paired_losses, squared_error
+from experiments.statistics import array, last, ratio
+from experiments.training import Model, learners_of, paired_losses, squared_error
 from experiments.von_oswald.settings import Schedule, sampler, with_batch
 from experiments.von_oswald.training import constructed, model, train
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab.claims import claims_of
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import from_json, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
-from icl_lab.prompts import Sample, same_tasks
+from icl_lab.prompts import BatchLearner, Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient
 
 
@@ -62,36 +57,42 @@ def check_sets(config: Config) -> None:
     check_each_once("sets", config.sets)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by stage."""
+    layer = model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
+    return {f"tasks_{tasks}": layer for tasks in config.sets}
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the members of every set, each on a set of its own, and compares them with the best GD step."""
-    trained = model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
     eta, best = best_step(config)
+    arrays: dict[str, Any] = {}
     coefficient = _coefficient(config, eta)
-    gd = trained.learner(constructed(config, eta))
-    arrays: dict[str, np.ndarray] = {}
-    for stage, tasks in enumerate(config.sets):
+    for stage, (name, trained) in enumerate(models(config).items()):
+        gd = trained.learner(constructed(config, eta))
         fitted = train(
             session,
-            f"tasks_{tasks}",
-            with_batch(config, tasks),
+            name,
+            with_batch(config, config.sets[stage]),
             trained,
             keys=member_keys(config, stage),
-            law=lambda now, _: sampler(now),
             training_law=lambda now, key: same_tasks(sampler(now), key),
             settings=member_keys(config, 300 + stage),
             references={"gd": gd},
         )
         finals = paired_losses(
-            lambda params: {"trained": trained.learner(params), "gd": gd},
+            partial(_learners, trained, gd),
             lambda _: sampler(config),
             fitted.params,
             member_keys(config, 900 + stage),
             config.population_tasks,
         )
-        arrays |= {"steps": fitted.steps}
-        arrays |= {f"tasks_{tasks}_{name}": values for name, values in fitted.metrics.items()}
-        arrays |= {f"tasks_{tasks}_final_{name}": values for name, values in finals.items()}
+        arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals}}
     return {"learning_rate": eta, "closed_form": best, "coefficient": coefficient}, arrays
+
+
+def _learners(trained: Model, gd: BatchLearner, params: dict) -> dict[str, BatchLearner]:
+    return {"trained": trained.learner(params), "gd": gd}
 
 
 def _coefficient(config: Config, eta: float) -> float:
@@ -108,19 +109,19 @@ def _coefficient(config: Config, eta: float) -> float:
 
 def figures(record: Record) -> dict[str, Figure]:
     """Losses on the set and on fresh tasks; agreement with the best GD step."""
-    a, config = record.arrays, from_json(Config, record.config)
+    config, steps = from_json(Config, record.config), record["steps"]
     labels = [f"{tasks} tasks" for tasks in config.sets]
-    gather = lambda name: np.stack([a[f"tasks_{tasks}_{name}"] for tasks in config.sets])  # noqa: E731
-    figure, ((own, fresh), (cosine, finals)) = axes_grid(2, 2, width=3.8)
+    gather = lambda name: np.stack([record[f"tasks_{tasks}/{name}"] for tasks in config.sets])  # noqa: E731
+    figure, ((own, fresh), (cosine, finals)) = style.panels(2, 2, width=3.8)
     for axes, name, title in ((own, "train_loss", "on the set"), (fresh, "loss", "on fresh tasks")):
-        panels.family_panel(axes, a["steps"], gather(name), labels)
+        panels.family_panel(axes, steps, gather(name), labels)
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":")
         axes.set_ylabel(f"loss {title} (dots: GD)")
         axes.set_yscale("log")
-    panels.family_panel(cosine, a["steps"], gather("gd_sensitivity_cosine"), labels)
+    panels.family_panel(cosine, steps, gather("gd_sensitivity_cosine"), labels)
     cosine.set_ylabel("sensitivity cosine with GD")
     cosine.set_ylim(-0.05, 1.05)
-    members = {"trained": gather("final_trained"), "gd": gather("final_gd")}
+    members = {"trained": gather("final/trained"), "gd": gather("final/gd")}
     at = np.log2(config.sets)
     grid = np.linspace(at.min(), at.max(), 100)
     excess = record.metrics["coefficient"] / 2**grid
@@ -136,7 +137,7 @@ def excess_over_theory(tasks: int) -> Callable[[Record], np.ndarray]:
     """(M,) excess loss on fresh tasks (paired with the GD step's) over c/B."""
 
     def statistic(record: Record) -> np.ndarray:
-        over = ratio(f"tasks_{tasks}_final_trained", f"tasks_{tasks}_final_gd")(record)
+        over = ratio(f"tasks_{tasks}/final/trained", f"tasks_{tasks}/final/gd")(record)
         excess = (over - 1) * record.metrics["closed_form"]
         return excess * tasks / record.metrics["coefficient"]
 
@@ -153,34 +154,34 @@ CLAIMS = (
     claim(
         "few_overfit", _PAPER,
         "On 128 tasks the layer overfits: loss on fresh tasks at least 1, above predicting zero (median).",
-        lambda record: record.arrays["tasks_128_final_trained"], expected=1.0, relation=">=", interval="median",
+        array("tasks_128/final/trained"), expected=1.0, relation=">=", interval="median",
         reason="the published range is 1 to 5", expected_verdict=_ALL,
     ),
     claim(
         "few_by_heart", _PAPER,
         "It has learned those 128 tasks by heart: loss on them at most .02, a tenth of the best GD step's.",
-        last("tasks_128_train_loss"), expected=0.02, relation="<=",
+        last("tasks_128/train_loss"), expected=0.02, relation="<=",
         reason="a tenth of the loss that the best GD step leaves",
     ),
     claim(
         "few_cosine", _PAPER,
         "Its sensitivities have little to do with the GD step's: cosine at most .5 (control: 2048 tasks).",
-        last("tasks_128_gd_sensitivity_cosine"), expected=0.5, relation="<=",
-        reason="half of what gradient descent has", control=last("tasks_2048_gd_sensitivity_cosine"),
+        last("tasks_128/gd_sensitivity_cosine"), expected=0.5, relation="<=",
+        reason="half of what gradient descent has", control=last("tasks_2048/gd_sensitivity_cosine"),
     ),
     claim(
         "many_loss", _PAPER, "2048 tasks give the best GD step (ratio of losses on fresh tasks).",
-        ratio("tasks_2048_final_trained", "tasks_2048_final_gd"), expected=1.1, relation="<=",
+        ratio("tasks_2048/final/trained", "tasks_2048/final/gd"), expected=1.1, relation="<=",
         reason="a tenth of the drop is what the figure's axis resolves",
     ),
     claim(
         "most_loss", _PAPER, "So do 8192, more closely (ratio).",
-        ratio("tasks_8192_final_trained", "tasks_8192_final_gd"), expected=1.03, relation="<=",
+        ratio("tasks_8192/final/trained", "tasks_8192/final/gd"), expected=1.03, relation="<=",
         reason="theory says 1.7 % beyond what online training leaves (.2 %)",
     ),
     claim(
         "most_cosine", _PAPER, "8192 tasks align the layer nearly perfectly: cosine at least .98.",
-        last("tasks_8192_gd_sensitivity_cosine"), expected=0.98, relation=">=",
+        last("tasks_8192/gd_sensitivity_cosine"), expected=0.98, relation=">=",
         reason="online training reaches .999; the figure's axis resolves about .02",
     ),
     claim(
@@ -191,12 +192,12 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-AXES = {"steps": ("step",), "*_final_*": ("member",), "*": ("member", "step")}
+AXES = {"steps": ("step",), "*/final/*": ("member",), "*": ("member", "step")}
 
 EXPERIMENT = Experiment(
     "von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets,
-    lambda c: [f"tasks_{n}_*" for n in c["sets"]],
-    axes=AXES,
+    parts=lambda config: [f"tasks_{tasks}/*" for tasks in config["sets"]],
+    axes=AXES, learners=learners_of(models),
 )  # fmt: skip
 
 if __name__ == "__main__":

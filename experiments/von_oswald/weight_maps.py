@@ -8,7 +8,6 @@ read-out are not shown.
 
 import dataclasses
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -16,18 +15,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.settings import member_keys
+from experiments.statistics import Statistic
+from experiments.training import Model, learners_of
+from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.settings import Networks, check_networks, chosen, parts
-from experiments.von_oswald.training import model, train
-from experiments.von_oswald.tuning import compared, solver_json
+from experiments.von_oswald.training import models, train
+from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.compare import align_weights
-from icl_lab.lab.claims import Claim, claims_of
-from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import from_json, setting
-from icl_lab.lab.records import Record
-from icl_lab.lab.session import Session
-from icl_lab.lab.style import heat_map
-from icl_lab.lab.style import panels as axes_grid
+from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,51 +47,60 @@ PRESETS = {
 }  # fmt: skip
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains every network and aligns its weights with the construction's."""
-    arrays: dict[str, np.ndarray] = {}
-    metrics: dict[str, Any] = {}
-    for name, stage, network, _, one, gd_solver, gdpp_solver, gd, gdpp in compared(session, config):
+    metrics, arrays, trained = {}, {}, models(config)
+    for one in compared(session, config):
         # the gamma of the last application has no effect: one layer is compared with GD
-        solver, weights = (gd_solver, gd) if network.layers == 1 else (gdpp_solver, gdpp)
-        trained = model(network, one)
-        built = {"built": trained.learner(weights)}
-        fitted = train(session, name, one, trained, keys=member_keys(config, stage), references=built)
-        aligned = jax.vmap(
-            lambda p, n=network, w=weights: align_weights(
-                p, w, layers=n.layers, looped=True, input_size=config.input_size
-            )
-        )(fitted.params)
-        arrays |= {f"{name}_distance": np.asarray(aligned["distance"][:, 0])}
-        for label, part in (("trained", "canonical_a"), ("built", "canonical_b")):
-            for matrix, values in zip("ab", aligned[part]):
-                arrays[f"{name}_{label}_{matrix}"] = np.asarray(values[:, 0, 0])
-        arrays |= {f"{name}_cosine": fitted.metrics["built_sensitivity_cosine"][:, -1]}
-        metrics[name] = solver_json(solver)
+        solver, weights = (one.gd_solver, one.gd) if one.network.layers == 1 else (one.gdpp_solver, one.gdpp)
+        arrays[one.name] = _aligned(config, session, one, trained[one.name], weights)
+        metrics[one.name] = solver_json(solver)
     return metrics, arrays
+
+
+def _aligned(config: Config, session: Session, one: Compared, trained: Model, weights: dict) -> dict[str, Any]:
+    """Arrays of one network: (M, E, E) matrices, trained and constructed; (M,) their distance and cosine."""
+    fitted = train(
+        session, one.name, one.setting, trained, keys=member_keys(config, one.stage),
+        references={"built": trained.learner(weights)},
+    )  # fmt: skip
+    aligned = jax.vmap(
+        lambda params: align_weights(
+            params, weights, layers=one.network.layers, looped=True, input_size=config.input_size
+        )
+    )(fitted.params)
+    canonical = {"trained": aligned["canonical_a"], "built": aligned["canonical_b"]}
+    return {
+        "distance": np.asarray(aligned["distance"][:, 0]),
+        "cosine": fitted.metrics["built_sensitivity_cosine"][:, -1],
+        **{
+            learner: {matrix: np.asarray(values[:, 0, 0]) for matrix, values in zip("ab", pair)}
+            for learner, pair in canonical.items()
+        },
+    }
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """One row a network: A and B of the first member and of the construction, each pair on one colour scale."""
-    a, names = record.arrays, chosen(from_json(Config, record.config))
-    figure, axes = axes_grid(4, len(names), width=2.3, height=2.1)
+    names = chosen(from_json(Config, record.config))
+    figure, axes = style.panels(4, len(names), width=2.3, height=2.1)
     for row, name in zip(axes, names):
         for j, matrix in enumerate("ab"):
-            shown = [a[f"{name}_{label}_{matrix}"][0] for label in ("trained", "built")]
+            shown = [record[f"{name}/{learner}/{matrix}"][0] for learner in ("trained", "built")]
             limit = max(float(np.abs(m).max()) for m in shown)
             for axis, one, label in zip(row[2 * j :], shown, ("trained", "built")):
-                image = heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
+                image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
             figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8)
-        row[0].set_ylabel(name.replace("_", " "))
+        row[0].set_ylabel(network_label(name))
     return {"weight_maps": figure}
 
 
 def _on_inputs(record: Record, name: str, matrix: str) -> np.ndarray:
     d = record.config["input_size"]
-    return record.arrays[f"{name}_trained_{matrix}"][:, :d, :d]
+    return record[f"{name}/trained/{matrix}"][:, :d, :d]
 
 
-def _off_diagonal(name: str, matrix: str) -> Callable[[Record], np.ndarray]:
+def _off_diagonal(name: str, matrix: str) -> Statistic:
     """(M,) root mean square of the entries off the input diagonal over the mean size of those on it."""
 
     def statistic(record: Record) -> np.ndarray:
@@ -109,7 +113,7 @@ def _off_diagonal(name: str, matrix: str) -> Callable[[Record], np.ndarray]:
     return statistic
 
 
-def _diagonal_spread(name: str, matrix: str) -> Callable[[Record], np.ndarray]:
+def _diagonal_spread(name: str, matrix: str) -> Statistic:
     """(M,) standard deviation of the input diagonal over its mean size."""
 
     def statistic(record: Record) -> np.ndarray:
@@ -122,7 +126,7 @@ def _diagonal_spread(name: str, matrix: str) -> Callable[[Record], np.ndarray]:
 def _input_rest(record: Record) -> np.ndarray:
     """(M,) for one layer: largest entry of B that reaches the read-out, other than the label's, over the label's."""
     d = record.config["input_size"]
-    column = record.arrays["looped_1_trained_b"][:, :, d]
+    column = record["looped_1/trained/b"][:, :, d]
     return np.abs(column[:, :d]).max(axis=1) / np.abs(column[:, d])
 
 
@@ -132,13 +136,11 @@ def _gamma(record: Record) -> np.ndarray:
     return -on.mean(axis=1) / record.metrics["looped_3"]["gammas"][0]
 
 
-claim = claims_of("von_oswald.weight_maps")
+claim = claims_of("von_oswald.weight_maps", "von Oswald et al. 2022, Fig. 9")
 
 
-def _small(id_: str, statement: str, statistic: Callable, bound: float, reason: str) -> Claim:
-    return claim(
-        f"{id_}", "von Oswald et al. 2022, Fig. 9", statement, statistic, expected=bound, relation="<=", reason=reason,
-    )  # fmt: skip
+def _small(name: str, statement: str, statistic: Statistic, bound: float, reason: str) -> Claim:
+    return claim(name, "", statement, statistic, bound, relation="<=", reason=reason)
 
 
 _EYE = "what the eye takes for zero beside one in a heat map"
@@ -155,18 +157,19 @@ CLAIMS = (
     _small("b_3_even", "Three looped layers: B's input diagonal has one magnitude (spread over mean).",
            _diagonal_spread("looped_3", "b"), 0.1, _EYE),
     claim(
-        "gamma_3", "von Oswald et al. 2022, Fig. 9",
+        "gamma_3", "",
         "Three looped layers: B's input diagonal is minus the gamma of tuned three-step GD++ (ratio).", _gamma,
         expected=1.0, tolerance=0.1, reason="gamma has a flat optimum; Fig. 13 reads it to about 5 %",
     ),
 )  # fmt: skip
 
 
-AXES = {"*_distance": ("member",), "*_cosine": ("member",), "*": ("member", "row", "column")}
+AXES = {"*/distance": ("member",), "*/cosine": ("member",), "*": ("member", "row", "column")}
 
 EXPERIMENT = Experiment(
-    "von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES
-)
+    "von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
+    learners=learners_of(models),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.von_oswald import layer_norm, phase_transitions, sine, softmax, task_sets
+from experiments.von_oswald import layer_norm, phase_transitions, roll_out, sine, softmax, task_sets
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -35,9 +35,9 @@ def test_half_drop_is_the_first_measurement_past_the_middle():
 
 
 def phases(one, two, fresh=(), own=()):
-    arrays = {"steps": STEPS, "set_steps": STEPS}
-    arrays |= {f"heads_{h}_loss": np.stack([drop(t) for t in times]) for h, times in ((1, one), (2, two))}
-    arrays |= {"set_loss": np.array(fresh), "set_train_loss": np.array(own)}
+    arrays = {"steps": STEPS, "set/steps": STEPS}
+    arrays |= {f"heads_{h}/loss": np.stack([drop(t) for t in times]) for h, times in ((1, one), (2, two))}
+    arrays |= {"set/loss": np.array(fresh), "set/train_loss": np.array(own)}
     return record(arrays, {}, predict_zero=0.4, closed_form=0.2)
 
 
@@ -68,11 +68,11 @@ def test_grokking_is_told_from_overfitting_and_from_nothing():
 
 
 def heads(one, two, cosine):
-    arrays = {"heads_1_final_trained": np.array(one), "heads_2_final_trained": np.array(two)}
-    arrays |= {f"heads_{h}_final_gd": np.full(len(two), 0.2) for h in (1, 2)}
-    arrays |= {f"heads_{h}_loss": np.full((len(two), 1), 0.4) for h in (1, 2)}
-    arrays["heads_2_gd_sensitivity_cosine"] = np.array(cosine)[:, None]
-    arrays["heads_2_maps"] = np.stack(
+    arrays = {"heads_1/final/trained": np.array(one), "heads_2/final/trained": np.array(two)}
+    arrays |= {f"heads_{h}/final/gd": np.full(len(two), 0.2) for h in (1, 2)}
+    arrays |= {f"heads_{h}/loss": np.full((len(two), 1), 0.4) for h in (1, 2)}
+    arrays["heads_2/gd_sensitivity_cosine"] = np.array(cosine)[:, None]
+    arrays["heads_2/maps"] = np.stack(
         [np.stack([m, np.eye(4) - m]) for m in np.random.default_rng(0).normal(size=(len(two), 4, 4))]
     )
     return record(arrays, {"input_size": 3}, closed_form=0.2, centred=0.21)
@@ -89,7 +89,7 @@ def test_members_on_the_plateau_are_counted_apart():
 
 
 def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
-    arrays = {"tasks_8192_final_trained": np.array([0.22, 0.21]), "tasks_8192_final_gd": np.array([0.2, 0.2])}
+    arrays = {"tasks_8192/final/trained": np.array([0.22, 0.21]), "tasks_8192/final/gd": np.array([0.2, 0.2])}
     r = record(arrays, {}, closed_form=0.2, coefficient=0.01 * 8192)
     np.testing.assert_allclose(task_sets.excess_over_theory(8192)(r), [2, 1])
 
@@ -106,6 +106,7 @@ def test_far_out_is_the_largest_range_wherever_it_stands():
         (phase_transitions, {"set_steps": 25}, "--set_steps=25"),
         (phase_transitions, {"heads": (1, 1)}, "--heads=1,1"),
         (phase_transitions, {"heads": (1, 2, 3, 4)}, "--heads=1,2,3,4"),
+        (roll_out, {"dampings": (1.0, 1.0)}, "--dampings=1.0,1.0"),
         (softmax, {"heads": (2, 2)}, "--heads=2,2"),
         (softmax, {"context_length": 1}, "--context_length=1"),
         (softmax, {"input_size": 1}, "--input_size=1"),
