@@ -13,7 +13,7 @@ import jax
 
 from experiments.benchmarks.programs import in_chunks, program
 from experiments.benchmarks.timing import chunks_of_fit
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.training.devices import member_mesh
 

@@ -21,7 +21,7 @@ import experiments
 from experiments.benchmarks.programs import by_fit
 from experiments.benchmarks.resuming import resuming
 from experiments.benchmarks.timing import Config, Row, chunks_of_fit
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
 
 Tables = Iterator[tuple[str, list[Row]]]

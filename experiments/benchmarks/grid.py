@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from experiments.benchmarks.programs import Program, program
 from experiments.benchmarks.timing import Config, Row
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting
 from icl_lab.lab.executors import run_here
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome
 from icl_lab.lab.flags import setting

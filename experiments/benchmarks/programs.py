@@ -11,18 +11,18 @@ from jax import Array
 
 from experiments.benchmarks.timing import Config
 from experiments.settings import member_keys
-from experiments.von_oswald import settings, training
+from experiments.von_oswald import common
 from icl_lab.fast import batched_predictions
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Prompt, Sample
 from icl_lab.training.fitting import fit
 
-Network = tuple[Transformer, settings.Setting]
+Network = tuple[Transformer, common.Setting]
 
 
 class Program(NamedTuple):
-    """The arguments with which ``training.train`` calls ``fit``."""
+    """The arguments with which ``common.train`` calls ``fit``."""
 
     init: Callable[[Array, Any], dict]
     loss: Callable[[dict, Array, Any], Array]
@@ -41,10 +41,10 @@ class _Arguments:
         return Program(init, loss, optimizer, keys, settings, options)
 
 
-def program(network: Transformer, setting: settings.Setting, members: int = 1) -> Program:
+def program(network: Transformer, setting: common.Setting, members: int = 1) -> Program:
     """Training of some members of a network, without measurements on the way."""
-    keys, model = member_keys(setting, members=members), training.model(network, setting)
-    return collected(lambda session: training.train(session, "", setting, model, keys=keys, measured=False))
+    keys, model = member_keys(setting, members=members), common.model(network, setting)
+    return collected(lambda session: common.train(session, "", setting, model, keys=keys, measured=False))
 
 
 def collected(train: Callable[[Session], Any]) -> Program:
@@ -54,7 +54,7 @@ def collected(train: Callable[[Session], Any]) -> Program:
 
 def networks(config: Config) -> dict[str, Network]:
     """The networks by name, with the published settings, and the batch of the benchmark."""
-    published = settings.Networks(
+    published = common.Networks(
         networks=("looped_1", "looped_2", "free_5"),
         heads=(1, 1, 1),
         mlp_widths=(0, 0, 0),
@@ -65,15 +65,15 @@ def networks(config: Config) -> dict[str, Network]:
         gradient_clips=(1e-3, 1e-3, 10.0),
         token_clips=(0.0, 0.0, 10.0),
     )
-    found = settings.unpack(published)
+    found = common.unpack(published)
     return {name: found[name] for name in config.networks}
 
 
 def other_networks(config: Config) -> dict[str, Network]:
     """Softmax heads, LayerNorm and MLPs (Figs. 8, 11, 12, 14, 15) with the published settings, at a smaller batch."""
 
-    def setting(**changes: Any) -> settings.Setting:
-        return settings.Setting(**({"batch": config.other_batch, "steps": 5000} | changes))
+    def setting(**changes: Any) -> common.Setting:
+        return common.Setting(**({"batch": config.other_batch, "steps": 5000} | changes))
 
     linear, deep = LinearSelfAttention(layers=1, looped=True), {"learning_rate": 5e-4, "gradient_clip": 10.0}
     return {
@@ -88,9 +88,9 @@ def other_networks(config: Config) -> dict[str, Network]:
 
 
 def by_fit(
-    network: Transformer, setting: settings.Setting, chunk: int, members: int = 1, **options: Any
+    network: Transformer, setting: common.Setting, chunk: int, members: int = 1, **options: Any
 ) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``training.train`` chooses."""
+    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``common.train`` chooses."""
     return in_chunks(program(network, setting, members), chunk, **options)
 
 
@@ -101,7 +101,7 @@ def in_chunks(p: Program, chunk: int, **options: Any) -> Callable[[Callable[[int
     return lambda progress: fit(*arguments, **(p.options | endless | options), progress=progress)
 
 
-def by_loop(network: Transformer, setting: settings.Setting, steps: int) -> Callable[[], Any]:
+def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """Our training step, sampler and all, jitted and called from a Python loop."""
     p = program(network, setting)
 
@@ -114,7 +114,7 @@ def by_loop(network: Transformer, setting: settings.Setting, steps: int) -> Call
     return _loop(p, step, steps)
 
 
-def by_plain_loop(network: Transformer, setting: settings.Setting, steps: int) -> Callable[[], Any]:
+def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
     p, draw = program(network, setting), plain_sampler(setting)
 
@@ -143,7 +143,7 @@ def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
     return run
 
 
-def plain_sampler(setting: settings.Setting) -> Callable[[Array, int], Sample]:
+def plain_sampler(setting: common.Setting) -> Callable[[Array, int], Sample]:
     """``(key, step) -> Sample``: jitted, a key of its own for every task, ``vmap`` over tasks."""
     n, d, r = setting.context_length, setting.input_size, setting.input_range
 
@@ -170,13 +170,13 @@ def _mean_loss(predictions: Array, samples: Sample) -> Array:
     return 0.5 * jnp.mean((predictions - samples.target) ** 2)
 
 
-def disagreement(network: Transformer, setting: settings.Setting) -> dict[str, float]:
+def disagreement(network: Transformer, setting: common.Setting) -> dict[str, float]:
     """Largest relative difference of our loss and gradient from the plain form's, on the same data.
 
     At the start of training and at weights 0.15 times standard normal, where every layer acts and tokens are clipped
     where they can be. Gradients are compared as whole weight matrices, in Frobenius norm.
     """
-    samples = jax.jit(settings.sampler(setting), static_argnums=1)(jax.random.key(1), setting.batch)
+    samples = jax.jit(common.sampler(setting), static_argnums=1)(jax.random.key(1), setting.batch)
     start = program(network, setting).init(jax.random.key(0), None)
     leaves, tree = jax.tree.flatten(start)
     keys = jax.random.split(jax.random.key(2), len(leaves))

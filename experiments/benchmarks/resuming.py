@@ -15,7 +15,7 @@ import numpy as np
 
 from experiments.benchmarks.programs import program
 from experiments.benchmarks.timing import Config, Row
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting
 from icl_lab.lab import records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.options import Options

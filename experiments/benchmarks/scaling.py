@@ -10,7 +10,7 @@ from experiments.benchmarks.timing import Config, Row, Timing, chunks_of_fit, ro
 from experiments.reddy import training
 from experiments.reddy.settings import SMALL, WORLDS, Training, laws
 from experiments.settings import member_keys
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
 
 LINEAR: dict[str, tuple[int, ...]] = {

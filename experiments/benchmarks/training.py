@@ -13,7 +13,7 @@ from experiments.benchmarks.programs import (
     program,
 )
 from experiments.benchmarks.timing import Config, Row, Timing, chunks_of_fit, ratio, row, take_turns
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting
 
 PLAIN, LOOP, FIT = "plain loop", "our step in a Python loop", "fit"
 

@@ -10,7 +10,7 @@ import numpy as np
 from experiments.benchmarks.programs import Network, networks, plain_loss
 from experiments.benchmarks.timing import Config, Row, Timing, row
 from experiments.settings import member_keys
-from experiments.von_oswald.settings import sampler
+from experiments.von_oswald.common import sampler
 from experiments.von_oswald.tuning import eigenvalues
 from icl_lab.constructions import gradient_descent_weights
 from icl_lab.prompts import input_variance

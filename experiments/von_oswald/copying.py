@@ -6,7 +6,7 @@ import numpy as np
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.von_oswald.settings import Task, law_sizes, sampler
+from experiments.von_oswald.common import Task, law_sizes, sampler
 from icl_lab.compare.copying import mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
 from icl_lab.fast import batched_predictions

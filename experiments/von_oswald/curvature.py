@@ -18,9 +18,8 @@ from experiments import panels
 from experiments.settings import check, member_keys
 from experiments.statistics import array
 from experiments.training import Model, learners_of
+from experiments.von_oswald.common import Setting, model, strengths, train
 from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
-from experiments.von_oswald.settings import Setting
-from experiments.von_oswald.training import model, strengths, train
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, main, setting
 from icl_lab.lab.style import panels as axes_grid

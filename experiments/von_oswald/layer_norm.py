@@ -21,9 +21,8 @@ from experiments import panels
 from experiments.settings import member_keys
 from experiments.statistics import last, ratio
 from experiments.training import Model, always, learners_of, paired_losses
+from experiments.von_oswald.common import Networks, check_networks, chosen, model, parts, sampler, train, unpack
 from experiments.von_oswald.panels import network_label
-from experiments.von_oswald.settings import Networks, check_networks, chosen, parts, sampler, unpack
-from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting
 from icl_lab.lab.style import panels as axes_grid

@@ -28,10 +28,9 @@ from jax import Array
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
+from experiments.von_oswald.common import Setting, model, strengths, train
 from experiments.von_oswald.logistic_claims import CLAIMS
 from experiments.von_oswald.logistic_figures import figures
-from experiments.von_oswald.settings import Setting
-from experiments.von_oswald.training import model, strengths, train
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses
 from icl_lab.lab import Experiment, FlagError, Session, main, setting

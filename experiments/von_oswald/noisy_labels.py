@@ -18,8 +18,7 @@ from matplotlib.figure import Figure
 from experiments import panels
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
-from experiments.von_oswald.settings import Setting, sampler
-from experiments.von_oswald.training import constructed, interpolated, model, train
+from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
 from icl_lab.lab.style import panels as axes_grid

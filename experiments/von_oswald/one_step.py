@@ -18,10 +18,9 @@ import numpy as np
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
+from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
 from experiments.von_oswald.one_step_claims import CLAIMS
 from experiments.von_oswald.one_step_figures import figures
-from experiments.von_oswald.settings import Setting, sampler
-from experiments.von_oswald.training import constructed, interpolated, model, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, Session, main, setting

@@ -20,9 +20,18 @@ from experiments import panels
 from experiments.settings import member_keys
 from experiments.statistics import Statistic, ratio
 from experiments.training import Model, learners_of, paired_losses
+from experiments.von_oswald.common import (
+    Networks,
+    check_networks,
+    chosen,
+    interpolated,
+    law_sizes,
+    models,
+    parts,
+    sampler,
+    train,
+)
 from experiments.von_oswald.panels import network_label
-from experiments.von_oswald.settings import Networks, check_networks, chosen, law_sizes, parts, sampler
-from experiments.von_oswald.training import interpolated, models, train
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.prompts import BatchLearner, Sampler

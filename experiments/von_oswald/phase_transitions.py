@@ -20,8 +20,7 @@ from matplotlib.figure import Figure
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
-from experiments.von_oswald.settings import Setting, law_sizes, sampler, with_batch
-from experiments.von_oswald.training import model, train
+from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train, with_batch
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention

@@ -20,8 +20,7 @@ from matplotlib.figure import Figure
 
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
-from experiments.von_oswald.settings import Setting, sampler
-from experiments.von_oswald.training import constructed, model, train
+from experiments.von_oswald.common import Setting, constructed, model, sampler, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
 from icl_lab.models import LinearSelfAttention, traced

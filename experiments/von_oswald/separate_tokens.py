@@ -29,11 +29,10 @@ from jax import Array
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, learners_of, paired_losses
+from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
 from experiments.von_oswald.separate_tokens_claims import CLAIMS
 from experiments.von_oswald.separate_tokens_figures import figures
-from experiments.von_oswald.settings import Setting, law_sizes, sampler
-from experiments.von_oswald.training import model, train
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.lab import Experiment, FlagError, Session, main, setting

@@ -24,10 +24,9 @@ from jax import Array
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses, squared_error
-from experiments.von_oswald.settings import Setting
+from experiments.von_oswald.common import Setting, model, train
 from experiments.von_oswald.sine_claims import CLAIMS
 from experiments.von_oswald.sine_figures import figures
-from experiments.von_oswald.training import model, train
 from icl_lab.compare import compare_batches
 from icl_lab.constructions import gradient_descent_weights
 from icl_lab.lab import Experiment, FlagError, Session, main, setting

@@ -25,8 +25,7 @@ from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
 from experiments.statistics import last, ratio
 from experiments.training import Model, learners_of, paired_losses
-from experiments.von_oswald.settings import Setting, law_sizes, sampler
-from experiments.von_oswald.training import constructed, model, train
+from experiments.von_oswald.common import Setting, constructed, law_sizes, model, sampler, train
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style

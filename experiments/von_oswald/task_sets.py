@@ -24,8 +24,7 @@ from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
 from experiments.statistics import array, last, ratio
 from experiments.training import Model, learners_of, paired_losses, squared_error
-from experiments.von_oswald.settings import Schedule, sampler, with_batch
-from experiments.von_oswald.training import constructed, model, train
+from experiments.von_oswald.common import Schedule, constructed, model, sampler, train, with_batch
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.models import LinearSelfAttention, folded_weights, learner

@@ -11,8 +11,7 @@ from jax import Array
 
 from experiments.settings import member_keys
 from experiments.training import members_at_once
-from experiments.von_oswald.settings import Networks, Setting, Task, law_sizes, sampler, unpack
-from experiments.von_oswald.training import constructed, model
+from experiments.von_oswald.common import Networks, Setting, Task, constructed, law_sizes, model, sampler, unpack
 from icl_lab.fast import batched_predictions
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention

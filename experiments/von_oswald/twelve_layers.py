@@ -14,9 +14,8 @@ import sys
 
 from experiments.statistics import last, ratio
 from experiments.training import learners_of
+from experiments.von_oswald.common import Networks, check_networks, models, parts
 from experiments.von_oswald.multi_step import AXES, figures, run
-from experiments.von_oswald.settings import Networks, check_networks, parts
-from experiments.von_oswald.training import models
 from icl_lab.lab import Experiment, claims_of, main, setting
 
 

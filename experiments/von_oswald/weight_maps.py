@@ -17,9 +17,8 @@ from matplotlib.figure import Figure
 from experiments.settings import member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
+from experiments.von_oswald.common import Networks, check_networks, chosen, models, parts, train
 from experiments.von_oswald.panels import network_label
-from experiments.von_oswald.settings import Networks, check_networks, chosen, parts
-from experiments.von_oswald.training import models, train
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.compare import align_weights
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style

@@ -9,7 +9,7 @@ import pytest
 import icl_lab
 from experiments.training import squared_error
 from experiments.von_oswald import one_step
-from experiments.von_oswald.settings import sampler
+from experiments.von_oswald.common import sampler
 from icl_lab.lab import from_json, records
 from icl_lab.lab.experiment import execute
 from icl_lab.lab.record import RecordError, below, flat

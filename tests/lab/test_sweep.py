@@ -342,7 +342,7 @@ def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch, processes_
     ("words", "wrong"),
     [
         ("--binary=von_oswald.roll_outs --grid=seed:1", "--binary=von_oswald.roll_outs"),
-        ("--binary=von_oswald.settings --grid=seed:1", "--binary=von_oswald.settings"),
+        ("--binary=von_oswald.common --grid=seed:1", "--binary=von_oswald.common"),
         ("--binary=../x.y --grid=seed:1", "--binary=../x.y"),
         ("--grid=seed:1", "--binary="),
         ("--binary=von_oswald.roll_out", "--grid"),
