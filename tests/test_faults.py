@@ -320,11 +320,13 @@ def test_a_damaged_checkpoint_is_set_aside_and_trained_again_to_the_same_bytes(s
 
 def test_the_second_run_in_a_folder_is_refused_and_the_first_unharmed(start, whole, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    start.begin(tmp_path, "--checkpoint_seconds=0")
+    halted = [(signal.SIGSTOP, "told/stage_0.1", 0.0), (signal.SIGCONT, "told/go", 0.0)]  # it must not finish before
+    start.begin(tmp_path, "--checkpoint_seconds=0", signals=halted)
     while not (tmp_path / "told" / "stage_0.1").exists():
         assert start.process.poll() is None
     assert command_line.main(faults_run.TOY, ["toy", "--outdir=run"]) == 2
     assert "another run is at work in run" in capsys.readouterr().err
+    (tmp_path / "told" / "go").touch()
     assert start.end(tmp_path).status == 0
     assert_same(tmp_path, whole[0])
 

@@ -126,7 +126,7 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
 
 def in_any(flags: Sequence[bool]) -> list[bool]:
     """Whether each flag is set in any process; all must call it."""
-    return np.atleast_1d(from_all(np.array(flags)).any(axis=0)).tolist()
+    return np.any(from_all(np.array(flags)), axis=0).tolist()
 
 
 def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
