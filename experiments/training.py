@@ -140,8 +140,8 @@ def train(
       measured: False measures the training loss only.
 
     Returns:
-      A ``Fit`` whose metrics are ``loss``, ``<variant>_loss``, and for each reference ``<reference>_loss`` and
-      ``<reference>_<comparison>``.
+      A ``Fit`` whose metrics are ``train_loss`` (of ``fit``), ``loss``, ``<variant>_loss``, for each reference
+      ``<reference>_loss`` and ``<reference>_<comparison>``, and what ``extra`` names.
     """
     training = training_law or law
 

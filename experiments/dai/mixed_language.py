@@ -90,7 +90,7 @@ def train(
     Args:
       session: where it runs.
       stage: name of the checkpoints and the progress bars.
-      config: the setting; it has ``mixers`` too.
+      config: the setting, with the names of its V mixers.
       network: the module.
       loss: ``(params, key, setting) -> ()``.
       measure: ``(params, key, setting) -> {name: array}`` during training.
@@ -138,7 +138,7 @@ def paired_keys(config: Members, names: Sequence[str], stage: int = 0) -> Array:
 
 
 def logits(network: LanguageModel, params: dict, own: Setting, tokens: Array) -> Array:
-    """(B, T, V) logits of a member: (B, T) tokens, at most as many as its mixer has."""
+    """(B, T, vocabulary) logits of a member: (B, T) tokens, at most as many as its mixer has."""
     return language_logits(network, params, tokens, _beside(params, own, tokens.shape[1]))
 
 

@@ -129,7 +129,7 @@ def joined(parts: list[Sequences]) -> Sequences:
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains V mixers times M members on both tasks, half of every batch each; arrays are (V, M, ..)."""
+    """Trains V mixers (here V is not the words) times M members on both tasks, half of every batch each: (V, M, ..)."""
     network = network_of(config, config.words + config.labels)
 
     def score(params: dict, own: Setting, drawn: Sequences) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ ACQUIRED = 0.8
 
 
 def acquired_at(curves: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """(V, M) share of the steps after which accuracy is ``ACQUIRED``, by interpolation; 1 where it never is.
+    """(V, M) by mixer, share of the steps after which accuracy is ``ACQUIRED``, by interpolation; 1 if it never is.
 
     Args:
       curves: (V, M, R) accuracy.

@@ -1,10 +1,11 @@
 """One trained layer applied many times (von Oswald et al. 2022, Fig. 1 right and Fig. 10).
 
-A layer trained for one step is applied 50 times to its own output, only the label channel moving, its update damped by
-lambda; beside it the constructed gradient-descent layer, and the exact loss of damped gradient descent,
-(D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. In a context with an
-eigenvalue of lambda eta l/N > 2 the loss grows. Without damping these turn the mean loss up after a few applications;
-at lambda = .75 they are so rare that 10,000 tasks may hold none, yet they raise the exact mean after some twenty.
+One layer, trained to answer after a single application, is applied 50 times to its own output, only the label channel
+moving, its update damped by lambda; beside it the constructed gradient-descent layer, and the exact loss of damped
+gradient descent, (D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. In a
+context with an eigenvalue of lambda eta l/N > 2 the loss grows. Without damping these turn the mean loss up after a few
+applications; at lambda = .75 they are so rare that 10,000 tasks may hold none, yet they raise the exact mean after some
+twenty.
 """
 
 import dataclasses
@@ -101,7 +102,7 @@ def _after_each(deep: LinearSelfAttention, params: dict, samples: Sample) -> Arr
 
 
 def _exact(config: Config, rate: float) -> np.ndarray:
-    """(K,) exact loss of damped gradient descent after each of K applications, from the contexts' eigenvalues."""
+    """(K,) loss of damped gradient descent after each of K applications: exact given many contexts' eigenvalues."""
     spectrum = eigenvalues(config, member_keys(config, 10_001, 1)[0], config.oracle_contexts)
     factor = (1 - rate * spectrum / config.context_length) ** 2
     scale = 0.5 * config.input_size * input_variance("uniform", config.input_range)

@@ -3,8 +3,8 @@
 One layer of linear self-attention is trained at several lengths N, on inputs of identity covariance and of the given
 spectrum, and tested at lengths M: the risk is floor + c/M, the floor falls as 1/N^2 for long training prompts,
 and at each M no training length is better than N = M. Its risk comes from its weights by exact moments of all blocks;
-for one N it is also sampled, on clean and on noisy labels and on the nonlinear labels x_1^2 + x_2/2 + sin x_3, whose
-best linear predictor it approaches.
+for one N, on the spectrum, it is also sampled, on clean and on noisy labels and on the nonlinear labels
+x_1^2 + x_2/2 + sin x_3, whose best linear predictor it approaches.
 """
 
 import dataclasses
@@ -100,7 +100,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _exact_risks(params: dict, lam: np.ndarray, lengths: tuple[float, ...]) -> np.ndarray:
-    """(M, lengths) risk of trained layers at each test length: exact moments of all their blocks."""
+    """(members, lengths) risk of trained layers at each test length: exact moments of all their blocks."""
     blocks = {name: np.asarray(value, np.float64) for name, value in linear_attention_blocks(params).items()}
     members = [{name: value[m] for name, value in blocks.items()} for m in range(len(blocks["u"]))]
     return np.array([[2 * block_loss(**b, covariance=lam, context_length=m) for m in lengths] for b in members])
@@ -112,7 +112,7 @@ def _best_linear(config: Config) -> dict[str, Any]:
 
 
 def _sampled_risks(config: Config, params: dict) -> dict[str, np.ndarray]:
-    """(M, lengths) mean squared errors on fresh tasks, in ``nonlinear`` those of the best linear predictor beside."""
+    """(members, lengths) mean squared errors on fresh tasks; ``nonlinear_best``: of the best linear predictor."""
     lam = np.diag(config.spectrum)
     best = jnp.asarray(_best_linear(config)["best_linear_predictor"], jnp.float32)
     found: dict[str, list[np.ndarray]] = {"clean": [], "noisy": [], "nonlinear": [], "nonlinear_best": []}

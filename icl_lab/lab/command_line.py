@@ -41,7 +41,7 @@ class Command(NamedTuple):
 
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
-    """A binary's command line; returns the exit status (``DONE``, ``REFUSED``, ``RESUMABLE``, ``INTERRUPTED``)."""
+    """A binary's command line; returns the exit status, one of those above. A bug in a single process raises."""
     words = list(sys.argv if argv is None else argv)
     start_logging()
     if {"-h", "--help"} & set(words[1:]):

@@ -1,4 +1,4 @@
-"""An experiment is a Config, run(config) -> Record, figures(record), claims(record); here is what runs every one."""
+"""An experiment: presets, ``run``, and figures and claims, made of its record alone; here is what runs every one."""
 
 import contextlib
 import dataclasses

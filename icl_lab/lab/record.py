@@ -18,7 +18,7 @@ class Record:
     """What a run found; figures and claims are pure functions of it."""
 
     experiment: str  # paper.figure
-    preset: str  # which preset the configuration started from
+    preset: str  # its name; ``lab with steps=10`` where settings differ, which leaves claims not judged
     config: Mapping[str, Any]  # the configuration, plain JSON values by field
     metrics: Mapping[str, Any]  # plain JSON values by name: numbers a person reads
     arrays: Mapping[str, np.ndarray]  # by name: what figures and claims are made of

@@ -21,7 +21,7 @@ def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> L
       layout: how prompts become tokens; None means joint tokens with W0 = 0.
 
     Returns:
-      ``Prompt -> (O,)``.
+      ``Prompt -> (O,)`` values, or what else the layout reads off the tokens: (L,) logits.
     """
     run = traced(network, params, layout)
     return lambda prompt: run(prompt)[0]

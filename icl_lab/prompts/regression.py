@@ -67,7 +67,7 @@ def linear_regression(
       ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, O), x_query (B, D), target (B, O), latent w (B, D, O).
 
     Raises:
-      ValueError: for sizes below 1 or an unknown input law.
+      ValueError: for sizes below 1 or an unknown law of inputs or tasks.
     """
     sizes = {"context_length": context_length, "input_size": input_size, "output_size": output_size}
     for name, size in sizes.items():

@@ -67,7 +67,8 @@ def fit(
       keys: (M,) typed PRNG keys, one a member.
       settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
       steps: number of training steps, a multiple of ``measure_every``.
-      measure: ``(params, key, setting) -> {name: array}``.
+      measure: ``(params, key, setting) -> {name: array}``. Beside its names the metrics hold ``train_loss``, the mean
+        loss of the steps since the measurement before (NaN at step 0).
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
       members_at_once: how many members are vectorised together; the others wait their turn inside the same program,
         and measurements go one by one. On a CPU large batches run fastest one by one (caches). None means all, in both.

@@ -1,7 +1,7 @@
 """Population gradient flow of linear attention, theta' = -grad L, as an ODE: many initialisations at once, in float64.
 
 The losses are half mean squared errors, so that one unit of time is that of Zhang, Frei & Bartlett 2023 and of Zhang,
-Singh, Latham & Saxe 2025 at tau = 1. Any covariance, any initialisation, every parametrisation of ``flow_losses``.
+Singh, Latham & Saxe 2025 at tau = 1. Any covariance, any initialisation, every parametrisation of ``losses``.
 """
 
 import functools
@@ -80,7 +80,7 @@ def gradient_flow(
         u (M,), u11 (M, D, D), u12 (M, D), u21 (M, D)          every block that matters
         value (M, H), key (M, H, R, D), query (M, H, R, D)     separate keys and queries of rank R
 
-    The flow runs in the eigenbasis of Lam and is turned back (``flow_losses``). ``implicit`` is Kvaerno's method of
+    The flow runs in the eigenbasis of Lam and is turned back (``losses``). ``implicit`` is Kvaerno's method of
     order 5 with a chord iteration: fastest where the flow is stiff, as with every block (stiffness 10^4 and more), for
     up to some 100 parameters; what a limit needs, since its steps grow without bound. ``explicit`` is Tsitouras'
     method of order 5: for more parameters or short times. Times between two steps are interpolated to third order.
