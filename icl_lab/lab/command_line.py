@@ -227,7 +227,11 @@ def help_text(experiment: Experiment) -> str:
     presets = {name: dataclasses.asdict(config) for name, config in experiment.presets.items()}
     settings = f"Settings, which --preset chooses together ({', '.join(PRESETS)}):"
     for title, of, given in (
-        ("How it is run; but for --preset and --grid no number depends on it:", Options, {"": vars(Options())}),
+        (
+            "How it is run; but for --preset and --grid no number depends on it but for rounding:",
+            Options,
+            {"": vars(Options())},
+        ),
         (settings, type(experiment.presets["paper"]), presets),
     ):
         lines.append(title)

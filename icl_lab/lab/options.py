@@ -11,7 +11,7 @@ class Options:
     """Flags of every binary. But for the preset and the grid, no number depends on them but for rounding."""
 
     preset: str = setting("quick", "size of the run", choices=PRESETS)
-    grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;noise:0,0.5 (quote the ;)")
+    grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;seed:0,1 (quote the ;)")
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
     dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")

@@ -59,7 +59,6 @@ def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile, monke
     assert [name for name in learners if below(record.params, name) is None] == []
     assert {path.suffix for path in outcome.figures} == {".png", ".pdf"}
     assert all(path.read_bytes().startswith((PNG, PDF)) for path in outcome.figures)
-    assert set(binary.learners(binary.presets["smoke"])) <= {param.split("/")[0] for param in record.params}
     for kept in anchors(name):
         if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
             assert anchoring.differing(kept, binary, lambda: record.arrays) == []
