@@ -26,10 +26,14 @@ class Program(NamedTuple):
 
     init: Callable[[Array, Any], dict]
     loss: Callable[[dict, Array, Any], Array]
-    optimizer: optax.GradientTransformation
+    optimizer: Callable[[Any], optax.GradientTransformation]
     keys: Array
     settings: Any
     options: dict[str, Any]
+
+    def first(self) -> Any:
+        """The setting of the first member, as its step sees it."""
+        return jax.tree.map(lambda leaf: leaf[0], self.settings)
 
 
 class _Arguments:
@@ -104,11 +108,12 @@ def in_chunks(p: Program, chunk: int, **options: Any) -> Callable[[Callable[[int
 def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """Our training step, sampler and all, jitted and called from a Python loop."""
     p = program(network, setting)
+    optimizer = p.optimizer(p.first())
 
     @jax.jit
     def step(params: dict, state: Any, key: Array, t: Array) -> tuple[dict, Any, Array]:
-        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), None)
-        updates, state = p.optimizer.update(gradient, state, params)
+        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), p.first())
+        updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
     return _loop(p, step, steps)
@@ -117,11 +122,12 @@ def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callab
 def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
     p, draw = program(network, setting), plain_sampler(setting)
+    optimizer = p.optimizer(p.first())
 
     @jax.jit
     def update(params: dict, state: Any, samples: Sample) -> tuple[dict, Any, Array]:
         loss, gradient = jax.value_and_grad(lambda q: plain_loss(network, q, samples))(params)
-        updates, state = p.optimizer.update(gradient, state, params)
+        updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
     def step(params: dict, state: Any, key: Array, t: int) -> tuple[dict, Any, Array]:
@@ -132,7 +138,7 @@ def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> 
 
 def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
     start = jax.jit(p.init)(p.keys[0], None)
-    begin = (start, p.optimizer.init(start))
+    begin = (start, p.optimizer(p.first()).init(start))
 
     def run() -> Any:
         params, state = begin

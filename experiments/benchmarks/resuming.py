@@ -102,7 +102,7 @@ def resuming(config: Config) -> Iterator[tuple[str, list[Row]]]:
         steps = config.chunk * max(4, round(config.run_seconds / a_chunk))
 
         whole = _Timed(Path(root, "whole"))
-        with _spent(Checkpoint, "write") as writes:
+        with _spent(Checkpoint, "_write") as writes:
             fitted = whole.train(config, steps)
         run = whole.seconds - whole.ready_after
         saved, of_arrays = _saving(config, fitted, Path(root, "record"))
@@ -110,7 +110,7 @@ def resuming(config: Config) -> Iterator[tuple[str, list[Row]]]:
         yield f"writes of a run: {title}", _writes(run, writes, saved, of_arrays)
 
         half = _Timed(Path(root, "half"), stop_at=0.5)
-        with _spent(Checkpoint, "write") as stops:
+        with _spent(Checkpoint, "_write") as stops:
             half.train(config, steps)
         rest = _Timed(Path(root, "half"))
         with _spent(Checkpoint, "load") as loads:

@@ -145,7 +145,8 @@ class _Chunks:
     def _run(self, train: Callable[[Callable[[int, int], None]], Any]) -> None:
         try:
             self._go.acquire()
-            train(self._boundary)
+            if not self._stopping:  # before its first call, where another contender has failed
+                train(self._boundary)
         except _Stop:
             pass
         except BaseException as error:
