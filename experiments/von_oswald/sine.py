@@ -265,6 +265,7 @@ def _as_gradient_steps(
 AXES = {
     "steps": ("step",),
     "*/final/*": ("member",),
+    "*/kernel_error": ("member",),  # of the committed record; no longer made
     "*/value_r2": ("member",),
     "*/functional_error": ("member", "depth"),
     "*/task/x": ("context", "input"),
