@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
 
         return load_run
     if name == "train":
-        from icl_lab.training.train import train
+        from icl_lab.training.trained import train
 
         return train
     raise AttributeError(f"module 'icl_lab' has no attribute {name!r}")

@@ -26,7 +26,7 @@ class Trained(NamedTuple):
 
     Attributes:
       model: what was trained.
-      fit: final parameters with leading member axis, and what was measured: ``fit.steps`` (R,), ``fit.metrics`` by name.
+      fit: final parameters with leading member axis, and what was measured: ``fit.steps`` (R,), ``fit.metrics``.
     """
 
     model: Model
@@ -97,7 +97,7 @@ def train(
 
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
-      sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting of the member -> sampler``.
+      sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
       members: M, how many are trained, each with its own start and data; they differ in nothing else.
       steps: training steps.
       batch: tasks in a step.
