@@ -110,7 +110,7 @@ def carry_out(plan: Sequence[Run], workers: int) -> tuple[list[tuple[Experiment,
     failures: dict[str, str] = {}
     with lab.console_progress() as progress:
         if workers > 1:
-            failed = run_elsewhere(plan, start_here, workers, attempts=1, progress=progress)
+            failed = run_elsewhere(plan, start_here, workers, progress)
             plan = [run for run in plan if run not in failed]
             failures = {run.name: words for run, words in failed.items()}
         outcomes = list(zip(plan, run_here(plan, progress)))

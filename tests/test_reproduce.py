@@ -149,7 +149,7 @@ def test_a_failing_binary_does_not_stop_the_others_and_is_resumed(start, tmp_pat
 def test_what_workers_ran_is_judged_here_and_what_they_could_not_is_named(start, monkeypatch, capsys):
     toys = [Toy("toy.a"), Toy("toy.b")]
 
-    def elsewhere(plan, start, at_once, attempts, progress):
+    def elsewhere(plan, start, at_once, progress):
         assert at_once == 2
         execute(plan[0].experiment, plan[0].preset, plan[0].config, plan[0].folder)
         return {plan[1]: "killed by SIGKILL"}

@@ -25,13 +25,9 @@ log = logging.getLogger("icl_lab")
 
 
 def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> Record:
-    """Writes the merged record, its table and its figure; a record of another grid in the folder is set aside.
-
-    Raises:
-      LockedError: where another process has been at work in the folder for a minute.
-    """
+    """Writes the merged record, its table and its figure; a record of another grid in the folder is set aside."""
     record, folder = merged(grid, cells, seconds), grid.folder()
-    with records.locked(folder, patience=60.0):
+    with records.locked(folder, wait=True):
         with contextlib.suppress(RecordError):
             if dict(records.load(folder, arrays=False).config) != dict(record.config):
                 aside = records.set_record_aside(folder)

@@ -11,12 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from rich.progress import Progress
 
 from icl_lab.lab import command_line, flags, merging, records, summaries
 from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.executors import run_here
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid
@@ -305,17 +303,13 @@ def test_a_cell_that_fails_is_named_and_the_others_finish(tmp_path, capsys):
     assert [run.record() is None for run in grid_of("noise:9,0.5", tmp_path).runs()] == [True, False]
 
 
-def test_a_cell_at_work_elsewhere_is_waited_for_and_others_go_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.lab.executors.AGAIN_SECONDS", 0.05)
-    runs = grid_of("rate:0.1,0.2", tmp_path).runs()
+def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path):
     RAN.clear()
-    lock = records.locked(runs[0].folder)
+    lock = records.locked(grid_of("rate:0.1,0.2", tmp_path).runs()[0].folder)
     lock.__enter__()
-    threading.Timer(1.0, lambda: lock.__exit__(None, None, None)).start()
-    with Progress() as progress:
-        outcomes = run_here(runs, progress)
-    assert [config.rate for config in RAN] == [0.2, 0.1]
-    assert [outcome.record.config["rate"] for outcome in outcomes] == [0.1, 0.2]
+    threading.Timer(0.5, lambda: lock.__exit__(None, None, None)).start()
+    assert command_line.main(TOY, words(tmp_path, "rate:0.1,0.2")) == 0
+    assert [config.rate for config in RAN] == [0.1, 0.2]
 
 
 def test_a_dry_run_of_a_grid_sums_over_its_cells(tmp_path, capsys):
