@@ -27,7 +27,8 @@ from icl_lab.lab.claims import (
 from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.records import Record
 
-COMMITTED = [(name, claim) for name, experiment in discover().items() for claim in experiment.claims]
+BINARIES = discover()
+COMMITTED = [(name, claim) for name, experiment in BINARIES.items() for claim in experiment.claims]
 
 
 def claim(**changes):
@@ -312,3 +313,27 @@ def test_committed_claims_say_what_is_expected(claim):
     assert math.isfinite(claim.expected)
     assert math.isfinite(claim.tolerance)
     assert claim.minimum_members >= 2
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_every_binary_is_summed_up_by_one_to_three_claims_of_six_members_at_quick(name):
+    binary = BINARIES[name]
+    claims = {claim.id: claim for claim in binary.claims}
+    assert 1 <= len(binary.headlines) <= 3
+    for headline, quick in zip(binary.headlines, binary.quick.values()):
+        if quick is not None and quick.criterion is None:
+            exact = quick.identity or claims[headline].interval == "exact"
+            assert exact or binary.presets["quick"].members >= 6, headline
+            assert quick.reason
+            low, high = claims[headline].at_quick(quick).region()
+            assert claims[headline].relation != "==" or exact or not low <= 0 <= high or headline in ZERO, headline
+
+
+ZERO = ("zhang_frei_bartlett.landscape.race",)
+"""Differences that are expected to be zero; where nothing was predicted they would be a half."""
+
+
+def test_thirty_binaries_judge_a_headline_at_quick_and_at_most_seven_stop_before_a_criterion():
+    quick = [binary.quick.values() for binary in BINARIES.values()]
+    assert sum(any(one and one.criterion is None for one in each) for each in quick) >= 30
+    assert sum(any(one and one.criterion is not None for one in each) for each in quick) <= 7
