@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from icl_lab.lab import checkpoints, flags, records, style
@@ -18,6 +17,7 @@ from icl_lab.lab.claims import Claim, judge
 from icl_lab.lab.provenance import precision, source_version
 from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner
 from icl_lab.training import processes
 
