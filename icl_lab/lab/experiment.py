@@ -130,10 +130,11 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            metrics, tree = experiment.run(config, session)
+            with session.profile.listening():
+                metrics, tree = experiment.run(config, session)
             arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)
-            origin |= {"stages": session.stages, "sources": sources}
+            origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
             record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, flat(session.params))
         try:

@@ -15,6 +15,7 @@ class Options:
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
     dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
+    profile: bool = setting(False, "print what was compiled, for how long, and the steps a second of each training")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
         "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")
