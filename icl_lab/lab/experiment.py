@@ -19,7 +19,7 @@ from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
 from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner
-from icl_lab.training import processes
+from icl_lab.training import effort, processes
 
 PRESETS = ("smoke", "quick", "lab", "paper")
 log = logging.getLogger("icl_lab")
@@ -130,7 +130,7 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            with session.profile.listening():
+            with session.profile.listening(), effort.none_spent(preset == "smoke"):
                 metrics, tree = experiment.run(config, session)
             arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)
