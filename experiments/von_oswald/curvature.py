@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
@@ -23,6 +22,7 @@ from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 

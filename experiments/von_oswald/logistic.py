@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax import Array
 
 from experiments.settings import check, member_keys
@@ -138,6 +137,8 @@ def objective(predictions: Array, samples: Sample) -> Array:
 
 def tuned(config: Config) -> dict[str, np.ndarray]:
     """The best parameters of every algorithm on the same sampled tasks, by name (L-BFGS on their logarithms)."""
+    from scipy.optimize import minimize
+
     samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
     found = {}
     for name, algorithm in ALGORITHMS.items():
@@ -147,7 +148,7 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
             mean, gradient = slope(jnp.asarray(logs, jnp.float32), samples)
             return float(mean), np.asarray(gradient, np.float64)
 
-        minima = [scipy.optimize.minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
+        minima = [minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
         found[name] = np.exp(min(minima, key=lambda one: one.fun).x)
     return found
 

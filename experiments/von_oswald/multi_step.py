@@ -13,7 +13,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import member_keys
@@ -34,6 +33,7 @@ from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label, strength_panel
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
@@ -22,6 +21,7 @@ from experiments.von_oswald.common import Setting, constructed, interpolated, mo
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from jax import Array
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import member_keys
@@ -35,6 +34,7 @@ from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner, Sampler
 from icl_lab.theory.gradient_descent import one_step as theory
 

@@ -15,7 +15,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.settings import check, check_each_once, member_keys
@@ -24,6 +23,7 @@ from experiments.von_oswald.common import Setting, law_sizes, model, sampler, tr
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
 from icl_lab.theory.gradient_descent import one_step as theory

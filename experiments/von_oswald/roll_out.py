@@ -17,7 +17,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from matplotlib.figure import Figure
 
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
@@ -25,6 +24,7 @@ from experiments.von_oswald.common import Setting, constructed, model, sampler, 
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention, traced
 from icl_lab.prompts import Sample, input_variance
 

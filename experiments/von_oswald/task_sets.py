@@ -18,7 +18,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
@@ -28,6 +27,7 @@ from experiments.von_oswald.common import Schedule, constructed, model, sampler,
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
 from icl_lab.prompts import BatchLearner, Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.settings import member_keys
 from experiments.statistics import Statistic
@@ -23,6 +22,7 @@ from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.compare import align_weights
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 
 
 @dataclasses.dataclass(frozen=True)
