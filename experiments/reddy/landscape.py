@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.landscape_claims import CLAIMS
 from experiments.reddy.landscape_figures import figures
 from experiments.settings import Members, check_each_once
@@ -221,7 +222,9 @@ AXES = {
     "*/random*": ("member",),
 }
 
-EXPERIMENT = Experiment("reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK["landscape"]
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -29,6 +29,7 @@ from jax import Array
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, model, strengths, train
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.logistic_claims import CLAIMS
 from experiments.von_oswald.logistic_figures import figures
 from icl_lab.compare import compare_batches
@@ -60,7 +61,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=2, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, tuning_tasks=16, population_tasks=32, bayes_tasks=4, bayes_draws=16),
-    "quick": Config(members=4, batch=256, steps=6000, measure_every=500, eval_tasks=500,
+    "quick": Config(members=6, batch=256, steps=6000, measure_every=500, eval_tasks=500,
                     tuning_tasks=4000, population_tasks=10_000, bayes_tasks=200),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),
@@ -235,8 +236,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES, learners=learners_of(models)
-)
+    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES, learners=learners_of(models),
+    quick=QUICK["logistic"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -26,6 +26,7 @@ from experiments.settings import check, check_each_once, member_keys
 from experiments.statistics import last, ratio
 from experiments.training import Model, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, law_sizes, model, sampler, train
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
@@ -45,7 +46,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16,
                     population_tasks=64),
-    "quick": Config(members=4, batch=256, steps=5000, eval_tasks=500, population_tasks=20_000),
+    "quick": Config(members=6, batch=256, steps=5000, eval_tasks=500, population_tasks=20_000),
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
@@ -262,7 +263,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads,
     parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["softmax"],
 )  # fmt: skip
 
 if __name__ == "__main__":

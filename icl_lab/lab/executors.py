@@ -26,6 +26,11 @@ GRACE_SECONDS = 120.0
 """What children have to save their state and end before they are killed."""
 
 
+def say(progress: Progress, run: Run, words: str) -> None:
+    """Prints what became of a run, above the bars."""
+    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
 def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
     """Carries out a plan in this process, with these options of ``execute``; one that raises does not stop the others.
 
@@ -38,7 +43,7 @@ def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcom
         run = waiting.popleft()
         try:
             found[run] = outcome = execute(run.experiment, run.preset, run.config, run.folder, progress=progress, **how)
-            _say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
+            say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
         except LockedError:  # another process is at work on it
             waiting.append(run)
             time.sleep(AGAIN_SECONDS)
@@ -64,6 +69,7 @@ def run_elsewhere(
     attempts: int,
     progress: Progress,
     every_seconds: float = 0.05,
+    tell: Callable[[Progress, Run, str], None] = say,
 ) -> dict[Run, str]:
     """Carries out a plan in processes of its own; one that dies is started again, at no cost to the others.
 
@@ -78,6 +84,7 @@ def run_elsewhere(
       attempts: how often a run is started before it is given up.
       progress: for a bar of all runs, and for what happened to each.
       every_seconds: between two looks at the children.
+      tell: is called when a run has ended, with words that begin with "finished" or "failed".
 
     Returns:
       The runs that failed, and what is known of it.
@@ -90,7 +97,7 @@ def run_elsewhere(
     bar = progress.add_task("all runs", total=len(plan))
 
     def done(run: Run, words: str) -> None:
-        _say(progress, run, words)
+        tell(progress, run, words)
         progress.advance(bar)
 
     def ended(run: Run, status: int) -> None:
@@ -101,7 +108,7 @@ def run_elsewhere(
             tries[run] -= 1  # another process is at work on it, and this one gave way
             waiting.append(run)
         elif tries[run] < attempts:
-            _say(progress, run, f"restarted ({said}; attempt {tries[run] + 1} of {attempts})")
+            say(progress, run, f"restarted ({said}; attempt {tries[run] + 1} of {attempts})")
             waiting.append(run)
         else:
             failed[run] = f"{said}, attempt {attempts} of {attempts}"
@@ -148,10 +155,6 @@ def start_process(command: Sequence[str], folder: Path, **how: Any) -> subproces
     env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
     with open(folder / LOG, "ab") as said:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, **how)
-
-
-def _say(progress: Progress, run: Run, words: str) -> None:
-    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _end(children: Sequence[Any]) -> None:
