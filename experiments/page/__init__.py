@@ -7,7 +7,6 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -105,8 +104,10 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    style, script = (resources.files(__name__).joinpath("templates", name).read_text() for name in ("page.css", "page.js"))
-    context |= {"style": Markup(style), "script": Markup(script)}  # noqa: S704
+    style, script = (
+        resources.files(__name__).joinpath("templates", name).read_text() for name in ("page.css", "page.js")
+    )
+    context |= {"style": Markup(style), "script": Markup(script)}
     context |= {"style_digest": _digest(style), "script_digest": _digest(script)}
     context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "runs": runs}
     context |= {"counts": counted([row for run in runs for row in run.rows])}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from experiments.page.drawing import Dots, dots
-from experiments.page.papers import PAPERS, Paper
 from experiments.page.words import Estimates, powers, worded
+from experiments.papers import ORDER, Paper, paper_of
 from icl_lab.lab import drift, report
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim
 from icl_lab.lab.experiment import Experiment
@@ -151,15 +151,21 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
             if report.is_surprise(row)
         }
         judged = record.preset in BEST_FIRST  # claims are of presets; other settings are shown by their pictures
-        return Run(folder, record, shown if judged else [], surprises, report.command(experiment, record), _pictures(experiment, folder))
+        return Run(
+            folder,
+            record,
+            shown if judged else [],
+            surprises,
+            report.command(experiment, record),
+            _pictures(experiment, folder),
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{folder} holds claims or settings of another form ({error!r})") from error
 
 
 def _pictures(experiment: Experiment, folder: Path) -> list[Path]:
     """The pictures of a run in the order of their captions, then by name."""
-    paper = experiment.name.split(".")[0]
-    place = {name: n for n, name in enumerate(PAPERS[paper].captions if paper in PAPERS else ())}
+    place = {name: n for n, name in enumerate(paper_of(experiment.name.split(".")[0]).captions)}
     return sorted(folder.glob("*.png"), key=lambda path: (place.get(_name(path), len(place)), path.stem))
 
 
@@ -202,18 +208,21 @@ def _members(row: Mapping[str, Any], record: Record, claim: Claim | None) -> np.
     except Exception:  # whatever a statistic of today raises on a record of former days: the row has its interval
         return np.array([])
     values = values[~np.isnan(values)]
-    sizes = {row["members"], values.size if row["interval_kind"] == "exact" else 0}  # exact: the farthest may stand alone
+    sizes = {
+        row["members"],
+        values.size if row["interval_kind"] == "exact" else 0,
+    }  # exact: the farthest may stand alone
     return values if values.ndim == 1 and values.size in sizes else np.array([])
 
 
 def papers_of(
     runs: Mapping[str, list[Run]], experiments: Mapping[str, Experiment], ledger: Mapping[tuple[str, str], Mapping]
 ) -> list[PaperView]:
-    """What there is to show of each paper, in the order of ``PAPERS``; others follow by name."""
+    """What there is to show of each paper, in ``ORDER``."""
     estimates = {key: row["estimate"] for key, row in ledger.items()}
     views = []
-    for key in [*PAPERS, *sorted({name.split(".")[0] for name in runs} - {*PAPERS})]:
-        paper = PAPERS.get(key, Paper(key, key))
+    for key in [*ORDER, *sorted({name.split(".")[0] for name in runs} - {*ORDER})]:
+        paper = paper_of(key)
         order = {f"{key}.{figure}": place for place, figure in enumerate(paper.figures)}
         names = sorted((n for n in runs if n.startswith(f"{key}.")), key=lambda n: (order.get(n, len(order)), n))
         if names:

@@ -64,6 +64,9 @@ for (const button of navigator.clipboard ? all(".copy") : []) {
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 }
+for (const wide of all(".scroll, .command code")) {
+  if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+}
 if (matchMedia("(max-width: 70rem)").matches) document.querySelector(".contents").open = false;
 addEventListener("beforeprint", () => { for (const folded of all("details.pictures, details.legend")) folded.open = true; });
 addEventListener("hashchange", reveal);
