@@ -18,7 +18,7 @@ def main() -> None:
         paper, figure = name.split(".")
         if paper != before:
             print(f"\nexperiments.{paper}")
-        print(f"  {figure:22}{shorten(line, COLUMNS - 24, placeholder=' …')}")
+        print(f"  {figure:24}{shorten(line, COLUMNS - 26, placeholder=' …')}")
         before = paper
     print("\nOne of them: python -m experiments.von_oswald.one_step --preset=quick; --help explains each.")
 
