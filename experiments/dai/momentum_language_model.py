@@ -21,6 +21,7 @@ import numpy as np
 from jax import Array
 
 from experiments.dai import mixed_language
+from experiments.dai.findings import FINDINGS
 from experiments.dai.headlines import QUICK
 from experiments.dai.mixed_language import Network, Setting, next_token_losses
 from experiments.dai.momentum_language_model_claims import CLAIMS
@@ -141,7 +142,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["momentum_language_model"],
+    quick=QUICK["momentum_language_model"], finding=FINDINGS["momentum_language_model"],
 )  # fmt: skip
 
 if __name__ == "__main__":

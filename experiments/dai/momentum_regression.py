@@ -30,6 +30,7 @@ from jax import Array
 
 from experiments import settings
 from experiments.dai import descents, mixers
+from experiments.dai.findings import FINDINGS
 from experiments.dai.headlines import QUICK
 from experiments.dai.linear_mixing import MixedNetwork, mixed_network
 from experiments.dai.momentum_regression_claims import CLAIMS
@@ -253,7 +254,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: [f"{part}/*" for part in c["only"]],
-    axes=AXES, quick=QUICK["momentum_regression"],
+    axes=AXES, quick=QUICK["momentum_regression"], finding=FINDINGS["momentum_regression"],
 )  # fmt: skip
 
 if __name__ == "__main__":

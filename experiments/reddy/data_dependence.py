@@ -25,6 +25,7 @@ import numpy as np
 from experiments.reddy import settings
 from experiments.reddy.data_dependence_claims import CLAIMS
 from experiments.reddy.data_dependence_figures import figures
+from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
 from experiments.reddy.training import Induction, network, reduced, train
@@ -217,7 +218,7 @@ EXPERIMENT = Experiment(
     "reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: ["/".join(part) + "/*" for part in chosen(from_json(Config, c))],
     axes=AXES,
-    learners=learners_of(models), quick=QUICK["data_dependence"],
+    learners=learners_of(models), quick=QUICK["data_dependence"], finding=FINDINGS["data_dependence"],
 )  # fmt: skip
 
 if __name__ == "__main__":

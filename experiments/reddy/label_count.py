@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy import settings
+from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, Training, laws
 from experiments.reddy.statistics import guess, learned, onset, or_last, present, solved
@@ -238,7 +239,7 @@ AXES = {"steps": ("step",), "*": ("member", "step")}
 
 EXPERIMENT = Experiment(
     "reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
-    quick=QUICK["label_count"],
+    quick=QUICK["label_count"], finding=FINDINGS["label_count"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.landscape_claims import CLAIMS
 from experiments.reddy.landscape_figures import figures
@@ -223,8 +224,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK["landscape"]
-)
+    "reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

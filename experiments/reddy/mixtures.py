@@ -15,6 +15,7 @@ import numpy as np
 
 from experiments.panels import ABOVE
 from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
+from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, check_training, laws, repeated
 from experiments.reddy.statistics import guess, onset
@@ -183,7 +184,7 @@ AXES = {"steps": ("step",), "*": ("member", "bursty_share", "novel_share", "step
 
 EXPERIMENT = Experiment(
     "reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
-    quick=QUICK["mixtures"],
+    quick=QUICK["mixtures"], finding=FINDINGS["mixtures"],
 )  # fmt: skip
 
 if __name__ == "__main__":

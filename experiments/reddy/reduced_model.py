@@ -25,6 +25,7 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
+from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.reduced_model_claims import CLAIMS
 from experiments.reddy.reduced_model_figures import figures
@@ -205,7 +206,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
     axes=AXES,
-    learners=learners_of(models), quick=QUICK["reduced_model"],
+    learners=learners_of(models), quick=QUICK["reduced_model"], finding=FINDINGS["reduced_model"],
 )  # fmt: skip
 
 if __name__ == "__main__":

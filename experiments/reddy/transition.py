@@ -22,6 +22,7 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
+from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, laws, repeated
 from experiments.reddy.training import Induction, evaluation_samples, measure, network, progress, train
@@ -120,7 +121,7 @@ AXES = {"steps": ("step",), "*/map/*": ("member", "layer", "query", "key"), "*":
 EXPERIMENT = Experiment(
     "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
     axes=AXES,
-    learners=learners_of(models), quick=QUICK["transition"],
+    learners=learners_of(models), quick=QUICK["transition"], finding=FINDINGS["transition"],
 )  # fmt: skip
 
 if __name__ == "__main__":

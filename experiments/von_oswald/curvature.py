@@ -18,6 +18,7 @@ from experiments.settings import check, member_keys
 from experiments.statistics import array
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, model, strengths, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
@@ -154,7 +155,7 @@ AXES = {"*/eigenvalues": ("context", "dimension"), "*/*": ("member",)}
 EXPERIMENT = Experiment(
     "von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda config: [f"length_{n}/*" for n in config["lengths"]], axes=AXES, learners=learners_of(models),
-    quick=QUICK["curvature"],
+    quick=QUICK["curvature"], finding=FINDINGS["curvature"],
 )  # fmt: skip
 
 if __name__ == "__main__":

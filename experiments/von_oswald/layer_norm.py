@@ -21,6 +21,7 @@ from experiments.settings import member_keys
 from experiments.statistics import last, ratio
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Networks, check_networks, chosen, model, parts, sampler, train, unpack
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
@@ -186,7 +187,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["layer_norm"],
+    learners=learners_of(models), quick=QUICK["layer_norm"], finding=FINDINGS["layer_norm"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from jax import Array
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, model, strengths, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.logistic_claims import CLAIMS
 from experiments.von_oswald.logistic_figures import figures
@@ -239,7 +240,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES, learners=learners_of(models),
-    quick=QUICK["logistic"],
+    quick=QUICK["logistic"], finding=FINDINGS["logistic"],
 )  # fmt: skip
 
 if __name__ == "__main__":

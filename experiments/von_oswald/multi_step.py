@@ -29,6 +29,7 @@ from experiments.von_oswald.common import (
     strengths,
     train,
 )
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label, strength_panel
 from experiments.von_oswald.tuning import Compared, compared, solver_json
@@ -218,7 +219,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.multi_step", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["multi_step"],
+    learners=learners_of(models), quick=QUICK["multi_step"], finding=FINDINGS["multi_step"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from experiments import panels
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
@@ -163,7 +164,7 @@ AXES = {"steps": ("step",), "loss": ("corrupted", "member", "step"), "final/*": 
 
 EXPERIMENT = Experiment(
     "von_oswald.noisy_labels", __doc__, PRESETS, run, figures, CLAIMS, check_labels, axes=AXES,
-    learners=learners_of(models), quick=QUICK["noisy_labels"],
+    learners=learners_of(models), quick=QUICK["noisy_labels"], finding=FINDINGS["noisy_labels"],
 )  # fmt: skip
 
 if __name__ == "__main__":

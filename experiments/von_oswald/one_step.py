@@ -19,6 +19,7 @@ import numpy as np
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.one_step_claims import CLAIMS
 from experiments.von_oswald.one_step_figures import figures
@@ -159,7 +160,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
-    quick=QUICK["one_step"],
+    quick=QUICK["one_step"], finding=FINDINGS["one_step"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from experiments.von_oswald.common import (
     sampler,
     train,
 )
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
@@ -192,7 +193,7 @@ AXES = {"*/inputs/*": ("member", "input_scale"), "*": ("member", "other_scale")}
 
 EXPERIMENT = Experiment(
     "von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["out_of_distribution"],
+    learners=learners_of(models), quick=QUICK["out_of_distribution"], finding=FINDINGS["out_of_distribution"],
 )  # fmt: skip
 
 if __name__ == "__main__":

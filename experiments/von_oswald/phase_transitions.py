@@ -20,6 +20,7 @@ from experiments.onsets import at_exact_start, half_drop_times
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train, with_batch
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
@@ -208,7 +209,7 @@ AXES = {"steps": ("step",), "set/steps": ("set_step",), "set/*": ("set_member", 
 EXPERIMENT = Experiment(
     "von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles,
     parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["phase_transitions"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["phase_transitions"], finding=FINDINGS["phase_transitions"],
 )  # fmt: skip
 
 if __name__ == "__main__":

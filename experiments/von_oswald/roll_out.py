@@ -21,6 +21,7 @@ from jax import Array
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, constructed, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
@@ -188,7 +189,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check_dampings,
     parts=lambda config: [f"{_name(damping)}/*" for damping in config["dampings"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["roll_out"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["roll_out"], finding=FINDINGS["roll_out"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from experiments.settings import check, check_each_once, member_keys
 from experiments.statistics import last, ratio
 from experiments.training import Model, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, law_sizes, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
@@ -263,7 +264,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads,
     parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["softmax"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["softmax"], finding=FINDINGS["softmax"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from experiments.settings import check, check_each_once, member_keys
 from experiments.statistics import array, last, ratio
 from experiments.training import Model, learners_of, paired_losses, squared_error
 from experiments.von_oswald.common import Schedule, constructed, model, sampler, train, with_batch
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
@@ -197,7 +198,7 @@ AXES = {"steps": ("step",), "*/final/*": ("member",), "*": ("member", "step")}
 EXPERIMENT = Experiment(
     "von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets,
     parts=lambda config: [f"tasks_{tasks}/*" for tasks in config["sets"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["task_sets"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["task_sets"], finding=FINDINGS["task_sets"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from experiments.settings import member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Networks, check_networks, chosen, models, parts, train
+from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
@@ -168,7 +169,7 @@ AXES = {"*/distance": ("member",), "*/cosine": ("member",), "*": ("member", "row
 
 EXPERIMENT = Experiment(
     "von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["weight_maps"],
+    learners=learners_of(models), quick=QUICK["weight_maps"], finding=FINDINGS["weight_maps"],
 )  # fmt: skip
 
 if __name__ == "__main__":

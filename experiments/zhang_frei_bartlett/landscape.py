@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.landscape_claims import CLAIMS
 from experiments.zhang_frei_bartlett.landscape_figures import figures
@@ -161,8 +162,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK["landscape"]
-)
+    "zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

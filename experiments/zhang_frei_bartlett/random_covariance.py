@@ -26,6 +26,7 @@ from experiments import settings
 from experiments.settings import check_each_once, member_keys
 from experiments.training import Model, always, learners_of, mean_in_chunks, paired_losses
 from experiments.zhang_frei_bartlett.common import Setting, lsa, predictions, product, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.random_covariance_claims import CLAIMS
 from experiments.zhang_frei_bartlett.random_covariance_figures import figures
@@ -217,7 +218,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda config: [pattern for law in config["laws"] for pattern in (law, f"{law}/*")],
-    axes=AXES, learners=learners_of(models), quick=QUICK["random_covariance"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["random_covariance"], finding=FINDINGS["random_covariance"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from experiments import settings
 from experiments.settings import member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.zhang_frei_bartlett.common import Setting, check_rising, lsa, predictions, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.risk_claims import CLAIMS
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES, labels_figure, rates_figure, risk_figure
@@ -164,7 +165,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.risk", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
-    quick=QUICK["risk"],
+    quick=QUICK["risk"], finding=FINDINGS["risk"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from experiments.settings import member_keys
 from experiments.training import Model, always, learners_of, paired_losses, squared_error
 from experiments.zhang_frei_bartlett import shift_families as shift
 from experiments.zhang_frei_bartlett.common import check_rising, lsa, product, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.shift_families import OVER_LENGTHS, TRAININGS, Config, points
 from experiments.zhang_frei_bartlett.shifts_claims import CLAIMS
@@ -134,7 +135,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models), quick=QUICK["shifts"],
+    learners=learners_of(models), quick=QUICK["shifts"], finding=FINDINGS["shifts"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.staircase_claims import CLAIMS
 from experiments.zhang_frei_bartlett.staircase_figures import figures
@@ -209,8 +210,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK["staircase"]
-)
+    "zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["staircase"], finding=FINDINGS["staircase"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -42,6 +42,7 @@ class Experiment:
       learners: what the final parameters of each training predict (``icl_lab.load_run``).
       quick: the one to three claims that sum it up, by their names without the binary's, and how the preset quick
         judges each (None: it is judged at lab only). At quick no other claim is judged.
+      finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
     """
 
     name: str
@@ -56,6 +57,7 @@ class Experiment:
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
     learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}  # by stage
     quick: Mapping[str, Quick | None] = dataclasses.field(default_factory=dict)
+    finding: str = ""
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]
