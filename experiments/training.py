@@ -17,6 +17,7 @@ from icl_lab.lab.session import Session
 from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sampler
 from icl_lab.prompts.layouts import Layout
+from icl_lab.training import effort
 from icl_lab.training import train as front_door
 from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
@@ -174,7 +175,7 @@ def paired_losses(
 
         return mean_in_chunks(means, key, tasks, chunk)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=effort.usual())
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 
