@@ -1,0 +1,48 @@
+"""Parts of the binaries of von Oswald et al. against what is known of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.von_oswald import common
+from icl_lab.models import LinearSelfAttention
+
+TASK = common.Task(members=2, context_length=6, input_size=3)
+
+
+@pytest.fixture
+def looped():
+    return common.model(LinearSelfAttention(layers=2, looped=True), TASK)
+
+
+@pytest.fixture
+def samples():
+    return common.sampler(TASK, task_scale=3.0)(jax.random.key(1), 50)
+
+
+def test_without_label_couplings_the_construction_stays_and_what_is_added_to_them_goes(looped, samples):
+    built = common.constructed(TASK, 1.0, 0.1)
+    rng = np.random.default_rng(0)
+    weights = {name: np.array(leaf) for name, leaf in built["params"].items()}
+    couplings = dict.fromkeys(("w_q", "w_p"), np.zeros((4, 4)))
+    couplings["w_q"] = np.where(np.add.outer(np.arange(4) == 3, np.arange(4) == 3), rng.normal(size=(4, 4)), 0)
+    mixed = {n: jnp.asarray(leaf + 0.3 * couplings.get(n, 0), jnp.float32) for n, leaf in weights.items()}
+    plain, spoilt = looped.learner(built)(samples.prompt), looped.learner({"params": mixed})(samples.prompt)
+    cleaned = common.decoupled(looped, TASK)({"params": mixed})(samples.prompt)
+    assert np.abs(spoilt - plain).max() > 0.1
+    np.testing.assert_allclose(cleaned, plain, atol=1e-5)
+
+
+def test_the_rate_is_constant_as_published_or_falls_to_zero_over_the_last_steps():
+    config = common.Setting(members=2, steps=100, learning_rate=0.1, gradient_clip=10.0)
+    moved = {}
+    for decay in (0, 40):
+        optimizer = common.optimizer(config, decay)
+        state, moved[decay] = optimizer.init(jnp.zeros(1)), []
+        for _ in range(100):
+            update, state = optimizer.update(jnp.ones(1), state, jnp.zeros(1))
+            moved[decay].append(-float(update[0]))
+    np.testing.assert_allclose(moved[0], 0.1, rtol=1e-4)
+    np.testing.assert_allclose(moved[40][:60], 0.1, rtol=1e-4)
+    np.testing.assert_allclose(moved[40][60:], 0.1 * (40 - np.arange(40)) / 40, rtol=1e-4)
