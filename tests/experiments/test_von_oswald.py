@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common
+from experiments.von_oswald import common, roll_out
+from experiments.von_oswald.tuning import best_step
+from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention
 
 TASK = common.Task(members=2, context_length=6, input_size=3)
@@ -46,3 +48,19 @@ def test_the_rate_is_constant_as_published_or_falls_to_zero_over_the_last_steps(
     np.testing.assert_allclose(moved[0], 0.1, rtol=1e-4)
     np.testing.assert_allclose(moved[40][:60], 0.1, rtol=1e-4)
     np.testing.assert_allclose(moved[40][60:], 0.1 * (40 - np.arange(40)) / 40, rtol=1e-4)
+
+
+def test_undamped_gradient_descent_turns_up_and_so_does_the_exact_loss_it_is_held_against():
+    config = roll_out.Config(members=2, eval_tasks=10, oracle_contexts=20_000)
+    eta = best_step(config)[0]
+    for damping, upturn in ((1.0, 5), (0.875, 9)):
+        exact = roll_out._exact(config, damping * eta)
+        assert np.argmin(exact) + 1 == pytest.approx(upturn, abs=2)
+        assert exact[-1] > 1000 * exact.min()
+
+
+def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
+    losses = np.array([[0.2, 0.5, np.nan, 0.1], [0.2, 0.1, 0.1, 0.1]])
+    config = {"input_size": 10, "input_range": 1.0, "applications": 4}
+    record = Record("toy", "lab", config, {}, {"damping_1.0/trained": losses}, {})
+    np.testing.assert_array_equal(roll_out.diverges_at(record, 1.0, "trained"), [2, 5])
