@@ -26,15 +26,25 @@ def member_lines(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | 
     axes.plot(x, np.median(members, axis=0), **line)
 
 
-def loss_lines(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray]) -> None:
-    """Loss over training, each member relative to what the references, (M, R) too, reach on the same tasks."""
-    reference = curves["gd"]
-    level = np.median(reference)
+def loss_lines(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], level: float | None = None) -> None:
+    """Loss over training, (M, R) by learner, relative to GD's on the same tasks.
+
+    That is drawn at ``level``, the exact loss of GD (None: its median).
+    """
+    level = float(np.median(curves["gd"])) if level is None else level
     for learner, values in curves.items():
-        member_lines(axes, steps, values / reference * level, learner)
+        member_lines(axes, steps, values / curves["gd"] * level, learner)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss (relative to GD's)")
     axes.legend()
+
+
+def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
+    """Says at the upper edge how many of (X, M) values lie above it."""
+    top = axes.get_ylim()[1]
+    for at, count in zip(x, (members > top).sum(axis=1)):
+        if count:
+            axes.text(at, top, f"{count}\N{UPWARDS ARROW}", ha="center", va="top", fontsize=7)
 
 
 def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:

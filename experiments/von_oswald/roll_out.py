@@ -168,7 +168,7 @@ CLAIMS = (
     *(
         claim(
             f"up_{damping:g}_trained", "",
-            f"At damping {damping:g} the loss of the trained layer turns up within 50 applications (last over smallest).",
+            f"At damping {damping:g} the loss of the trained layer turns up in 50 applications (last over smallest).",
             _rise(damping), 1.1, relation=">=", reason="a tenth is visible on the figure's axis",
         )
         for damping in (1.0, 0.875)
