@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common, roll_out
+from experiments.von_oswald import common, noisy_labels, roll_out
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention
+from icl_lab.solvers import gradient_descent
 
 TASK = common.Task(members=2, context_length=6, input_size=3)
 
@@ -64,3 +65,11 @@ def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
     config = {"input_size": 10, "input_range": 1.0, "applications": 4}
     record = Record("toy", "lab", config, {}, {"damping_1.0/trained": losses}, {})
     np.testing.assert_array_equal(roll_out.diverges_at(record, 1.0, "trained"), [2, 5])
+
+
+@pytest.mark.parametrize(("corrupted", "noise"), [(0, 0.0), (3, 0.0), (6, 0.7), (2, 1.5)])
+def test_the_exact_loss_of_a_gd_step_on_noisy_labels(corrupted, noise):
+    noisy = common.sampler(TASK, corrupted_labels=corrupted, label_noise=noise)(jax.random.key(0), 100_000)
+    loss = 0.5 * np.square(jax.vmap(gradient_descent(4.0, 1))(noisy.prompt) - noisy.target)
+    exact = noisy_labels.exact(TASK, 4.0, corrupted, noise)
+    np.testing.assert_allclose(loss.mean(), exact, atol=4 * loss.std() / loss.size**0.5)
