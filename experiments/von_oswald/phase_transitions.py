@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.onsets import at_exact_start, half_drop_times
+from experiments.panels import ABOVE
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train, with_batch
@@ -127,11 +128,11 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_xlabel("training step")
         axes.set_ylabel("loss (scaled to one start)" if axes is not row[len(config.heads)] else "loss")
         axes.set_ylim(0.15, 0.5)
-        axes.legend()
+        axes.legend(loc="upper right")
     row[-1].set_xscale("log")
     row[-1].set_xlabel("step at which half of the drop is done")
     row[-1].set_ylabel("members")
-    row[-1].legend()
+    row[-1].legend(ncols=2, **ABOVE)
     return {"phase_transitions": figure}
 
 
