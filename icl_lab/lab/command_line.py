@@ -92,7 +92,8 @@ def _carry_out(command: Command) -> int:
         from icl_lab.lab import dry_run
 
         configs = [config] if grid is None else [run.config for run in grid.runs()]
-        _print(dry_run.table(dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))))
+        found = dry_run.cost(experiment, chosen.preset, configs[0], memory.limit(chosen.memory_gb))
+        _print(dry_run.table(found._replace(runs=len(configs))))
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
