@@ -147,13 +147,14 @@ def carry_out_grid(
         print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
         return FAILED
     processes.led(lambda: _merge(grid, [run.record() for run in runs], time.monotonic() - started))
+    _print("what claims are about at each setting: summary.csv and summary.png there")
     return DONE
 
 
 def _merge(grid: Grid, cells: Sequence[Any], seconds: float) -> None:
-    from icl_lab.lab import merging, summaries
+    from icl_lab.lab import merging
 
-    _print(summaries.table(merging.merge(grid, cells, seconds)))
+    merging.merge(grid, cells, seconds)
 
 
 def _print(shown: Any) -> None:
