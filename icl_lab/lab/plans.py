@@ -72,6 +72,7 @@ class Grid(NamedTuple):
         """The configuration of the merged record: that of the cells, and the grid."""
         return flags.to_json(self.config) | {"grid": self.text()}
 
+    @property
     def folder(self) -> Path:
         """The folder of the merged record."""
         usual = default_outdir(self.experiment, self.preset, self.config)
@@ -97,7 +98,7 @@ class Grid(NamedTuple):
             place = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
             if place != name.lower() or len(place) > 80:
                 place = f"{place[:80]}-{records.digest(flags.to_json(config))[:8]}"
-            folder = self.folder() / "cells" / place
+            folder = self.folder / "cells" / place
             found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
         return found
 
