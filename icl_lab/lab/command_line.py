@@ -86,13 +86,13 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
-    how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb", "wait")}
+    how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
     if isinstance(what, Grid):
         from icl_lab.lab import executors, slurm
 
         def here(runs: Sequence[Run], progress: Progress) -> list[Run]:
-            outcomes = executors.run_here(runs, progress, **how | {"wait": not chosen.distributed})
-            return [run for run, found in zip(runs, outcomes) if isinstance(found, Exception)]
+            found = zip(runs, executors.run_here(runs, progress, **how))
+            return [run for run, outcome in found if isinstance(outcome, Exception)]
 
         def elsewhere(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
             if chosen.executor == "local":
@@ -104,7 +104,8 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
 
         return carry_out_grid(what, elsewhere if options.elsewhere(chosen) else here, again=chosen.overwrite)
     with console_progress() as progress:
-        outcome = execute(what.experiment, what.preset, what.config, what.folder, progress=progress, **how)
+        how |= {"progress": progress, "wait": chosen.wait}
+        outcome = execute(what.experiment, what.preset, what.config, what.folder, **how)
     if processes.is_writer():
         from icl_lab.lab.report import claims_table
 
@@ -137,7 +138,8 @@ def carry_out_grid(
     if failed:
         print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
         return FAILED
-    processes.led(lambda: merging.merge(grid, [run.record() for run in runs], time.monotonic() - started))
+    cells = (run.record() for run in runs)  # which process 0 alone reads
+    processes.led(lambda: merging.merge(grid, [found for found in cells if found], time.monotonic() - started))
     _print("what claims are about at each setting: summary.csv and summary.png there")
     return DONE
 
