@@ -42,7 +42,7 @@ def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
 
 
 def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[str, Array]:
-    """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.fast.batched_predictions``).
+    """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.fast.batch_learner``).
 
     Args:
       a: first learner, B prompts -> B predictions; what it predicts for one task must not depend on the others.

@@ -111,6 +111,10 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
 
         _print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
         said = "ran" if outcome.ran else "finished earlier"
+        if chosen.profile:
+            from icl_lab.lab import profile
+
+            _print(profile.table(outcome.record.provenance))
         _print(f"{said} in {outcome.seconds:.0f} s; everything is in {what.folder}")
     return DONE
 

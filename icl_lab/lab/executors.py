@@ -23,6 +23,11 @@ GRACE_SECONDS = 120.0
 """What children have to save their state and end before they are killed."""
 
 
+def say(progress: Progress, run: Run, words: str) -> None:
+    """Prints what became of a run, above the bars."""
+    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
+
+
 def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
     """Carries out a plan in this process, with these options of ``execute``; one that raises does not stop the others.
 
@@ -37,7 +42,7 @@ def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcom
     for run in plan:
         try:
             outcome = execute(run.experiment, run.preset, run.config, run.folder, **how)
-            _say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
+            say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
             found.append(outcome)
         except Exception as error:  # whatever one run raises, the others are worth running
             if processes.count() > 1:
@@ -59,6 +64,7 @@ def run_elsewhere(
     at_once: int,
     progress: Progress,
     every_seconds: float = 0.05,
+    tell: Callable[[Progress, Run, str], None] = say,
 ) -> dict[Run, str]:
     """Carries out a plan in processes of its own; one that dies does not stop the others.
 
@@ -71,6 +77,7 @@ def run_elsewhere(
       at_once: how many children there are at once.
       progress: for a bar of all runs, and for what happened to each.
       every_seconds: between two looks at the children.
+      tell: is called when a run has ended, with words that begin with "finished" or "failed".
 
     Returns:
       The runs that failed, and what is known of it.
@@ -96,7 +103,7 @@ def run_elsewhere(
                     said = f"status {status}" if status else "no record"
                     said = f"killed by {signal.Signals(-status).name}" if status < 0 else said
                     failed[run] = words = f"failed ({said}); the end of {run.folder / LOG}:\n{_end_of_log(run)}"
-                _say(progress, run, words)
+                tell(progress, run, words)
                 progress.advance(bar)
     finally:
         _end(list(running.values()))
@@ -123,10 +130,6 @@ def start_process(command: Sequence[str], folder: Path, **how: Any) -> subproces
 def _end_of_log(run: Run) -> str:
     path = run.folder / LOG
     return "\n".join(path.read_text(errors="replace").splitlines()[-15:]) if path.exists() else "(there is none)"
-
-
-def _say(progress: Progress, run: Run, words: str) -> None:
-    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _end(children: Sequence[Any]) -> None:

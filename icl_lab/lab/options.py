@@ -20,6 +20,7 @@ class Options:
     overwrite: bool = setting(False, "run again over a finished run")
     wait: bool = setting(False, "where another run is at work in the folder, wait for its end instead of refusing")
     dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
+    profile: bool = setting(False, "print what was compiled, for how long, and the steps a second of each training")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
         "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")

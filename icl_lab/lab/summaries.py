@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from icl_lab.lab.plans import show
 from icl_lab.lab.records import Record
-from icl_lab.lab.style import LEARNERS, panels
+from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
 LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvP", strict=True)]
 """One a line of a panel; where there are more lines they go round, and there is no legend."""
