@@ -15,9 +15,7 @@ class Number:
         self.value = value
 
     def __format__(self, spec: str) -> str:
-        return (
-            "–" if self.value is None else powers(format(self.value, spec or ".3g")).replace("%", "\N{NO-BREAK SPACE}%")
-        )
+        return "–" if self.value is None else powers(format(self.value, spec or ".3g")).replace("%", "\N{NO-BREAK SPACE}%")
 
 
 class Fields:

@@ -77,9 +77,7 @@ class Ensemble:
         programs, needs = zip(
             fitting("initialisation", begin, like, None, effort.little()),  # called once
             fitting("training", advance, (state, *like), members_at_once, effort.usual()),
-            fitting(
-                "measuring", observe, (state, *like), one_by_one, effort.usual(), size_of_state
-            ),  # the state is still there
+            fitting("measuring", observe, (state, *like), one_by_one, effort.usual(), size_of_state),  # the state is still there
         )
         self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
         self._keys = placed(each, self.members, mesh)
