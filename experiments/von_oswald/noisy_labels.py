@@ -13,14 +13,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 
@@ -42,7 +44,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batch=32, steps=20, measure_every=10, eval_tasks=32,
         corrupted=(0, 2), tuning_steps=4, tuning_batch=16, tuning_contexts=200, population_tasks=64,
     ),
-    "quick": Config(members=2, batch=256, steps=3000, eval_tasks=500, corrupted=(0, 4, 8), tuning_steps=500,
+    "quick": Config(members=6, batch=256, steps=3000, eval_tasks=500, corrupted=(0, 4, 8), tuning_steps=500,
                     tuning_batch=512, tuning_contexts=4000, population_tasks=20_000),
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),
@@ -162,7 +164,7 @@ AXES = {"steps": ("step",), "loss": ("corrupted", "member", "step"), "final/*": 
 
 EXPERIMENT = Experiment(
     "von_oswald.noisy_labels", __doc__, PRESETS, run, figures, CLAIMS, check_labels, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["noisy_labels"], finding=FINDINGS["noisy_labels"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.fast.tasks_last import contract
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
@@ -59,7 +59,7 @@ def both_forms(network, prompts, layout=None):
         return lambda params: jax.grad(weighted, argnums=(0, 1), has_aux=True)(params, prompts.x_query)
 
     plain = evaluated(lambda params, p: jax.vmap(learner(network, params, layout))(p))
-    return plain, evaluated(lambda params, p: batched_predictions(network, params, p, layout))
+    return plain, evaluated(lambda params, p: batch_learner(network, params, layout)(p))
 
 
 def assert_equal(found, expected, rounding=1e-10):
@@ -198,9 +198,9 @@ def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
     params = random_params(network, prompts)
     assert np.isfinite(jax.jit(jax.vmap(learner(network, params)))(prompts)).all()
     with pytest.raises(ValueError, match=r"attention 'cubed' has no form for batches: .* needs of_scores"):
-        batched_predictions(network, params, prompts)
+        batch_learner(network, params)(prompts)
     with pytest.raises(ValueError, match="attention must be one of"):
-        batched_predictions(Transformer(attention="squared"), params, prompts)
+        batch_learner(Transformer(attention="squared"), params)(prompts)
 
 
 @pytest.mark.parametrize("axes", [(1, 1), (1, 2), (2, 1), (2, 2)])
