@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name} {preset}: {record.config['members']} members")
             folder = gallery.joinpath(*name.split("."), preset)
             put(experiments[name], preset, record, folder)
-            anchor(experiments[name], record, folder)
+            anchor(experiments[name], record, folder, Path(values.runs))
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
@@ -103,15 +103,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def anchor(experiment: Experiment, record: Record, folder: Path) -> None:
-    """Makes the anchor of a record just put into the gallery; says why where it has none and none may be made.
+def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> None:
+    """Makes the anchor of a record just put into the gallery; says why where it needs one and none may be made.
 
-    A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too.
+    A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too. An older one
+    whose smoke preset is new gets one where ``runs`` holds a run of that preset by the record's own sources.
     """
     kept = anchoring.load(folder)
     if reason := anchoring.why_none(record):
-        if kept is None:
-            print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
+        if kept is None or anchoring.differs_from_smoke(kept, experiment):
+            if then := anchoring.smoke_then(experiment, record, runs):
+                reason = anchoring.make(experiment, folder, then)
+            if reason:
+                print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
     elif kept is None or kept.provenance["sources"] != record.provenance["sources"]:
         anchoring.make(experiment, folder)
 

@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = dataclasses.replace(e.presets[preset], seed=values.seed)
             flags.validate(config)
             e.check(config)
-            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root)))
+            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root), ("--wait",)))
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
@@ -173,7 +173,7 @@ def carry_out(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        run_elsewhere(left, timed(start_here, pace), workers, attempts=1, progress=progress, tell=ended)
+        run_elsewhere(left, timed(start_here, pace), workers, progress, tell=ended)
     return [(e, found[e.name]) for e in (run.experiment for run in plan) if e.name in found], failures
 
 

@@ -95,7 +95,7 @@ def squared_error(predictions: Array, samples: Sample) -> Array:
 
 
 def always(sampler: Sampler) -> Callable[..., Sampler]:
-    """The same law whatever the setting, as ``train`` and ``paired_losses`` take it."""
+    """The same sampler whatever the setting, as ``train`` and ``paired_losses`` take it."""
     return lambda *_: sampler
 
 
@@ -110,9 +110,9 @@ def train(
     trained: Model,
     *,
     keys: Array,
-    law: Callable[[Any, Any], Sampler],
-    optimiser: Callable[[Any], optax.GradientTransformation],
-    training_law: Callable[[Any, Any], Sampler] | None = None,
+    sampler_of: Callable[[Any, Any], Sampler],
+    optimizer: Callable[[Any], optax.GradientTransformation],
+    training_sampler_of: Callable[[Any, Any], Sampler] | None = None,
     settings: Any = None,
     objective: Objective = squared_error,
     references: Mapping[str, BatchLearner] | None = None,
@@ -125,13 +125,13 @@ def train(
     Args:
       session: where it runs.
       stage: name of the checkpoint and of the progress bar.
-      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``law`` and ``optimiser``
-        read off it: they are given it with its real numbers as arguments of the program (``flags.arguments``).
+      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``sampler_of`` and
+        ``optimizer`` read off it: they get it with its real numbers as arguments of the program (``flags.arguments``).
       trained: what is trained.
       keys: (M,) member keys.
-      law: ``(config, setting of the member) -> sampler`` of the tasks.
-      optimiser: ``config -> transformation``.
-      training_law: the same for the tasks of training, where they are drawn otherwise (a fixed set).
+      sampler_of: ``(config, setting of the member) -> sampler`` of the tasks.
+      optimizer: ``config -> transformation``.
+      training_sampler_of: the same for the tasks of training, where they are drawn otherwise (a fixed set).
       settings: pytree whose leading axis is the member; a grid is just more members.
       objective: the loss of every task.
       references: learners to compare with, by name.
@@ -143,7 +143,7 @@ def train(
       A ``Fit`` whose metrics are ``train_loss`` (of ``fit``), ``loss``, ``<variant>_loss``, for each reference
       ``<reference>_loss`` and ``<reference>_<comparison>``, and what ``extra`` names.
     """
-    training = training_law or law
+    training = training_sampler_of or sampler_of
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
         return objective(learner(samples.prompt), samples).mean()
@@ -152,7 +152,7 @@ def train(
         return mean_loss(trained.learner(params), training(*setting)(key, config.batch))
 
     def measure(params: dict, key: Array, setting: tuple) -> dict[str, Array]:
-        samples = law(*setting)(key, config.eval_tasks)
+        samples = sampler_of(*setting)(key, config.eval_tasks)
         found = {"loss": mean_loss(trained.learner(params), samples)}
         for name, reference in (references or {}).items():
             found[f"{name}_loss"] = mean_loss(reference, samples)
@@ -166,7 +166,7 @@ def train(
         stage,
         lambda key, _: trained.init(key),
         loss,
-        lambda setting: optimiser(setting[0]),
+        lambda setting: optimizer(setting[0]),
         keys,
         (arguments(config, keys.shape[0]), settings),
         steps=config.steps,
@@ -207,7 +207,7 @@ def mean_in_chunks(
 
 def paired_losses(
     learners: Callable[[Any], Mapping[str, BatchLearner]],
-    law: Callable[[Array], Sampler],
+    sampler_of: Callable[[Array], Sampler],
     params: Any,
     keys: Array,
     tasks: int,
@@ -215,15 +215,15 @@ def paired_losses(
     chunk: int = 10_000,
     objective: Objective = squared_error,
 ) -> dict[str, np.ndarray]:
-    """Mean losses of several learners on the same fresh tasks, for each member at each setting of the law.
+    """Mean losses of several learners on the same fresh tasks, for each member at each setting of the sampler.
 
     Args:
       learners: ``params of a member -> {name: learner}``.
-      law: ``setting -> sampler``.
+      sampler_of: ``setting -> sampler``.
       params: parameters with leading member axis.
       keys: (M,) keys, apart from those of training; every setting sees the same draws.
       tasks: tasks for each member, all of which count; drawn in chunks.
-      settings: (S,) settings of the law, or a scalar.
+      settings: (S,) settings of the sampler, or a scalar.
       chunk: tasks held in memory at once.
       objective: the loss of every task.
 
@@ -233,7 +233,7 @@ def paired_losses(
 
     def at(params: Any, key: Array, value: Array) -> dict[str, Array]:
         def means(k: Array, size: int) -> dict[str, Array]:
-            samples = law(value)(k, size)
+            samples = sampler_of(value)(k, size)
             return {
                 name: objective(learner(samples.prompt), samples).mean() for name, learner in learners(params).items()
             }

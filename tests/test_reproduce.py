@@ -184,9 +184,11 @@ def test_a_claim_that_raises_stops_no_other_run(start, monkeypatch, capsys):
     def judged(self, record):
         raise KeyError("valeus")
 
+    toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys) == 0
     monkeypatch.setattr(Experiment, "judged", judged)
-    assert start([Toy("toy.a")]) == 1
-    assert "no record    toy.a" in capsys.readouterr().out
+    assert start(toys) == 1
+    assert "[2/2] no record    toy.b: KeyError: 'valeus'; " in capsys.readouterr().out
 
 
 def test_verbose_names_every_claim(start, capsys):

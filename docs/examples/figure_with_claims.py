@@ -55,8 +55,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     eta, best = one_step_optimum(**sizes, input_variance=input_variance("uniform"))
     fitted = train(
         session, "training", config, models(config)["training"], keys=member_keys(config),
-        law=lambda now, _: linear_regression(**sizes),
-        optimiser=lambda now: optax.adam(now.learning_rate),  # an argument: another rate compiles nothing anew
+        sampler_of=lambda now, _: linear_regression(**sizes),
+        optimizer=lambda now: optax.adam(now.learning_rate),  # an argument: another rate compiles nothing anew
         references={"gd": jax.vmap(gradient_descent(eta, steps=1))},
     )  # fmt: skip
     return {"eta": float(eta), "closed_form": float(best)}, {"steps": fitted.steps, **fitted.metrics}

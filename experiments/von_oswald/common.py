@@ -182,8 +182,8 @@ def train(
     trained: Model,
     *,
     keys: Array | None = None,
-    law: Callable[[Any, Any], Sampler] | None = None,
-    optimiser: Callable[[Any], optax.GradientTransformation] | None = None,
+    sampler_of: Callable[[Any, Any], Sampler] | None = None,
+    optimizer: Callable[[Any], optax.GradientTransformation] = optimizer,
     **options,
 ) -> Fit:
     """``experiments.training.train``, by default with the configuration's keys, tasks and optimizer."""
@@ -193,8 +193,8 @@ def train(
         config,
         trained,
         keys=member_keys(config) if keys is None else keys,
-        law=law or (lambda now, _: sampler(now)),
-        optimiser=optimiser or optimizer,
+        sampler_of=sampler_of or (lambda now, _: sampler(now)),
+        optimizer=optimizer,
         **options,
     )
 

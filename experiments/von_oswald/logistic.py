@@ -167,7 +167,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     for stage, (name, network) in enumerate(trained.items()):
         fitted = train(
             session, name, config, network, keys=member_keys(config, stage),
-            law=lambda now, _: sampler(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
+            sampler_of=lambda now, _: sampler(now), objective=objective,
+            references={k: references[k] for k in COMPARED[name]},
             extra=_read_off(config) if name == "linear_1" else None,
         )  # fmt: skip
         params[name] = fitted.params

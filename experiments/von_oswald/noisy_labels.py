@@ -75,7 +75,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     grid = jnp.repeat(counts, config.members)
     fitted = train(
         session, "training", config, trained, keys=member_keys(config, 0, grid.size),
-        law=lambda _, m: sampler(config, corrupted_labels=m), settings=grid,
+        sampler_of=lambda _, m: sampler(config, corrupted_labels=m), settings=grid,
     )  # fmt: skip
     finals = []
     for i, count in enumerate(config.corrupted):

@@ -89,7 +89,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps),
         trained["set"],
         keys=member_keys(config, 50, config.set_members),
-        training_law=lambda now, key: same_tasks(sampler(now), key),
+        training_sampler_of=lambda now, key: same_tasks(sampler(now), key),
         settings=member_keys(config, 350, config.set_members),
     )
     arrays["set"] = {"steps": fitted.steps} | {name: fitted.metrics[name] for name in ("loss", "train_loss")}

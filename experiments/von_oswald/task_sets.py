@@ -76,7 +76,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             with_batch(config, config.sets[stage]),
             trained,
             keys=member_keys(config, stage),
-            training_law=lambda now, key: same_tasks(sampler(now), key),
+            training_sampler_of=lambda now, key: same_tasks(sampler(now), key),
             settings=member_keys(config, 300 + stage),
             references={"gd": gd},
         )

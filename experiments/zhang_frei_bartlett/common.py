@@ -121,5 +121,5 @@ def train_lsa(
 
     return training.train(
         session, stage, config, trained, keys=member_keys(config) if keys is None else keys,
-        law=tasks, optimiser=optimizer, objective=squared_error, measured=measured,
+        sampler_of=tasks, optimizer=optimizer, objective=squared_error, measured=measured,
     )  # fmt: skip

@@ -96,14 +96,23 @@ def _carry_out(command: Command) -> int:
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
-    how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
+    how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb", "wait")}
     if grid is not None:
-        from icl_lab.lab.executors import run_here
+        from icl_lab.lab import executors, slurm
 
         def here(runs: Sequence[Run], progress: Progress) -> list[Run]:
-            return [run for run, found in zip(runs, run_here(runs, progress, **how)) if isinstance(found, Exception)]
+            outcomes = executors.run_here(runs, progress, **how | {"wait": not chosen.distributed})
+            return [run for run, found in zip(runs, outcomes) if isinstance(found, Exception)]
 
-        return carry_out_grid(grid, here, again=chosen.overwrite)
+        def elsewhere(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
+            if chosen.executor == "local":
+                return executors.run_elsewhere(runs, executors.start_here, chosen.workers, progress)
+            # SLURM's queue holds what is not its turn
+            at_once, seconds = (len(runs), 5.0) if chosen.executor == "slurm" else (chosen.workers, 0.2)
+            start = slurm.starter(chosen, grid.folder() / "submitit")
+            return executors.run_elsewhere(runs, start, at_once, progress, seconds)
+
+        return carry_out_grid(grid, elsewhere if options.elsewhere(chosen) else here, again=chosen.overwrite)
     with console_progress() as progress:
         outcome = execute(experiment, chosen.preset, config, outdir, progress=progress, **how)
     if processes.is_writer():
@@ -203,7 +212,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
         varying = parse_grid(chosen.grid, type(config))
         if twice := [name for name in varying if values[name].present]:
             raise FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
-        grid = Grid(experiment, chosen.preset, config, varying, outdir)
+        grid = Grid(experiment, chosen.preset, config, varying, outdir, options.of_cells(chosen))
         grid.runs()  # each is checked
         outdir = grid.folder()
     outdir = outdir or default_outdir(experiment, chosen.preset, config)

@@ -123,13 +123,15 @@ def execute(
     checkpoint_seconds: float = 15.0,
     progress: Progress | None = None,
     memory_gb: float = 0.0,
+    wait: bool = False,
 ) -> Outcome:
     """Runs an experiment into a folder, or finishes what lies there: skips, resumes, redraws, rejudges.
 
     Raises:
       flags.FlagError: for a configuration that is not allowed (before anything is written).
       AxesError: for an array whose axes are not named, or not as they are.
-      RecordError: if the folder holds a run of another configuration, or another process is at work in it.
+      RecordError: if the folder holds a run of another configuration, or another process is at work in it
+        (where it is not waited for).
       OSError: if the folder cannot be written.
     """
     flags.validate(config)
@@ -137,7 +139,7 @@ def execute(
     plain = flags.to_json(config)
     started = time.monotonic()
     with contextlib.ExitStack() as held:
-        processes.led(lambda: held.enter_context(records.locked(outdir)))
+        processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
         record = None if overwrite else _found(experiment, plain, outdir)
         ran = record is None
         if record is None:

@@ -34,9 +34,9 @@ class Run:
     setting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def command(self) -> list[str]:
-        """The command line that runs it as a process of its own."""
+        """The command line that runs it as a process of its own, which waits for another that is at work on it."""
         program = [sys.executable, "-m", f"experiments.{self.experiment.name}", f"--preset={self.preset}"]
-        return [*program, *flags.to_flags(self.config), *self.options, f"--outdir={self.folder}"]
+        return [*program, *flags.to_flags(self.config), *self.options, "--wait", f"--outdir={self.folder}"]
 
     def record(self) -> Record | None:
         """The record, None where there is none that can be used.

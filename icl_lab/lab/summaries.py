@@ -22,12 +22,10 @@ LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS
 
 
 def rows(record: Record) -> Iterator[tuple[str, Mapping, Mapping]]:
-    """(name, setting, estimate) of everything that was estimated, what claims are about first, without the binary."""
+    """(claim without its binary, setting, estimate) of everything that was estimated."""
     settings = record.metrics["settings"]
-    for kind in ("claims", "outcomes"):
-        for name in dict.fromkeys(name for row in settings for name in row[kind]):
-            short = name.split(".", 2)[-1]
-            yield from ((short, row["setting"], row[kind][name]) for row in settings if name in row[kind])
+    for name in dict.fromkeys(name for row in settings for name in row["claims"]):
+        yield from ((name.split(".", 2)[-1], r["setting"], r["claims"][name]) for r in settings if name in r["claims"])
 
 
 def table(record: Record) -> Table:

@@ -180,6 +180,16 @@ def test_wrong_shapes_are_refused():
         compare(least_squares(), least_squares(), one)
     with pytest.raises(AssertionError):
         mean_loss(least_squares(), one)
+
+    def without_outputs(prompt):  # (B,) would be compared with every task's (2,)
+        return prompt.y[0, 0]
+
+    said = r"without_outputs predicts \(6,\) for 6 tasks; expected is \(6, 2\) or, from every prefix, \(6, 6, 2\)"
+    for pair in ((without_outputs, least_squares()), (least_squares(), without_outputs)):
+        with pytest.raises(AssertionError, match=said):
+            compare(*pair, samples)
+    with pytest.raises(AssertionError, match=r"without_outputs .* expected is \(6, L\) or"):
+        compare(without_outputs, without_outputs, labelled())
     with pytest.raises(AssertionError):
         compare(lambda prompt: prompt.y, lambda prompt: prompt.y, samples)
     with pytest.raises(AssertionError):
@@ -188,5 +198,7 @@ def test_wrong_shapes_are_refused():
         compare(lambda prompt: jnp.zeros((N + 1, 2)), least_squares(), samples)
     with pytest.raises(AssertionError):
         compare(scores(1.0), lambda prompt: scores(1.0)(prompt)[:-1], labelled())
+    with pytest.raises(AssertionError, match=r"without_outputs predicts \(\) for one task; expected is \(2,\)"):
+        task_losses(without_outputs, samples)
     with pytest.raises(AssertionError):
         task_losses(lambda prompt: prompt.y[0, :1], samples)
