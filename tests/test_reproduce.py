@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -133,6 +134,22 @@ def test_refuses_before_any_run(start, capsys, words, message):
     assert start(toys, *words) == 2
     assert message in capsys.readouterr().err
     assert not any(toy.runs for toy in toys)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("reddy.clampin", "did you mean reddy.clamping?"),
+        ("clamping", "did you mean reddy.clamping?"),
+        ("von_oswald.landscape", "did you mean reddy.landscape or zhang_frei_bartlett.landscape?"),
+        ("xyzzy", "there are dai.dual_form, "),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(
+        flags.FlagError, match=rf"--only={re.escape(name)}: there is no such binary; {re.escape(nearest)}"
+    ):
+        reproduce.choose(reproduce.discover(), [name])
 
 
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
