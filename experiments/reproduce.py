@@ -244,10 +244,10 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
 
 def _nearest(name: str, found: Mapping[str, Experiment]) -> str:
     """The binaries whose whole or second name is most like it; all, where none is."""
-    whole = difflib.get_close_matches(name, found, cutoff=0.7)
     figures = {one: one.split(".", 1)[-1] for one in found}
-    close = difflib.get_close_matches(name.split(".", 1)[-1], set(figures.values()), n=1)
-    near = whole or [one for one, figure in figures.items() if figure in close]
+    whole, figure = difflib.get_close_matches(name, found, cutoff=0.7), name.split(".", 1)[-1]
+    close = difflib.get_close_matches(figure, set(figures.values()), n=1)
+    near = [one for one in found if figures[one] == figure] or whole or [o for o in found if figures[o] in close]
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
 
 
