@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = dataclasses.replace(e.presets[preset], seed=values.seed)
             flags.validate(config)
             e.check(config)
-            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root)))
+            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root), ("--wait",)))
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
@@ -244,9 +244,10 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
 
 def _nearest(name: str, found: Mapping[str, Experiment]) -> str:
     """The binaries whose whole or second name is most like it; all, where none is."""
-    whole = difflib.get_close_matches(name, found, cutoff=0.7)
-    figures = {one.split(".", 1)[-1]: one for one in found}
-    near = whole or [figures[one] for one in difflib.get_close_matches(name.split(".", 1)[-1], figures)]
+    figures = {one: one.split(".", 1)[-1] for one in found}
+    whole, figure = difflib.get_close_matches(name, found, cutoff=0.7), name.split(".", 1)[-1]
+    close = difflib.get_close_matches(figure, set(figures.values()), n=1)
+    near = [one for one in found if figures[one] == figure] or whole or [o for o in found if figures[o] in close]
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
 
 

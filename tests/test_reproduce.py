@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -135,6 +136,22 @@ def test_refuses_before_any_run(start, capsys, words, message):
     assert not any(toy.runs for toy in toys)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("reddy.clampin", "did you mean reddy.clamping?"),
+        ("clamping", "did you mean reddy.clamping?"),
+        ("von_oswald.landscape", "did you mean reddy.landscape or zhang_frei_bartlett.landscape?"),
+        ("xyzzy", "there are dai.dual_form, "),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(
+        flags.FlagError, match=rf"--only={re.escape(name)}: there is no such binary; {re.escape(nearest)}"
+    ):
+        reproduce.choose(reproduce.discover(), [name])
+
+
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert start([Toy("toy.a")], f"--outroot={tmp_path / 'file'}") == 2
@@ -184,9 +201,11 @@ def test_a_claim_that_raises_stops_no_other_run(start, monkeypatch, capsys):
     def judged(self, record):
         raise KeyError("valeus")
 
+    toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys) == 0
     monkeypatch.setattr(Experiment, "judged", judged)
-    assert start([Toy("toy.a")]) == 1
-    assert "no record    toy.a" in capsys.readouterr().out
+    assert start(toys) == 1
+    assert "[2/2] no record    toy.b: KeyError: 'valeus'; " in capsys.readouterr().out
 
 
 def test_verbose_names_every_claim(start, capsys):
