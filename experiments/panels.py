@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from icl_lab.lab.style import LEARNERS, THEORY, band
+from icl_lab.lab.style import LEARNERS, THEORY, Axes, band, viridis
 
 METRICS = {
     "sensitivity_cosine": ("cosine", "-"),
@@ -117,7 +115,7 @@ def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
 
 def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequence[str]) -> None:
     """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(labels)))
+    shades = viridis(len(labels))
     dashes = ("-", "--", "-.", ":", (0, (5, 1)))
     for i, (members, label) in enumerate(zip(curves, labels)):
         band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)

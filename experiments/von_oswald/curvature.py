@@ -14,17 +14,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, model, optimizer, strengths, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, main, setting
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Figure, band
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues
@@ -58,7 +59,7 @@ PRESETS = {
         members=2, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16, lengths=(3,), contexts=50,
         tuning_contexts=200, extreme_draws=39, decay_steps=10,
     ),
-    "quick": Config(members=2, batch=256, steps=3000, measure_every=1000, eval_tasks=500, lengths=(10, 25),
+    "quick": Config(members=6, batch=256, steps=3000, measure_every=1000, eval_tasks=500, lengths=(10, 25),
                     tuning_contexts=4000, extreme_draws=39),
     "lab": Config(batch=512, measure_every=1000, decay_steps=1500, eval_tasks=1000),
     "paper": Config(),
@@ -232,6 +233,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda config: [f"length_{n}/*" for n in config["lengths"]], axes=AXES, learners=learners_of(models),
+    quick=QUICK["curvature"], finding=FINDINGS["curvature"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import member_keys
@@ -22,9 +21,12 @@ from experiments.statistics import last, ratio
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Networks, check_networks, chosen, model, parts, sampler, train, unpack
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import loss_lines, network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.prompts import BatchLearner
 
@@ -50,7 +52,7 @@ PRESETS = {
         population_tasks=64,
     ),
     "quick": Config(
-        batches=(256, 256), steps=(3000, 3000), measurements=(25, 25), members=4, eval_tasks=500, tuning_contexts=4000,
+        batches=(256, 256), steps=(3000, 3000), measurements=(25, 25), members=6, eval_tasks=500, tuning_contexts=4000,
         input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000,
         population_tasks=20_000,
     ),
@@ -180,7 +182,7 @@ AXES = shifts.AXES | {
 
 EXPERIMENT = Experiment(
     "von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["layer_norm"], finding=FINDINGS["layer_norm"],
 )  # fmt: skip
 
 if __name__ == "__main__":

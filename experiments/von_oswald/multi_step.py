@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import member_keys
@@ -36,9 +35,12 @@ from experiments.von_oswald.common import (
     strengths,
     train,
 )
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import loss_lines, network_label, strength_panel
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 
 
@@ -69,9 +71,9 @@ PRESETS = {
         tuning_steps=4, tuning_batch=16, population_tasks=64,
     ),
     "quick": Config(
-        networks=("looped_2", "free_5"), heads=(1, 1), mlp_widths=(0, 0), batches=(512, 128), steps=(5000, 10_000),
+        networks=("looped_2", "free_5"), heads=(1, 1), mlp_widths=(0, 0), batches=(512, 128), steps=(5000, 6000),
         measurements=(25, 25), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
-        decays=(0, 0), members=4, eval_tasks=500, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,
+        decays=(0, 0), members=6, eval_tasks=500, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,
         population_tasks=20_000,
     ),
     "lab": Config(batches=(2048, 256, 256), decays=(1500, 0, 0), eval_tasks=2000, tuning_steps=5000),
@@ -234,7 +236,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.multi_step", __doc__, PRESETS, run, figures, CLAIMS, check_decays, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["multi_step"], finding=FINDINGS["multi_step"],
 )  # fmt: skip
 
 if __name__ == "__main__":

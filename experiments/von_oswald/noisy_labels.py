@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from experiments import panels
@@ -33,8 +32,11 @@ from experiments.von_oswald.common import (
     sampler,
     train,
 )
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, FlagError, NotRun, Record, Session, claims_of, from_json, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner
@@ -58,7 +60,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batch=32, steps=20, measure_every=10, eval_tasks=32,
         corrupted=(0, 2), noises=(0.0, 1.0), population_tasks=64,
     ),
-    "quick": Config(members=4, batch=256, steps=2000, eval_tasks=500, population_tasks=20_000),
+    "quick": Config(members=6, batch=256, steps=2000, eval_tasks=500, population_tasks=20_000),
     "lab": Config(eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
@@ -162,7 +164,7 @@ AXES = {"steps": ("step",), "loss": ("member", "step"), "corrupted_labels/*": ("
 
 EXPERIMENT = Experiment(
     "von_oswald.noisy_labels", __doc__, PRESETS, run, figures, CLAIMS, check_labels, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["noisy_labels"], finding=FINDINGS["noisy_labels"],
 )  # fmt: skip
 
 if __name__ == "__main__":

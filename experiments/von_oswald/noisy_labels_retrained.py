@@ -12,14 +12,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
 
@@ -153,7 +155,7 @@ AXES = {"steps": ("step",), "loss": ("corrupted", "member", "step"), "final/*": 
 
 EXPERIMENT = Experiment(
     "von_oswald.noisy_labels_retrained", __doc__, PRESETS, run, figures, CLAIMS, check_labels, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["noisy_labels_retrained"], finding=FINDINGS["noisy_labels_retrained"],
 )  # fmt: skip
 
 if __name__ == "__main__":

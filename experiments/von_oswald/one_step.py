@@ -23,6 +23,8 @@ import numpy as np
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, sampler, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.one_step_claims import CLAIMS
 from experiments.von_oswald.one_step_figures import figures
 from experiments.von_oswald.tuning import best_step
@@ -60,7 +62,7 @@ PRESETS = {
         onset_batches=(16,), onset_steps=20, onset_every=10, decay_steps=10,
     ),
     "quick": Config(
-        members=4, batch=256, steps=2000, eval_tasks=2000, sizes=(2, 5, 10), sweep_members=4, sweep_batch=256,
+        members=6, batch=256, steps=2000, eval_tasks=2000, sizes=(2, 5, 10), sweep_members=6, sweep_batch=256,
         population_tasks=100_000, ranges=(0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0), shift_tasks=2000, onset_members=16,
         onset_batches=(256,), onset_steps=1000,
     ),
@@ -166,6 +168,7 @@ EXPERIMENT = Experiment(
     "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda config: [f"size_{n}/*" for n in config["sizes"]] + [f"onset_{b}/*" for b in config["onset_batches"]],
     axes=AXES, learners=learners_of(models),
+    quick=QUICK["one_step"], finding=FINDINGS["one_step"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Figures of ``one_step``: Fig. 2, and when the loss of a member drops."""
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.von_oswald.one_step_claims import best_loss, onset_times, plateau_loss, scaled_onsets
 from experiments.von_oswald.panels import loss_lines, mark_above
 from icl_lab.lab import Record
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 
 LEARNERS = ("trained", "gd", "interpolated")

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import member_keys
@@ -32,9 +31,12 @@ from experiments.von_oswald.common import (
     parts,
     train,
 )
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner
 from icl_lab.theory.gradient_descent import one_step as theory
 
@@ -64,7 +66,7 @@ PRESETS = {
     "quick": Config(
         networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 512), steps=(2000, 5000),
         measurements=(10, 10), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 1e-3), token_clips=(0.0, 0.0),
-        members=2, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
+        members=6, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
         shift_tasks=1000, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,
     ),
     "lab": Config(batches=(2048, 2048, 256), steps=(5000, 5000, 30_000), eval_tasks=2000, tuning_steps=5000),
@@ -174,7 +176,7 @@ AXES = shifts.AXES
 
 EXPERIMENT = Experiment(
     "von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["out_of_distribution"], finding=FINDINGS["out_of_distribution"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 
-from icl_lab.lab.style import LEARNERS
+from icl_lab.lab.style import LEARNERS, Axes, viridis
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 _WORDS = {2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
@@ -59,7 +57,7 @@ def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float
 def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:
     """The GD++ map of eigenvalues at each N's gamma, up to the largest eigenvalue of its contexts."""
     dashes = ("-", "--", "-.", ":")
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
+    shades = viridis(len(gammas))
     for (n, gamma), shade, dash in zip(gammas.items(), shades, dashes * len(gammas)):
         x = np.linspace(0, largest[n], 200)
         axes.plot(x, gd_plus_plus_eigenvalues(x, gamma), color=shade, linestyle=dash, label=f"N = {n}")
@@ -73,7 +71,7 @@ def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[i
 def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float]) -> None:
     """Distribution over contexts of the condition number after one GD++ transformation, for several gamma."""
     dashes = ("-", "--", "-.", ":", (0, (5, 1)))
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
+    shades = viridis(len(gammas))
     for gamma, shade, dash in zip(gammas, shades, dashes * len(gammas)):
         numbers = np.log10(condition_number(gd_plus_plus_eigenvalues(eigenvalues, gamma)))
         axes.hist(numbers, bins=np.linspace(0, 4, 81).tolist(), histtype="step", color=shade, linestyle=dash,

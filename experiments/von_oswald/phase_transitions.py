@@ -15,15 +15,17 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.panels import ABOVE
 from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train, with_batch
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
 from icl_lab.theory.gradient_descent import one_step as theory
@@ -47,7 +49,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=3, heads=(2,), context_length=4, input_size=3, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, set_members=2, set_tasks=16, set_steps=20, mlp_width=8),
-    "quick": Config(members=16, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=1000),
+    "quick": Config(members=50, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=1000),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
@@ -198,7 +200,7 @@ AXES = {"steps": ("step",), "set/steps": ("set_step",), "set/*": ("set_member", 
 EXPERIMENT = Experiment(
     "von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles,
     parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["phase_transitions"], finding=FINDINGS["phase_transitions"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -16,15 +16,17 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from matplotlib.figure import Figure
 
 from experiments.settings import check, check_each_once, member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, constructed, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import member_lines
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention, traced
 from icl_lab.prompts import Sample, input_variance
 
@@ -46,7 +48,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batch=32, steps=20, measure_every=10, eval_tasks=32, applications=4,
         oracle_contexts=100,
     ),
-    "quick": Config(members=4, batch=512, steps=2000, eval_tasks=2000, oracle_contexts=20_000),
+    "quick": Config(members=6, batch=512, steps=2000, eval_tasks=2000, oracle_contexts=20_000),
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip
@@ -175,7 +177,7 @@ CLAIMS = (
     ),
     *(
         claim(
-            f"sooner_{damping:g}", "",
+            f"sooner_{1000 * damping:.0f}", "",
             f"At damping {damping:g} the trained layer diverges before GD (applications until the loss exceeds that of "
             "predicting zero, trained minus GD, same tasks).",
             _later(damping), -1, relation="<=", reason="sooner by at least one application",
@@ -203,7 +205,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check_dampings,
     parts=lambda config: [f"{_name(damping)}/*" for damping in config["dampings"]],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["roll_out"], finding=FINDINGS["roll_out"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 from jax import Array
-from matplotlib.axes import Axes
 
 from experiments import panels
 from experiments.training import paired_losses
 from experiments.von_oswald.common import sampler
 from icl_lab.lab.flags import setting
+from icl_lab.lab.style import Axes
 from icl_lab.prompts import BatchLearner, Sampler
 
 COLUMNS: dict[str, tuple[str, str, dict[str, str]]] = {

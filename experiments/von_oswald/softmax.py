@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
@@ -27,10 +26,13 @@ from experiments.statistics import Statistic, last, ratio
 from experiments.training import Model, learners_of, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Setting, constructed, law_sizes, model, sampler, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import loss_lines
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner
 
@@ -47,7 +49,7 @@ class Config(Setting, shifts.Scales):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16,
                     population_tasks=64, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0), shift_tasks=32),
-    "quick": Config(members=4, batch=256, steps=5000, eval_tasks=500, population_tasks=20_000,
+    "quick": Config(members=6, batch=256, steps=5000, eval_tasks=500, population_tasks=20_000,
                     input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000),
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),
@@ -220,7 +222,7 @@ AXES = shifts.AXES | {
 EXPERIMENT = Experiment(
     "von_oswald.softmax", __doc__, PRESETS, run, figures, CLAIMS, check_heads,
     parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["softmax"], finding=FINDINGS["softmax"],
 )  # fmt: skip
 
 if __name__ == "__main__":

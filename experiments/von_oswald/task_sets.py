@@ -18,7 +18,6 @@ from typing import Any
 import jax
 import numpy as np
 from jax import Array
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.settings import check, check_each_once, member_keys
@@ -35,9 +34,11 @@ from experiments.von_oswald.common import (
     train,
     with_batch,
 )
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Figure, band
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
 from icl_lab.prompts import BatchLearner, Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient
@@ -57,7 +58,7 @@ PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=3, sets=(8,), steps=20, measure_every=10,
                     eval_tasks=16, theory_tasks=500, population_tasks=64, input_scales=(0.5, 1.0, 2.0),
                     other_scales=(0.5, 5.0), shift_tasks=32),
-    "quick": Config(members=4, sets=(128, 512, 2048), eval_tasks=500, theory_tasks=5000, population_tasks=20_000,
+    "quick": Config(members=6, sets=(128, 512, 2048), eval_tasks=500, theory_tasks=5000, population_tasks=20_000,
                     input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 1.0, 2.0, 5.0), shift_tasks=1000),
     "lab": Config(eval_tasks=2000, decay_steps=1500),
     "paper": Config(),
@@ -212,7 +213,7 @@ AXES = shifts.AXES | {"steps": ("step",), "*/final/*": ("member",), "*": ("membe
 EXPERIMENT = Experiment(
     "von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets,
     parts=lambda config: [f"tasks_{tasks}/*" for tasks in config["sets"]],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["task_sets"], finding=FINDINGS["task_sets"],
 )  # fmt: skip
 
 if __name__ == "__main__":

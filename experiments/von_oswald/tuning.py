@@ -12,7 +12,7 @@ from jax import Array
 from experiments.settings import member_keys
 from experiments.training import members_at_once
 from experiments.von_oswald.common import Networks, Setting, Task, constructed, law_sizes, model, sampler, unpack
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner, Sampler, input_variance
@@ -157,7 +157,7 @@ def tune_on_tasks(
         eta, gamma = jnp.exp(logs) * setting["start"]
         samples = law(setting["law"])(key, tasks)
         weights = constructed(config, eta, gamma)
-        return 0.5 * (batched_predictions(network, weights, samples.prompt) - samples.target)[:, 0] ** 2
+        return 0.5 * (batch_learner(network, weights)(samples.prompt) - samples.target)[:, 0] ** 2
 
     def held_out(logs: Array, key: Array, setting: dict) -> dict[str, Array]:
         found = losses(logs, key, setting, config.eval_tasks)

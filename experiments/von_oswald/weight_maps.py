@@ -12,16 +12,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.settings import member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Networks, check_networks, chosen, models, parts, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.compare import align_weights
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batches=(16, 16), steps=(20, 20), measurements=(2, 2), eval_tasks=16,
         tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
-    "quick": Config(members=4, batches=(256, 512), steps=(2000, 5000), measurements=(20, 20), eval_tasks=500,
+    "quick": Config(members=6, batches=(256, 512), steps=(2000, 5000), measurements=(20, 20), eval_tasks=500,
                     tuning_contexts=4000, tuning_steps=1000, tuning_batch=256),
     "lab": Config(batches=(2048, 1024), eval_tasks=2000),
     "paper": Config(),
@@ -176,7 +178,7 @@ AXES = {"*/distance": ("member",), "*/cosine": ("member",), "*": ("member", "row
 
 EXPERIMENT = Experiment(
     "von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["weight_maps"], finding=FINDINGS["weight_maps"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # only annotations name them: matplotlib is imported by what draws, not by a binary's --help or training
+    Axes = Figure = Any
 
 # Okabe-Ito hues ordered so that their greys differ too; every learner also has its own dash and marker.
 LEARNERS: dict[str, dict] = {
@@ -46,15 +48,27 @@ _RC: dict[Any, Any] = {
 @contextmanager
 def styled() -> Iterator[None]:
     """The style of the laboratory, inside this block only."""
+    import matplotlib as mpl
+
     with mpl.rc_context(_RC):
         yield
 
 
 def panels(columns: int, rows: int = 1, width: float = 3.2, height: float = 2.6) -> tuple[Figure, np.ndarray]:
     """A figure with a (rows, columns) array of axes, on the Agg canvas whatever the backend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def viridis(count: int) -> np.ndarray:
+    """(count, 4) colours from dark to light, for a family of settings in order."""
+    import matplotlib as mpl
+
+    return mpl.colormaps["viridis"](np.linspace(0, 0.85, count))
 
 
 def band(

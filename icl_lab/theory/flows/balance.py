@@ -33,7 +33,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.integrate import solve_ivp
 
 from icl_lab.theory.arguments import Matrix, check_length, checked_covariance, checked_matrix
 from icl_lab.theory.linear_attention.closed_forms import gamma, optimum
@@ -147,6 +146,8 @@ def scale_course(
             f"got {u} and {learning_rate}"
         )
     a = optimum(lam, context_length)
+    from scipy.integrate import solve_ivp
+
     values, vectors = np.linalg.eigh(lam)
     h, growth = _label_dynamics(values, context_length, batch)
     r, q = gradient_moments(a, lam, context_length)
@@ -201,6 +202,7 @@ def mean_field(
         raise ValueError(f"u must be positive and every divide {len(rates)}, got {u} and {every}")
     edge = float(edge_rate(1.0, lam, context_length, batch))  # of eta u^2
     gam_lam, squared = gamma(lam, context_length) @ lam, lam @ lam
+
     values, vectors = np.linalg.eigh(lam)
     h, growth = _label_dynamics(values, context_length, batch)
     rows, weights, noise, seen = [], np.append(matrix, u), (0.0, 0.0), np.zeros(matrix.size + 1)
