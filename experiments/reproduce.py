@@ -178,14 +178,17 @@ def carry_out(
 
 
 def outcome(run: Run) -> Outcome:
-    """What a finished run found, judged by the claims as they are now.
+    """What a finished run found, judged by the claims as they are now, also in its folder.
 
     Raises:
       RecordError: if the record cannot be read.
     """
-    record = records.load(run.folder)
+    record, rows = drift.committed(run.folder)
+    judged = run.experiment.judged(record)
+    if judged != rows:
+        records.replace_claims(run.folder, judged)
     pictures = sorted(run.folder.glob("*.png"))
-    return Outcome(record, run.experiment.judged(record), pictures, True, record.provenance.get("seconds", 0.0))
+    return Outcome(record, judged, pictures, True, record.provenance.get("seconds", 0.0))
 
 
 def _readable(run: Run) -> bool:

@@ -1,8 +1,11 @@
-"""The claims that sum up each binary of this paper, and how the preset quick judges them."""
+"""The claims that sum up each binary of this paper, and how the preset quick judges them.
+
+A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
+"""
 
 import numpy as np
 
-from icl_lab.claims import NOT_REACHED, Criterion, Quick
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
 from icl_lab.lab import Record
 
 
@@ -53,7 +56,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     },
     "staircase": {
         "levels": Quick(1e-3, "as at lab; times are 2.5 times as far apart, on a plateau"),
-        "time_2": Quick(0.05, "as at lab, from six starts"),
+        "time_2": Quick(0.05, "as at lab, from six starts", NOT_RESOLVED),  # one of six is 14 % off
         "order": None,
     },
 }  # fmt: skip
