@@ -27,7 +27,7 @@ KINDS = {"nearest neighbour": 24, "tanh filter": 24, "principal components": 24,
 
 
 def neighbours(p: Any, count: int) -> Learner:
-    """Mean label of the nearest examples; one to three of ten, so that it is no mean of all labels."""
+    """Mean label of the nearest examples: two to four of ten. One is kernel smoothing without width, ten the mean."""
 
     def predict(prompt: Prompt) -> Array:
         distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
@@ -109,7 +109,7 @@ def outsiders(seed: int, share: float = 1.0) -> list[Planted]:
 def _outsider(kind: str, i: int, rng: np.random.Generator, seed: int) -> Planted:
     one = np.array([rng.uniform(0.7, 1.0)], np.float32)
     if kind == "nearest neighbour":
-        return Planted(kind, (), one_prompt(neighbours, 1 + i % 3), one)
+        return Planted(kind, (), one_prompt(neighbours, 2 + i % 3), one)
     if kind == "principal components":
         return Planted(kind, (), one_prompt(components, 1 + i % 3), one)
     if kind == "tanh filter":
