@@ -33,7 +33,8 @@ from experiments.zhang_frei_bartlett.gradient_flow_figures import figures
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.theory import gradient_flow, optimum
-from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale, scale_course
+from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale
+from icl_lab.theory.flows.fluctuations import optimum_moments, resting_scale, scale_course, stable
 
 
 @dataclasses.dataclass(frozen=True)
