@@ -56,7 +56,9 @@ def check_rising(config: Any, *names: str, at_least: int = 1) -> None:
 
 
 def covariance(config: Tasks) -> np.ndarray:
-    """(D, D) Lambda, diagonal: everything here is equivariant under rotations."""
+    """(D, D) Lambda, diagonal: the losses, their flow and SGD are equivariant under rotations. Adam is not, as it scales
+    every entry of the gradient by itself: what it ends at belongs to aligned coordinates.
+    """
     return np.diag(np.asarray(config.spectrum, np.float64))
 
 

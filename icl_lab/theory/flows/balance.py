@@ -12,8 +12,9 @@ ends with the gradient, and a batch of B prompts by noise, which does not. At th
     db/dt = (eta / B) (R / u^2 - u^2 Q),   R / u^2 = E |g_r|^2 and u^2 Q = E |g_K|^2 of one prompt,
 
 as eta -> 0, a function of eta / B alone; at a finite rate the weights fluctuate around the optimum, which adds to the
-gradients of r and of K (``fluctuations``). Of the equivalent weights SGD drifts to those with the least total gradient noise,
-u^4 = R / Q, far below the balanced u^4 = |Gam^-1|_F^2: the layer is deeper than it looks, Q carries (w^T Shat w)^2.
+gradients of r and of K (``fluctuations``). Of the equivalent weights SGD drifts to those with the least total gradient
+noise, u^4 = R / Q, far below the balanced u^4 = |Gam^-1|_F^2: the layer is deeper than it looks, Q carries
+(w^T Shat w)^2.
 
 That part of Q sits in u21, a block the population flow never enters. A batch has there the Hessian u^2 times the mean
 of (w^T Shat w)^2 x_q x_q^T, on average H = u^2 m2 Lam with m2 = E (w^T Shat w)^2 = (1 + 2/N) (tr(Lam)^2 + 2 tr Lam^2),

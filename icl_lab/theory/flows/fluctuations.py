@@ -1,4 +1,4 @@
-"""SGD around an optimum of linear attention at a finite learning rate: gradients of batches, and the scale u (this lab).
+"""SGD around an optimum of linear attention at a finite learning rate: its gradients, and where u drifts (this lab).
 
 The layer of Zhang, Frei & Bartlett 2023 with u12 = u21 = 0 and u U11 = Gam^-1 is optimal at every u. There a prompt's
 gradient is e J, e the error and J the derivative of the prediction, so that the Hessian is H = E J J^T and the noise of
@@ -14,7 +14,8 @@ rate eta keeps u between two edges, and near either of them drifts much faster t
 
 In the eigenbasis of Lam everything splits by parity: u with the diagonal of U11; the other entries of U11; u12_i with
 u21_i. Exact as B -> infinity at fixed eta; of the next order in 1 / B only the noise of u21, which has the heaviest
-tail, is kept: what E (w^T Shat w)^4 adds where u21 is not zero.
+tail, is kept: what E (w^T Shat w)^4 adds where u21 is not zero. Measured (D = 5, N = 20, u = .25, eta = .02): B times
+the drift is 914 +- 19 at B = 512, predicted 952, by the noise alone 366.
 """
 
 import functools
@@ -71,7 +72,8 @@ def optimum_moments(covariance: ArrayLike, context_length: int) -> Moments:
     m2, m4 = (value(mean_of_chains(*[label] * k)) for k in (2, 4))
     l = lam.diagonal()  # noqa: E741
     kurtosis = m4 * (np.outer(l, l) + 2 * np.diag(l**2)) - np.diag((m2 * l) ** 2)
-    return Moments(*(np.stack(pair) for pair in found), kurtosis)
+    even, apart, odd = (np.stack(pair) for pair in found)
+    return Moments(even, apart, odd, kurtosis)
 
 
 @functools.cache
