@@ -96,7 +96,7 @@ CLAIMS = (
         end_scale("gd"), 1.0, 0.005, "one seed ends at a balance of -.009 at this rate",
     ),
     _claim(
-        "sgd_product", _LAB, "Minibatch SGD ends near u U11 = Gam^-1, not at it (relative error; control: at the start).",
+        "sgd_product", _LAB, "Minibatch SGD ends near u U11 = Gam^-1 (relative error; control: at the start).",
         last("sgd/error"), 0.08, 0.0, relation="<=", control=lambda record: record["sgd/error"][:, 0],
         reason="half of .165, the distance of Gam^-1 from the nearest multiple of Lam^-1: SGD tells the two apart",
     ),

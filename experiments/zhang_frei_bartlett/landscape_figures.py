@@ -27,9 +27,10 @@ def figures(record: Record) -> dict[str, Figure]:
             axes[row, column].set_title(f"scale {s:g}, N = {n}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=len(labels), loc="outside upper center")
-    minima, ((longest, mixed, pair),) = axes_grid(3, 1, width=3.2)
+    minima, ((longest, mixed, told, pair),) = axes_grid(4, 1, width=2.9)
     _longest(longest, record)
     _mixed(mixed, record)
+    _told(told, record)
     _pair(pair, record)
     return {"landscape": figure, "minima": minima}
 
@@ -89,6 +90,22 @@ def longest_minimum(curvature: np.ndarray) -> int:
     return len(positive) if positive.all() else int(np.argmin(positive))
 
 
+def _told(axes: Axes, record: Record) -> None:
+    """Share of starts of which the race tells the end, and share at the optimum under the flat and steepest spectrum."""
+    scales, names = record.config["scales"], [f"dimension_{d}" for d in record.config["dimensions"]]
+    ended = np.stack([record[f"{name}/ended"] == OPTIMUM for name in names])
+    told = np.stack([record[f"{name}/told"] for name in names]) == ended
+    axes.plot(scales, told.mean(axis=(0, 1, 3, 4)), color="black", marker="o", label="told by the race")
+    exponents, shortest = record.config["exponents"], int(np.argmin(record.config["lengths"]))
+    for i in (0, len(exponents) - 1):
+        share = ended[:, i, :, shortest].mean(axis=(0, 2))
+        look = _look(i, len(exponents)) | {"linestyle": DASHES[1 + i % 2]}
+        axes.plot(scales, share, label=f"optimum, p = {exponents[i]:g}", **look)
+    axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start")
+    axes.set_ylabel(f"share of starts, all D (optimum: N = {record.config['lengths'][shortest]})")
+    axes.legend(ncols=1, **panels.ABOVE)
+
+
 def _pair(axes: Axes, record: Record) -> None:
     """Where the starts with the two eigenvalues ``pair`` end, over their scale."""
     scales = record.config["scales"]
@@ -102,4 +119,8 @@ def _pair(axes: Axes, record: Record) -> None:
     axes.set_ylabel("scale of the start")
     axes.set_xlabel("share of starts")
     axes.grid(False)
-    axes.legend(ncols=3, **panels.ABOVE)
+    eigenvalues = ", ".join(f"{value:g}" for value in record.config["pair"])
+    title = (
+        rf"$\Lambda$ = diag({eigenvalues}), N = {record.config['pair_length']}, {record['pair/ended'].shape[1]} starts"
+    )
+    axes.legend(title=title, ncols=2, **panels.ABOVE)

@@ -103,6 +103,15 @@ def _polynomials(squared: bool) -> dict[str, Polynomial]:
     }  # fmt: skip
 
 
+def curvatures(moments: Moments, u: float) -> Matrix:
+    """Eigenvalues of the Hessian at the optimum with this u along u and U11, ascending: first 0, that of a change of u
+    at a fixed product.
+    """
+    d = len(moments.kurtosis)
+    apart = (u**2 * moments.apart[0])[~np.eye(d, dtype=bool)]
+    return np.sort(np.concatenate([np.linalg.eigvalsh(moments.even[0] * _scaled(u, d)), apart]))
+
+
 def stable(moments: Moments, u: float, learning_rate: float, batch: float) -> bool:
     """Whether SGD can stay at the optimum with this u: its fluctuations there are finite."""
     even = np.linalg.eigvalsh(moments.even[0] * _scaled(u, len(moments.kurtosis)))[-1]
