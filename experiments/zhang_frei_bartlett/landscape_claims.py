@@ -87,7 +87,7 @@ def race_spread(record: Record) -> np.ndarray:
 
 
 def flat_less_steep(scale: float | None = None) -> Statistic:
-    """(flows,) reached the optimum: flat spectrum less the steepest, shortest prompts, all D; scale as ``race_told``."""
+    """(flows,) reached the optimum: flat less steepest spectrum, shortest prompts, all D; scale as ``race_told``."""
 
     def statistic(record: Record) -> np.ndarray:
         config = record.config
@@ -119,8 +119,8 @@ CLAIMS = (
     *(
         _claim(
             f"pair_{scale:g}", _LAB,
-            f"Lam = diag(1.5, .5), N = 6, dense starts of scale {scale:g}: the share at the spurious minimum is that of "
-            "the race out of the origin (control: the share that ends at a mixed minimum).",
+            f"Lam = diag(1.5, .5), N = 6, dense starts of scale {scale:g}: the share at the spurious minimum is that "
+            "of the race out of the origin (control: the share that ends at a mixed minimum).",
             reached(SPURIOUS, scale), share, 0.08, interval="wilson", control=reached(MIXED, scale),
             reason="the interval of 400 starts is .05 to either side; what the race leaves out is 1 % at .02",
         )

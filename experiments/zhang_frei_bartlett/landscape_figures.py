@@ -66,7 +66,7 @@ def _longest(axes: Axes, record: Record) -> None:
         axes.plot(d, longest, linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
     axes.set_xticks(d)
     axes.set_xlabel("dimension D")
-    axes.set_ylabel("longest N with a spurious minimum")
+    axes.set_ylabel("longest N of a minimum")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -80,7 +80,7 @@ def _mixed(axes: Axes, record: Record) -> None:
     axes.set_xticks(d)
     axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("dimension D")
-    axes.set_ylabel(f"share at mixed minima, N = {config['lengths'][length]}")
+    axes.set_ylabel(f"at mixed minima, N = {config['lengths'][length]}")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -91,7 +91,7 @@ def longest_minimum(curvature: np.ndarray) -> int:
 
 
 def _told(axes: Axes, record: Record) -> None:
-    """Share of starts of which the race tells the end, and share at the optimum under the flat and steepest spectrum."""
+    """Share of starts of which the race tells the end; at the optimum under the flat and the steepest spectrum."""
     scales, names = record.config["scales"], [f"dimension_{d}" for d in record.config["dimensions"]]
     ended = np.stack([record[f"{name}/ended"] == OPTIMUM for name in names])
     told = np.stack([record[f"{name}/told"] for name in names]) == ended
@@ -102,8 +102,8 @@ def _told(axes: Axes, record: Record) -> None:
         look = _look(i, len(exponents)) | {"linestyle": DASHES[1 + i % 2]}
         axes.plot(scales, share, label=f"optimum, p = {exponents[i]:g}", **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start")
-    axes.set_ylabel(f"share of starts, all D (optimum: N = {record.config['lengths'][shortest]})")
-    axes.legend(ncols=1, **panels.ABOVE)
+    axes.set_ylabel("share of starts, all D")
+    axes.legend(title=f"optimum: N = {record.config['lengths'][shortest]}", ncols=1, **panels.ABOVE)
 
 
 def _pair(axes: Axes, record: Record) -> None:

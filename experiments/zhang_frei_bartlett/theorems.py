@@ -1,4 +1,4 @@
-"""What Zhang, Frei & Bartlett 2023 prove of the flow, measured: how tight it is, and that its conditions are not needed.
+"""What Zhang, Frei & Bartlett 2023 prove of the flow, measured: how tight it is, and which conditions it needs.
 
 Nothing is trained. From the initialisations of Assumption 3.3, u = s and U11 = s Theta Theta^T:
 
@@ -119,7 +119,7 @@ def _form(config: Config) -> dict[str, np.ndarray]:
 
 
 def _random(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
-    """The flow of Theorem 4.5, variances Exp(1) times the spectrum: distance to A*, and the last u over |A*|_F^(1/2)."""
+    """The flow of Theorem 4.5, variances Exp(1) times the spectrum: distance to A*, last u over |A*|_F^(1/2)."""
     d, n, s = len(config.spectrum), config.context_length, config.random_scale
     moments = theory.variance_moments("exponential", d, scale=np.asarray(config.spectrum))
     units = np.eye(d * d).reshape(d * d, d, d)
