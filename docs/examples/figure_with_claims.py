@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import optax
-from matplotlib.figure import Figure
 
 from experiments.settings import Members, check, member_keys
 from experiments.training import Model, learners_of, model, train
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.solvers import gradient_descent

@@ -24,6 +24,8 @@ import numpy as np
 import optax
 from jax import Array
 
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.mixed_language import Network, Setting, check_network, logits, network_of, train
 from experiments.dai.momentum_icl_claims import CLAIMS
 from experiments.dai.momentum_icl_figures import figures
@@ -46,7 +48,7 @@ PRESETS = {
         steps=4, measure_every=2, warm_up=1, learning_rate=1e-2, words=8, labels=2, shown=2, eval_sequences=4,
     ),
     "quick": Config(
-        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
+        members=6, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
         batch=32, steps=400, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
         eval_sequences=128,
     ),
@@ -158,7 +160,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 AXES = {"steps": ("step",), "*": ("mixer", "member", "step")}
 
-EXPERIMENT = Experiment("dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["momentum_icl"], finding=FINDINGS["momentum_icl"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -1,11 +1,10 @@
 """Figures of ``separate_tokens``: losses, what is copied around the drop, where the first layer looks."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.von_oswald.separate_tokens_claims import drop_index
 from icl_lab.lab import Record, style
+from icl_lab.lab.style import Axes, Figure
 
 TRAININGS = {
     "softmax": ("#0072B2", "softmax first layer"),

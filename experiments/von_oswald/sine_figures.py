@@ -3,12 +3,11 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.von_oswald.panels import network_label
 from icl_lab.lab import Record, style
+from icl_lab.lab.style import Axes, Figure
 
 LOOKS = {
     "trained": dict(style.LEARNERS["trained"], marker=""),

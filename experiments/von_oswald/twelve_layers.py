@@ -15,6 +15,8 @@ import sys
 from experiments.statistics import last, ratio
 from experiments.training import learners_of
 from experiments.von_oswald.common import Networks, check_networks, models, parts
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.multi_step import AXES, figures, run
 from icl_lab.lab import Experiment, claims_of, main, setting
 
@@ -75,7 +77,7 @@ CLAIMS = (
 
 EXPERIMENT = Experiment(
     "von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["twelve_layers"], finding=FINDINGS["twelve_layers"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from experiments import training
 from experiments.settings import Members, check_each_once, member_keys
 from experiments.training import Model, squared_error
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab import FlagError, Session, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
@@ -71,7 +71,7 @@ def initial_weights(key: Array, input_size: int, init_scale: float) -> dict:
 
 def predictions(params: dict, prompts: Prompt) -> Array:
     """(B, 1) predictions of the layer on prompts of any length M, by which its attention is divided."""
-    return batched_predictions(NETWORK, params, prompts, LAYOUT)
+    return batch_learner(NETWORK, params, LAYOUT)(prompts)
 
 
 def lsa(input_size: int, init_scale: float) -> Model:

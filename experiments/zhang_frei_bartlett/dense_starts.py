@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
 from experiments.settings import member_keys
@@ -24,12 +23,14 @@ from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import paths
 from experiments.zhang_frei_bartlett.common import Tasks, check_rising, covariance, lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.landscape import ends_of
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
 from icl_lab.lab.claims import wilson_interval
-from icl_lab.lab.style import THEORY, panels
+from icl_lab.lab.style import THEORY, Figure, panels
 
 OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam}
 STARTS = ("spurious", "dense")
@@ -206,7 +207,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.dense_starts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["dense_starts"], finding=FINDINGS["dense_starts"],
 )  # fmt: skip
 
 if __name__ == "__main__":

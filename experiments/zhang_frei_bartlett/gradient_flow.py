@@ -29,8 +29,10 @@ from experiments.settings import check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import paths as path_of
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance, lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.gradient_flow_claims import CLAIMS
 from experiments.zhang_frei_bartlett.gradient_flow_figures import figures
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.theory import gradient_flow, optimum
@@ -269,7 +271,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["gradient_flow"], finding=FINDINGS["gradient_flow"],
 )  # fmt: skip
 
 if __name__ == "__main__":

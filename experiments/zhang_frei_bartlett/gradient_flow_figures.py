@@ -4,15 +4,11 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels, viridis
 from icl_lab.theory.flows.fluctuations import resting_scale, scale_course
 
 METHODS: dict[str, dict] = {
@@ -58,10 +54,12 @@ def _paths(record: Record) -> Figure:
 
 def _balance(record: Record) -> Figure:
     """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
+    from matplotlib.ticker import NullFormatter
+
     figure, ((drift, ratio, quiet),) = panels(3, 1, width=3.4, height=3.0)
     batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
     measured, predicted = record["drift"], record["drift_predicted"]
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(rates)))
+    shades = viridis(len(rates))
     for j, rate in enumerate(rates):
         look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": ""}
         order = np.argsort(rate / batches)

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.landscape_claims import CLAIMS
 from experiments.zhang_frei_bartlett.landscape_figures import figures
 from icl_lab import theory
@@ -161,7 +163,10 @@ AXES = {
     "*": ("exponent", "scale", "length", "member"),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

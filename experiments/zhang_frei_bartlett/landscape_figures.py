@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from icl_lab.lab import Record
 from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.style import Axes, Figure, viridis
 from icl_lab.lab.style import panels as axes_grid
 
 OPTIMUM, SPURIOUS, MIXED, UNRESOLVED = range(4)
@@ -36,7 +34,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _look(i: int, count: int) -> dict[str, Any]:
-    return {"color": mpl.colormaps["viridis"](0.85 * i / max(1, count - 1)), "marker": MARKERS[i % len(MARKERS)]}
+    return {"color": viridis(count)[i], "marker": MARKERS[i % len(MARKERS)]}
 
 
 def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:

@@ -27,6 +27,8 @@ from experiments import settings
 from experiments.settings import check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import prefixes
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.nonlinear_transformer_claims import CLAIMS
 from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import figures
 from icl_lab.lab import Experiment, FlagError, Session, from_json, main, setting
@@ -149,8 +151,9 @@ def parts(config: Mapping[str, Any]) -> list[str]:
 
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, parts,
-    axes=AXES, learners=learners_of(models),
+    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, parts, axes=AXES,
+    learners=learners_of(models),
+    quick=QUICK["nonlinear_transformer"], finding=FINDINGS["nonlinear_transformer"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ from experiments.settings import member_keys
 from experiments.training import Model, always, learners_of, paired_losses, squared_error
 from experiments.zhang_frei_bartlett import shift_families as shift
 from experiments.zhang_frei_bartlett.common import check_rising, lsa, product, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.shift_families import OVER_LENGTHS, TRAININGS, Config, points
 from experiments.zhang_frei_bartlett.shifts_claims import CLAIMS
 from experiments.zhang_frei_bartlett.shifts_figures import figures
@@ -38,7 +40,7 @@ PRESETS = {
         input_scales=(0.5, 2.0), weight_scales=(0.5, 2.0), test_lengths=(3,), subspace_size=1, risk_tasks=64,
     ),
     "quick": Config(
-        members=3, spectrum=(2.0, 1.0, 0.3), eval_tasks=1000, steps=1500, measure_every=500, batch=128,
+        members=6, spectrum=(2.0, 1.0, 0.3), eval_tasks=1000, steps=1500, measure_every=500, batch=128,
         test_lengths=(5, 80), risk_tasks=20_000,
     ),
     "lab": Config(measure_every=1000),
@@ -132,8 +134,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
-)
+    "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    learners=learners_of(models), quick=QUICK["shifts"], finding=FINDINGS["shifts"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.staircase_claims import CLAIMS
 from experiments.zhang_frei_bartlett.staircase_figures import figures
 from icl_lab import theory
@@ -207,7 +209,10 @@ AXES = {
     "*": ("member", "component"),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["staircase"], finding=FINDINGS["staircase"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

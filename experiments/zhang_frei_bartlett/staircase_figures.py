@@ -3,12 +3,10 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 

@@ -16,17 +16,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
-from scipy.integrate import solve_ivp
 
 from experiments.panels import ABOVE, SERIES
 from experiments.settings import member_keys
 from experiments.statistics import array
 from experiments.zhang_frei_bartlett.common import LAYOUT, NETWORK, Tasks, check_rising, covariance
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Figure, band, panels
 from icl_lab.models import learner
 from icl_lab.prompts import gaussian_regression
 from icl_lab.theory.flows.fluctuations import curvatures, optimum_moments
@@ -120,6 +120,8 @@ def _form(config: Config) -> dict[str, np.ndarray]:
 
 def _random(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
     """The flow of Theorem 4.5, variances Exp(1) times the spectrum: distance to A*, last u over |A*|_F^(1/2)."""
+    from scipy.integrate import solve_ivp
+
     d, n, s = len(config.spectrum), config.context_length, config.random_scale
     moments = theory.variance_moments("exponential", d, scale=np.asarray(config.spectrum))
     units = np.eye(d * d).reshape(d * d, d, d)
@@ -234,7 +236,10 @@ AXES = {
     "*": ("member",),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.theorems", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.theorems", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["theorems"], finding=FINDINGS["theorems"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -10,12 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from icl_lab.lab import flags
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.experiment import Experiment, Outcome
 from icl_lab.lab.records import Record
 
 COLUMNS = ("claim", "paper", "expected", "estimate [95 %]", "members", "verdict", "seconds")
-_COLOURS = {HOLDS: "green", FAILS: "red", NOT_RESOLVED: "yellow", NOT_JUDGED: "dim"}
+_COLOURS = {HOLDS: "green", FAILS: "red", NOT_RESOLVED: "yellow", NOT_REACHED: "dim", NOT_JUDGED: "dim"}
 
 
 def is_surprise(row: Mapping) -> bool:

@@ -10,7 +10,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from icl_lab.training import memory
+from icl_lab.training import effort, memory
 from icl_lab.training.devices import MEMBERS, gathered, on_each_device, placed, share
 from icl_lab.training.memory import GIB
 
@@ -53,14 +53,14 @@ class Ensemble:
         size_of_state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
 
         def fitting(
-            what: str, function: Callable, arguments: Tree, now: int | None, beside: int = 0
+            what: str, function: Callable, arguments: Tree, now: int | None, options: dict, beside: int = 0
         ) -> tuple[Any, int]:
             """The program, with as many members together as are asked for or fit, and what it needs."""
             shapes = _shapes(arguments, of_device * devices, mesh)
             together, first = min(now or of_device, of_device), None
             while True:
                 over = on_each_device(_over_members(of_device, now)(function), mesh)
-                program = jax.jit(over).lower(*shapes).compile()
+                program = jax.jit(over).lower(*shapes).compile(options)
                 need = memory.needed(program, beside)
                 first = first or need
                 if sum(need) <= limit:
@@ -75,9 +75,9 @@ class Ensemble:
 
         one_by_one = None if members_at_once is None else 1
         programs, needs = zip(
-            fitting("initialisation", begin, like, None),
-            fitting("training", advance, (state, *like), members_at_once),
-            fitting("measuring", observe, (state, *like), one_by_one, size_of_state),  # the state is still there
+            fitting("initialisation", begin, like, None, effort.little()),  # called once
+            fitting("training", advance, (state, *like), members_at_once, effort.usual()),
+            fitting("measuring", observe, (state, *like), one_by_one, effort.usual(), size_of_state),  # the state is still there
         )
         self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
         self._keys = placed(each, self.members, mesh)

@@ -14,8 +14,6 @@ from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
 from icl_lab.training.clamping import by_member, combined, zeroed_head
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = Config(**SMOKE)
 MODEL = network(CONFIG)
 PARAMS = MODEL.init(jax.random.key(0))

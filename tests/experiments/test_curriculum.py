@@ -13,8 +13,6 @@ from experiments.reddy.settings import laws
 from experiments.reddy.training import cross_entropy, network, sampler
 from icl_lab.lab.flags import FlagError
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = dataclasses.replace(PRESETS["smoke"], members=1)
 LAW = jax.tree.map(lambda leaf: leaf[0], laws(CONFIG))
 KEY = jax.random.key(2)

@@ -7,8 +7,6 @@ from icl_lab.models import GPT, Intervention, learner, prefix_predictions, trace
 from icl_lab.prompts import Prompt, gaussian_regression
 from icl_lab.prompts.layouts import alternating_layout
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 KEY = jax.random.key(3)
 N, D = 4, 3
 LAYOUT = alternating_layout()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
@@ -85,7 +85,7 @@ def test_one_sgd_step_changes_the_balance_by_the_squared_gradients_exactly():
         samples = law(key, 16)
 
         def loss(params):
-            return 0.5 * jnp.mean((batched_predictions(NETWORK, params, samples.prompt, LAYOUT) - samples.target) ** 2)
+            return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
 
         return jax.grad(loss)(params)
 
@@ -132,7 +132,7 @@ def test_sgd_from_the_optimum_drifts_as_predicted():
 
     def loss(params, key):
         samples = law(key, batch)
-        return 0.5 * jnp.mean((batched_predictions(NETWORK, params, samples.prompt, LAYOUT) - samples.target) ** 2)
+        return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
 
     def member(key):
         def step(params, t):
@@ -204,7 +204,7 @@ def test_sgd_of_a_finite_rate_drifts_as_predicted_from_a_small_u():
 
     def loss(params, key):
         samples = law(key, batch)
-        return 0.5 * jnp.mean((batched_predictions(NETWORK, params, samples.prompt, LAYOUT) - samples.target) ** 2)
+        return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
 
     def member(key):
         def step(params, t):

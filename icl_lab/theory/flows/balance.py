@@ -150,6 +150,7 @@ def mean_field(
         raise ValueError(f"u must be positive and every divide {len(rates)}, got {u} and {every}")
     edge = float(edge_rate(1.0, lam, context_length, batch))  # of eta u^2
     gam_lam, squared = gamma(lam, context_length) @ lam, lam @ lam
+
     values, vectors = np.linalg.eigh(lam)
     h, growth = _label_dynamics(values, context_length, batch)
     rows, weights, noise, seen = [], np.append(matrix, u), (0.0, 0.0), np.zeros(matrix.size + 1)

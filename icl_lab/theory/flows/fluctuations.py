@@ -25,8 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.integrate import solve_ivp
-from scipy.optimize import brentq
 
 from icl_lab.theory.arguments import Matrix, check_length, checked_covariance
 from icl_lab.theory.flows.balance import quiet_scale
@@ -191,6 +189,8 @@ def scale_course(
       ValueError: as ``optimum_moments``; unless u and eta are positive, B at least 1 and u between the edges.
       RuntimeError: where the solver gives up.
     """
+    from scipy.integrate import solve_ivp
+
     moments = optimum_moments(covariance, context_length)
     check_length(batch, "batch")
     if not (u > 0 and learning_rate > 0 and stable(moments, u, learning_rate, batch)):
@@ -217,6 +217,8 @@ def resting_scale(covariance: ArrayLike, context_length: int, learning_rate: flo
     Raises:
       ValueError: as ``optimum_moments``; where the rate is so large that SGD is stable at no u around.
     """
+    from scipy.optimize import brentq
+
     moments, middle = optimum_moments(covariance, context_length), quiet_scale(covariance, context_length)
     us = [u for u in middle * np.geomspace(0.25, 4, 101) if stable(moments, u, learning_rate, batch)]
     drifts = [balance_drift(moments, u, learning_rate, batch) for u in us]
