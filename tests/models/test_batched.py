@@ -1,5 +1,7 @@
 """The form that training uses against ``vmap`` of the plain form: values, gradients, sensitivities."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
