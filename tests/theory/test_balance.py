@@ -121,6 +121,7 @@ def test_the_edge_is_where_the_variance_of_u21_grows_by_exact_quadrature():
         assert (np.abs(np.linalg.eigvals(step)).max() > 1) == grows
 
 
+@pytest.mark.usefixtures("compile_fully")
 def test_sgd_from_the_optimum_drifts_as_predicted():
     # longer prompts have lighter tails; at half the edge rate the noise of u21 is twice that of a small one
     n, batch, steps, members = 20, 256, 100, 48
