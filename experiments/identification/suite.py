@@ -12,7 +12,7 @@ A disturbance is one of three, scaled until the predictions on training prompts 
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
