@@ -102,7 +102,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         return {"trained": trained.learner(params), "gd": trained.learner(weights), "interpolated": middle(params)}
 
     evaluated = partial(paired_losses, learners, params=fitted.params, keys=member_keys(config, 900))
-    arrays = {"steps": fitted.steps, "loss": fitted.metrics["loss"]}
+    arrays: dict[str, Any] = {"steps": fitted.steps, "loss": fitted.metrics["loss"]}
     for name, values in (("corrupted_labels", config.corrupted), ("label_noise", config.noises)):
         noisy = lambda x, name=name: sampler(config, **{name: x})  # noqa: E731
         arrays[name] = evaluated(noisy, tasks=config.population_tasks, settings=np.array(values))
