@@ -72,7 +72,7 @@ def viridis(count: int) -> np.ndarray:
 
 
 def band(
-    axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: float = 0.8, **line
+    axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line
 ) -> None:
     """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
