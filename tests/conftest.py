@@ -47,11 +47,10 @@ def x64():
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def compile_fully():
-    """The programs of a module are compiled as those of users are: what is tested is what they get."""
+    """What the test compiles first is compiled as users compile it: that is what is tested, or it computes for long."""
     jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
     yield
     jax.config.update("jax_disable_most_optimizations", True)
 

@@ -1,8 +1,11 @@
-"""The claims that sum up each binary of this paper, and how the preset quick judges them."""
+"""The claims that sum up each binary of this paper, and how the preset quick judges them.
+
+A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
+"""
 
 import numpy as np
 
-from icl_lab.claims import NOT_REACHED, Criterion, Quick
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
 from icl_lab.lab import Record
 
 
@@ -57,8 +60,9 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "set_generalises": None,
     },
     "roll_out": {
+        # one of six members is still on the plateau after 2,000 steps
         "level": Quick(0.015, "the layer of 2,000 steps is up to 1 % off, which fifty applications amplify; "
-                              "predicting zero is at .42"),
+                              "predicting zero is at .42", NOT_RESOLVED),
         "up_1_trained": Quick(0.0, f"{_BOUND}; all six are needed"),
     },
     "separate_tokens": {

@@ -152,11 +152,11 @@ CLAIMS = (
         for m, (_, loss) in PUBLISHED.items()
     ),
     claim("follows_gd", "", "At every m it follows the GD step tuned without noise (largest relative distance).",
-          _worst("corrupted_labels", "trained"), 0.02, **_WIDTH),
+          _worst("corrupted_labels", "trained"), 0.0, 0.02, **_WIDTH),
     claim("interpolated", "", "So does the mean of both weights.",
-          _worst("corrupted_labels", "interpolated"), 0.02, **_WIDTH),
+          _worst("corrupted_labels", "interpolated"), 0.0, 0.02, **_WIDTH),
     claim("follows_gd_noise", " (this lab)", "Under Gaussian label noise of up to 1 it follows the GD step too.",
-          _worst("label_noise", "trained"), 0.02, **_WIDTH),
+          _worst("label_noise", "trained"), 0.0, 0.02, **_WIDTH),
 )  # fmt: skip
 
 AXES = {"steps": ("step",), "loss": ("member", "step"), "corrupted_labels/*": ("member", "corrupted"),
