@@ -2,7 +2,7 @@
 
     python -m experiments.benchmark
 
-The baseline is plain JAX: the same network, batch and optimiser, one task vmapped, a Python loop that calls a jitted
+The baseline is plain JAX: the same network, batch and optimizer, one task vmapped, a Python loop that calls a jitted
 per-task sampler and then a jitted step. What is compared takes turns in rounds; milliseconds are medians over rounds
 and ratios are medians of the ratio within a round. GFLOP/s count the operations that a step must make
 (``experiments.benchmarks.floor.operations``), for the plain form too. One run says how fast one machine was on one

@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = dataclasses.replace(e.presets[preset], seed=values.seed)
             flags.validate(config)
             e.check(config)
-            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root)))
+            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root), ("--wait",)))
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
@@ -175,19 +175,22 @@ def carry_out(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        run_elsewhere(left, timed(start_here, pace), workers, attempts=1, progress=progress, tell=ended)
+        run_elsewhere(left, timed(start_here, pace), workers, progress, tell=ended)
     return [(e, found[e.name]) for e in (run.experiment for run in plan) if e.name in found], failures
 
 
 def outcome(run: Run) -> Outcome:
-    """What a finished run found, judged by the claims as they are now.
+    """What a finished run found, judged by the claims as they are now, also in its folder.
 
     Raises:
       RecordError: if the record cannot be read.
     """
-    record = records.load(run.folder)
+    record, rows = drift.committed(run.folder)
+    judged = run.experiment.judged(record)
+    if judged != rows:
+        records.replace_claims(run.folder, judged)
     pictures = sorted(run.folder.glob("*.png"))
-    return Outcome(record, run.experiment.judged(record), pictures, True, record.provenance.get("seconds", 0.0))
+    return Outcome(record, judged, pictures, True, record.provenance.get("seconds", 0.0))
 
 
 def _readable(run: Run) -> bool:
@@ -246,9 +249,10 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
 
 def _nearest(name: str, found: Mapping[str, Experiment]) -> str:
     """The binaries whose whole or second name is most like it; all, where none is."""
-    whole = difflib.get_close_matches(name, found, cutoff=0.7)
-    figures = {one.split(".", 1)[-1]: one for one in found}
-    near = whole or [figures[one] for one in difflib.get_close_matches(name.split(".", 1)[-1], figures)]
+    figures = {one: one.split(".", 1)[-1] for one in found}
+    whole, figure = difflib.get_close_matches(name, found, cutoff=0.7), name.split(".", 1)[-1]
+    close = difflib.get_close_matches(figure, set(figures.values()), n=1)
+    near = [one for one in found if figures[one] == figure] or whole or [o for o in found if figures[o] in close]
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
 
 

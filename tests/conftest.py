@@ -1,4 +1,7 @@
-"""What holds for every test: rank promotion raises, no compilation cache, few and always the same random examples."""
+"""What holds for every test: rank promotion raises, quick compilation without a cache, few random examples.
+
+The suite is mostly compilation, so that LLVM optimises little, and random examples are always the same.
+"""
 
 import gc
 import os
@@ -12,12 +15,14 @@ from icl_lab.lab.anchors import XLA_FLAGS
 
 if XLA_FLAGS:
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the suite in the background makes it deaf
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there is memory enough
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time: LLVM does less, HLO is the same
 jax.config.update("jax_enable_compilation_cache", False)  # whatever folder a binary under test asks for
 
 hypothesis.settings.register_profile(
@@ -42,22 +47,12 @@ def x64():
         yield
 
 
-@pytest.fixture(scope="module")
-def compile_quickly():
-    """The tests of a module that are mostly compilation and compute little: without most optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture
-def processes_compile_quickly(monkeypatch):
-    """The test and the processes that it starts compile without most optimisations."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+def compile_fully():
+    """What the test compiles first is compiled as users compile it: that is what is tested, or it computes for long."""
     jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
 def pytest_collection_modifyitems(items):

@@ -12,7 +12,7 @@ from jax import Array
 from experiments.benchmarks.timing import Config
 from experiments.settings import member_keys
 from experiments.von_oswald import common
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Prompt, Sample
@@ -189,7 +189,7 @@ def disagreement(network: Transformer, setting: common.Setting) -> dict[str, flo
     large = jax.tree.unflatten(tree, [0.15 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)])
 
     def fast(params: dict) -> Array:
-        return _mean_loss(batched_predictions(network, params, samples.prompt), samples)
+        return _mean_loss(batch_learner(network, params)(samples.prompt), samples)
 
     plain = functools.partial(plain_loss, network, samples=samples)
     losses, gradients = [], []

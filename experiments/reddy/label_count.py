@@ -12,8 +12,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy import settings
@@ -28,6 +26,7 @@ from experiments.statistics import Statistic
 from experiments.training import learners_of
 from icl_lab.lab import Experiment, FlagError, NotRun, Record, Session, claims_of, from_json, main, setting
 from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.style import Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 
 

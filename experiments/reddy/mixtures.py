@@ -12,7 +12,6 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
@@ -25,7 +24,7 @@ from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
 from experiments.training import learners_of
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax import Array
 
 from experiments.settings import check, member_keys
@@ -139,6 +138,8 @@ def objective(predictions: Array, samples: Sample) -> Array:
 
 def tuned(config: Config) -> dict[str, np.ndarray]:
     """The best parameters of every algorithm on the same sampled tasks, by name (L-BFGS on their logarithms)."""
+    from scipy.optimize import minimize
+
     samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
     found = {}
     for name, algorithm in ALGORITHMS.items():
@@ -148,7 +149,7 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
             mean, gradient = slope(jnp.asarray(logs, jnp.float32), samples)
             return float(mean), np.asarray(gradient, np.float64)
 
-        minima = [scipy.optimize.minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
+        minima = [minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
         found[name] = np.exp(min(minima, key=lambda one: one.fun).x)
     return found
 
@@ -168,7 +169,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     for stage, (name, network) in enumerate(trained.items()):
         fitted = train(
             session, name, config, network, keys=member_keys(config, stage),
-            law=lambda now, _: sampler(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
+            sampler_of=lambda now, _: sampler(now), objective=objective,
+            references={k: references[k] for k in COMPARED[name]},
             extra=_read_off(config) if name == "linear_1" else None,
         )  # fmt: skip
         params[name] = fitted.params

@@ -107,12 +107,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             name,
             config,
             _side_by_side(pair),
-            law=partial(_sampler, law=law),
+            sampler_of=partial(_sampler, law=law),
             keys=member_keys(config, stage),
             objective=_both_errors,
             variants=partial(_learners, pair),
             extra=partial(_compared, pair),
-            optimiser=_optimizers,
+            optimizer=_optimizers,
         )
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(partial(_learners, pair), always(sampler), fitted.params, keys, config.population_tasks)

@@ -4,12 +4,10 @@ An error is that of the final query after M examples over that of predicting zer
 """
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS
 from icl_lab.lab import Record
-from icl_lab.lab.style import LEARNERS, band
+from icl_lab.lab.style import LEARNERS, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import random_covariance_optimum, random_covariance_risk, variance_moments
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import settings
 from experiments.settings import member_keys
@@ -28,6 +27,7 @@ from experiments.zhang_frei_bartlett.risk_claims import CLAIMS
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES, labels_figure, rates_figure, risk_figure
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.lab import Experiment, FlagError, Record, Session, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner, Sampler, gaussian_regression
 from icl_lab.theory import best_linear_predictor, block_loss, gaussian_labels, joint_risk, optimum, risk
 

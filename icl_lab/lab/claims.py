@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from icl_lab.lab.records import Record
 
@@ -206,19 +205,26 @@ def _of(
 
 def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Mean over members and its 95 % t interval; with one member the interval is the whole line."""
+    from scipy.special import stdtrit
+
     mean = float(values.mean())
     if values.size < 2:
         return mean, (-math.inf, math.inf)
-    half = float(stats.t.ppf(0.5 + LEVEL / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size))
+    half = float(stdtrit(values.size - 1, 0.5 + LEVEL / 2) * values.std(ddof=1) / math.sqrt(values.size))
     return mean, (mean - half, mean + half)
 
 
 def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Fraction of members for which the statistic is 1, and its 95 % Wilson interval."""
+    from scipy.special import ndtri
+
     if not np.isin(values, (0.0, 1.0)).all():
         raise ValueError("a fraction needs a statistic that is 0 or 1 for each member")
-    result = stats.binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="wilson")
-    return float(values.mean()), (float(result.low), float(result.high))
+    members, share = values.size, float(values.mean())
+    z = float(ndtri(0.5 + LEVEL / 2))
+    centre = (2 * members * share + z**2) / (2 * (members + z**2))
+    half = z / (2 * (members + z**2)) * math.sqrt(4 * members * share * (1 - share) + z**2)
+    return share, (centre - half if share > 0 else 0.0, centre + half if share < 1 else 1.0)
 
 
 def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -227,8 +233,10 @@ def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     The k-th smallest and the k-th largest of M values enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the
     largest for which that is 95 % or more (as in ``scipy.stats.quantile_test``).
     """
+    from scipy.special import bdtr
+
     median, ordered = float(np.median(values)), np.sort(values)
-    k = int(stats.binom.ppf(0.5 - LEVEL / 2, values.size, 0.5))
+    k = int((bdtr(np.arange(values.size), values.size, 0.5) < 0.5 - LEVEL / 2).sum())
     if k < 1:
         return median, (-math.inf, math.inf)
     return median, (float(ordered[k - 1]), float(ordered[-k]))

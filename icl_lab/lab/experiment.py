@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from icl_lab.lab import checkpoints, flags, records, style
@@ -18,8 +17,9 @@ from icl_lab.lab.claims import QUICK_TOLERANCE, Claim, Quick, judge
 from icl_lab.lab.provenance import precision, source_version
 from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner
-from icl_lab.training import processes
+from icl_lab.training import effort, processes
 
 PRESETS = ("smoke", "quick", "lab", "paper")
 log = logging.getLogger("icl_lab")
@@ -125,13 +125,15 @@ def execute(
     checkpoint_seconds: float = 15.0,
     progress: Progress | None = None,
     memory_gb: float = 0.0,
+    wait: bool = False,
 ) -> Outcome:
     """Runs an experiment into a folder, or finishes what lies there: skips, resumes, redraws, rejudges.
 
     Raises:
       flags.FlagError: for a configuration that is not allowed (before anything is written).
       AxesError: for an array whose axes are not named, or not as they are.
-      RecordError: if the folder holds a run of another configuration, or another process is at work in it.
+      RecordError: if the folder holds a run of another configuration, or another process is at work in it
+        (where it is not waited for).
       OSError: if the folder cannot be written.
     """
     flags.validate(config)
@@ -139,7 +141,7 @@ def execute(
     plain = flags.to_json(config)
     started = time.monotonic()
     with contextlib.ExitStack() as held:
-        processes.led(lambda: held.enter_context(records.locked(outdir)))
+        processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
         record = None if overwrite else _found(experiment, plain, outdir)
         ran = record is None
         if record is None:
@@ -148,10 +150,11 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            metrics, tree = experiment.run(config, session)
+            with session.profile.listening(), effort.none_spent(preset == "smoke"):
+                metrics, tree = experiment.run(config, session)
             arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)
-            origin |= {"stages": session.stages, "sources": sources}
+            origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
             record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, flat(session.params))
         try:

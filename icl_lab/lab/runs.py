@@ -9,7 +9,7 @@ import jax
 from icl_lab.lab import flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
-from icl_lab.prompts import BatchLearner, Learner
+from icl_lab.prompts import BatchLearner, Learner, one_prompt
 
 
 class FinishedRun(NamedTuple):
@@ -45,7 +45,15 @@ class FinishedRun(NamedTuple):
         Raises:
           RecordError: as ``params``, or if the experiment does not say what its parameters predict.
         """
-        params, learners = self.params(member, stage), self._learners()
+        return self.with_params(self.params(member, stage), stage)
+
+    def with_params(self, params: Any, stage: str = "") -> BatchLearner:
+        """What such parameters predict; they may be traced, so that all members share one program.
+
+        Raises:
+          RecordError: if the experiment does not say what parameters of this training predict.
+        """
+        learners = self._learners()
         stage = stage or next(iter(learners))
         if stage not in learners:
             said = f"only those of {', '.join(learners)}" if learners else "of none"
@@ -54,8 +62,7 @@ class FinishedRun(NamedTuple):
 
     def learner(self, member: int = 0, stage: str = "") -> Learner:
         """A member as a learner, ``Prompt -> prediction``; raises as ``batch_learner``."""
-        batched = self.batch_learner(member, stage)
-        return lambda prompt: batched(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
+        return one_prompt(self.batch_learner(member, stage))
 
     def _learners(self) -> dict[str, Any]:
         preset = type(self.experiment.presets["paper"])

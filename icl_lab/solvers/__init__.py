@@ -3,6 +3,15 @@
 Fine-tuning returns another network.
 """
 
+from icl_lab.solvers.adaptive import (
+    centred,
+    dmmse,
+    gaussian_smoothing,
+    lms,
+    noise_adaptive_ridge,
+    recursive_least_squares,
+    softmax_regression,
+)
 from icl_lab.solvers.finetuning import (
     Finetuned,
     finetune,
@@ -12,24 +21,47 @@ from icl_lab.solvers.finetuning import (
     update_norms,
 )
 from icl_lab.solvers.gradient import gd_plus_plus, gradient_descent
+from icl_lab.solvers.heavy_ball import heavy_ball
+from icl_lab.solvers.iterative import (
+    chebyshev,
+    conjugate_gradients,
+    gradient_flow,
+    nesterov,
+    newton,
+    preconditioned_gradient_descent,
+)
 from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing
 from icl_lab.solvers.least_squares import least_squares, ridge
 from icl_lab.solvers.logistic import logistic_bayes, logistic_gradient_descent, logistic_map
 
 __all__ = [
     "Finetuned",
+    "centred",
+    "chebyshev",
+    "conjugate_gradients",
+    "dmmse",
     "feature_kernel",
     "finetune",
     "functional_gradient_descent",
+    "gaussian_smoothing",
     "gd_plus_plus",
     "gradient_descent",
+    "gradient_flow",
+    "heavy_ball",
     "kernel_smoothing",
     "least_squares",
+    "lms",
     "logistic_bayes",
     "logistic_gradient_descent",
     "logistic_map",
+    "nesterov",
+    "newton",
+    "noise_adaptive_ridge",
+    "preconditioned_gradient_descent",
     "random_update",
+    "recursive_least_squares",
     "ridge",
+    "softmax_regression",
     "trained_embeddings",
     "untrained",
     "update_norms",

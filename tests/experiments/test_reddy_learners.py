@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 
 import icl_lab
 from experiments.reddy import curriculum
@@ -10,8 +9,6 @@ from experiments.reddy.settings import WORLDS, laws
 from experiments.reddy.training import accuracy, evaluation_samples
 from experiments.settings import member_keys
 from icl_lab.lab.experiment import execute
-
-pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 def test_a_loaded_network_is_as_accurate_as_the_record_says(tmp_path):

@@ -11,8 +11,6 @@ from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
 from icl_lab.theory import balanced_alpha, cliff_time_limit
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 MEMBERS, STEPS, EQUAL_STEPS = 10, np.arange(0, 8001, 100), np.arange(0, 4001, 100)
 
 

@@ -16,7 +16,7 @@ from icl_lab.lab.record import RecordError, below, flat
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory, compile_quickly):
+def folder(tmp_path_factory):
     smoke = one_step.PRESETS["smoke"]
     config = dataclasses.replace(smoke, onset_members=2, onset_steps=10, steps=10, measure_every=10)
     outdir = tmp_path_factory.mktemp("run")

@@ -1,0 +1,93 @@
+"""Which algorithm is a learner? Measured, fitted, named with a residual and a range, or refused (``docs/identify.md``).
+
+Four stages: structure (``structure``), the symmetrised learner and its filter (``probes``), fits of every family that
+the structure leaves (``filters``, ``others``, ``fitting``), and the decision (``decision``, ``one``).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from icl_lab.compare.identify.asking import LearnerError, asked
+from icl_lab.compare.identify.decision import Member
+from icl_lab.compare.identify.families import FAMILIES
+from icl_lab.compare.identify.family import Family, Model, Parameter, filter_family
+from icl_lab.compare.identify.one import Setting, one_member
+from icl_lab.compare.identify.probes import battery, in_units, rotations, training_prompts
+from icl_lab.compare.identify.report import Identified, verdict_of
+from icl_lab.compare.identify.structure import degree, fingerprint, grade, structure
+from icl_lab.prompts.prompt import Sampler
+
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Identified",
+    "LearnerError",
+    "Member",
+    "Model",
+    "Parameter",
+    "filter_family",
+    "identify",
+]
+
+
+def identify(
+    learners: Callable[..., Any] | Sequence[Callable[..., Any]],
+    *,
+    context_length: int,
+    input_size: int,
+    sampler: Sampler | None = None,
+    seed: int = 0,
+    families: Mapping[str, Family] = FAMILIES,
+) -> Identified:
+    """Names the algorithm that learners compute on regression prompts with one output, or refuses.
+
+    Args:
+      learners: one, or a sequence of members: ``Prompt -> (1,)``, the same for a batch of prompts, or any function of
+        numpy arrays ``(x (B, N, D), y (B, N, 1), x_query (B, D)) -> (B, 1)``. Only predictions are used. A batch holds
+        2048 prompts.
+      context_length: N, that of training.
+      input_size: D.
+      sampler: the training distribution (inputs, tasks, noise); None assumes standard normal inputs and tasks.
+      seed: of the prompts and rotations.
+      families: what to try, by name; the order decides which of equal ones gives the name.
+
+    Raises:
+      ValueError: for N below 2, D below 1, no learner, or a sampler of other sizes.
+      LearnerError: for a learner that raises, returns another shape or numbers that are not finite, or answers the same
+        prompts differently; the message names it.
+    """
+    if context_length < 2 or input_size < 1:
+        raise ValueError(
+            f"context_length must be at least 2 and input_size at least 1, got {context_length} and {input_size}"
+        )
+    many = list(learners) if isinstance(learners, Sequence) else [learners]
+    if not many:
+        raise ValueError("learners must hold at least one learner")
+    units, on, rng = battery(sampler, context_length, input_size, seed)
+    setting = Setting(units, on, rotations(rng, input_size), families)
+    trial = training_prompts(on, units)
+    exact: int | None = None
+    members, parts, prints = [], [], []
+    for i, learner in enumerate(many):
+        name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
+        ask = in_units(asked(learner, name, trial), units)
+        parts.append(structure(ask, on, seed))
+        prints.append(fingerprint(ask, units, context_length, input_size, seed))
+        parts[-1]["locality"] = prints[-1]["locality"]
+        members.append(one_member(ask, parts[-1], setting))
+        exact = degree(ask, on) if i == 0 else exact
+    verdict, family = verdict_of(members, list(families))
+    graded: dict[str, Any] = {
+        part: {
+            "median": float(np.median([one[part] for one in parts])),
+            "worst": max(one[part] for one in parts),
+            "grade": grade(max(one[part] for one in parts)),
+        }
+        for part in parts[0]
+    }
+    grid = units.eigenvalue * prints[0]["grid"]
+    r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
+    asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}
+    return Identified(verdict, family, members, graded | {"degree": exact}, (grid, r, spread), units, asked_for)

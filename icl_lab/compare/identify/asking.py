@@ -1,0 +1,105 @@
+"""Whatever answers prompts, asked in batches of one size: functions of arrays, learners of one prompt or a batch."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from icl_lab.prompts.prompt import Prompt
+
+Floats = NDArray[np.float64]
+Ask = Callable[[Floats, Floats, Floats], Floats]
+"""``(x (B, N, D), y (B, N), x_query (B, D)) -> (B,)`` predictions, for any B."""
+
+CHUNK = 2048  # prompts in one call, always: a compiled learner compiles once
+
+
+class LearnerError(ValueError):
+    """A learner that cannot be identified because of what it answers; the message names it."""
+
+
+def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, Floats]) -> Ask:
+    """The learner as a function of any number of prompts, tried on some.
+
+    Args:
+      learner: ``Prompt -> (1,)``, the same for a batch, or a function of numpy arrays ``(x (B, N, D), y (B, N, 1),
+        x_query (B, D)) -> (B, 1)``. It is told apart by how many arguments it must be given.
+      name: how messages call it.
+      trial: training prompts. On others, which may lie far outside of training, what is not finite counts as 1e30.
+
+    Raises:
+      LearnerError: for one that raises, returns another shape or, on the trial, numbers that are not finite, or answers
+        the same prompts otherwise when asked again in another order.
+    """
+    call = learner if _takes_arrays(learner) else _batched(learner, name, *trial[0].shape[1:])
+
+    def ask(x: Floats, y: Floats, q: Floats) -> Floats:
+        found = np.empty(len(x))
+        for begin in range(0, len(x), CHUNK):
+            rows = slice(begin, begin + CHUNK)
+            found[rows] = _checked(call, name, x[rows], y[rows], q[rows])
+        return np.nan_to_num(found, nan=1e30, posinf=1e30, neginf=-1e30)
+
+    x, y, q = trial
+    first, again = ask(x, y, q), ask(x[::-1], y[::-1], q[::-1])[::-1]
+    if np.abs(first).max() >= 1e30:
+        raise LearnerError(f"{name} answers training prompts with numbers that are not finite")
+    if np.abs(first - again).max() > 1e-4 * max(np.abs(first).max(), 1e-3 * np.abs(y).max()):
+        raise LearnerError(
+            f"{name} answers the same prompts differently when it is asked again in another order; a prediction must "
+            "depend on nothing but its own prompt (no dropout, no statistics over the batch)"
+        )
+    return ask
+
+
+def _takes_arrays(learner: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(learner).parameters.values()
+    except (TypeError, ValueError):  # a builtin says nothing of its arguments
+        return True
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [p for p in parameters if p.kind in kinds and p.default is p.empty]
+    return len(required) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+
+
+def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Callable[..., Any]:
+    """A learner of prompts as a compiled function of arrays, whether it takes one prompt or a batch."""
+
+    def prompts(*sizes: int) -> Prompt:
+        return Prompt(*(jax.ShapeDtypeStruct((*sizes, *shape), float) for shape in ((n, d), (n, 1), (d,))))
+
+    shapes: list[str] = []
+    for sizes, run in (((), jax.vmap(learner)), ((n + d + 3,), learner)):
+        try:
+            shape = jax.eval_shape(learner, prompts(*sizes)).shape
+        except Exception as error:  # whatever a foreign function raises
+            shapes.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+            continue
+        if shape in ((*sizes, 1), (*sizes, n + 1, 1)):
+            compiled = jax.jit(run)
+            return lambda x, y, q: compiled(Prompt(jnp.asarray(x, float), jnp.asarray(y, float), jnp.asarray(q, float)))
+        shapes.append(f"shape {shape}")
+    raise LearnerError(
+        f"{name}: allowed is a learner Prompt -> (1,), of one prompt or a batch, that JAX can trace, or a function of "
+        f"three numpy arrays; given one prompt it answered {shapes[0]}, given a batch {shapes[1]}"
+    )
+
+
+def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Floats) -> Floats:
+    """(B,) predictions of at most a chunk, which is filled up with copies of its first prompt."""
+    size = len(x)
+    padded = (np.concatenate([a, np.repeat(a[:1], CHUNK - size, 0)]) if size < CHUNK else a for a in (x, y, q))
+    x, y, q = padded
+    try:
+        found = np.asarray(call(x, y[:, :, None], q))
+    except Exception as error:
+        raise LearnerError(f"{name} raised {type(error).__name__}: {error}") from error
+    if found.ndim == 3:  # a prediction from every prefix: the last one has seen the whole context
+        found = found[:, -1]
+    if found.shape != (CHUNK, 1) or not np.issubdtype(found.dtype, np.floating):
+        raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not floats ({CHUNK}, 1)")
+    return found[:size, 0].astype(np.float64)

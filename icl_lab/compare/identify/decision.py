@@ -1,0 +1,157 @@
+"""Stage D: what one member is, from the fits of all models."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from icl_lab.compare.identify.asking import Floats
+from icl_lab.compare.identify.fitting import Fit
+
+NAMED, ROUGHLY, ASYMMETRY, ZERO = 0.05, 0.10, 0.15, 1e-3
+LADDER = (0.10, 0.05, 0.02, 0.01)
+SHARE, LEAST = 0.10, 0.002
+"""A larger model replaces a smaller one if it takes more than this share off its residual, and more than this."""
+
+EQUAL = 0.01
+"""Fits whose predictions differ by less, relative, in 95 % of contexts, belong together."""
+
+LEFT = 0.06
+"""Asymmetry that training leaves where the algorithm is symmetric is below this (4 to 5 % were seen)."""
+
+FLEXIBLE, CLOSE = 4, 0.01
+"""A model of so many numbers or more approximates almost anything: it never replaces a smaller one that is close."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """What one member was found to be.
+
+    Attributes:
+      verdict: ``identified``, ``not separable`` or ``none of these``.
+      family: the first of the equal ones, None unless identified.
+      equals: names of all families of the class; of both classes where they are not separable.
+      steps: K of the named model, None where it has none.
+      parameters: as the solver of that name takes them; empty unless identified.
+      residual: median |f - g| / |f| of the named model; of the best one where none is named.
+      asymmetry: median |f - symmetrised f| / |f|.
+      range: largest factor on the inputs up to which the named model stays within bounds; None if 1 fails.
+      label_range: the same for labels alone.
+      noise: of the symmetrised f, by halves.
+      free: residual of the free filter, plain or centred.
+      rivals: the best model of every family and its residual, ascending.
+      ladder: by bound (10, 5, 2 and 1 %) the smallest model within it; None where there is none.
+      doubled: by family, the residual of its best model with the same parameters on inputs twice as large.
+      reason: why it is none of these, or where two fits differ most and what the learner shows there.
+      fits: all fits, for figures.
+    """
+
+    verdict: str
+    family: str | None
+    equals: tuple[str, ...]
+    steps: int | None
+    parameters: dict[str, float]
+    residual: float
+    asymmetry: float
+    range: float | None
+    label_range: float | None
+    noise: float
+    free: float
+    rivals: dict[str, float]
+    ladder: dict[float, str | None]
+    doubled: dict[str, float]
+    reason: str
+    fits: tuple[Fit, ...] = dataclasses.field(repr=False, compare=False, default=())
+
+    @property
+    def fit(self) -> Fit | None:
+        """The named fit."""
+        return self.fits[0] if self.verdict == "identified" else None
+
+
+def described(fit: Fit) -> str:
+    """``GD++, 2 steps``."""
+    model = fit.model
+    steps = f", {model.steps} {model.unit}{'s' * (model.steps > 1)}" if model.steps else ""
+    return f"{model.family}{steps}{' of their own' if model.own else ''}"
+
+
+def improves(larger: Fit, smaller: Fit, noise: float) -> bool:
+    """Whether the larger model's residual is so much better that it replaces the smaller one.
+
+    Where one of them is fitted to f itself both are judged there; then the smaller one must also miss f by more than
+    training leaves in a network that breaks no symmetry on purpose, and the larger one by less than half of that.
+    """
+    if larger.raw != smaller.raw:
+        return smaller.on_raw > LEFT and larger.on_raw < smaller.on_raw / 2
+    if larger.model.size >= FLEXIBLE and smaller.residual < max(CLOSE, 3 * noise):
+        return False
+    return smaller.residual - larger.residual > max(SHARE * smaller.residual, LEAST)
+
+
+def remaining(fits: Sequence[Fit], noise: float) -> list[Fit]:
+    """Models of the smallest size that no larger one replaces, best first, without those that the best replaces.
+
+    Families that are fitted to f itself count where one of them replaces the best of the others, and then alone.
+    """
+    good = sorted((fit for fit in fits if fit.residual <= NAMED), key=lambda fit: fit.residual)
+    symmetric = [fit for fit in good if not fit.raw]
+    good = [fit for fit in good if fit.raw and (not symmetric or improves(fit, symmetric[0], noise))] or symmetric
+    for size in sorted({fit.model.size for fit in good}):
+        group = [fit for fit in good if fit.model.size == size]
+        if not any(improves(fit, group[0], noise) for fit in good if fit.model.size > size):
+            return [fit for fit in group if not improves(group[0], fit, noise)]
+    return []
+
+
+def together(a: Fit, b: Fit) -> bool:
+    """Whether two fits are one algorithm: of one family, or equal on the judged contexts."""
+    if a.model.family == b.model.family:
+        return True
+    scale = np.maximum(np.linalg.norm(a.predictions, axis=1), np.linalg.norm(b.predictions, axis=1))
+    return float(np.quantile(_apart(a, b) / np.maximum(scale, 1e-300), 0.95)) < EQUAL
+
+
+def classes(fits: Sequence[Fit]) -> list[list[Fit]]:
+    """Fits that are together, directly or through others, best class first."""
+    left, found = list(fits), []
+    while left:
+        one = [left.pop(0)]
+        for member in one:
+            joined = [fit for fit in left if together(member, fit)]
+            one.extend(joined)
+            left = [fit for fit in left if all(fit is not other for other in joined)]
+        found.append(one)
+    return found
+
+
+def ladder(fits: Sequence[Fit]) -> dict[float, str | None]:
+    """The smallest model within each bound, of equally small ones the best."""
+    found: dict[float, str | None] = {}
+    for bound in LADDER:
+        within = [fit for fit in fits if fit.residual <= bound]
+        found[bound] = described(min(within, key=lambda fit: (fit.model.size, fit.residual))) if within else None
+    return found
+
+
+def differ_most(a: Fit, b: Fit, target: Floats, spectra: Floats) -> str:
+    """On which judged context two fits differ most, and whom the learner follows there."""
+    errors = [np.where(fit.errors < 1, fit.errors, 1) for fit in (a, b)]
+    c = int(np.argmax(_apart(a, b) / np.maximum(np.linalg.norm(target, axis=1), 1e-300)))
+    values = ", ".join(f"{value:.2g}" for value in np.sort(spectra[c]))
+    return (
+        f"{described(a)} and {described(b)} differ most on a context with eigenvalues {values} (mean of training 1): "
+        f"there the learner is {errors[0][c]:.3f} from the first and {errors[1][c]:.3f} from the second"
+    )
+
+
+def same_family_as(fit: Fit) -> tuple[str, ...]:
+    """Families that contain exactly this model at a larger size: GD++ of two shared steps with e >= 27 g / 4 is GD."""
+    model = fit.model
+    if model.family == "GD++" and model.steps == 2 and not model.own and fit.theta[0] >= 27 / 4 * fit.theta[1]:
+        return ("GD",)
+    return ()
+
+
+def _apart(a: Fit, b: Fit) -> Floats:
+    return np.asarray(np.linalg.norm(a.predictions - b.predictions, axis=1))

@@ -1,0 +1,17 @@
+"""All families, by name, in the order in which the first of equal ones gives a class its name."""
+
+from icl_lab.compare.identify.family import Family, centred
+from icl_lab.compare.identify.filters import FILTERS
+from icl_lab.compare.identify.others import OTHERS
+
+CENTRED = ("GD", "GD++", "ridge", "least squares", "gradient flow")
+"""Filters that are also tried on centred inputs and labels, without and with the mean of the labels."""
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        *FILTERS,
+        *(centred(family, add_mean=mean) for mean in (False, True) for family in FILTERS if family.name in CENTRED),
+        *OTHERS,
+    )
+}

@@ -1,0 +1,154 @@
+"""What a family of algorithms is: models of growing size, their parameters, and what they predict on a battery."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from icl_lab.compare.identify.asking import Floats
+from icl_lab.compare.identify.probes import Battery
+
+FILTER = ("linear_labels", "linear_query", "permutation", "example_rotation")
+CENTRED = ("linear_labels", "linear_query", "permutation", "centred_rotation")
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A number of a model, in units in which the mean training eigenvalue and the label size are 1.
+
+    Attributes:
+      name: as the solver of that name takes it.
+      low: smallest value.
+      high: largest.
+      eigenvalue: what it is reported as: the value times the eigenvalue unit to this power,
+      examples: times N to this power,
+      labels: times the label size to this power.
+      logarithmic: it is fitted, and starts are drawn, on a log scale.
+    """
+
+    name: str
+    low: float
+    high: float
+    eigenvalue: float = 0.0
+    examples: int = 0
+    labels: int = 0
+    logarithmic: bool = True
+
+
+Predict = Callable[[Floats, Battery], Floats]
+"""``(parameters (S, P), battery) -> (S, C, Q)`` predictions of S candidates at once."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A family at one size: so many steps, with these parameters.
+
+    Attributes:
+      family: name.
+      steps: K, 0 where it has none.
+      parameters: P of them.
+      predict: what it predicts.
+      own: every step has parameters of its own.
+      starts: random starts of the fit.
+      warm: further starts, made of what the models before it were fitted to: ``{key: (P,)}`` -> [(P,)].
+      unit: what its steps are.
+    """
+
+    family: str
+    steps: int
+    parameters: tuple[Parameter, ...]
+    predict: Predict
+    own: bool = False
+    starts: int = 8
+    warm: Callable[[Mapping["Key", Floats]], Sequence[Floats]] = lambda fitted: ()
+    unit: str = "step"
+
+    @property
+    def key(self) -> "Key":
+        """What names it among all models."""
+        return self.family, self.steps, self.own
+
+    @property
+    def size(self) -> int:
+        """How many numbers it is fitted by."""
+        return len(self.parameters)
+
+
+Key = tuple[str, int, bool]
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """A family of algorithms.
+
+    Attributes:
+      name: the key in ``FAMILIES``.
+      models: in the order of their size, so that later ones start from earlier ones.
+      needs: parts of the structure that must not be "no" (``structure.PARTS``).
+      raw: fitted to f, not to the symmetrised f: it depends on the basis of the inputs.
+      contains: what it becomes in a limit.
+      filters: how it acts on eigenvalues, "plain" or "centred"; empty: it is no filter.
+    """
+
+    name: str
+    models: tuple[Model, ...]
+    needs: tuple[str, ...] = ()
+    raw: bool = False
+    contains: str = ""
+    filters: str = ""
+
+
+Response = Callable[..., Floats]
+"""``(eigenvalues (..., C, r), steps, *columns (S, 1, 1)) -> h (S, C, r)``: numpy code that broadcasts."""
+
+
+def filter_family(
+    name: str,
+    parameters: Sequence[Parameter],
+    response: Response,
+    *,
+    steps: Sequence[int] = (0,),
+    contains: str = "",
+    starts: int = 8,
+    warm: Callable[[Mapping[Key, Floats], int], Sequence[Floats]] = lambda fitted, steps: (),
+) -> Family:
+    """A family of spectral filters: x_q^T h(S) b with ``h = response(eigenvalues, steps, *parameters)``."""
+    models = tuple(
+        Model(
+            name, k, tuple(parameters), filtered(response, k), starts=starts, warm=lambda fitted, k=k: warm(fitted, k)
+        )
+        for k in steps
+    )
+    return Family(name, models, FILTER, contains=contains, filters="plain")
+
+
+def filtered(response: Response, steps: int, part: str = "plain") -> Predict:
+    """What a spectral filter predicts."""
+
+    def predict(theta: Floats, on: Battery) -> Floats:
+        seen = getattr(on, part)
+        columns = [theta[:, p, None, None] for p in range(theta.shape[1])]
+        h = response(seen.eigenvalues[None], steps, *columns)
+        return (seen.weights @ np.broadcast_to(h, (len(theta), *h.shape[1:]))[..., None])[..., 0]
+
+    predict.response = response  # type: ignore[attr-defined]
+    return predict
+
+
+def centred(family: Family, *, add_mean: bool) -> Family:
+    """The same filters of centred inputs and labels; with ``add_mean`` the mean of the labels is added."""
+    name = f"centred {family.name}" + (" + mean" if add_mean else "")
+
+    def centre(model: Model) -> Model:
+        inner = filtered(model.predict.response, model.steps, "centred")  # type: ignore[attr-defined]
+
+        def predict(theta: Floats, on: Battery) -> Floats:
+            return inner(theta, on) + (on.y.mean(1)[None, :, None] if add_mean else 0.0)
+
+        def warm(fitted: Mapping[Key, Floats]) -> Sequence[Floats]:
+            return model.warm({(family.name, *key[1:]): t for key, t in fitted.items() if key[0] == name})
+
+        return dataclasses.replace(model, family=name, predict=predict, warm=warm)
+
+    models = tuple(centre(model) for model in family.models)
+    return Family(name, models, CENTRED, contains=family.contains, filters="centred")

@@ -1,0 +1,170 @@
+"""Families of spectral filters, by their residual factor r(l) = 1 - l h(l); eigenvalues and rates in units.
+
+Formulas are those of the solvers of the same names (``icl_lab.solvers``), on one eigenvalue.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from icl_lab.compare.identify.asking import Floats
+from icl_lab.compare.identify.family import FILTER, Family, Key, Model, Parameter, filter_family, filtered
+
+RATE = Parameter("learning_rate", 1e-3, 10.0, eigenvalue=-1)
+GAMMA = Parameter("gamma", 1e-4, 3.0, eigenvalue=-1, examples=-1)
+MOMENTUM = Parameter("momentum", 1e-3, 0.98)
+
+
+def gd(l: Floats, steps: int, *rates: Floats) -> Floats:  # noqa: E741
+    """(1 - e l)^K, or with a rate a step prod_k (1 - e_k l)."""
+    if len(rates) == 1:
+        return (1 - (1 - rates[0] * l) ** steps) / l
+    return (1 - np.prod([1 - e * l for e in rates], axis=0)) / l
+
+
+def heavy_ball(l: Floats, steps: int, e: Floats, m: Floats) -> Floats:  # noqa: E741
+    """U <- m u + l r, r <- r - e u."""
+    r, u = np.ones_like(l), np.zeros_like(l)
+    for _ in range(steps):
+        u = m * u + l * r
+        r = r - e * u
+    return (1 - r) / l
+
+
+def nesterov(l: Floats, steps: int, e: Floats, m: Floats) -> Floats:  # noqa: E741
+    """A = r + m (r - before), r <- a (1 - e l)."""
+    before = r = np.ones_like(l)
+    for _ in range(steps):
+        before, r = r, (r + m * (r - before)) * (1 - e * l)
+    return (1 - r) / l
+
+
+def chebyshev(l: Floats, steps: int, high: Floats, ratio: Floats) -> Floats:  # noqa: E741
+    """T_K((b + a - 2 l) / (b - a)) / T_K((b + a) / (b - a)), a = ratio b, by the recurrence of T_K."""
+    values = []
+    for z in (1 - 2 * (l / high - ratio) / (1 - ratio), (1 + ratio) / (1 - ratio)):
+        before, now = 1.0, z
+        for _ in range(steps - 1):
+            before, now = now, 2 * z * now - before
+        values.append(now)
+    return (1 - values[0] / values[1]) / l
+
+
+def gd_plus_plus(l: Floats, steps: int, *numbers: Floats) -> Floats:  # noqa: E741
+    """The recurrence of ``icl_lab.theory.residual_factor``; shared (e, g), or e_1 .. e_K and g_1 .. g_(K - 1)."""
+    own = len(numbers) > 2
+    r, seen = 1.0, l
+    for k in range(steps):
+        e, g = (numbers[k], numbers[steps + k] if k < steps - 1 else 0.0) if own else numbers
+        r, seen = r * (1 - e * seen), seen * (1 - g * seen) ** 2
+    return (1 - r) / l
+
+
+def newton(l: Floats, steps: int, a: Floats) -> Floats:  # noqa: E741
+    """From a I: (1 - a l)^(2^K)."""
+    return (1 - (1 - a * l) ** 2**steps) / l
+
+
+def newton_covariance(l: Floats, steps: int, a: Floats) -> Floats:  # noqa: E741
+    """From a S: (1 - a l^2)^(2^K)."""
+    return (1 - (1 - a * l**2) ** 2**steps) / l
+
+
+def newton_normalised(l: Floats, steps: int, a: Floats) -> Floats:  # noqa: E741
+    """From a S / l_max^2: h depends on the largest eigenvalue of the context."""
+    return newton_covariance(l, steps, a / l.max(-1, keepdims=True) ** 2)
+
+
+def ridge(l: Floats, steps: int, k: Floats) -> Floats:  # noqa: E741
+    """Residual factor k / (l + k)."""
+    return 1 / (l + k)
+
+
+def flow(l: Floats, steps: int, t: Floats) -> Floats:  # noqa: E741
+    """exp(-t l)."""
+    return -np.expm1(-t * l) / l
+
+
+def least_squares(l: Floats, steps: int) -> Floats:  # noqa: E741
+    """Residual factor 0."""
+    return 1 / l
+
+
+def _own(name: str, response, steps: int, parameters: tuple[Parameter, ...], gammas: int) -> Model:
+    """A model whose steps have parameters of their own, started from shared ones and from one step fewer."""
+
+    ramps = [np.exp(power * np.linspace(-1, 1, steps)) for power in (0.05, 0.5, -0.5)]
+
+    def warm(fitted: Mapping[Key, Floats]) -> Sequence[Floats]:
+        starts = []
+        if (name, steps, False) in fitted:
+            shared = fitted[name, steps, False]
+            starts += [np.concatenate([shared[0] * ramp, np.full(gammas, shared[-1])]) for ramp in ramps]
+        before = fitted.get((name, steps - 1, True), fitted.get((name, 1, False)) if steps == 2 else None)
+        if before is not None:
+            e, g = np.split(before, [steps - 1])
+            for small in (0.05 * e.mean(), 0.3 * e.mean()):
+                more = [1e-2] * (gammas > 0)
+                starts += [np.concatenate([[small], e, more, g]), np.concatenate([e, [small], g, more])]
+        return starts
+
+    return Model(
+        name, steps, parameters, filtered(response, steps), own=True, starts=24 if steps >= 3 else 12, warm=warm
+    )
+
+
+def _from_gd(fitted: Mapping[Key, Floats], steps: int) -> Sequence[Floats]:
+    """Shared GD with a little of the second parameter."""
+    shared = fitted.get(("GD", steps, False))
+    return [] if shared is None else [np.array([shared[0], second]) for second in (3e-3, 0.1, 0.5)]
+
+
+def _stepwise(name: str, response, second: Parameter, contains: str, steps: Sequence[int]) -> Family:
+    """GD with one more number; its single step is that of GD."""
+    one = filter_family(name, [RATE], gd, steps=(1,))
+    more = filter_family(name, [RATE, second], response, steps=steps, contains=contains, warm=_from_gd)
+    return Family(name, one.models + more.models, FILTER, contains=contains, filters="plain")
+
+
+def _gd_family() -> Family:
+    shared = filter_family("GD", [RATE], gd, steps=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)).models
+    own = tuple(_own("GD", gd, k, (RATE,) * k, 0) for k in (2, 3, 4, 5))
+    return Family("GD", shared + own, FILTER, contains="zero at small rates", filters="plain")
+
+
+def _gdpp_family() -> Family:
+    shared = _stepwise("GD++", gd_plus_plus, GAMMA, "GD at gamma 0", (2, 3, 4, 5, 6, 8, 10, 12))
+    own = tuple(_own("GD++", gd_plus_plus, k, (RATE,) * k + (GAMMA,) * (k - 1), k - 1) for k in (2, 3, 4, 5))
+    return Family("GD++", shared.models + own, FILTER, contains=shared.contains, filters="plain")
+
+
+def _chebyshev_family() -> Family:
+    high = Parameter("high", 0.05, 1e3, eigenvalue=1)
+    ratio = Parameter("low over high", 1e-3, 0.98)
+    one = Family("Chebyshev", filter_family("Chebyshev", [RATE], gd, steps=(1,)).models)
+    more = filter_family("Chebyshev", [high, ratio], chebyshev, steps=(2, 3, 4, 5, 6, 8, 10))
+    return Family("Chebyshev", one.models + more.models, FILTER, contains="GD where low is high", filters="plain")
+
+
+MOMENTUM_STEPS = (2, 3, 4, 5, 6, 8, 10)
+TIME = Parameter("time", 1e-3, 1e3, eigenvalue=-1)
+STRENGTH = Parameter("strength", 1e-4, 1e3, eigenvalue=1, examples=1)
+START = Parameter("start", 1e-3, 2.0, eigenvalue=-1)
+START_COVARIANCE = Parameter("start", 1e-4, 2.0, eigenvalue=-2)
+
+FILTERS = (
+    _gd_family(),
+    _gdpp_family(),
+    filter_family("ridge", [STRENGTH], ridge, contains="least squares at strength 0, one step of GD at infinity"),
+    filter_family("least squares", [], least_squares),
+    filter_family("gradient flow", [TIME], flow, contains="least squares at infinite time"),
+    _stepwise("heavy ball", heavy_ball, MOMENTUM, "GD at momentum 0; lies in GD with a rate a step", MOMENTUM_STEPS),
+    _stepwise("Nesterov", nesterov, MOMENTUM, "GD at momentum 0", MOMENTUM_STEPS),
+    _chebyshev_family(),
+    filter_family("Newton", [START], newton, steps=(1, 2, 3, 4, 5, 6), contains="is GD with 2^K steps"),
+    filter_family("Newton from covariance", [START_COVARIANCE], newton_covariance, steps=(1, 2, 3, 4, 5, 6)),
+    filter_family(
+        "normalised Newton", [Parameter("start", 0.05, 2.0)], newton_normalised, steps=(1, 2, 3, 4, 5, 6, 8),
+        contains="least squares at many steps",
+    ),
+)  # fmt: skip

@@ -1,0 +1,143 @@
+"""Fits of models to predictions: damped Gauss-Newton steps in float64, all starts at once."""
+
+import dataclasses
+import zlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy.interpolate import BSpline
+
+from icl_lab.compare.identify.asking import Floats
+from icl_lab.compare.identify.family import Key, Model, Parameter
+from icl_lab.compare.identify.probes import Battery, Rows, Spectrum
+
+ROBUST = 0.02
+"""Relative error of a context beyond which it counts in proportion, not squared: medians judge the fit."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A model fitted to one member.
+
+    Attributes:
+      model: which.
+      theta: (P,) parameters in units.
+      residual: median over judged contexts of |f - g| / |f|, over the queries of a context.
+      high: its 95 % quantile.
+      predictions: (C, Q) on the judged contexts.
+      errors: (C,) of each judged context.
+      on_raw: as ``residual``, from f itself; the same where the family is fitted to f.
+      raw: the family is fitted to f, not to the symmetrised f.
+    """
+
+    model: Model
+    theta: Floats
+    residual: float
+    high: float
+    predictions: Floats
+    errors: Floats
+    on_raw: float
+    raw: bool
+
+
+def judged(model: Model, theta: Floats, on: Battery, mean: Floats, f: Floats, raw: bool) -> Fit:
+    """A model with these parameters on contexts that its fit has not seen, where the learner answers ``f``."""
+    predictions = predicted(model, theta, on)
+    errors, plain = relative(predictions, f if raw else mean), float(np.median(relative(predictions, f)))
+    return Fit(
+        model, theta, float(np.median(errors)), float(np.quantile(errors, 0.95)), predictions, errors, plain, raw
+    )
+
+
+def predicted(model: Model, theta: Floats, on: Battery) -> Floats:
+    """(C, Q) predictions; what is not finite becomes very large."""
+    with np.errstate(all="ignore"):
+        return np.nan_to_num(model.predict(theta[None], on)[0], nan=1e9, posinf=1e9, neginf=-1e9)
+
+
+def relative(predictions: Floats, target: Floats) -> Floats:
+    """(..., C) |f - g| / |f| over the queries (last axis)."""
+    return np.linalg.norm(predictions - target, axis=-1) / np.maximum(np.linalg.norm(target, axis=-1), 1e-300)
+
+
+def fitted(model: Model, on: Battery, target: Floats, before: Mapping[Key, Floats], seed: int = 0) -> Floats:
+    """(P,) parameters of the best of all starts: random ones, and those that smaller models give.
+
+    The cost is sum over contexts of sqrt(1 + (relative error / ROBUST)^2).
+    """
+    if model.size == 0:
+        return np.zeros(0)
+    low, high = (np.array([_inward(p, end) for p in model.parameters]) for end in ("low", "high"))
+    rng = np.random.default_rng([seed, zlib.crc32(repr(model.key).encode())])
+    drawn = low + (high - low) * rng.uniform(0.25, 0.85, (model.starts, model.size))
+    if model.size == 1:
+        drawn = np.linspace(low, high, model.starts + 2)[1:-1]
+    warm = [_to_line(model.parameters, np.asarray(theta, float)) for theta in model.warm(before)]
+    z = np.clip(np.concatenate([drawn, *(one[None] for one in warm)]), low, high)
+    norms = np.maximum(np.linalg.norm(target, axis=1), 1e-300)[:, None]
+    damping, cost = np.full(len(z), 1e-2), np.full(len(z), np.inf)
+    kept, slope, curve = z, np.zeros_like(z), np.zeros((*z.shape, z.shape[1]))
+    for turn in range(60):
+        new = _cost_and_slopes(model, on, target, norms, z)
+        better = new[0] < cost
+        gain = np.where(better, (cost - new[0]) / np.maximum(new[0], 1e-12), 0)
+        cost, kept = np.where(better, new[0], cost), np.where(better[:, None], z, kept)
+        slope, curve = np.where(better[:, None], new[1], slope), np.where(better[:, None, None], new[2], curve)
+        damping = np.clip(np.where(better, damping / 6, damping * 5), 1e-9, 1e6)
+        if turn in (6, 14) and len(z) > 3:  # starts that fell behind are given up
+            best = np.argsort(cost)[: max(3, len(z) // 3)]
+            kept, slope, curve, damping, cost = kept[best], slope[best], curve[best], damping[best], cost[best]
+        elif turn > 6 and not ((damping < 1e3) & ((gain > 1e-7) | ~better)).any():
+            break
+        diagonal = np.einsum("spp->sp", curve)
+        ridge = damping[:, None] * (diagonal + 1e-9 * diagonal.max(1, keepdims=True) + 1e-300)
+        step = np.linalg.solve(curve + ridge[:, :, None] * np.eye(z.shape[1]), -slope[..., None])[..., 0]
+        step *= np.minimum(1, 1.5 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300))
+        z = np.clip(kept + step, low, high)
+    return _from_line(model.parameters, kept[np.argmin(cost)])
+
+
+def _cost_and_slopes(model: Model, on: Battery, target: Floats, norms: Floats, z: Floats) -> tuple[Floats, ...]:
+    """(S,) costs, (S, P) slopes and (S, P, P) Gauss-Newton curvatures, by forward differences."""
+    s, p = z.shape
+    width = 1e-6
+    moved = np.concatenate([z[:, None], z[:, None] + width * np.eye(p)[None]], 1).reshape(-1, p)
+    with np.errstate(all="ignore"):
+        g = model.predict(_from_line(model.parameters, moved), on).reshape(s, p + 1, *target.shape)
+    g = np.nan_to_num(np.clip(g, -1e8, 1e8), nan=1e8)
+    miss = (g[:, 0] - target) / norms  # (S, C, Q)
+    jacobian = (g[:, 1:] - g[:, :1]) / norms / width  # (S, P, C, Q)
+    scale = np.sqrt(1 + (miss**2).sum(-1) / ROBUST**2)  # (S, C)
+    weight = np.repeat(1 / scale, target.shape[1], 1)
+    jacobian, miss = jacobian.reshape(s, p, -1), miss.reshape(s, -1)
+    weighted = jacobian * weight[:, None]
+    return scale.sum(1), (weighted @ miss[..., None])[..., 0], weighted @ jacobian.swapaxes(1, 2)
+
+
+def _inward(parameter: Parameter, end: str) -> float:
+    value = getattr(parameter, end)
+    return float(np.log(value)) if parameter.logarithmic else value
+
+
+def _to_line(parameters: Sequence[Parameter], theta: Floats) -> Floats:
+    return np.array([np.log(max(t, p.low)) if p.logarithmic else t for p, t in zip(parameters, theta, strict=True)])
+
+
+def _from_line(parameters: Sequence[Parameter], z: Floats) -> Floats:
+    logarithmic = np.array([p.logarithmic for p in parameters])
+    return np.where(logarithmic, np.exp(np.where(logarithmic, z, 0)), z)
+
+
+def free_filter(seen: Spectrum, target: Floats, fit: Rows, judge: Rows) -> Floats:
+    """(C,) relative errors, on the judged contexts, of the best filter of any form: l h(l) a cubic spline in log l."""
+    logs = np.log(seen.eigenvalues)
+    inner = np.linspace(max(logs.min(), logs.max() - 8), logs.max(), 15)
+    knots = np.concatenate([np.full(3, inner[0]), inner, np.full(3, inner[-1])])
+    spline = BSpline.design_matrix(np.clip(logs, *inner[[0, -1]]).ravel(), knots, 3).toarray().reshape(*logs.shape, -1)
+    count = spline.shape[-1]
+    design = np.einsum("cqr,crk->cqk", seen.weights, spline / seen.eigenvalues[..., None])
+    norms = np.maximum(np.linalg.norm(target, axis=1), 1e-300)[:, None]
+    rows, values = (design[fit] / norms[fit][..., None]).reshape(-1, count), (target[fit] / norms[fit]).ravel()
+    bend = 1e-6 * len(values) ** 0.5 * np.diff(np.eye(count), 2, axis=0)  # where no eigenvalue comes near
+    rows, values = np.concatenate([rows, bend]), np.concatenate([values, np.zeros(len(bend))])
+    return relative(design[judge] @ np.linalg.lstsq(rows, values, rcond=None)[0], target[judge])

@@ -1,0 +1,190 @@
+"""One member, through all stages."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from icl_lab.compare.identify import decision
+from icl_lab.compare.identify.asking import Ask, Floats
+from icl_lab.compare.identify.decision import Member
+from icl_lab.compare.identify.family import Family, Key, Model
+from icl_lab.compare.identify.fitting import Fit, fitted, free_filter, judged, predicted, relative
+from icl_lab.compare.identify.others import general_preconditioner
+from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery, Units, answers, over_examples
+from icl_lab.compare.identify.structure import grade
+
+FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all members are asked: units, the battery, rotations, the families to try and N, for reported numbers."""
+
+    units: Units
+    battery: Battery
+    turns: Floats
+    families: Mapping[str, Family]
+
+
+def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True) -> Member:
+    """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown."""
+    found = answers(ask, setting.battery, setting.turns)
+    asymmetry = float(np.median(found.asymmetry))
+    if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
+        return _member("identified", ("zero",), 0.0, asymmetry, found.noise, reason="predictions are below .001 labels")
+    if asymmetry > decision.LEFT or setting.battery.tasks is not None:
+        mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
+        found = dataclasses.replace(found, raw=mixed)
+    fits, free = all_fits(found, asymmetry, about, setting)
+    common = {"asymmetry": asymmetry, "noise": found.noise, "free": free, "fits": tuple(fits)}
+    on, mean = setting.battery.take(JUDGE), found.mean[JUDGE]
+    best = {name: min((f for f in fits if f.model.family == name), key=lambda f: f.residual, default=None)
+            for name in setting.families}  # fmt: skip
+    ranked = sorted((fit for fit in best.values() if fit is not None), key=lambda fit: fit.residual)
+    common["rivals"] = {decision.described(fit): fit.residual for fit in ranked}
+    common["ladder"] = decision.ladder(fits)
+    left = decision.remaining(fits, found.noise)
+    order = list(setting.families)
+    names = lambda fits: sorted(  # noqa: E731
+        {name for fit in fits for name in (fit.model.family, *decision.same_family_as(fit))}, key=order.index
+    )
+    if not left:
+        least = ranked[0].residual if ranked else float("nan")
+        return _member("none of these", (), least, reason=_refusal(ranked, asymmetry, about, free), **common)
+    groups = decision.classes(left)
+    if len(groups) > 1:
+        a, b = groups[0][0], groups[1][0]
+        said = decision.differ_most(a, b, mean, on.plain.eigenvalues)
+        return _member("not separable", tuple(names(left)), a.residual, reason=said, **common)
+    named = left[0]
+    common["fits"] = (named, *(fit for fit in fits if fit is not named))
+    limits, doubled = _range(ask, named, ranked, setting) if ranges else ((None, None), {})
+    return _member(
+        "identified", tuple(names(groups[0])), named.residual, steps=named.model.steps or None,
+        parameters=reported(named, setting.units, on.x.shape[1]), limits=limits, doubled=doubled, **common,
+    )  # fmt: skip
+
+
+def _member(verdict: str, equals: tuple[str, ...], residual: float, asymmetry: float, noise: float, **given) -> Member:
+    limits = given.pop("limits", (None, None))
+    named = {
+        "family": equals[0] if verdict == "identified" else None, "steps": None, "parameters": {}, "free": float("nan"),
+        "rivals": {}, "ladder": {}, "doubled": {}, "reason": "", "fits": (),
+    } | given  # fmt: skip
+    return Member(
+        verdict=verdict, equals=equals, residual=residual, asymmetry=asymmetry, noise=noise, range=limits[0],
+        label_range=limits[1], **named,
+    )  # fmt: skip
+
+
+def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting) -> tuple[list[Fit], float]:
+    """All fits that could be named, small models first, and the residual of the best free filter.
+
+    A larger model is left out where nothing it could reach would replace what is left of the smaller ones: the smaller
+    ones are within ``decision.LEAST``, or as close as a filter of any form.
+    """
+    allowed = [
+        family
+        for family in setting.families.values()
+        if all(grade(about[part]) != "no" for part in family.needs)
+        and (family.name != "dMMSE" or setting.battery.tasks is not None)
+        and (asymmetry <= decision.ASYMMETRY or family.raw)
+    ]
+    fit, judge = setting.battery.take(FIT), setting.battery.take(JUDGE)
+    kinds = {family.filters for family in allowed} - {""}
+    free = min(
+        (float(np.median(free_filter(getattr(setting.battery, kind), _target(found, setting, kind), FIT, JUDGE)))
+         for kind in sorted(kinds)),
+        default=float("nan"),
+    )  # fmt: skip
+    models = [(model, family) for family in allowed for model in _models(family, setting, asymmetry)]
+    fits: list[Fit] = []
+    known: dict[Key, Floats] = {}
+    size, enough, filtered = 0, False, False
+    for model, family in sorted(models, key=lambda pair: pair[0].size):
+        if model.size > size:
+            size, left = model.size, decision.remaining(fits, found.noise)
+            gain = left[0].residual - 0.8 * free if left and not left[0].raw else np.inf
+            filtered = gain <= max(decision.SHARE * left[0].residual, decision.LEAST) if left else False
+            enough = bool(left) and left[0].residual <= decision.LEAST and left[0].on_raw <= decision.LEFT
+        if enough or (filtered and family.filters):
+            continue
+        target = found.raw if family.raw else found.mean
+        known[model.key] = fitted(model, fit, target[FIT], known)
+        fits.append(judged(model, known[model.key], judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
+    return fits, free
+
+
+def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Model]:
+    """The models of a family; of preconditioned GD also those with any matrix, where GD could be replaced by it."""
+    d = setting.battery.q.shape[2]
+    if family.name != "preconditioned GD" or d > 10 or asymmetry < decision.LEFT:
+        return family.models
+    return (*family.models, *general_preconditioner(d))
+
+
+def _target(found: Answers, setting: Setting, kind: str) -> Floats:
+    """What a free filter is fitted to: of centred prompts without the mean of labels, where that is closer."""
+    if kind == "plain":
+        return found.mean
+    mean = setting.battery.y.mean(1)[:, None]
+    seen = setting.battery.centred
+    with_mean = free_filter(seen, found.mean - mean, FIT, JUDGE) * _norm(found.mean - mean) / _norm(found.mean)
+    return (
+        found.mean - mean if np.median(with_mean) < np.median(free_filter(seen, found.mean, FIT, JUDGE)) else found.mean
+    )
+
+
+def _norm(values: Floats) -> Floats:
+    return np.linalg.norm(values[JUDGE], axis=1)
+
+
+def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float], free: float) -> str:
+    if asymmetry > decision.ASYMMETRY:
+        first = f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}"
+        return f"{first}, and no family fitted to the learner itself is within {decision.NAMED}"
+    broken = [part for part, value in about.items() if grade(value) == "no" and part not in ("rotation", "locality")]
+    said = f"not {', not '.join(broken)}; " if broken else ""
+    if not ranked:
+        return f"{said}no family has this structure"
+    roughly = f"; roughly {decision.described(ranked[0])}" if ranked[0].residual <= decision.ROUGHLY else ""
+    filter_ = f"; a filter of any form: {free:.3f}" if np.isfinite(free) else ""
+    return f"{said}the best, {decision.described(ranked[0])}, is {ranked[0].residual:.3f} away{roughly}{filter_}"
+
+
+def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:
+    """Parameters as the solver of that name takes them; those of a step are numbered from 1."""
+    names, found = [p.name for p in fit.model.parameters], {}
+    for p, value in zip(fit.model.parameters, fit.theta, strict=True):
+        many = names.count(p.name) > 1
+        k = sum(name.rpartition(" ")[0] == p.name for name in found) + 1
+        factor = units.eigenvalue**p.eigenvalue * float(n) ** p.examples * units.label**p.labels
+        found[f"{p.name} {k}" if many else p.name] = float(value) * factor
+    return found
+
+
+def _range(
+    ask: Ask, named: Fit, ranked: Sequence[Fit], setting: Setting
+) -> tuple[tuple[float | None, float | None], dict[str, float]]:
+    """Largest factors on inputs and on labels up to which the named model passes, with its parameters fixed."""
+    prompts, doubled = setting.battery.take(JUDGE[::2]), {}  # training prompts
+    turns = setting.turns[0].reshape(2, -1, *setting.turns.shape[2:])
+    limits: list[float | None] = []
+    for inputs in (True, False):
+        limit, failed = None, False
+        for factor in FACTORS:
+            if failed and (factor > 2 or not inputs):
+                break
+            on = prompts.scaled(factor if inputs else 1.0, factor)  # y = X w follows the inputs
+            found = answers(ask, on, turns)
+            distance = lambda fit: float(  # noqa: E731
+                np.median(relative(predicted(fit.model, fit.theta, on), found.raw if fit.raw else found.mean))  # noqa: B023
+            )
+            asymmetric = not named.raw and float(np.median(found.asymmetry)) > decision.ASYMMETRY
+            failed = failed or asymmetric or distance(named) > decision.NAMED
+            limit = limit if failed else factor
+            if inputs and factor == 2:
+                doubled = {fit.model.family: distance(fit) for fit in ranked}
+        limits.append(limit)
+    return (limits[0], limits[1]), doubled

@@ -1,0 +1,168 @@
+"""Learners that are no spectral filter: Bayesian mixtures, similarity to the query, one pass in order; and centring."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+
+
+def noise_adaptive_ridge(strengths: Array) -> Learner:
+    """Ridge regression averaged over strengths, each weighted by how well it explains the labels, output by output.
+
+    Weights are p(y | X, lambda) with a flat prior over ``strengths`` and the scale of the labels integrated out
+    (Jeffreys): det(C)^(-1/2) (y^T C^-1 y)^(-N/2), C = X X^T / lambda + I. The Bayes predictor where the ratio of noise
+    to task variance is one of them, and unknown. Predictions scale with the labels but are not additive in them.
+
+    Args:
+      strengths: (J,) lambdas above 0, on the *sum* of squared errors, as in ``ridge``.
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        n, d, _ = check_prompt(prompt)
+
+        def at(strength: Array) -> tuple[Array, Array]:
+            eye = jnp.eye(d, dtype=prompt.x.dtype)
+            gram = prompt.x.T @ prompt.x + strength * eye
+            w = jnp.linalg.solve(gram, prompt.x.T @ prompt.y)  # (D, O)
+            fit = jnp.sum(prompt.y * (prompt.y - prompt.x @ w), axis=0)  # y^T C^-1 y, by Woodbury
+            log_det = jnp.linalg.slogdet(gram / strength)[1]
+            tiny = jnp.finfo(fit.dtype).tiny
+            return prompt.x_query @ w, -0.5 * log_det - 0.5 * n * jnp.log(jnp.maximum(fit, tiny))
+
+        predictions, evidence = jax.vmap(at)(jnp.asarray(strengths, prompt.x.dtype))  # (J, O) each
+        return jnp.sum(jax.nn.softmax(evidence, axis=0) * predictions, axis=0)
+
+    return predict
+
+
+def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
+    """The Bayes predictor over a given, finite set of tasks: sum_t p_t W_t^T x_q (discrete MMSE, Raventos et al. 2023).
+
+    p_t is proportional to exp(-sum_i |y_i - W_t^T x_i|^2 / (2 sigma^2)).
+
+    Args:
+      tasks: (T, D, O) the W_t.
+      noise_variance: sigma^2 above 0.
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+        misses = jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
+        weights = jax.nn.softmax(-misses / (2 * noise_variance))
+        return jnp.einsum("t,tdo,d->o", weights, tasks, prompt.x_query)
+
+    return predict
+
+
+def softmax_regression(sharpness: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
+    """sum over heads of c_h sum_i softmax_i(b_h x_i.x_q) y_i: what a layer of softmax attention computes.
+
+    Args:
+      sharpness: b, a scalar for one head or (H,).
+      amplitude: c, of either sign, like ``sharpness``.
+    """
+    b, c = jnp.broadcast_arrays(jnp.atleast_1d(jnp.asarray(sharpness, float)), jnp.asarray(amplitude, float))
+
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+        weights = jax.nn.softmax(b[:, None] * (prompt.x @ prompt.x_query)[None], axis=1)  # (H, N)
+        return c @ weights @ prompt.y
+
+    return predict
+
+
+def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
+    """c sum_i k_i y_i / sum_i k_i with k_i = exp(-|x_i - x_q|^2 / (2 h^2)) (Nadaraya 1964; Watson 1964).
+
+    Args:
+      bandwidth: h > 0.
+      amplitude: c, 1 in the references.
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        check_prompt(prompt)
+        distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
+        return amplitude * jax.nn.softmax(-distances / (2 * bandwidth**2)) @ prompt.y
+
+    return predict
+
+
+def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
+    """Least mean squares: one step of stochastic gradient descent an example, in their order (Widrow & Hoff 1960).
+
+    W <- W + mu x_i (y_i - W^T x_i)^T from zero.
+
+    Args:
+      learning_rate: mu.
+      normalised: mu is divided by |x_i|^2 (then 1 fits every example exactly as it comes).
+    """
+
+    def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
+        x, y = pair
+        size = jnp.maximum(x @ x, jnp.finfo(x.dtype).tiny) if normalised else 1.0
+        return w + learning_rate / size * x[:, None] * (y - x @ w)[None], None
+
+    return _in_order(step)
+
+
+def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) -> Learner:
+    """Recursive least squares: minimises sum_i f^(N-i) |W^T x_i - y_i|^2 + lambda f^N |W|^2 (Haykin, ch. 10).
+
+    Without forgetting this is ``ridge``, whatever the order of the examples.
+
+    Args:
+      strength: lambda > 0.
+      forgetting: f in (0, 1].
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        _, d, o = check_prompt(prompt)
+        dtype = prompt.x.dtype
+
+        def step(state: tuple[Array, Array], pair: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
+            (w, p), (x, y) = state, pair
+            gain = p @ x / (forgetting + x @ p @ x)
+            w = w + gain[:, None] * (y - x @ w)[None]
+            return (w, (p - gain[:, None] * (x @ p)[None]) / forgetting), None
+
+        start = (jnp.zeros((d, o), dtype), jnp.eye(d, dtype=dtype) / strength)
+        (w, _), _ = jax.lax.scan(step, start, (prompt.x, prompt.y))
+        return prompt.x_query @ w
+
+    return predict
+
+
+def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
+    """A learner on centred inputs and labels of the context; the query stays as it is.
+
+    ``centred(gradient_descent(eta, 1))`` is what two heads of softmax attention compute where they are not sharp:
+    (eta/N) sum_i (x_i - mean x).x_q (y_i - mean y).
+
+    Args:
+      learner: what is given the centred prompt.
+      add_mean: the mean of the labels is added to its prediction.
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        mean = prompt.y.mean(0)
+        inputs = prompt.x - prompt.x.mean(0, keepdims=True)
+        prediction = learner(replace(prompt, x=inputs, y=prompt.y - mean[None]))
+        return prediction + mean if add_mean else prediction
+
+    return predict
+
+
+def _in_order(step: Callable[[Array, tuple[Array, Array]], tuple[Array, None]]) -> Learner:
+    """The learner whose W (D, O) starts at zero and takes a step an example."""
+
+    def predict(prompt: Prompt) -> Array:
+        _, d, o = check_prompt(prompt)
+        w, _ = jax.lax.scan(step, jnp.zeros((d, o), prompt.y.dtype), (prompt.x, prompt.y))
+        return prompt.x_query @ w
+
+    return predict

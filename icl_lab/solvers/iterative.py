@@ -1,0 +1,173 @@
+"""Iterations on the in-context loss L(W) = 1/(2N) sum_i |W^T x_i - y_i|^2, all from W = 0; predictions are W^T x_q.
+
+S = X^T X / N and B = X^T Y / N, so the gradient is S W - B.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+
+NEWTON_STARTS = ("identity", "covariance")
+
+
+def nesterov(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Learner:
+    """Nesterov's accelerated gradient: V = W + m (W - W_before), W <- V - eta dL/dW(V) (Nesterov 1983, m constant).
+
+    Args:
+      learning_rate: eta.
+      momentum: m; 0 is gradient descent.
+      steps: K.
+
+    Raises:
+      ValueError: for fewer than one step.
+    """
+
+    def solve(s: Array, b: Array) -> Array:
+        before = w = jnp.zeros_like(b)
+        for _ in range(steps):
+            ahead = w + momentum * (w - before)
+            before, w = w, ahead - learning_rate * (s @ ahead - b)
+        return w
+
+    return _of_moments(solve, steps)
+
+
+def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
+    """Chebyshev iteration: of all K-step polynomial methods the one with the smallest largest residual on [a, b].
+
+    The residual factor of an eigenvalue l of S is T_K(z(l)) / T_K(z(0)), z(l) = (b + a - 2 l) / (b - a), by the
+    three-term recurrence (Golub & Varga 1961; Saad, Iterative Methods, algorithm 12.1).
+
+    Args:
+      low: a, with 0 < a < b.
+      high: b.
+      steps: K.
+
+    Raises:
+      ValueError: for fewer than one step.
+    """
+
+    def solve(s: Array, b: Array) -> Array:
+        centre, half = (high + low) / 2, (high - low) / 2
+        ratio = half / centre
+        step = b / centre
+        w, rho = step, ratio
+        for _ in range(steps - 1):
+            rho_next = 1 / (2 / ratio - rho)
+            step = rho_next * rho * step + 2 * rho_next / half * (b - s @ w)
+            w, rho = w + step, rho_next
+        return w
+
+    return _of_moments(solve, steps)
+
+
+def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bool = False) -> Learner:
+    """Least squares by Newton's iteration for the inverse, M <- M (2 I - S M); W = M B (Schulz 1933; Fu et al. 2023).
+
+    From M = a I the residual factor is (1 - a l)^(2^K), that of 2^K steps of gradient descent; from M = a S it is
+    (1 - a l^2)^(2^K).
+
+    Args:
+      start: a.
+      steps: K.
+      of: ``identity`` or ``covariance``: what M starts as a multiple of.
+      normalised: a is in units of 1/l_max, or for ``covariance`` 1/l_max^2 (Fu et al. 2023), of each context.
+
+    Raises:
+      ValueError: for fewer than one step, or another start.
+    """
+    if of not in NEWTON_STARTS:
+        raise ValueError(f"of must be one of {NEWTON_STARTS}, got {of!r}")
+
+    def solve(s: Array, b: Array) -> Array:
+        eye = jnp.eye(s.shape[0], dtype=s.dtype)
+        top = jnp.linalg.eigvalsh(s)[-1] if normalised else 1.0
+        inverse = start / top * eye if of == "identity" else start / top**2 * s
+        for _ in range(steps):
+            inverse = inverse @ (2 * eye - s @ inverse)
+        return inverse @ b
+
+    return _of_moments(solve, steps)
+
+
+def conjugate_gradients(steps: int) -> Learner:
+    """K steps of conjugate gradients on S w = b, each output by itself (Hestenes & Stiefel 1952).
+
+    Not linear in the labels: step lengths depend on them. Exact once K is the number of distinct eigenvalues.
+
+    Raises:
+      ValueError: for fewer than one step.
+    """
+
+    def one(s: Array, b: Array) -> Array:
+        floor = jnp.finfo(b.dtype).tiny + 10 * jnp.finfo(b.dtype).eps ** 2 * (b @ b)  # solved: stay
+        w, residual, direction = jnp.zeros_like(b), b, b
+        for _ in range(steps):
+            image, size = s @ direction, residual @ residual
+            length = jnp.where(size > floor, size / jnp.maximum(direction @ image, floor), 0)
+            w, residual = w + length * direction, residual - length * image
+            direction = (
+                residual + jnp.where(size > floor, residual @ residual / jnp.maximum(size, floor), 0) * direction
+            )
+        return w
+
+    return _of_moments(jax.vmap(one, (None, 1), 1), steps)
+
+
+def gradient_flow(time: ArrayLike) -> Learner:
+    """Gradient descent with infinitely small steps up to a time t: the residual factor is exp(-t l).
+
+    Args:
+      time: t, the sum of the learning rates.
+    """
+
+    def solve(s: Array, b: Array) -> Array:
+        values, vectors = jnp.linalg.eigh(s)
+        small = jnp.abs(values * time) < 1e-6
+        factor = jnp.where(small, time, -jnp.expm1(-time * values) / jnp.where(small, 1, values))
+        return vectors @ (factor[:, None] * (vectors.T @ b))
+
+    return _of_moments(solve, 1)
+
+
+def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Learner:
+    """W <- W - P dL/dW: gradient descent with a matrix for a learning rate.
+
+    What one layer of linear attention learns where inputs are not isotropic (Ahn et al. 2023, theorem 1; Zhang, Frei &
+    Bartlett 2023).
+
+    Args:
+      preconditioner: P (D, D).
+      steps: K.
+
+    Raises:
+      ValueError: for fewer than one step.
+      AssertionError: when it predicts, for a matrix of another size.
+    """
+
+    def solve(s: Array, b: Array) -> Array:
+        if preconditioner.shape != s.shape:
+            raise AssertionError(f"the preconditioner must be {s.shape}, got {preconditioner.shape}")
+        w = jnp.zeros_like(b)
+        for _ in range(steps):
+            w = w - preconditioner @ (s @ w - b)
+        return w
+
+    return _of_moments(solve, steps)
+
+
+def _of_moments(solve: Callable[[Array, Array], Array], steps: int) -> Learner:
+    """The learner that predicts W^T x_q with W (D, O) = solve(S, B)."""
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
+
+    def predict(prompt: Prompt) -> Array:
+        n, _, _ = check_prompt(prompt)
+        return prompt.x_query @ solve(prompt.x.T @ prompt.x / n, prompt.x.T @ prompt.y / n)
+
+    return predict

@@ -1,0 +1,100 @@
+"""Learners that are no filter, each against a plain loop in numpy; in float64."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.prompts import Prompt
+from icl_lab.solvers import (
+    centred,
+    dmmse,
+    gaussian_smoothing,
+    gradient_descent,
+    lms,
+    noise_adaptive_ridge,
+    recursive_least_squares,
+    ridge,
+    softmax_regression,
+)
+
+N, D, OUTPUTS = 7, 3, 2
+
+
+@pytest.fixture
+def prompt(x64):
+    draw = np.random.default_rng(0).normal
+    return Prompt(jnp.asarray(draw(size=(N, D))), jnp.asarray(draw(size=(N, OUTPUTS))), jnp.asarray(draw(size=D)))
+
+
+def plain(prompt):
+    return np.asarray(prompt.x), np.asarray(prompt.y), np.asarray(prompt.x_query)
+
+
+def test_noise_adaptive_ridge_weighs_by_the_evidence(prompt):
+    x, y, q = plain(prompt)
+    strengths, expected = np.array([0.1, 1.0, 5.0]), []
+    for o in range(OUTPUTS):
+        predictions, evidence = [], []
+        for k in strengths:
+            c = x @ x.T / k + np.eye(N)
+            predictions.append(q @ np.linalg.solve(x.T @ x + k * np.eye(D), x.T @ y[:, o]))
+            evidence.append(np.linalg.det(c) ** -0.5 * (y[:, o] @ np.linalg.solve(c, y[:, o])) ** (-N / 2))
+        expected.append(np.dot(predictions, evidence) / np.sum(evidence))
+    np.testing.assert_allclose(noise_adaptive_ridge(jnp.asarray(strengths))(prompt), expected, rtol=1e-10)
+    np.testing.assert_allclose(noise_adaptive_ridge(jnp.array([1.0]))(prompt), ridge(1.0)(prompt), rtol=1e-10)
+
+
+def test_dmmse_is_the_posterior_mean_over_its_tasks(prompt):
+    x, y, q = plain(prompt)
+    tasks = np.random.default_rng(1).normal(size=(5, D, OUTPUTS))
+    weights = np.array([np.exp(-np.sum((y - x @ w) ** 2) / (2 * 3.0)) for w in tasks])
+    expected = sum(p * q @ w for p, w in zip(weights / weights.sum(), tasks))
+    np.testing.assert_allclose(dmmse(jnp.asarray(tasks), 3.0)(prompt), expected, rtol=1e-10)
+
+
+def test_softmax_regression_sums_its_heads(prompt):
+    x, y, q = plain(prompt)
+    expected = np.zeros(OUTPUTS)
+    for b, c in ((0.5, 2.0), (-1.5, -0.7)):
+        weights = np.exp(b * x @ q)
+        expected += c * weights @ y / weights.sum()
+    np.testing.assert_allclose(softmax_regression([0.5, -1.5], [2.0, -0.7])(prompt), expected, rtol=1e-10)
+
+
+def test_gaussian_smoothing_weighs_by_distance(prompt):
+    x, y, q = plain(prompt)
+    weights = np.array([np.exp(-np.sum((one - q) ** 2) / (2 * 0.8**2)) for one in x])
+    np.testing.assert_allclose(gaussian_smoothing(0.8, 1.5)(prompt), 1.5 * weights @ y / weights.sum(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_lms_takes_one_step_an_example(prompt, normalised):
+    x, y, q = plain(prompt)
+    w = np.zeros((D, OUTPUTS))
+    for one, label in zip(x, y):
+        size = one @ one if normalised else 1.0
+        w = w + 0.2 / size * np.outer(one, label - one @ w)
+    np.testing.assert_allclose(lms(0.2, normalised=normalised)(prompt), q @ w, rtol=1e-10)
+
+
+def test_recursive_least_squares_minimises_the_weighted_sum(prompt):
+    x, y, q = plain(prompt)
+    weights = 0.8 ** np.arange(N - 1, -1, -1)
+    gram = x.T @ np.diag(weights) @ x + 0.5 * 0.8**N * np.eye(D)
+    expected = q @ np.linalg.solve(gram, x.T @ np.diag(weights) @ y)
+    np.testing.assert_allclose(recursive_least_squares(0.5, 0.8)(prompt), expected, rtol=1e-9)
+    np.testing.assert_allclose(recursive_least_squares(0.5)(prompt), ridge(0.5)(prompt), rtol=1e-9)
+
+
+def test_centred_takes_means_off_the_context_alone(prompt):
+    x, y, q = plain(prompt)
+    expected = 0.4 / N * (y - y.mean(0)).T @ (x - x.mean(0)) @ q
+    learner = gradient_descent(0.4, 1)
+    np.testing.assert_allclose(centred(learner)(prompt), expected, rtol=1e-10)
+    np.testing.assert_allclose(centred(learner, add_mean=True)(prompt), expected + y.mean(0), rtol=1e-10)
+
+
+def test_two_blunt_heads_of_opposite_sign_are_centred_gradient_descent(prompt):
+    b = 1e-5
+    heads = softmax_regression([b, -b], [1 / (2 * b), -1 / (2 * b)])
+    np.testing.assert_allclose(heads(prompt), centred(gradient_descent(1.0, 1))(prompt), rtol=1e-4)
