@@ -115,36 +115,6 @@ def test_the_edge_is_where_the_variance_of_u21_grows_by_exact_quadrature():
         assert (np.abs(np.linalg.eigvals(step)).max() > 1) == grows
 
 
-@pytest.mark.usefixtures("compile_fully")
-def test_sgd_from_the_optimum_drifts_as_predicted():
-    # longer prompts have lighter tails; at half the edge rate the noise of u21 is twice that of a small one
-    n, batch, steps, members = 20, 256, 100, 48
-    best = optimum(LAM, n)
-    kappa = (best**2).sum()
-    u = float(kappa**0.25)
-    rate = float(edge_rate(u, LAM, n, batch)) / 2
-    law = gaussian_regression(context_length=n, covariance=LAM)
-
-    def loss(params, key):
-        samples = law(key, batch)
-        return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
-
-    def member(key):
-        def step(params, t):
-            return jax.tree.map(
-                lambda w, g: w - rate * g, params, jax.grad(loss)(params, jax.random.fold_in(key, t))
-            ), None
-
-        return balance(jax.lax.scan(step, linear_attention_weights(best / u, u), jnp.arange(steps))[0])
-
-    measured = np.asarray(jax.jit(jax.vmap(member))(jax.random.split(jax.random.key(0), members)))
-    (end,) = scale_course([rate * steps], u, LAM, n, rate, batch)
-    predicted = end**2 - kappa / end**2
-    error = measured.std(ddof=1) / members**0.5
-    assert abs(predicted) > 10 * error  # it does drift
-    assert abs(measured.mean() - predicted) < 4 * error + 0.05 * abs(predicted)  # 5 %: fluctuations, of order eta / B
-
-
 def test_from_both_sides_the_drift_ends_at_the_quiet_scale():
     quiet = quiet_scale(LAM, N)
     for u in (0.5 * quiet, 2 * quiet):
@@ -198,3 +168,33 @@ def test_bad_input_is_refused():
         scale_course([1.0], 1.0, LAM, N, float(edge_rate(1.0, LAM, N, 64)), 64)
     with pytest.raises(ValueError, match="every divide 10"):
         mean_field(BEST, 1.0, LAM, N, [0.1] * 10, 64, 3)
+
+
+@pytest.mark.usefixtures("compile_fully")
+def test_sgd_from_the_optimum_drifts_as_predicted():
+    # longer prompts have lighter tails; at half the edge rate the noise of u21 is twice that of a small one
+    n, batch, steps, members = 20, 256, 100, 48
+    best = optimum(LAM, n)
+    kappa = (best**2).sum()
+    u = float(kappa**0.25)
+    rate = float(edge_rate(u, LAM, n, batch)) / 2
+    law = gaussian_regression(context_length=n, covariance=LAM)
+
+    def loss(params, key):
+        samples = law(key, batch)
+        return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
+
+    def member(key):
+        def step(params, t):
+            return jax.tree.map(
+                lambda w, g: w - rate * g, params, jax.grad(loss)(params, jax.random.fold_in(key, t))
+            ), None
+
+        return balance(jax.lax.scan(step, linear_attention_weights(best / u, u), jnp.arange(steps))[0])
+
+    measured = np.asarray(jax.jit(jax.vmap(member))(jax.random.split(jax.random.key(0), members)))
+    (end,) = scale_course([rate * steps], u, LAM, n, rate, batch)
+    predicted = end**2 - kappa / end**2
+    error = measured.std(ddof=1) / members**0.5
+    assert abs(predicted) > 10 * error  # it does drift
+    assert abs(measured.mean() - predicted) < 4 * error + 0.05 * abs(predicted)  # 5 %: fluctuations, of order eta / B
