@@ -12,13 +12,6 @@ from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
 N, D = 5, 3
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def draw(batch=6, outputs=2, seed=0):
     sampler = linear_regression(context_length=N, input_size=D, output_size=outputs)
     return jax.jit(sampler, static_argnums=1)(jax.random.key(seed), batch)

@@ -16,8 +16,6 @@ from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.theory import isotropic_risk
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 KEY = jax.random.key(5)
 N, D = 6, 3
 

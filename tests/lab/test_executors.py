@@ -317,7 +317,7 @@ SMALL = (
 )  # fmt: skip
 
 
-def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch, processes_compile_quickly):
+def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(roll_out.__file__).parents[2]))
     words = ["roll_out", *SMALL, "--grid=seed:3", "--outdir=all", "--workers=2", "--checkpoint_seconds=7"]

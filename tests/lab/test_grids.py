@@ -23,8 +23,6 @@ from icl_lab.prompts.unfused import unfused
 from icl_lab.training.fitting import fit
 from icl_lab.training.members import member
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 @dataclasses.dataclass(frozen=True)
 class Config:

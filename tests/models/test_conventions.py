@@ -14,8 +14,6 @@ from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import joint_layout
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 D = 3
 approx = functools.partial(pytest.approx, rel=1e-10)
 ZHANG = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)

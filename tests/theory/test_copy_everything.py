@@ -13,8 +13,6 @@ from icl_lab.prompts.layouts import separate_layout
 from icl_lab.theory import input_kurtosis, one_step_optimum
 from icl_lab.theory.gradient_descent.copy_everything import copy_everything_loss, copy_everything_optimum
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 def copy_everything_weights(rate, label_rate, n, d):
     """The hand-built network with a first layer that moves the next token's label channel to every token."""
