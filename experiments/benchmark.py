@@ -28,8 +28,10 @@ from experiments.benchmarks.dry_run import dry_run
 from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
 from experiments.benchmarks.induction import induction
+from experiments.benchmarks.layouts import layouts
 from experiments.benchmarks.prefixes import prefixes
 from experiments.benchmarks.scaling import scaling
+from experiments.benchmarks.startup import startup
 from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
@@ -54,6 +56,8 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "scaling": scaling,
     "cluster": cluster,
     "dry_run": dry_run,
+    "startup": startup,
+    "layouts": layouts,
 }
 
 
