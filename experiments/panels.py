@@ -49,19 +49,23 @@ def loss_panel(
 def alignment_panel(
     axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str, title: str = ""
 ) -> None:
-    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis)."""
+    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis).
+
+    The bands hold the middle half of the members: one that has not learned yet would fill the panel.
+    """
     twin = axes.twinx()
     twin.grid(False)
     twin.spines["right"].set_visible(True)
     for (metric, (label, dash)), on, tone in zip(
         METRICS.items(), (axes, twin, twin), ("#0072B2", "#D55E00", "#555555")
     ):
-        band(on, steps, arrays[f"{reference}_{metric}"], color=tone, linestyle=dash, label=label)
+        band(on, steps, arrays[f"{reference}_{metric}"], share=0.5, color=tone, linestyle=dash, label=label)
     axes.set_xlabel("training step")
     axes.set_ylabel("cosine of the sensitivities")
     axes.set_ylim(-0.05, 1.05)
     twin.set_ylabel("difference")
-    twin.set_ylim(bottom=0)
+    top = twin.get_ylim()[1]
+    twin.set_ylim(-0.05 / 1.05 * top, top)  # both zeros at one height
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
     title = title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}"
     axes.legend(handles=handles, title=title, ncols=3, **ABOVE)

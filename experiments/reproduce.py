@@ -31,6 +31,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 import experiments
 from experiments import summary
 from experiments.pace import Left, Pace, committed_seconds, cores, timed
+from experiments.page import write_page
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere, start_here
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = dataclasses.replace(e.presets[preset], seed=values.seed)
             flags.validate(config)
             e.check(config)
-            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root)))
+            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root), ("--wait",)))
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
@@ -105,7 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return lab.refused(error)
     drifts = [] if gallery is None else drifted(results, preset, gallery)
     page, minutes = root / f"report-{preset}.html", (time.monotonic() - began) / 60
-    records.write_atomically(page, report.html(results, failures).encode())
+    folders = [run.folder for run in plan if run.name not in failures]
+    write_page(folders, GALLERY / "claims.json", page, chosen, failures)
     print("\n".join(["", *summary.screen(results, failures, ledger, page, minutes)]))
     return _status(results, failures, drifts)
 
@@ -178,14 +180,17 @@ def carry_out(
 
 
 def outcome(run: Run) -> Outcome:
-    """What a finished run found, judged by the claims as they are now.
+    """What a finished run found, judged by the claims as they are now, also in its folder.
 
     Raises:
       RecordError: if the record cannot be read.
     """
-    record = records.load(run.folder)
+    record, rows = drift.committed(run.folder)
+    judged = run.experiment.judged(record)
+    if judged != rows:
+        records.replace_claims(run.folder, judged)
     pictures = sorted(run.folder.glob("*.png"))
-    return Outcome(record, run.experiment.judged(record), pictures, True, record.provenance.get("seconds", 0.0))
+    return Outcome(record, judged, pictures, True, record.provenance.get("seconds", 0.0))
 
 
 def _readable(run: Run) -> bool:
@@ -244,9 +249,10 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
 
 def _nearest(name: str, found: Mapping[str, Experiment]) -> str:
     """The binaries whose whole or second name is most like it; all, where none is."""
-    whole = difflib.get_close_matches(name, found, cutoff=0.7)
-    figures = {one.split(".", 1)[-1]: one for one in found}
-    near = whole or [figures[one] for one in difflib.get_close_matches(name.split(".", 1)[-1], figures)]
+    figures = {one: one.split(".", 1)[-1] for one in found}
+    whole, figure = difflib.get_close_matches(name, found, cutoff=0.7), name.split(".", 1)[-1]
+    close = difflib.get_close_matches(figure, set(figures.values()), n=1)
+    near = [one for one in found if figures[one] == figure] or whole or [o for o in found if figures[o] in close]
     return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
 
 

@@ -59,7 +59,7 @@ def test_other_random_numbers_are_no_drift(fresh):
         (record(near=np.ones((20, 1), np.float32)), ["near is float32 with 2 axes, committed is float64 with 1 axes"]),
         (record(config={"rate": 1.0}), ["another configuration (rate)"]),
         (dataclasses.replace(record(), metrics={"new": 1}), ["metric rate is gone", "metric new is not in"]),
-        (record(near=np.full(20, np.nan)), ["a.b.near is without a number, committed is 0.98"]),
+        (record(near=np.full(20, np.nan)), ["a.b.near is – [–, –], committed is 0.98"]),
     ],
 )  # fmt: skip
 def test_drift_is_said(fresh, words):

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import optax
 import pytest
 
 from experiments import anchoring, gallery, pace, reproduce
+from experiments.papers import ORDER
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
@@ -135,6 +137,22 @@ def test_refuses_before_any_run(start, capsys, words, message):
     assert not any(toy.runs for toy in toys)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("reddy.clampin", "did you mean reddy.clamping?"),
+        ("clamping", "did you mean reddy.clamping?"),
+        ("von_oswald.landscape", "did you mean reddy.landscape or zhang_frei_bartlett.landscape?"),
+        ("xyzzy", "there are dai.dual_form, "),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(
+        flags.FlagError, match=rf"--only={re.escape(name)}: there is no such binary; {re.escape(nearest)}"
+    ):
+        reproduce.choose(reproduce.discover(), [name])
+
+
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert start([Toy("toy.a")], f"--outroot={tmp_path / 'file'}") == 2
@@ -148,8 +166,8 @@ def test_runs_once_and_then_skips(start, tmp_path, capsys):
     assert "/values.png\n" in said
     assert "toy: 2 of 2 headline claims judged here hold\n  held         a; b\n" in said
     assert f"Page: {tmp_path / 'report-quick.html'}" in said
-    page = tmp_path / "report-quick.html"
-    assert page.read_text().count("<img ") == 2
+    page = (tmp_path / "report-quick.html").read_text()
+    assert all(f'<article id="{toy.name}"' in page for toy in toys)
     assert start(toys) == 0
     assert [toy.runs for toy in toys] == [1, 1]
 
@@ -184,9 +202,11 @@ def test_a_claim_that_raises_stops_no_other_run(start, monkeypatch, capsys):
     def judged(self, record):
         raise KeyError("valeus")
 
+    toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys) == 0
     monkeypatch.setattr(Experiment, "judged", judged)
-    assert start([Toy("toy.a")]) == 1
-    assert "no record    toy.a" in capsys.readouterr().out
+    assert start(toys) == 1
+    assert "[2/2] no record    toy.b: KeyError: 'valeus'; " in capsys.readouterr().out
 
 
 def test_verbose_names_every_claim(start, capsys):
@@ -204,7 +224,8 @@ def test_a_headline_of_each_paper_comes_first_and_then_the_longest():
     found = [run.name for run in reproduce.in_order(planned(*names), seconds)]
     first = [reproduce.FIRST[i] for i in (1, 2, 0, 3)]
     assert found == [*first, "toy.long", "toy.short"]
-    assert {name.split(".")[0] for name in reproduce.FIRST} == {name.split(".")[0] for name in reproduce.discover()}
+    assert {name.split(".")[0] for name in reproduce.FIRST} == set(ORDER)
+    assert set(reproduce.FIRST) <= set(reproduce.discover())
 
 
 def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
@@ -224,6 +245,8 @@ def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
     assert found.ratio() == pytest.approx(70 / 30)
     assert found.left() == pytest.approx(70)
     assert found.words() == "about 70 s left"
+    now[0] = 150.0
+    assert found.left() == pytest.approx(10)  # it has taken 100 and should have ended
     found.ends(runs[2])
     assert found.left() == 0
 
@@ -272,8 +295,9 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     ]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
     assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
+    assert "| `toy.a` | lab | 1 |  |  | yes |" in (figures / "claims.md").read_text()
     before = readme.read_text()
-    assert "| `toy.a` | lab | 1 |  |  | yes |" in before
+    assert "| [toy](experiments/toy/README.md) | 1 | 0 | 0 |" in before
     assert "former table" not in before
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0

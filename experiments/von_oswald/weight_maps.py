@@ -82,16 +82,25 @@ def _aligned(config: Config, session: Session, one: Compared, trained: Model, we
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One row a network: A and B of the first member and of the construction, each pair on one colour scale."""
-    names = chosen(from_json(Config, record.config))
+    """One row a network: A and B of the first member and of the construction, each pair on one colour scale.
+
+    The scale of B is that of its input diagonal, minus gamma, where it has one; the label entry is written.
+    """
+    config = from_json(Config, record.config)
+    names, d = chosen(config), config.input_size
     figure, axes = style.panels(4, len(names), width=2.3, height=2.1)
     for row, name in zip(axes, names):
         for j, matrix in enumerate("ab"):
             shown = [record[f"{name}/{learner}/{matrix}"][0] for learner in ("trained", "built")]
-            limit = max(float(np.abs(m).max()) for m in shown)
+            inputs = max(float(np.abs(m[:d, :d]).max()) for m in shown)
+            largest = max(float(np.abs(m).max()) for m in shown)
+            clipped = name != "looped_1" and matrix == "b"
             for axis, one, label in zip(row[2 * j :], shown, ("trained", "built")):
+                limit = inputs if clipped else largest
                 image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
-            figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8)
+                if clipped:
+                    axis.text(d, d, f"{one[d, d]:.1f}", color="white", ha="center", va="center", fontsize=5)
+            figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend="min" if clipped else "neither")
         row[0].set_ylabel(network_label(name))
     return {"weight_maps": figure}
 
@@ -137,7 +146,7 @@ def _gamma(record: Record) -> np.ndarray:
     return -on.mean(axis=1) / record.metrics["looped_3"]["gammas"][0]
 
 
-claim = claims_of("von_oswald.weight_maps", "von Oswald et al. 2022, Fig. 9")
+claim = claims_of("von_oswald.weight_maps", "von Oswald et al. 2022, Fig. 9", presets=("lab",))
 
 
 def _small(name: str, statement: str, statistic: Statistic, bound: float, reason: str) -> Claim:

@@ -56,7 +56,9 @@ def check_rising(config: Any, *names: str, at_least: int = 1) -> None:
 
 
 def covariance(config: Tasks) -> np.ndarray:
-    """(D, D) Lambda, diagonal: everything here is equivariant under rotations."""
+    """(D, D) Lambda, diagonal. Losses, their flow and SGD are equivariant under rotations; Adam is not, as it divides
+    every entry of the gradient by its own size: what it ends at belongs to these coordinates.
+    """
     return np.diag(np.asarray(config.spectrum, np.float64))
 
 

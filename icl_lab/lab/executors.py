@@ -31,14 +31,17 @@ def say(progress: Progress, run: Run, words: str) -> None:
 def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
     """Carries out a plan in this process, with these options of ``execute``; one that raises does not stop the others.
 
+    A run that another process holds is waited for (but not where several processes share this one).
+
     Returns:
       For each run its outcome, or what it raised. What several processes share raises here.
     """
     found: list[Outcome | Exception] = []
+    how |= {"progress": progress, "wait": processes.count() == 1}
     bar, of_many = progress.add_task("all runs", total=len(plan)), len({run.experiment.name for run in plan}) > 1
     for run in plan:
         try:
-            outcome = execute(run.experiment, run.preset, run.config, run.folder, progress=progress, **how)
+            outcome = execute(run.experiment, run.preset, run.config, run.folder, **how)
             say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
             found.append(outcome)
         except Exception as error:  # whatever one run raises, the others are worth running
@@ -97,7 +100,8 @@ def run_elsewhere(
                 del running[run]
                 words = "finished"
                 if status or run.record() is None:
-                    said = f"killed by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+                    said = f"status {status}" if status else "no record"
+                    said = f"killed by {signal.Signals(-status).name}" if status < 0 else said
                     failed[run] = words = f"failed ({said}); the end of {run.folder / LOG}:\n{_end_of_log(run)}"
                 tell(progress, run, words)
                 progress.advance(bar)

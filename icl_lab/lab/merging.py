@@ -19,9 +19,9 @@ OF_A_CELL = ("commit", "versions", "precision", "device", "seconds")
 log = logging.getLogger("icl_lab")
 
 
-def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> Record:
+def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> None:
     """Writes the merged record, its table and its figure; another record in the folder is set aside."""
-    record, folder = merged(grid, cells, seconds), grid.folder()
+    record, folder = merged(grid, cells, seconds), grid.folder
     with records.locked(folder, wait=True):
         with contextlib.suppress(RecordError):
             if dict(records.load(folder, arrays=False).config) != dict(record.config):
@@ -29,7 +29,6 @@ def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> Record:
         records.save(record, folder, claims=[])
         records.write_atomically(folder / "summary.csv", summaries.as_csv(record).encode())
         draw(dataclasses.replace(grid.experiment, figures=summaries.figures), record, folder)
-    return record
 
 
 def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,6 @@ from icl_lab.lab.experiment import Experiment, default_outdir
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record, RecordError
 
-LARGEST = 10_000
-"""Cells that a grid may have."""
 LOG = "log.txt"
 
 
@@ -75,6 +72,7 @@ class Grid(NamedTuple):
         """The configuration of the merged record: that of the cells, and the grid."""
         return flags.to_json(self.config) | {"grid": self.text()}
 
+    @property
     def folder(self) -> Path:
         """The folder of the merged record."""
         usual = default_outdir(self.experiment, self.preset, self.config)
@@ -100,7 +98,7 @@ class Grid(NamedTuple):
             place = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
             if place != name.lower() or len(place) > 80:
                 place = f"{place[:80]}-{records.digest(flags.to_json(config))[:8]}"
-            folder = self.folder() / "cells" / place
+            folder = self.folder / "cells" / place
             found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
         return found
 
@@ -128,8 +126,6 @@ def parse_grid(text: str, config_class: type) -> dict[str, tuple]:
         if len(set(values)) != len(values):
             raise FlagError(f"--grid={text}: a value of {name} is given twice")
         grid[name] = values
-    if (count := math.prod(len(values) for values in grid.values())) > LARGEST:
-        raise FlagError(f"--grid={text}: {count} cells; allowed are {LARGEST}")
     return grid
 
 

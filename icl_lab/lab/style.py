@@ -20,6 +20,7 @@ LEARNERS: dict[str, dict] = {
     "gd++": {"color": "#009E73", "linestyle": "-.", "marker": "^", "label": "GD++"},
     "interpolated": {"color": "#CC79A7", "linestyle": ":", "marker": "D", "label": "interpolated"},
     "without": {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "v", "label": "without LayerNorm"},
+    "ablated": {"color": "#333333", "linestyle": (0, (3, 2)), "marker": "x", "label": "no label couplings"},
     "theory": {"color": "#000000", "linestyle": (0, (1, 1)), "marker": "", "label": "theory"},
 }
 
@@ -70,12 +71,15 @@ def viridis(count: int) -> np.ndarray:
     return mpl.colormaps["viridis"](np.linspace(0, 0.85, count))
 
 
-def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, **line) -> None:
-    """Median over members with the band from the 10th to the 90th percentile; of the finite values in (M, X)."""
+def band(
+    axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line
+) -> None:
+    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
     members = np.where(np.isfinite(members), members, np.nan)
     keep = np.isfinite(members).any(0)
-    low, middle, high = np.nanquantile(members[:, keep], [0.1, 0.5, 0.9], axis=0).reshape(3, keep.sum())
+    at = [0.5 - share / 2, 0.5, 0.5 + share / 2]
+    low, middle, high = np.nanquantile(members[:, keep], at, axis=0).reshape(3, keep.sum())
     (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)
     axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
 

@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from icl_lab.lab.plans import show
 from icl_lab.lab.records import Record
-from icl_lab.lab.report import estimate
 from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
 LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvP", strict=True)]
@@ -26,17 +23,8 @@ def rows(record: Record) -> Iterator[tuple[str, Mapping, Mapping]]:
         yield from ((name.split(".", 2)[-1], r["setting"], r["claims"][name]) for r in settings if name in r["claims"])
 
 
-def table(record: Record) -> Table:
-    """Every quantity at every setting: estimate, 95 % interval, members."""
-    columns = ("quantity", "setting", "estimate [95 %]", "members")
-    found = Table(*columns, title=f"{record.experiment}, {record.preset}", box=SIMPLE_HEAD, title_justify="left")
-    for name, setting, value in rows(record):
-        found.add_row(name, _label(setting) or "all seeds", estimate(value), str(value["members"]))
-    return found
-
-
 def as_csv(record: Record) -> str:
-    """The table as comma-separated values, a column for each setting that varies."""
+    """Every quantity at every setting as comma-separated values, a column for each setting that varies."""
     names = list(record.metrics["settings"][0]["setting"])
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -19,6 +19,7 @@ WITHOUT_TRAINING = {
     "reddy.landscape": "closed forms and gradient flows, in float64",
     "zhang_frei_bartlett.landscape": "gradient flows, in float64",
     "zhang_frei_bartlett.staircase": "gradient flows, in float64",
+    "zhang_frei_bartlett.theorems": "gradient flows and closed forms, in float64",
 }
 """Binaries that have no training program to lower for accelerators, and why."""
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"

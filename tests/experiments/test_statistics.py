@@ -81,9 +81,9 @@ def heads(one, two, cosine):
 def test_members_on_the_plateau_are_counted_apart():
     r = heads([0.3, 0.4, 0.3], [0.21, 0.21, 0.39], [0.96, 0.96, 0.2])
     np.testing.assert_array_equal(claim(softmax, "past_plateau").statistic(r), [1, 1, 0])
-    np.testing.assert_allclose(claim(softmax, "past_plateau_centred").statistic(r), [1, 1, np.nan])
-    np.testing.assert_allclose(claim(softmax, "past_plateau_cosine").statistic(r), [0.96, 0.96, np.nan])
-    np.testing.assert_allclose(claim(softmax, "past_plateau_gap").statistic(r), [0.9, np.nan, np.nan])
+    np.testing.assert_allclose(claim(softmax, "two_heads_centred").statistic(r), [1, 1, np.nan])
+    np.testing.assert_allclose(claim(softmax, "two_heads_cosine").statistic(r), [0.96, 0.96, np.nan])
+    np.testing.assert_allclose(claim(softmax, "gap_closed").statistic(r), [0.9, np.nan, np.nan])
     np.testing.assert_allclose(softmax.off_diagonal(r, summed=True), 0, atol=1e-12)
     assert (softmax.off_diagonal(r, summed=False) > 0.1).all()
 
@@ -95,8 +95,8 @@ def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks
 
 
 def test_far_out_is_the_largest_range_wherever_it_stands():
-    arrays = {"looped_1/range/trained": np.array([[4.0, 1.0]]), "looped_1/range/gd": np.array([[8.0, 1.0]])}
-    r = record(arrays, {"ranges": [2.0, 1.0]})
+    arrays = {"looped_1/inputs/trained": np.array([[4.0, 1.0]]), "looped_1/inputs/gd": np.array([[8.0, 1.0]])}
+    r = record(arrays, {"input_scales": [2.0, 1.0]})
     np.testing.assert_allclose(claim(layer_norm, "one_robust").statistic(r), [0.5])
 
 

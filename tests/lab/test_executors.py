@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from experiments.von_oswald import roll_out
-from icl_lab.lab import command_line, flags, records, stopping
+from icl_lab.lab import command_line, flags, merging, records, stopping
 from icl_lab.lab.command_line import FAILED
 from icl_lab.lab.executors import run_elsewhere, start_here
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
@@ -266,7 +266,7 @@ def test_a_grid_that_is_stopped_lets_its_workers_save(tmp_path, monkeypatch, num
 def test_a_grid_is_stopped_while_it_plans_and_while_it_merges(tmp_path, monkeypatch, capsys, place, number, status):
     words = ["roll_out", "--preset=smoke", "--grid=seed:1", "--workers=2", f"--outdir={tmp_path}"]
     monkeypatch.setattr(Run, "record", lambda _: "a record")  # all is finished
-    where = (Run, "record") if place == "planning" else (command_line, "_merge")
+    where = (Run, "record") if place == "planning" else (merging, "merge")
     monkeypatch.setattr(*where, lambda *_: signal.raise_signal(number))
     before = [signal.getsignal(number) for number, _ in STATUSES]
     assert command_line.main(roll_out.EXPERIMENT, words) == status

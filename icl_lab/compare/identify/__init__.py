@@ -14,7 +14,7 @@ from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import Family, Model, Parameter, filter_family
 from icl_lab.compare.identify.one import Setting, one_member
-from icl_lab.compare.identify.probes import battery, in_units, rotations
+from icl_lab.compare.identify.probes import battery, in_units, rotations, training_prompts
 from icl_lab.compare.identify.report import Identified, verdict_of
 from icl_lab.compare.identify.structure import degree, fingerprint, grade, structure
 from icl_lab.prompts.prompt import Sampler
@@ -67,10 +67,12 @@ def identify(
         raise ValueError("learners must hold at least one learner")
     units, on, rng = battery(sampler, context_length, input_size, seed)
     setting = Setting(units, on, rotations(rng, input_size), families)
+    trial = training_prompts(on, units)
+    exact: int | None = None
     members, parts, prints = [], [], []
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
-        ask = in_units(asked(learner, name, context_length, input_size), units)
+        ask = in_units(asked(learner, name, trial), units)
         parts.append(structure(ask, on, seed))
         prints.append(fingerprint(ask, units, context_length, input_size, seed))
         parts[-1]["locality"] = prints[-1]["locality"]

@@ -1,4 +1,4 @@
-"""Whatever answers prompts, asked in batches of one size: functions of arrays, and learners of one prompt or a batch."""
+"""Whatever answers prompts, asked in batches of one size: functions of arrays, learners of one prompt or a batch."""
 
 import inspect
 from collections.abc import Callable
@@ -22,34 +22,33 @@ class LearnerError(ValueError):
     """A learner that cannot be identified because of what it answers; the message names it."""
 
 
-def asked(learner: Callable[..., Any], name: str, context_length: int, input_size: int) -> Ask:
-    """The learner as a function of any number of prompts, tried once.
+def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, Floats]) -> Ask:
+    """The learner as a function of any number of prompts, tried on some.
 
     Args:
       learner: ``Prompt -> (1,)``, the same for a batch, or a function of numpy arrays ``(x (B, N, D), y (B, N, 1),
         x_query (B, D)) -> (B, 1)``. It is told apart by how many arguments it must be given.
       name: how messages call it.
-      context_length: N.
-      input_size: D.
+      trial: training prompts. On others, which may lie far outside of training, what is not finite counts as 1e30.
 
     Raises:
-      LearnerError: for one that raises, returns another shape or numbers that are not finite, or answers the same
-        prompts otherwise when asked again in another order.
+      LearnerError: for one that raises, returns another shape or, on the trial, numbers that are not finite, or answers
+        the same prompts otherwise when asked again in another order.
     """
-    call = learner if _takes_arrays(learner) else _batched(learner, name, context_length, input_size)
+    call = learner if _takes_arrays(learner) else _batched(learner, name, *trial[0].shape[1:])
 
     def ask(x: Floats, y: Floats, q: Floats) -> Floats:
         found = np.empty(len(x))
         for begin in range(0, len(x), CHUNK):
             rows = slice(begin, begin + CHUNK)
             found[rows] = _checked(call, name, x[rows], y[rows], q[rows])
-        return found
+        return np.nan_to_num(found, nan=1e30, posinf=1e30, neginf=-1e30)
 
-    rng = np.random.default_rng(0)
-    sizes = ((64, context_length, input_size), (64, context_length), (64, input_size))
-    x, y, q = (rng.normal(size=size) for size in sizes)
+    x, y, q = trial
     first, again = ask(x, y, q), ask(x[::-1], y[::-1], q[::-1])[::-1]
-    if np.abs(first - again).max() > 1e-4 * max(np.abs(first).max(), 1e-3):
+    if np.abs(first).max() >= 1e30:
+        raise LearnerError(f"{name} answers training prompts with numbers that are not finite")
+    if np.abs(first - again).max() > 1e-4 * max(np.abs(first).max(), 1e-3 * np.abs(y).max()):
         raise LearnerError(
             f"{name} answers the same prompts differently when it is asked again in another order; a prediction must "
             "depend on nothing but its own prompt (no dropout, no statistics over the batch)"
@@ -103,6 +102,4 @@ def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Float
         found = found[:, -1]
     if found.shape != (CHUNK, 1) or not np.issubdtype(found.dtype, np.floating):
         raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not floats ({CHUNK}, 1)")
-    if not np.isfinite(found[:size]).all():
-        raise LearnerError(f"{name} answers with numbers that are not finite")
     return found[:size, 0].astype(np.float64)

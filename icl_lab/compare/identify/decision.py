@@ -90,8 +90,13 @@ def improves(larger: Fit, smaller: Fit, noise: float) -> bool:
 
 
 def remaining(fits: Sequence[Fit], noise: float) -> list[Fit]:
-    """Models of the smallest size that no larger one replaces, best first, without those that the best replaces."""
+    """Models of the smallest size that no larger one replaces, best first, without those that the best replaces.
+
+    Families that are fitted to f itself count where one of them replaces the best of the others, and then alone.
+    """
     good = sorted((fit for fit in fits if fit.residual <= NAMED), key=lambda fit: fit.residual)
+    symmetric = [fit for fit in good if not fit.raw]
+    good = [fit for fit in good if fit.raw and (not symmetric or improves(fit, symmetric[0], noise))] or symmetric
     for size in sorted({fit.model.size for fit in good}):
         group = [fit for fit in good if fit.model.size == size]
         if not any(improves(fit, group[0], noise) for fit in good if fit.model.size > size):

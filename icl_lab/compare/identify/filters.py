@@ -158,7 +158,7 @@ FILTERS = (
     filter_family("ridge", [STRENGTH], ridge, contains="least squares at strength 0, one step of GD at infinity"),
     filter_family("least squares", [], least_squares),
     filter_family("gradient flow", [TIME], flow, contains="least squares at infinite time"),
-    _stepwise("heavy ball", heavy_ball, MOMENTUM, "GD at momentum 0; lies within GD with a rate a step", MOMENTUM_STEPS),
+    _stepwise("heavy ball", heavy_ball, MOMENTUM, "GD at momentum 0; lies in GD with a rate a step", MOMENTUM_STEPS),
     _stepwise("Nesterov", nesterov, MOMENTUM, "GD at momentum 0", MOMENTUM_STEPS),
     _chebyshev_family(),
     filter_family("Newton", [START], newton, steps=(1, 2, 3, 4, 5, 6), contains="is GD with 2^K steps"),

@@ -11,7 +11,7 @@ from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.family import Family, Key, Model
 from icl_lab.compare.identify.fitting import Fit, fitted, free_filter, judged, predicted, relative
 from icl_lab.compare.identify.others import general_preconditioner
-from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery, Units, answers
+from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery, Units, answers, over_examples
 from icl_lab.compare.identify.structure import grade
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
@@ -27,13 +27,16 @@ class Setting:
     families: Mapping[str, Family]
 
 
-def one_member(ask: Ask, about: Mapping[str, float], setting: Setting) -> Member:
-    """Names one learner (in units) of this structure, or refuses."""
+def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True) -> Member:
+    """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown."""
     found = answers(ask, setting.battery, setting.turns)
     asymmetry = float(np.median(found.asymmetry))
     if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
         return _member("identified", ("zero",), 0.0, asymmetry, found.noise, reason="predictions are below .001 labels")
-    fits, free = _fits(found, asymmetry, about, setting)
+    if asymmetry > decision.LEFT or setting.battery.tasks is not None:
+        mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
+        found = dataclasses.replace(found, raw=mixed)
+    fits, free = all_fits(found, asymmetry, about, setting)
     common = {"asymmetry": asymmetry, "noise": found.noise, "free": free, "fits": tuple(fits)}
     on, mean = setting.battery.take(JUDGE), found.mean[JUDGE]
     best = {name: min((f for f in fits if f.model.family == name), key=lambda f: f.residual, default=None)
@@ -56,7 +59,7 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting) -> Member
         return _member("not separable", tuple(names(left)), a.residual, reason=said, **common)
     named = left[0]
     common["fits"] = (named, *(fit for fit in fits if fit is not named))
-    limits, doubled = _range(ask, named, ranked, setting)
+    limits, doubled = _range(ask, named, ranked, setting) if ranges else ((None, None), {})
     return _member(
         "identified", tuple(names(groups[0])), named.residual, steps=named.model.steps or None,
         parameters=reported(named, setting.units, on.x.shape[1]), limits=limits, doubled=doubled, **common,
@@ -75,7 +78,7 @@ def _member(verdict: str, equals: tuple[str, ...], residual: float, asymmetry: f
     )  # fmt: skip
 
 
-def _fits(found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting) -> tuple[list[Fit], float]:
+def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting) -> tuple[list[Fit], float]:
     """All fits that could be named, small models first, and the residual of the best free filter.
 
     A larger model is left out where nothing it could reach would replace what is left of the smaller ones: the smaller

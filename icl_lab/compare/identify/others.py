@@ -1,11 +1,12 @@
 """Families that are no spectral filter; formulas are those of the solvers of the same names (``icl_lab.solvers``)."""
 
 import functools
+from collections.abc import Mapping
 
 import numpy as np
 
 from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import Family, Model, Parameter
+from icl_lab.compare.identify.family import Family, Key, Model, Parameter
 from icl_lab.compare.identify.probes import Battery
 
 LINEAR = ("linear_labels", "linear_query")
@@ -143,12 +144,15 @@ def general_preconditioner(size: int) -> tuple[Model, ...]:
     entries = tuple(
         Parameter(f"p_{i}{j}", -5.0, 5.0, eigenvalue=-1, logarithmic=False) for i in range(d) for j in range(i, d)
     )
-    identity = np.eye(d)[np.triu_indices(d)]
-    before = lambda fitted, k: fitted.get(("preconditioned GD", k, True))  # noqa: E731
+
+    def warm(fitted: Mapping[Key, Floats], steps: int) -> list[Floats]:
+        before = fitted.get(("preconditioned GD", steps - 1, True))
+        return [0.5 * np.eye(d)[np.triu_indices(d)] if before is None else before / 1.5]
+
     return tuple(
         Model(
             "preconditioned GD", k, entries, functools.partial(matrix, steps=k), own=True, starts=0,
-            warm=lambda fitted, k=k: [0.5 * identity] if before(fitted, k - 1) is None else [before(fitted, k - 1) / 1.5],
+            warm=lambda fitted, k=k: warm(fitted, k),
         )
         for k in (1, 2, 3)
     )  # fmt: skip

@@ -183,7 +183,7 @@ class Answers:
     """What a learner answers on a battery, over label size.
 
     Attributes:
-      raw: (C, Q) f.
+      raw: (C, Q) f; after ``over_examples`` its mean over rotations of the examples.
       mean: (C, Q) the symmetrised f: the mean over rotations of the odd part in the labels.
       noise: median over contexts of |half mean - half mean| / 2 over |mean|.
       asymmetry: (C,) |f - mean| / |f|, over rotations and both signs of the labels.
@@ -215,6 +215,25 @@ def answers(ask: Callable[[Floats, Floats, Floats], Floats], on: Battery, turns:
     noise = np.linalg.norm(halves[..., 0] - halves[..., 1], axis=1) / 2
     noise = float(np.median(noise / np.maximum(np.linalg.norm(mean, axis=1), 1e-300)))
     return Answers(found[:, :, 0, 0], mean, noise, asymmetry)
+
+
+def over_examples(ask: Ask, on: Battery, rng: np.random.Generator, turns: int = 32) -> Floats:
+    """(C, Q) mean of f over rotations of the examples, which every family that depends on the inputs' basis allows."""
+    c, queries, d = on.q.shape
+    n = on.x.shape[1]
+    mix = haar(rng, c * turns, n).reshape(c, 1, turns, n, n)
+    shape = (c, queries, turns)
+    x = np.broadcast_to(mix @ on.x[:, None, None], (*shape, n, d))
+    y = np.broadcast_to((mix @ on.y[:, None, None, :, None])[..., 0], (*shape, n))
+    q = np.broadcast_to(on.q[:, :, None], (*shape, d))
+    return ask(x.reshape(-1, n, d), y.reshape(-1, n), q.reshape(-1, d)).reshape(shape).mean(-1)
+
+
+def training_prompts(on: Battery, units: Units) -> tuple[Floats, Floats, Floats]:
+    """The training prompts of a battery, one query each, as a learner is asked them."""
+    x, y = (np.repeat(part[::2], QUERIES, 0) for part in (on.x, on.y))
+    q = on.q[::2].reshape(-1, on.q.shape[2])
+    return units.eigenvalue**0.5 * x, units.label * y, units.eigenvalue**0.5 * q
 
 
 def in_units(ask: Ask, units: Units) -> Ask:

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from icl_lab.compare.identify.asking import Ask, Floats
+from icl_lab.compare.identify.asking import Ask
 from icl_lab.compare.identify.probes import Battery, Units, haar, inputs_with
 
 EXACT, APPROXIMATE = 1e-5, 0.15
@@ -22,10 +22,10 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     """How far a learner (in units) is from each symmetry: |change| / |f| over training prompts, 0 where it has it.
 
     ``linear_labels`` is the largest of three: the part that is even in the labels, and of the odd part f(4 y) - 4 f(y)
-    over 4 f and f(y1 + y2) - f(y1) - f(y2), the last two labels of the same inputs. ``example_rotation``: the examples
-    are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that leaves their mean as it is, and a
-    constant is added to all labels (the mean of labels is taken off where that fits better), a vector to all inputs
-    of the context.
+    over 4 f and f(y1 + y2) - f(y1) - f(y2), the last two labels of the same inputs. ``linear_query`` allows a constant.
+    ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
+    leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
+    better), or a vector to all inputs of the context.
     """
     rng = np.random.default_rng([seed, 1])
     x, y, q = (np.repeat(part[::2], 2, 0) for part in (on.x, on.y, on.q[:, 0]))
@@ -41,7 +41,7 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     shift, shifted = rng.normal(size=(count, 1)), x + rng.normal(size=(count, 1, d))
     asked = {
         "": (x, y, q), "4": (x, 4 * y, q), "other": (x, other, q), "sum": (x, y + other, q),
-        "more": (x, y, more), "both": (x, y, q + more),
+        "more": (x, y, more), "both": (x, y, q + more), "none": (x, y, 0 * q),
         "permutation": (np.take_along_axis(x, order[..., None], 1), np.take_along_axis(y, order, 1), q),
         "rotation": (x @ turn, y, (q[:, None] @ turn)[:, 0]),
         "example_rotation": (mix @ x, (mix @ y[..., None])[..., 0], q),
@@ -62,7 +62,9 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         "linear_labels": max(
             off((plus + minus)[:count] / 2), off(odd["4"] - 4 * f, 4), off(odd["sum"] - f - odd["other"], total)
         ),
-        "linear_query": off(odd["both"] - f - odd["more"], float(np.linalg.norm(odd["both"])) / max(size, 1e-300)),
+        "linear_query": off(
+            odd["both"] - f - odd["more"] + odd["none"], float(np.linalg.norm(odd["both"])) / max(size, 1e-300)
+        ),
         **{name: off(odd[name] - f) for name in ("permutation", "rotation", "example_rotation")},
         "centred_rotation": min(centred),
     }
