@@ -23,8 +23,8 @@ QUICK: dict[str, dict[str, Quick | None]] = {
                                       "the contexts; without the second transition it is 0"),
     },
     "label_couplings": {
-        "targets": Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is above "
-                              ".5"),
+        "targets": Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is "
+                              "above .5"),
         "inputs": None,
     },
     "layer_norm": {

@@ -92,8 +92,8 @@ claim = claims_of("von_oswald.label_couplings", "this lab, on von Oswald et al. 
 
 CLAIMS = (
     claim("targets", "",
-          "Without its label couplings a layer looped twice coincides with tuned GD++ on larger and other targets (largest "
-          "|log ratio| of the losses; control: as trained).",
+          "Without its label couplings a layer looped twice coincides with tuned GD++ on larger and other targets "
+          "(largest |log ratio| of the losses; control: as trained).",
           _worst("ablated", *_TARGETS), 0.0, 0.1, relation="<=", reason=_LINE, control=_worst("trained", *_TARGETS)),
     claim("trained_targets", "", "As trained it does not.",
           _worst("trained", *_TARGETS), 0.1, relation=">=", reason=_LINE),

@@ -127,5 +127,5 @@ def test_settings_that_do_not_fit_are_refused_by_name(module, changes, named):
 def test_every_committed_verdict_is_a_verdict():
     for module in (layer_norm, phase_transitions, sine, softmax, task_sets):
         for one in module.CLAIMS:
-            assert set(one.expected_verdict.values()) <= {"holds", "fails", "not resolved"}
+            assert set(one.expected_verdict.values()) <= {"holds", "fails", "not resolved", "not reached"}
             assert one.reason
