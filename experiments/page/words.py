@@ -15,7 +15,9 @@ class Number:
         self.value = value
 
     def __format__(self, spec: str) -> str:
-        return "–" if self.value is None else powers(format(self.value, spec or ".3g")).replace("%", "\N{NO-BREAK SPACE}%")
+        if self.value is None:
+            return "–"
+        return powers(format(self.value, spec or ".3g")).replace("%", "\N{NO-BREAK SPACE}%")
 
 
 class Fields:

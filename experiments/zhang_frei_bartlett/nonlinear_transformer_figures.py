@@ -23,6 +23,14 @@ LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank 
 HIGHEST = 60.0
 """End of the error axis; linear attention goes on above it at c = 9."""
 
+KINDS = {
+    "with": "with position embeddings",
+    "without": "without position embeddings",
+    "reused": "with, trained rows reused",
+    "offset": "with, trained at random offsets",
+}
+"""What becomes of position embeddings, in figures."""
+
 _ERROR = "error / error of predicting 0"
 
 
@@ -123,9 +131,9 @@ def _beyond(record: Record) -> Figure:
     ]  # fmt: skip
     figure, (row,) = axes_grid(len(shown), 1, width=3.0, height=3.0)
     for axes, (covariance, n) in zip(row, shown):
-        for positions, learner in (("with", "trained"), ("without", "gd")):
-            if _has(record, name := f"{covariance}/{n}_{positions}"):
-                look = LEARNERS[learner] | {"label": f"{positions} position embeddings", "markevery": 10}
+        for (positions, label), learner in zip(KINDS.items(), ("trained", "gd", "gd++", "interpolated")):
+            if f"{(name := f'{covariance}/{n}_{positions}')}/error/identity" in record.arrays:
+                look = LEARNERS[learner] | {"label": label, "markevery": 10}
                 _curve(axes, record, name, own_test(covariance), **look)
         axes.axvline(n, color="0.6", linewidth=0.8, label="M = N")
         axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M")
@@ -141,13 +149,14 @@ def own_test(covariance: str) -> str:
 
 def _training(record: Record) -> Figure:
     """Error over training, mean over all prefixes."""
-    figure, (row,) = axes_grid(len(POSITIONS), 1, width=3.6)
-    for axes, positions in zip(row, POSITIONS):
+    kinds = [positions for positions in POSITIONS if _looks(record, positions)]
+    figure, (row,) = axes_grid(len(kinds), 1, width=3.6)
+    for axes, positions in zip(row, kinds):
         for covariance, n, _, look in _looks(record, positions):
             style = look | {"marker": "", "label": f"{covariance} covariance, N = {n}"}
             found = record[f"{covariance}/{n}_{positions}"]
             band(axes, found["steps"], found["loss"], **style)
-        axes.set(yscale="log", title=f"{positions} position embeddings", xlabel="training step")
+        axes.set(yscale="log", title=KINDS[positions], xlabel="training step")
         axes.set_ylabel("error, mean over prefixes")
     _legend(figure, row, 4)
     return figure
