@@ -20,9 +20,6 @@ LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank 
     ("random", 2): {"color": "#7A3600", "linestyle": (0, (1, 0.6)), "marker": "X"},
 }
 
-HIGHEST = 60.0
-"""End of the error axis; linear attention goes on above it at c = 9."""
-
 KINDS = {
     "with": "with position embeddings",
     "without": "without position embeddings",
@@ -72,7 +69,7 @@ def _title(test: str) -> str:
 def _published(record: Record) -> Figure:
     """One panel a test: error over M, of networks with position embeddings.
 
-    Bands are the members; the fainter ones the paper's 90 % bootstrap over covariances, mean over members.
+    Bands are the members; thin outlines the paper's 90 % bootstrap over covariances, mean over members.
     """
     config, tests = record.config, list(record.metrics["tests"])
     figure, (row,) = axes_grid(len(tests), 1, width=3.1, height=3.4)
@@ -84,7 +81,7 @@ def _published(record: Record) -> Figure:
             label, name = f"{covariance} covariance, N = {n}", f"{covariance}/{n}_with"
             _curve(axes, record, name, test, label=label, markevery=(3 * rank, 10), **look)
             interval = record[f"{name}/interval/{test}"].mean(axis=0)
-            axes.fill_between(lengths, *interval, color=look["color"], alpha=0.12, linewidth=0)
+            axes.fill_between(lengths, *interval, facecolor="none", edgecolor=look["color"], alpha=0.3, linewidth=0.5)
         band(axes, lengths[:d], record[f"least_squares/error/{test}"][:, :d], color="0.45", label="least squares")
         for trained, dash in (("identity", (0, (1, 1))), ("random", (0, (1, 3)))):
             n = max(config["lengths"])
@@ -95,7 +92,7 @@ def _published(record: Record) -> Figure:
             limit, color="black", linestyle=(0, (6, 2, 1, 2)), linewidth=0.8, label="its limit M, N = ∞, random"
         )
         axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
-        axes.set(yscale="log", ylim=(lowest / 1.5, HIGHEST), title=_title(test), xlabel="examples in context M")
+        axes.set(yscale="log", ylim=(lowest / 1.5, None), title=_title(test), xlabel="examples in context M")
     row[0].set_ylabel(_ERROR)
     _legend(figure, row, 4)
     return figure
