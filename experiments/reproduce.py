@@ -31,6 +31,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 import experiments
 from experiments import summary
 from experiments.pace import Left, Pace, committed_seconds, cores, timed
+from experiments.page import write_page
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere, start_here
@@ -105,7 +106,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return lab.refused(error)
     drifts = [] if gallery is None else drifted(results, preset, gallery)
     page, minutes = root / f"report-{preset}.html", (time.monotonic() - began) / 60
-    records.write_atomically(page, report.html(results, failures).encode())
+    folders = [run.folder for run in plan if run.name not in failures]
+    write_page(folders, GALLERY / "claims.json", page, chosen, failures)
     print("\n".join(["", *summary.screen(results, failures, ledger, page, minutes)]))
     return _status(results, failures, drifts)
 
@@ -178,14 +180,17 @@ def carry_out(
 
 
 def outcome(run: Run) -> Outcome:
-    """What a finished run found, judged by the claims as they are now.
+    """What a finished run found, judged by the claims as they are now, also in its folder.
 
     Raises:
       RecordError: if the record cannot be read.
     """
-    record = records.load(run.folder)
+    record, rows = drift.committed(run.folder)
+    judged = run.experiment.judged(record)
+    if judged != rows:
+        records.replace_claims(run.folder, judged)
     pictures = sorted(run.folder.glob("*.png"))
-    return Outcome(record, run.experiment.judged(record), pictures, True, record.provenance.get("seconds", 0.0))
+    return Outcome(record, judged, pictures, True, record.provenance.get("seconds", 0.0))
 
 
 def _readable(run: Run) -> bool:

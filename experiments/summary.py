@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.papers import ORDER, paper_of
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.experiment import Experiment, Outcome
 from icl_lab.lab.report import estimate, expected
 
 Row = Mapping[str, Any]
 WIDTH, LINES = 100, 45
-PAPERS = {
-    "von_oswald": "von Oswald et al. 2022", "dai": "Dai et al. 2022", "reddy": "Reddy 2023",
-    "zhang_frei_bartlett": "Zhang, Frei & Bartlett 2023",
-}  # fmt: skip
 WORST_FIRST = (FAILS, NOT_RESOLVED, NOT_REACHED, HOLDS)
 COUNTED = {HOLDS: "hold", FAILS: "fail", NOT_RESOLVED: "are not resolved", NOT_JUDGED: "are not judged"}
 NO_LEDGER = "there is no committed ledger here (figures/claims.json), so nothing is said of lab"
@@ -101,7 +98,7 @@ def screen(
     """
     for most in (4, 3, 2, 1):
         body = []
-        for paper in [*PAPERS, *sorted({e.name.split(".")[0] for e, _ in results} - {*PAPERS})]:
+        for paper in [*ORDER, *sorted({e.name.split(".")[0] for e, _ in results} - {*ORDER})]:
             own = [(e, o) for e, o in results if e.name.split(".")[0] == paper]
             body += _of_paper(paper, own, {n: w for n, w in failures.items() if n.split(".")[0] == paper}, most)
         lines = [*body, *_end(results, failures, ledger, page, minutes)]
@@ -136,7 +133,7 @@ def _of_paper(
                 named[NOT_REACHED].append(f"{figure} (before {row['note']})")
     total = sum(judged.values())
     counts = f"{judged[HOLDS]} of {total} headline claims judged here hold" if total else "no claim is judged here"
-    lines = [f"{PAPERS.get(paper, paper)}: {counts}"]
+    lines = [f"{paper_of(paper).source}: {counts}"]
     kinds = (
         ("held", named[HOLDS]), ("failed", named[FAILS]), ("not resolved", named[NOT_RESOLVED]),
         ("not reached", named[NOT_REACHED]), ("at lab only", elsewhere),

@@ -44,7 +44,7 @@ class Training(Scheduled, Protocol):
 def model(network: Transformer, context_length: int, input_size: int, layout: Layout | None = None) -> Model:
     """A network on prompts of N pairs in D dimensions, in a layout (None: joint tokens)."""
     shapes = (context_length, input_size), (context_length, 1), (input_size,)
-    return model_of(network, Prompt(*(jnp.zeros(shape) for shape in shapes)), layout)
+    return model_of(network, jax.eval_shape(lambda: Prompt(*map(jnp.zeros, shapes))), layout)
 
 
 class Learnt(Protocol):
@@ -179,5 +179,5 @@ def paired_losses(
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 
-    found = evaluate(params, keys, jnp.atleast_1d(jnp.asarray(settings, float)))
-    return {name: np.asarray(v if np.ndim(settings) else v[:, 0]) for name, v in found.items()}
+    found = jax.device_get(evaluate(params, keys, np.atleast_1d(np.asarray(settings, float))))
+    return {name: v if np.ndim(settings) else v[:, 0] for name, v in found.items()}

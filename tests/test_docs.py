@@ -25,7 +25,6 @@ WITH_CODE = [page for page in PAGES if blocks(page, "python")]
 COMMAND = re.compile(r"\bexperiments\.[a-z_.]*[a-z](?: +\\\n? *| +--[\w]+(?:=(?:\"[^\"]*\"|[^\s`|]+))?)*")
 
 
-@pytest.mark.usefixtures("compile_quickly")
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_of_a_page_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
     (tmp_path / "figures").symlink_to(ROOT / "figures")

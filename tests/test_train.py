@@ -15,8 +15,6 @@ from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent
 from icl_lab.training.model import Model
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 N, D = 5, 3
 NETWORK = LinearSelfAttention(init_scale=0.1)
 SMALL = {"steps": 20, "batch": 16, "eval_tasks": 64, "learning_rate": 3e-3}

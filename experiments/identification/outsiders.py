@@ -1,5 +1,6 @@
 """Learners that are no algorithm of a family, with parameters that keep away from limits that are."""
 
+import dataclasses
 from functools import cache, partial
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.identification.suite import SAMPLER, UNIT, D, N, Planted, one_prompt
-from icl_lab.fast import batched_predictions
+from experiments.identification.suite import SAMPLER, UNIT, D, N, Planted, one_prompt, program
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import Learner, Prompt
 
@@ -26,7 +27,7 @@ KINDS = {"nearest neighbour": 24, "tanh filter": 24, "principal components": 24,
 
 
 def neighbours(p: Any, count: int) -> Learner:
-    """Mean label of the nearest examples; one to three of ten, so that it is no mean of all labels."""
+    """Mean label of the nearest examples: two to four of ten. One is kernel smoothing without width, ten the mean."""
 
     def predict(prompt: Prompt) -> Array:
         distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
@@ -71,7 +72,7 @@ def mlp(params: Any) -> Any:
 @cache
 def of_network(name: str) -> Any:
     """A network times a number that gives its predictions label size."""
-    return lambda params: lambda prompts: params["size"] * batched_predictions(NETWORKS[name], params["net"], prompts)
+    return lambda params: lambda prompts: params["size"] * batch_learner(NETWORKS[name], params["net"])(prompts)
 
 
 @partial(jax.jit, static_argnums=(0, 2))
@@ -81,7 +82,7 @@ def trained(name: str, keys: Array, steps: int) -> Any:
 
     def loss(params: Any, key: Array) -> Array:
         sample = SAMPLER(key, 128)
-        return jnp.mean((batched_predictions(network, params, sample.prompt) - sample.target) ** 2)
+        return jnp.mean((batch_learner(network, params)(sample.prompt) - sample.target) ** 2)
 
     def step(state: Any, key: Array) -> tuple[Any, None]:
         params, inner = state
@@ -108,7 +109,7 @@ def outsiders(seed: int, share: float = 1.0) -> list[Planted]:
 def _outsider(kind: str, i: int, rng: np.random.Generator, seed: int) -> Planted:
     one = np.array([rng.uniform(0.7, 1.0)], np.float32)
     if kind == "nearest neighbour":
-        return Planted(kind, (), one_prompt(neighbours, 1 + i % 3), one)
+        return Planted(kind, (), one_prompt(neighbours, 2 + i % 3), one)
     if kind == "principal components":
         return Planted(kind, (), one_prompt(components, 1 + i % 3), one)
     if kind == "tanh filter":
@@ -120,10 +121,15 @@ def _outsider(kind: str, i: int, rng: np.random.Generator, seed: int) -> Planted
         params = {k: (rng.normal(size=s) * 2 / s[0] ** 0.5).astype(np.float32) for k, s in shapes.items()}
         return _of_label_size(Planted(kind, (), mlp, params | {"size": np.float32(1)}))
     name = ("untrained linear", "untrained softmax")[i % 2] if kind == "untrained" else kind
-    many = trained(name, jax.random.split(jax.random.key(seed), KINDS[kind]), _steps(kind))
-    net = jax.tree.map(lambda leaf: np.asarray(leaf[i]), many)
+    many = _networks(name, seed, KINDS[kind], _steps(kind))
+    net = jax.tree.map(lambda leaf: leaf[i], many)
     planted = Planted(kind, (), of_network(name), {"net": net, "size": np.float32(1)})
     return planted if kind == "half-trained" else _of_label_size(planted)
+
+
+@cache
+def _networks(name: str, seed: int, count: int, steps: int) -> Any:
+    return jax.tree.map(np.asarray, trained(name, jax.random.split(jax.random.key(seed), count), steps))
 
 
 def _steps(kind: str) -> int:
@@ -131,7 +137,9 @@ def _steps(kind: str) -> int:
 
 
 def _of_label_size(one: Planted) -> Planted:
-    sample = SAMPLER(jax.random.key(0), 512)
-    size = float(jnp.std(sample.target) / jnp.std(jax.jit(one.build(one.params))(sample.prompt)))
-    params = one.params | {"size": np.float32(size)}
-    return Planted(one.family, (), one.build, params, one.disturbance)
+    sample = SAMPLER(jax.random.key(0), 2048)
+    still = {"in": np.zeros((N * D + N + D, 64), np.float32), "out": np.zeros(64, np.float32)}
+    arrays = (np.asarray(part) for part in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query))
+    predictions = np.asarray(program(one.build)(one.params, still, np.float32(0), *arrays))
+    size = np.float32(np.std(np.asarray(sample.target)) / predictions.std())
+    return dataclasses.replace(one, params=one.params | {"size": size})

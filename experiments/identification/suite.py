@@ -3,7 +3,7 @@
 Rates and strengths are in units in which the mean eigenvalue of X^T X / N is 1 (``UNIT`` for these prompts, whose
 labels are of size 1). Every distribution below was written before the suite was run.
 
-A disturbance is one of three, and is scaled until the predictions on training prompts change by a given share (medians):
+A disturbance is one of three, scaled until the predictions on training prompts change by a given share (of medians):
 
 - couplings: Gaussian entries where the weights of a construction are zero (GD and GD++, which are built as weights);
 - training: what twenty steps of Adam from the construction change (GD and GD++);
@@ -12,7 +12,7 @@ A disturbance is one of three, and is scaled until the predictions on training p
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jax import Array
 
 from icl_lab import solvers
 from icl_lab.constructions import gd_plus_plus_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Learner, Prompt, linear_regression
 
@@ -66,7 +66,7 @@ def one_prompt(make: Callable[[Any], Learner], *static: Any) -> Callable:
 
 def network(params: Any) -> Callable[[Prompt], Array]:
     """The network that carries every construction: five layers, of which those with zero weights do nothing."""
-    return partial(batched_predictions, NETWORK, params)
+    return batch_learner(NETWORK, params)
 
 
 def weights(rates: np.ndarray, gammas: np.ndarray) -> dict:
@@ -224,19 +224,19 @@ def disturbed(one: Planted, amount: float, rng: Rng) -> Callable:
         "out": rng.normal(size=64).astype(np.float32) / 8,
     }
     run = program(one.build)
-    plain = np.asarray(run(one.params, wave, 0.0, *arrays))
+    plain = np.asarray(run(one.params, wave, np.float32(0), *arrays))
     size = float(np.median(np.abs(plain)))  # deep methods have a few very large predictions
     if one.disturbance == "smooth" or amount == 0:
-        change = float(np.median(np.abs(np.asarray(run(one.params, wave, 1.0, *arrays)) - plain)))
+        change = float(np.median(np.abs(np.asarray(run(one.params, wave, np.float32(1), *arrays)) - plain)))
         scale = np.float32(amount * size / max(change, 1e-12))
         return lambda x, y, q: run(one.params, wave, scale, x, y, q)
     toward, step = direction(one, rng), 0.05
     moved = lambda step: jax.tree.map(lambda w, d: w + np.float32(step) * d, one.params, toward)  # noqa: E731
     for _ in range(6):
-        change = float(np.median(np.abs(np.asarray(run(moved(step), wave, 0.0, *arrays)) - plain))) / size
+        change = float(np.median(np.abs(np.asarray(run(moved(step), wave, np.float32(0), *arrays)) - plain))) / size
         step *= float(np.clip(amount / max(change, 1e-9), 0.2, 5))
     params = moved(step)
-    return lambda x, y, q: run(params, wave, 0.0, x, y, q)
+    return lambda x, y, q: run(params, wave, np.float32(0), x, y, q)
 
 
 @cache

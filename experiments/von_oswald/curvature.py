@@ -91,8 +91,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         read = jax.vmap(lambda p: strengths(p, config.input_size))(fitted.params)
         extremes = []
         for key in member_keys(config, 700 + stage, config.extreme_draws):
-            spectra = eigenvalues(one, key, config.contexts)
-            extremes.append((spectra.min(), spectra.max()))
+            drawn = eigenvalues(one, key, config.contexts)
+            extremes.append((drawn.min(), drawn.max()))
         spectra = [eigenvalues(one, key, config.contexts) for key in member_keys(config, 700 + stage)]
         arrays[name] = {
             "gamma": np.asarray(read["gamma"][:, 0]),

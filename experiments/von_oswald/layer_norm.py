@@ -111,9 +111,7 @@ def figures(record: Record) -> dict[str, Figure]:
         solvers = [solver for solver in ("gd", "gd++") if solver in found["final"]]
         curves = {"trained": found["loss"], "without": found["without"]["loss"]}
         curves |= {solver: found[f"{solver}_loss"] for solver in solvers}
-        loss_lines(row[0], found["steps"], curves)
-        row[0].set_ylim(bottom=0.05, top=0.6)
-        row[0].set_title(f"{network_label(name)}, LayerNorm")
+        loss_lines(row[0], found["steps"], curves, f"{network_label(name)}, LayerNorm")
         for axes_of, solver in zip(row[1:3], solvers):
             panels.alignment_panel(axes_of, found["steps"], found, solver)
         row[2].set_visible(len(solvers) > 1)

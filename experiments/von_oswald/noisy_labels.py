@@ -102,7 +102,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         return {"trained": trained.learner(params), "gd": trained.learner(weights), "interpolated": middle(params)}
 
     evaluated = partial(paired_losses, learners, params=fitted.params, keys=member_keys(config, 900))
-    arrays = {"steps": fitted.steps, "loss": fitted.metrics["loss"]}
+    arrays: dict[str, Any] = {"steps": fitted.steps, "loss": fitted.metrics["loss"]}
     for name, values in (("corrupted_labels", config.corrupted), ("label_noise", config.noises)):
         noisy = lambda x, name=name: sampler(config, **{name: x})  # noqa: E731
         arrays[name] = evaluated(noisy, tasks=config.population_tasks, settings=np.array(values))
@@ -152,11 +152,11 @@ CLAIMS = (
         for m, (_, loss) in PUBLISHED.items()
     ),
     claim("follows_gd", "", "At every m it follows the GD step tuned without noise (largest relative distance).",
-          _worst("corrupted_labels", "trained"), 0.02, **_WIDTH),
+          _worst("corrupted_labels", "trained"), 0.0, 0.02, **_WIDTH),
     claim("interpolated", "", "So does the mean of both weights.",
-          _worst("corrupted_labels", "interpolated"), 0.02, **_WIDTH),
+          _worst("corrupted_labels", "interpolated"), 0.0, 0.02, **_WIDTH),
     claim("follows_gd_noise", " (this lab)", "Under Gaussian label noise of up to 1 it follows the GD step too.",
-          _worst("label_noise", "trained"), 0.02, **_WIDTH),
+          _worst("label_noise", "trained"), 0.0, 0.02, **_WIDTH),
 )  # fmt: skip
 
 AXES = {"steps": ("step",), "loss": ("member", "step"), "corrupted_labels/*": ("member", "corrupted"),

@@ -92,8 +92,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         session, "training", config, layer, references={"gd": layer.learner(weights)}, optimizer=decaying,
         variants=lambda params: {"interpolated": middle(params)},
     )  # fmt: skip
-    aligned = jax.vmap(
-        lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
+    aligned = jax.jit(
+        jax.vmap(
+            lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
+        )
     )
     arrays: dict[str, Any] = {
         "steps": fitted.steps,

@@ -113,11 +113,9 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, axes = style.panels(4, len(config.heads), width=3.1)
     for (loss, agreement, *row), heads in zip(axes, config.heads):
         part = record[f"heads_{heads}"]
-        loss_lines(loss, steps, {"trained": part["loss"], "gd": part["gd_loss"]}, record.metrics["closed_form"])
-        loss.axhline(record.metrics["centred"], **style.THEORY, label="GD, centred inputs")
-        loss.set_ylim(top=0.52)
-        loss.legend(ncols=2, loc="upper center")
-        loss.set_title(f"softmax, {heads} head{'s' * (heads > 1)}")
+        curves, title = {"trained": part["loss"], "gd": part["gd_loss"]}, f"softmax, {heads} head{'s' * (heads > 1)}"
+        loss.axhline(record.metrics["centred"], **style.THEORY, label="centred GD")
+        loss_lines(loss, steps, curves, title, record.metrics["closed_form"])
         panels.alignment_panel(agreement, steps, part, "gd")
         shifts.draw(row, config, {column: part[column] for column in shifts.BOTH})
     most = max(config.heads)

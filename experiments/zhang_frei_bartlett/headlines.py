@@ -1,7 +1,10 @@
-"""The claims that sum up each binary of this paper, and how the preset quick judges them."""
+"""The claims that sum up each binary of this paper, and how the preset quick judges them.
+
+A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
+"""
 
 from experiments.zhang_frei_bartlett.nonlinear_transformer_claims import LEARNED
-from icl_lab.claims import NOT_REACHED, Quick
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Quick
 
 _A_QUICK = "1,500 steps of 128 tasks for 5,000 of 256: Adam leaves up to three times as much on an entry of A"
 
@@ -45,7 +48,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     },
     "staircase": {
         "levels": Quick(1e-3, "as at lab; times are 2.5 times as far apart, on a plateau"),
-        "time_2": Quick(0.05, "as at lab, from six starts"),
+        "time_2": Quick(0.05, "as at lab, from six starts", NOT_RESOLVED),  # one of six is 14 % off
         "order": None,
     },
     "theorems": {

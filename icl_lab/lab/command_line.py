@@ -182,7 +182,7 @@ def start_logging() -> None:
 def use_compilation_cache(root: Path = Path("runs")) -> None:
     """Keeps compiled programs on disk, so that repeats start at once (never changes a number)."""
     jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
 def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Options, Run | Grid]:

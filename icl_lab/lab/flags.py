@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from absl import flags
 
 C = TypeVar("C")
@@ -122,7 +122,7 @@ def arguments(config: C, members: int) -> C:
     does a real number that is zero: zero switches an operation off, so it is a program of its own.
     """
     _make_tree(type(config))  # type: ignore[arg-type]
-    return jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), config)
+    return jax.tree.map(lambda value: np.full(members, value, np.float32), config)
 
 
 @functools.cache

@@ -1,8 +1,6 @@
 """What every binary has beside its configuration: which preset and grid are run, and how the run is carried out."""
 
 import dataclasses
-import importlib.util
-import shutil
 
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, setting
@@ -67,10 +65,6 @@ def check(options: Options) -> None:
         flag = f"--executor={options.executor}" if options.executor != "local" else f"--workers={options.workers}"
         if not options.grid or options.distributed:
             raise FlagError(f"{flag}: allowed is with --grid, and without --distributed")
-        if options.executor != "local" and importlib.util.find_spec("submitit") is None:
-            raise FlagError(f"{flag}: needs submitit: pip install -e '.[cluster]'")
-        if options.executor == "slurm" and shutil.which("sbatch") is None:
-            raise FlagError(f"{flag}: there is no sbatch here; allowed is a machine of a SLURM cluster")
     if not options.coordinator:
         if options.processes or options.process >= 0:
             raise FlagError("--processes and --process: allowed with --coordinator only")

@@ -61,7 +61,7 @@ class Profile:
                 self._cached = 0
 
     def summary(self) -> dict[str, Any]:
-        """``stages``: {stage: {programs, cached, tracing, lowering, compiling}}, seconds; ``longest``: some programs."""
+        """``stages``: {stage: {programs, cached, tracing, lowering, compiling}}, in seconds; ``longest``: programs."""
         stages: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
         for (stage, _), one in self.found.items():
             stages[stage].update(one)
@@ -84,8 +84,9 @@ def _seconds(one: Mapping[str, float]) -> float:
 def table(provenance: Mapping[str, Any]) -> Table:
     """The profile of a finished run: a line for each training and for all else, then for the slowest programs.
 
-    Steps a second are those of all members together, in the seconds of a training that were not compilation:
-    measurements and checkpoints count.
+    Seconds of programs that were compiled side by side all count, so on several cores the parts may exceed the whole.
+    Steps a second are those of all members together, in the seconds of a training beyond its compilation: measurements
+    and checkpoints count, and for a training that is mostly compilation the number says little.
     """
     columns = ("", "seconds", *PHASES.values(), "programs", "from cache", "member-steps/s")
     found = Table(*columns, title="Compilation (seconds)", box=SIMPLE_HEAD, title_justify="left")

@@ -45,7 +45,15 @@ class FinishedRun(NamedTuple):
         Raises:
           RecordError: as ``params``, or if the experiment does not say what its parameters predict.
         """
-        params, learners = self.params(member, stage), self._learners()
+        return self.with_params(self.params(member, stage), stage)
+
+    def with_params(self, params: Any, stage: str = "") -> BatchLearner:
+        """What such parameters predict; they may be traced, so that all members share one program.
+
+        Raises:
+          RecordError: if the experiment does not say what parameters of this training predict.
+        """
+        learners = self._learners()
         stage = stage or next(iter(learners))
         if stage not in learners:
             said = f"only those of {', '.join(learners)}" if learners else "of none"

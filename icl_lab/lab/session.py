@@ -72,6 +72,10 @@ class Session:
             log.warning("%s: %d of %d members diverged and were stopped (member %s)", *counts, ", ".join(named))
         return result
 
+    def checkpoint(self, stage: str) -> Checkpoint:
+        """Where a stage that is no training saves what it has: ``load``, then ``save`` after each piece."""
+        return Checkpoint(self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every)
+
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
         """A progress bar as a context; call what it gives with ``(done, total)``."""

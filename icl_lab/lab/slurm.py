@@ -1,13 +1,16 @@
 """Runs as jobs of a cluster, through submitit (an optional extra): a SLURM array, or submitit's local stand-in."""
 
 import dataclasses
+import importlib.util
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from icl_lab.lab.executors import start_process
+from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Run
 
@@ -40,11 +43,18 @@ def starter(chosen: Options, folder: Path) -> Callable:
 
     At most ``workers`` jobs of an array run at once, so many ``minutes`` before they are put into the queue again.
     submitit hands a job over as a pickle in ``folder``; nothing of it is read back here.
+
+    Raises:
+      FlagError: where submitit or ``sbatch`` is missing.
     """
+    on_cluster = chosen.executor == "slurm"
+    if importlib.util.find_spec("submitit") is None:
+        raise FlagError(f"--executor={chosen.executor}: needs submitit: pip install -e '.[cluster]'")
+    if on_cluster and shutil.which("sbatch") is None:
+        raise FlagError("--executor=slurm: there is no sbatch here; allowed is a machine of a SLURM cluster")
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would close every handler of this process
     import submitit  # an optional extra
 
-    on_cluster = chosen.executor == "slurm"
     extras = {"slurm_max_num_timeout": 1000} if on_cluster else {}  # a long run goes on until it is finished
     executor = submitit.AutoExecutor(folder, cluster=chosen.executor.removeprefix("submitit_"), **extras)
     executor.update_parameters(timeout_min=chosen.minutes, name="grid", gpus_per_node=chosen.gpus or None)

@@ -72,7 +72,7 @@ def viridis(count: int) -> np.ndarray:
 
 
 def band(
-    axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: float = 0.8, **line
+    axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line
 ) -> None:
     """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
@@ -101,5 +101,6 @@ def save(figure: Figure, path: Path, caption: str) -> list[Path]:
     for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):
         target = path.with_suffix(suffix)
         figure.savefig(target, metadata=metadata, bbox_inches="tight")
+        figure.set_layout_engine("none")  # laid out once, which costs as much as drawing
         written.append(target)
     return written

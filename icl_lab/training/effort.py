@@ -17,8 +17,14 @@ LITTLE: dict[str, Any] = {
 
 @functools.cache
 def little() -> dict[str, Any]:
-    """Compiler options for a program that is called a few times: none but on a CPU, and none that XLA does not know."""
-    return {name: value for name, value in LITTLE.items() if _known(name, value)} if _on_cpu() else {}
+    """Compiler options for a program that is called a few times: none but on a CPU."""
+    if not _on_cpu():
+        return {}
+    try:
+        jax.jit(lambda: 0).lower().compile(LITTLE)
+    except jax.errors.JaxRuntimeError:  # options of XLA come and go, all but the first
+        return dict(list(LITTLE.items())[:1])
+    return LITTLE
 
 
 def usual() -> dict[str, Any]:
@@ -39,11 +45,3 @@ def none_spent(when: bool = True) -> Iterator[None]:
 
 def _on_cpu() -> bool:
     return jax.default_backend() == "cpu"
-
-
-def _known(name: str, value: Any) -> bool:
-    try:
-        jax.jit(lambda: 0).lower().compile({name: value})
-    except jax.errors.JaxRuntimeError:  # options of XLA come and go
-        return False
-    return True

@@ -8,14 +8,12 @@ from experiments.reddy import curriculum
 from experiments.reddy.settings import WORLDS, laws
 from experiments.reddy.training import accuracy, evaluation_samples
 from experiments.settings import member_keys
-from icl_lab.lab.experiment import execute
 
 
-def test_a_loaded_network_is_as_accurate_as_the_record_says(tmp_path):
+def test_a_loaded_network_is_as_accurate_as_the_record_says(smoke_run):
     """The last accuracy on novel classes, of each member on its own test set: the weights, found in the state."""
     config = curriculum.PRESETS["smoke"]
-    execute(curriculum.EXPERIMENT, "smoke", config, tmp_path)
-    run = icl_lab.load_run(tmp_path)
+    run = icl_lab.load_run(smoke_run("reddy.curriculum").folder)
     assert run.stages() == ["training"]
     worlds = laws(config, member_keys(config, WORLDS))
     for member in range(config.members):

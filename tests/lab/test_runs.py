@@ -1,6 +1,7 @@
 """A finished run gives back its record and its trained members."""
 
 import dataclasses
+import shutil
 
 import jax
 import numpy as np
@@ -16,12 +17,8 @@ from icl_lab.lab.record import RecordError, below, flat
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    smoke = one_step.PRESETS["smoke"]
-    config = dataclasses.replace(smoke, onset_members=2, onset_steps=10, steps=10, measure_every=10)
-    outdir = tmp_path_factory.mktemp("run")
-    execute(one_step.EXPERIMENT, "smoke", config, outdir)
-    return outdir
+def folder(tmp_path_factory, smoke_run):
+    return shutil.copytree(smoke_run("von_oswald.one_step").folder, tmp_path_factory.mktemp("run"), dirs_exist_ok=True)
 
 
 def test_a_loaded_learner_predicts_what_the_record_says(folder):

@@ -36,7 +36,7 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
     if asymmetry > decision.LEFT or setting.battery.tasks is not None:
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
         found = dataclasses.replace(found, raw=mixed)
-    fits, free = _fits(found, asymmetry, about, setting)
+    fits, free = all_fits(found, asymmetry, about, setting)
     common = {"asymmetry": asymmetry, "noise": found.noise, "free": free, "fits": tuple(fits)}
     on, mean = setting.battery.take(JUDGE), found.mean[JUDGE]
     best = {name: min((f for f in fits if f.model.family == name), key=lambda f: f.residual, default=None)
@@ -78,7 +78,7 @@ def _member(verdict: str, equals: tuple[str, ...], residual: float, asymmetry: f
     )  # fmt: skip
 
 
-def _fits(found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting) -> tuple[list[Fit], float]:
+def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting) -> tuple[list[Fit], float]:
     """All fits that could be named, small models first, and the residual of the best free filter.
 
     A larger model is left out where nothing it could reach would replace what is left of the smaller ones: the smaller

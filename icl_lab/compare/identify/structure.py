@@ -22,10 +22,10 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     """How far a learner (in units) is from each symmetry: |change| / |f| over training prompts, 0 where it has it.
 
     ``linear_labels`` is the largest of three: the part that is even in the labels, and of the odd part f(4 y) - 4 f(y)
-    over 4 f and f(y1 + y2) - f(y1) - f(y2), the last two labels of the same inputs. ``linear_query`` allows a constant. ``example_rotation``: the examples
-    are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that leaves their mean as it is, and a
-    constant is added to all labels (the mean of labels is taken off where that fits better), a vector to all inputs
-    of the context.
+    over 4 f and f(y1 + y2) - f(y1) - f(y2), the last two labels of the same inputs. ``linear_query`` allows a constant.
+    ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
+    leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
+    better), or a vector to all inputs of the context.
     """
     rng = np.random.default_rng([seed, 1])
     x, y, q = (np.repeat(part[::2], 2, 0) for part in (on.x, on.y, on.q[:, 0]))
