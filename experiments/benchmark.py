@@ -27,6 +27,7 @@ from experiments.benchmarks.cluster import cluster
 from experiments.benchmarks.dry_run import dry_run
 from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
+from experiments.benchmarks.identify import identify_stages
 from experiments.benchmarks.induction import induction
 from experiments.benchmarks.prefixes import prefixes
 from experiments.benchmarks.scaling import scaling
@@ -54,6 +55,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "scaling": scaling,
     "cluster": cluster,
     "dry_run": dry_run,
+    "identify": identify_stages,
 }
 
 

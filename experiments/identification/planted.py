@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy import stats
 
-from experiments.identification.outsiders import outsiders
+from experiments.identification.outsiders import KINDS, outsiders
 from experiments.identification.suite import SAMPLER, D, N, Planted, disturbed, planted
 from experiments.settings import Members
 from icl_lab.compare.identify.asking import Ask, asked
@@ -60,12 +60,21 @@ class Config(Members):
     changes: tuple[float, ...] = setting(
         (0.02, 0.05, 0.15), "shares by which a disturbance changes predictions", at_least=0
     )
+    families: tuple[str, ...] = setting(GROUPS, "planted families", choices=GROUPS)
+    kinds: tuple[str, ...] = setting(tuple(KINDS), "kinds of outsiders", choices=tuple(KINDS))
     outsiders: float = setting(1.0, "share of the 150 outsiders", above=0, at_most=1)
     papers: bool = setting(True, "also the method of the papers, at the change .05")
 
 
 PRESETS = {
-    "smoke": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.01, papers=False),
+    "smoke": Config(
+        members=1,
+        suites=(0,),
+        changes=(0.05,),
+        families=("ridge", "one pass"),
+        kinds=("nearest neighbour",),
+        outsiders=0.01,
+    ),
     "quick": Config(members=2, suites=(0,), changes=(0.05,), outsiders=0.1),
     "lab": Config(),
     "paper": Config(suites=(1, 2, 3, 4)),
@@ -90,12 +99,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             judge = judged_by(suite)
             for index, (c, i) in enumerate(np.ndindex(len(config.changes), count)):
                 if np.isnan(table[s, c, i, 0]):
-                    change = config.changes[c]
-                    rng = np.random.default_rng([suite, 11, i])
-                    table[s, c, i] = judge(learners[suite][i], change, rng, config.papers and change == 0.05)
+                    change, (place, one) = config.changes[c], list(learners[suite].items())[i]
+                    rng = np.random.default_rng([suite, 11, place])
+                    table[s, c, i] = judge(one, change, rng, config.papers and change == 0.05)
                     checkpoint.save(lambda: {"table": table}, finished=False)
                 advance(s * len(config.changes) * count + index + 1, table[..., 0].size)
-    families = np.array([one.family for one in learners[config.suites[0]]])
+    families = np.array([one.family for one in learners[config.suites[0]].values()])
     arrays = {name: table[..., k] for k, name in enumerate(COLUMNS)}
     inside = np.isin(families, GROUPS)
     return _metrics(config, arrays, families, inside), arrays | {
@@ -103,8 +112,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     }
 
 
-def _learners(config: Config, suite: int) -> list[Planted]:
-    return planted(suite, config.members) + outsiders(suite, config.outsiders)
+def _learners(config: Config, suite: int) -> dict[int, Planted]:
+    """The learners that are asked for, by their place in the whole suite, which is the seed of their disturbance."""
+    every = planted(suite, config.members) + outsiders(suite, config.kinds, config.outsiders)
+    return {i: one for i, one in enumerate(every) if one.family in (*config.families, *config.kinds)}
 
 
 def judged_by(suite: int) -> Callable[[Planted, float, np.random.Generator, bool], np.ndarray]:
@@ -253,7 +264,7 @@ def _papers_right(record: Record) -> np.ndarray:
         return np.array([])
     c = config.changes.index(0.05)
     said, inside = record["papers"][:, c], record["family"] >= 0
-    truths = [set(one.truth) for one in planted(config.suites[0], config.members)]
+    truths = [set(one.truth) for one in _learners(config, config.suites[0]).values() if one.truth]
     right = [NAMES[int(k)] in truths[i] for row in said[:, inside] for i, k in enumerate(row) if not np.isnan(k)]
     return np.array([np.mean(right)]) if right else np.array([])
 
