@@ -3,8 +3,8 @@
 Thirteen families with 24 draws of their parameters, and seven kinds of outsiders (experiments/identification/suite.py,
 outsiders.py), each with one disturbance that changes its predictions by .02, .05 (what trained networks have) or .15.
 Thresholds were calibrated on suite 0; suites 1 and 2 are judged. A name is right where it is that of the planted
-family or of an equal one, or where the named algorithm differs from the planted one by less than the disturbance (those
-are counted apart). A refusal is never right.
+family or of an equal one, or where the named algorithm differs from the planted one by less than the disturbed learner
+does, on the same prompts (those are counted apart). A refusal is never right.
 
 Beside it, at .05, the method that papers use: Gaussian prompts, no symmetrising, the nearest of all families, and no
 refusal.
@@ -128,8 +128,9 @@ def judged_by(suite: int) -> Callable[[Planted, float, np.random.Generator, bool
         ask = in_units(asked(disturbed(one, change, rng), one.family, trial), units)
         member = one_member(ask, structure(ask, on, suite), ours, ranges=False)
         plain = in_units(asked(disturbed(one, 0.0, rng), one.family, trial), units)
-        name, difference = NAMES.index(member.family) if member.family else -1, _difference(member, plain, on)
-        outcome = _outcome(one, member, difference, change)
+        name = NAMES.index(member.family) if member.family else -1
+        difference, moved = _differences(member, plain, ask, on.take(JUDGE))
+        outcome = _outcome(one, member, difference, moved)
         said = _papers(ask, theirs) if papers else np.nan
         return np.array([outcome, name, member.residual, member.asymmetry, difference, said])
 
@@ -151,20 +152,21 @@ def _raw(ask: Ask, on: Battery) -> np.ndarray:
     return ask(x, y, on.q.reshape(len(x), -1)).reshape(on.q.shape[:2])
 
 
-def _difference(member: Member, plain: Ask, on: Battery) -> float:
-    """Median relative difference of the named algorithm from the undisturbed learner; NaN where none is named."""
+def _differences(member: Member, plain: Ask, ask: Ask, on: Battery) -> tuple[float, float]:
+    """Median relative differences from the undisturbed learner: of the named algorithm (or NaN), of the disturbed."""
+    f = _raw(plain, on)
+    moved = float(np.median(relative(_raw(ask, on), f)))
     if member.fit is None:
-        return np.nan
-    named = predicted(member.fit.model, member.fit.theta, on.take(JUDGE))
-    return float(np.median(relative(named, _raw(plain, on.take(JUDGE)))))
+        return np.nan, moved
+    return float(np.median(relative(predicted(member.fit.model, member.fit.theta, on), f))), moved
 
 
-def _outcome(one: Planted, member: Member, difference: float, change: float) -> int:
+def _outcome(one: Planted, member: Member, difference: float, moved: float) -> int:
     if member.verdict != "identified":
         return INSEPARABLE if member.verdict == "not separable" else REFUSED
     if set(member.equals) & set(one.truth):
         return RIGHT
-    return CLOSE if one.truth and difference < change else WRONG
+    return CLOSE if one.truth and difference < moved else WRONG
 
 
 def _papers(ask: Ask, theirs: Setting) -> float:
