@@ -27,6 +27,7 @@ from experiments.benchmarks.cluster import cluster
 from experiments.benchmarks.dry_run import dry_run
 from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
+from experiments.benchmarks.identify import identify_stages
 from experiments.benchmarks.induction import induction
 from experiments.benchmarks.layouts import layouts
 from experiments.benchmarks.prefixes import prefixes
@@ -58,6 +59,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "dry_run": dry_run,
     "startup": startup,
     "layouts": layouts,
+    "identify": identify_stages,
 }
 
 
