@@ -17,8 +17,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
-from scipy import stats
 
 from experiments.identification.outsiders import KINDS, outsiders
 from experiments.identification.suite import SAMPLER, D, N, Planted, disturbed, planted
@@ -41,6 +39,7 @@ from icl_lab.compare.identify.probes import (
 )
 from icl_lab.compare.identify.structure import structure
 from icl_lab.lab import Claim, Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import linear_regression
 
 OUTCOMES = ("right", "right: closer than the disturbance", "refused", "not separable", "wrong")
@@ -199,7 +198,9 @@ def _metrics(config: Config, arrays: dict[str, np.ndarray], families: np.ndarray
 
 def at_most(count: int, total: int) -> float:
     """One-sided exact 95 % upper bound of a rate."""
-    return float(stats.beta.ppf(0.95, count + 1, total - count)) if count < total else 1.0
+    from scipy.special import betaincinv
+
+    return float(betaincinv(count + 1, total - count, 0.95)) if count < total else 1.0
 
 
 def figures(record: Record) -> dict[str, Figure]:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.identification.networks import functions, identify_members, members_of, sampler_of
 from experiments.von_oswald.common import Setting, model, train
@@ -27,6 +26,7 @@ from icl_lab.identify import Identified
 from icl_lab.lab import Experiment, NotRun, Record, Session, claims_of, load_run, main, setting, style
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import RecordError
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention
 
 GALLERY = Path(__file__).parents[2] / "figures" / "von_oswald"

@@ -76,7 +76,8 @@ class Ensemble:
             return program, sum(need)
 
         one_by_one, all_of = None if members_at_once is None else 1, (state, *like)
-        wanted = (  # initial parameters are made once; the state is still there when it is measured
+        # initial parameters are made once; the state is still there when it is measured
+        wanted: tuple[tuple[Any, ...], ...] = (
             ("initialisation", begin, like, None, effort.of("little"), 0),
             ("training", advance, all_of, members_at_once, effort.of("full"), 0),
             ("measuring", observe, all_of, one_by_one, effort.of("some"), size_of_state),
