@@ -124,7 +124,8 @@ def test_another_landscape_is_told():
         }
     )
     assert failing(landscape, changed) == {
-        "cliff_simplified", "narrowing_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit", "escape_mean_field",
+        "cliff_simplified", "narrowing_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit",
+        "escape_mean_field",
         "random_mean_field", "slope_simplified", "critical_simplified", "saddle_mean_field", "shelf_mean_field", "path",
     }  # fmt: skip
 

@@ -32,7 +32,8 @@ def _record(jump_width=60.0, order=1.0):
         parts |= {
             f"{part}/ic": accuracy, f"{part}/ic2": accuracy, f"{part}/cla": labels,
             f"{part}/tla2": _sigmoid(slow, 200, 0.45, 0.9), f"{part}/ila1": _sigmoid(jump, 80, 0.26, 0.8),
-            f"{part}/tila2": _sigmoid(jump, 80, 0.12, 0.8), f"{part}/loss": 2.77 - 0.67 * _sigmoid(60 + 0 * jump, 30) - 2.0 * _sigmoid(jump, jump_width),
+            f"{part}/tila2": _sigmoid(jump, 80, 0.12, 0.8),
+            f"{part}/loss": 2.77 - 0.67 * _sigmoid(60 + 0 * jump, 30) - 2.0 * _sigmoid(jump, jump_width),
         }  # fmt: skip
     config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 1, "labels": 16, "members": 16}
     return Record("reddy.transition", "lab", config, {}, {"steps": STEPS} | parts, {})
