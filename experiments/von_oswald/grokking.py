@@ -2,10 +2,10 @@
 
 The figure shows one block of attention and MLP on 8192 fixed tasks that learns them by heart, gets worse on fresh tasks
 and generalises later; learning rate and batch size were "carefully tuned". Full batches at the default rate do not show
-it (``phase_transitions``). Here every batch size is trained at every learning rate, several members each; a member draws
-its batches from a set of its own. A training counts as late if half of the drop on fresh tasks comes at least twice as
-many steps after the start as half of the drop on the set, and as shooting up if the loss on fresh tasks ever exceeds
-that of predicting zero by a tenth.
+it (``phase_transitions``). Here every batch size is trained at every learning rate, several members each; a member
+draws its batches from a set of its own. A training counts as late if half of the drop on fresh tasks comes at least
+twice as many steps after the start as half of the drop on the set, and as shooting up if the loss on fresh tasks ever
+exceeds that of predicting zero by a tenth.
 
 Panels: loss on fresh tasks and on the set, of every member, one panel a cell of the grid.
 """
@@ -115,7 +115,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def late(record: Record, name: str) -> np.ndarray:
-    """(M,) whether half of the drop on fresh tasks takes twice the steps of that on the set; False where there is none."""
+    """(M,) whether half of the drop on fresh tasks takes twice the steps of that on the set; False without one."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
     fresh, own = (
         half_drop_times(np.nan_to_num(record[f"{name}/{curve}"], nan=zero), record["steps"], zero, best)
