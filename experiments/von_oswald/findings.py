@@ -28,9 +28,9 @@ FINDINGS = {
     ),
     "out_of_distribution": (
         "One layer fails where the gradient step fails: their losses differ by at most {one_step:.3f} in the "
-        "logarithm under every shift, .1 being allowed. Two loops and GD++ part on targets, because of label couplings "
-        "too small to matter in training: without them {two_steps_decoupled:.3f} remain. Five layers and GD++ part on "
-        "targets ({five_targets:.1f}) and coincide far out on inputs ({five_far:.2f})."
+        "logarithm under every shift, .1 being allowed. On targets two loops and GD++ part, because of label couplings "
+        "too small to matter in training (without them {two_steps_decoupled:.3f} remain), and so do five layers "
+        "({five_targets:.1f}), which coincide with it far out on inputs ({five_far:.2f})."
     ),
     "curvature": (
         "Loops that have left the plateau find the γ that minimises the exact loss of GD++: ratio "
