@@ -27,7 +27,7 @@ class Case(NamedTuple):
     def program(self) -> Program:
         """Training as the binaries do it, without measurements on the way."""
         keys, model = member_keys(self.setting, members=1), common.model(self.network, self.setting, self.layout)
-        how = {"keys": keys, "measured": False, "sampler_of": lambda *_: self.sampler}
+        how: dict[str, Any] = {"keys": keys, "measured": False, "sampler_of": lambda *_: self.sampler}
         return collected(lambda session: common.train(session, "", self.setting, model, **how))
 
     def by_plain_loop(self, steps: int) -> Callable[[], Any]:
