@@ -182,7 +182,7 @@ def paired_losses(
 
     few = tasks * keys.size * np.size(settings) < FEW_TASKS
 
-    @partial(jax.jit, compiler_options=effort.little() if few else effort.usual())
+    @partial(jax.jit, compiler_options=effort.of("little" if few else "some"))
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 

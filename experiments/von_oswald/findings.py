@@ -61,6 +61,10 @@ FINDINGS = {
         "with one. The sudden generalisation on a fixed set of tasks does not replicate: the loss on fresh tasks "
         "never shoots up, and ends at {set_generalises:.2f} times that of the gradient step."
     ),
+    "grokking": (
+        "A search over batch sizes and learning rates for the late generalisation of Fig. 15. At most {late:.0%} of "
+        "the members of a cell generalise late, and {late_and_up:.0%} after getting worse first."
+    ),
     "task_sets": (
         "A layer trained on 128 tasks learns them by heart and fails on fresh ones (median loss {few_overfit:.1f}, "
         "above predicting zero). On 8192 tasks it is the gradient step: {most_loss:.3f} times its loss, cosine "
