@@ -262,7 +262,10 @@ AXES = {
     "*/*/*": ("{0}_{1}_member",),
 }  # fmt: skip
 
-EXPERIMENT = Experiment("identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES)
+QUICK = {"weight_maps_looped_1_class": None, "weight_maps_looped_3_class": None, "out_of_range": None}
+"""Quick asks two members of two networks: too few for a share."""
+
+EXPERIMENT = Experiment("identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))
