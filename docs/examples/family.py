@@ -1,4 +1,4 @@
-"""A new family for ``identify``: ridge regression applied twice, W = (S + k I)^-2 S b, a filter that is not in the list.
+"""A new family for ``identify``: ridge regression applied twice, W = (S + k I)^-2 S b, a filter not in the list.
 
 Without it the learner is named GD++ with steps of their own, which approximate almost any filter; with it the smaller
 model, of one number, gets the name.
