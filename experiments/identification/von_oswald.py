@@ -94,10 +94,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         folder, stage = name.split("/")
         try:
             if name == CONTROL:
-                learners, law = _control(config, session), to_json(config)
+                learners, law = _control(config, session), dict(to_json(config))
             else:
                 kept = load_run(GALLERY / folder / "lab")
-                learners, law = members_of(kept, stage, config.members), kept.record.config
+                learners, law = members_of(kept, stage, config.members), dict(kept.record.config)
         except (RecordError, OSError) as error:
             metrics["missing"][name] = str(error).replace(str(GALLERY), "figures/von_oswald")
             continue
