@@ -10,22 +10,33 @@ LATEST = .venv-latest-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.vers
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce gallery benchmark test test-latest lint lock clean force
+.PHONY: help install reproduce page gallery benchmark test test-latest lint lock clean force
 
-help: ## this list
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F'\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+# A line "target: ... ## text" is an entry of the menu, a line "##@ text" a heading.
+help:
+	@echo "icl_lab: four papers on in-context learning, every claim a number with a verdict"
+	@awk '/^##@ / { print "\n" substr($$0, 5) } /^[a-z-]+:.*## / { text = $$0; sub(/.*## /, "", text); sub(/:.*/, ""); \
+	  printf "  make %-12s %s\n", $$0, text }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "Without make: .venv/bin/python -m icl_lab lists the experiments; each has --help."
 
-install: $(STAMP) ## create .venv from the lock file (every target below does it when needed)
+##@ Start here
+page: $(STAMP) ## what was found, in one file to read: runs/page.html; seconds, no training
+	@$(PY) -m experiments.page
 
-reproduce: $(STAMP) ## every experiment at PRESET=quick: table of claims, figures and an HTML report under runs/
+reproduce: $(STAMP) ## run every experiment at PRESET=quick (minutes): verdicts here, figures and a page under runs/
 	@$(PY) -m experiments.reproduce --preset=$(PRESET)
 
+install: $(STAMP) ## only create .venv from the lock file (the other targets do it when needed)
+
+##@ Records and speed
 gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and their verdicts into README.md
 	@$(PY) -m experiments.gallery --runs=runs
 
 benchmark: $(STAMP) ## time the training steps
 	@$(PY) -m experiments.benchmark
 
+##@ Work on the code
 test: $(STAMP) ## run the tests, warnings are errors
 	@$(PY) -m pytest -n $(WORKERS) --dist worksteal
 

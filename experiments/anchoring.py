@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +60,40 @@ def anchored(folder: Path) -> bool:
         return False
 
 
-def make(experiment: Experiment, folder: Path) -> None:
-    """Makes the anchor of the record in a folder, from smoke runs under the present code."""
+def make(experiment: Experiment, folder: Path, then: Record | None = None) -> str:
+    """Makes the anchor of the record in a folder, from smoke runs under the present code.
+
+    Returns:
+      Why none is made: today's smoke run is not the one that the record's code gave (``then``); else nothing.
+    """
     smoke = experiment.presets["smoke"]
     with compiling_quickly():
         kept = smoke_run(experiment)
         nearby = [smoke_run(experiment, n, anchors.NEARBY) for n in range(NEARBY)]
         limits = anchors.limits(kept, nearby, smoke_run(experiment, NEARBY, anchors.ELSEWHERE))
+    if then is not None and (said := anchors.differences(then.arrays, limits, kept)):
+        return f"today's smoke run differs from that of the record's sources ({'; '.join(said)})"
     metrics, origin = {"record": identity(folder), "limits": limits}, provenance(0.0)
-    made_by = {name: origin[name] for name in ("versions", "commit", "uncommitted_changes")}
-    made_by |= {"sources": source_version(), "conditions": conditions()}
-    records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, made_by), folder / ANCHOR, [])
+    made = {name: origin[name] for name in ("versions", "commit", "uncommitted_changes")}
+    made |= {"sources": source_version(), "conditions": conditions()}
+    records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, made), folder / ANCHOR, [])
+    return ""
+
+
+def smoke_then(experiment: Experiment, record: Record, runs: Path) -> Record | None:
+    """A run of today's smoke preset in a folder of runs that the sources and versions of a record made, or None."""
+    for path in sorted(runs.rglob("record.json")):
+        with suppress(RecordError):
+            found = records.load(path.parent)
+            of_smoke = found.experiment == experiment.name and not differs_from_smoke(found, experiment)
+            if of_smoke and (by := made_by(found)) == made_by(record) and all(by):
+                return found
+    return None
+
+
+def differs_from_smoke(record: Record, experiment: Experiment) -> str:
+    """The settings in which a record is not of the present smoke preset, in words."""
+    return changed(record.config, flags.to_json(experiment.presets["smoke"]))
 
 
 def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dict[str, np.ndarray]:
@@ -88,13 +111,15 @@ def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dic
 @contextmanager
 def compiling_quickly() -> Iterator[None]:
     """Compiles without most optimisations, as the tests do: a smoke run is all compilation."""
-    before = jax.config.read("jax_disable_most_optimizations")
+    if jax.config.read("jax_disable_most_optimizations"):
+        yield
+        return
     jax.clear_caches()  # programs that were compiled otherwise round otherwise
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         yield
     finally:
-        jax.config.update("jax_disable_most_optimizations", before)
+        jax.config.update("jax_disable_most_optimizations", False)
         jax.clear_caches()
 
 
@@ -110,29 +135,37 @@ def not_compared(anchor: Record) -> str:
     return f"made under other conditions ({differing})" if differing else ""
 
 
+def made_by(record: Record) -> tuple[Any, Any]:
+    """Digest of the sources and versions of the packages that made a record; None where it does not say."""
+    return record.provenance.get("sources"), record.provenance.get("versions")
+
+
 def why_none(record: Record) -> str:
     """Why no anchor may be made for a record now; empty where it may.
 
     An anchor is made by the code and under the versions of its record: made later, it would vouch for a record that the
-    code may no longer give.
+    code may no longer give (unless a smoke run of that code is there to compare with, ``smoke_then``).
     """
-    made_by = (record.provenance.get("sources"), record.provenance.get("versions"))
-    if made_by == (source_version(), versions()):
+    if made_by(record) == (source_version(), versions()):
         return ""
     return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
 
 
 def differing(anchor: Record, experiment: Experiment, arrays: Callable[[], Mapping[str, np.ndarray]]) -> list[str]:
     """What today's smoke run (``arrays()``) says otherwise than an anchor, a sentence each; none if nothing."""
-    if changes := changed(anchor.config, flags.to_json(experiment.presets["smoke"])):
+    if changes := differs_from_smoke(anchor, experiment):
         return [f"the smoke preset is no longer that of the anchor ({changes})"]
     said = anchors.differences(anchor.arrays, anchor.metrics["limits"], arrays())
     return [f"smoke run differs: {sentence}" for sentence in said]
 
 
 def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:
-    """Whether a record is of the present preset; more members are welcome, and so is one network of several."""
+    """Whether a record is of the present preset; more members are welcome, and so is one network of several.
+
+    A setting that is younger than the record has its default there, the paper's: nobody could change it yet.
+    """
     wanted = flags.to_json(experiment.presets[preset])
+    config = flags.to_json(type(experiment.presets[preset])()) | dict(config)
     enough = config.get("members", 0) >= wanted["members"]
     free: dict[str, Any] = {name: wanted[name] for name in ("members", "only") if name in wanted}
     return label == preset and enough and {**config, **free} == wanted

@@ -2,7 +2,7 @@
 
     python -m experiments.benchmark
 
-The baseline is plain JAX: the same network, batch and optimiser, one task vmapped, a Python loop that calls a jitted
+The baseline is plain JAX: the same network, batch and optimizer, one task vmapped, a Python loop that calls a jitted
 per-task sampler and then a jitted step. What is compared takes turns in rounds; milliseconds are medians over rounds
 and ratios are medians of the ratio within a round. GFLOP/s count the operations that a step must make
 (``experiments.benchmarks.floor.operations``), for the plain form too. One run says how fast one machine was on one
@@ -29,8 +29,10 @@ from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
 from experiments.benchmarks.identify import identify_stages
 from experiments.benchmarks.induction import induction
+from experiments.benchmarks.layouts import layouts
 from experiments.benchmarks.prefixes import prefixes
 from experiments.benchmarks.scaling import scaling
+from experiments.benchmarks.startup import startup
 from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
@@ -55,6 +57,8 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "scaling": scaling,
     "cluster": cluster,
     "dry_run": dry_run,
+    "startup": startup,
+    "layouts": layouts,
     "identify": identify_stages,
 }
 

@@ -18,13 +18,14 @@ the present code no longer vouches for, a line each, is listed by
 Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
 """
 
+import collections
 import dataclasses
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ from icl_lab.lab.records import Record, RecordError
 PRESETS = ("lab", "paper")
 LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 1_000_000, 2_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
-NOT_KEPT = "the claim has changed and the record's arrays are not kept: to be judged in the next run"
+NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -93,25 +94,29 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{name} {preset}: {record.config['members']} members")
             folder = gallery.joinpath(*name.split("."), preset)
             put(experiments[name], preset, record, folder)
-            anchor(experiments[name], record, folder)
+            anchor(experiments[name], record, folder, Path(values.runs))
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
-    records.write_atomically(gallery / "claims.md", (table(rows) + "\n").encode())
+    records.write_atomically(gallery / "claims.md", f"{by_binary(rows)}\n\n{table(rows)}\n".encode())
     if readme.exists():
         records.write_atomically(readme, with_summary(readme.read_text(), rows).encode())
     return 0
 
 
-def anchor(experiment: Experiment, record: Record, folder: Path) -> None:
-    """Makes the anchor of a record just put into the gallery; says why where it has none and none may be made.
+def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> None:
+    """Makes the anchor of a record just put into the gallery; says why where it needs one and none may be made.
 
-    A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too.
+    A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too. An older one
+    whose smoke preset is new gets one where ``runs`` holds a run of that preset by the record's own sources.
     """
     kept = anchoring.load(folder)
     if reason := anchoring.why_none(record):
-        if kept is None:
-            print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
+        if kept is None or anchoring.differs_from_smoke(kept, experiment):
+            if then := anchoring.smoke_then(experiment, record, runs):
+                reason = anchoring.make(experiment, folder, then)
+            if reason:
+                print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
     elif kept is None or kept.provenance["sources"] != record.provenance["sources"]:
         anchoring.make(experiment, folder)
 
@@ -174,11 +179,12 @@ def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:
 def rejudge(folder: Path, experiment: Experiment) -> list[str]:
     """Judges a record of the gallery by today's claims; a line for each verdict that changes.
 
-    Of a record without its arrays the rows stay whose claims are as they were; the others are not judged any more.
+    Of a record without its arrays, or of an earlier preset, the rows stay whose claims are as they were; the others are
+    not judged any more.
     """
     record, before = drift.committed(folder)
     then = {row["id"]: row for row in before}
-    if record.arrays:
+    if record.arrays and anchoring.belongs(experiment, folder.name, record.preset, record.config):
         rows = experiment.judged(record)
     else:
         unknown = {"interval": [None, None], "verdict": NOT_JUDGED, "expected_verdict": None, "note": NOT_KEPT}
@@ -223,24 +229,38 @@ def table(rows: Sequence[Mapping]) -> str:
     return "\n".join(lines)
 
 
+def by_binary(rows: Sequence[Mapping]) -> str:
+    """What holds and what does not, a line for each record, in Markdown."""
+    lines = [_line(("binary", "preset", "hold", "not resolved", "fail", "anchored")), "|---" * 6 + "|"]
+    for (binary, preset), judged in _groups(rows, lambda row: (row["id"].rsplit(".", 1)[0], row["preset"])).items():
+        named = [
+            ", ".join(f"`{row['id'].rsplit('.', 1)[1]}`" for row in judged[which]) for which in (NOT_RESOLVED, FAILS)
+        ]
+        one = next(row for of_verdict in judged.values() for row in of_verdict)
+        mark = "yes" if one["anchored"] else f"no, `{one['commit']}`"
+        lines.append(_line((f"`{binary}`", preset, len(judged[HOLDS]), *named, mark)))
+    return "\n".join(lines)
+
+
 def with_summary(text: str, rows: Sequence[Mapping]) -> str:
-    """The text with the verdicts by binary between its markers; the text as it is where it has none."""
+    """The text with the verdicts by paper between its markers; the text as it is where it has none."""
     if BEGIN not in text or END not in text:
         return text
-    groups: dict[tuple[str, str], dict[str, list[str]]] = {}
-    anchors_of: dict[tuple[str, str], str] = {}
-    for row in rows:
-        if row["verdict"] != NOT_JUDGED:
-            paper, figure, claim = row["id"].split(".", 2)
-            groups.setdefault((f"{paper}.{figure}", row["preset"]), {}).setdefault(row["verdict"], []).append(claim)
-            anchors_of[f"{paper}.{figure}", row["preset"]] = "yes" if row["anchored"] else f"no, `{row['commit']}`"
-    lines = ["| binary | preset | hold | not resolved | fail | anchored |", "|---|---|---|---|---|---|"]
-    for (binary, preset), verdicts in groups.items():
-        holding, *others = (verdicts.get(verdict, []) for verdict in (HOLDS, NOT_RESOLVED, FAILS))
-        named = [", ".join(f"`{claim}`" for claim in claims) for claims in others]
-        lines.append(_line((f"`{binary}`", preset, len(holding), *named, anchors_of[binary, preset])))
+    lines = [_line(("paper", HOLDS, NOT_RESOLVED, FAILS)), "|---" * 4 + "|"]
+    for paper, judged in _groups(rows, lambda row: row["id"].split(".")[0]).items():
+        page = f"[{paper}](experiments/{paper}/README.md)"
+        lines.append(_line((page, *(len(judged[verdict]) for verdict in (HOLDS, NOT_RESOLVED, FAILS)))))
     before, after = text.split(BEGIN)[0], text.split(END, 1)[1]
     return "\n".join([before + BEGIN, *lines, END + after])
+
+
+def _groups(rows: Sequence[Mapping], by: Callable[[Mapping], Any]) -> dict[Any, dict[str, list[Mapping]]]:
+    """Judged claims by group and verdict."""
+    groups: dict[Any, dict[str, list[Mapping]]] = {}
+    for row in rows:
+        if row["verdict"] != NOT_JUDGED:
+            groups.setdefault(by(row), collections.defaultdict(list))[row["verdict"]].append(row)
+    return groups
 
 
 def _line(words: Sequence[Any]) -> str:

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from icl_lab.lab.style import LEARNERS, THEORY, band
+from icl_lab.lab.style import LEARNERS, THEORY, Axes, band, viridis
 
 METRICS = {
     "sensitivity_cosine": ("cosine", "-"),
@@ -51,19 +49,23 @@ def loss_panel(
 def alignment_panel(
     axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str, title: str = ""
 ) -> None:
-    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis)."""
+    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis).
+
+    The bands hold the middle half of the members: one that has not learned yet would fill the panel.
+    """
     twin = axes.twinx()
     twin.grid(False)
     twin.spines["right"].set_visible(True)
     for (metric, (label, dash)), on, tone in zip(
         METRICS.items(), (axes, twin, twin), ("#0072B2", "#D55E00", "#555555")
     ):
-        band(on, steps, arrays[f"{reference}_{metric}"], color=tone, linestyle=dash, label=label)
+        band(on, steps, arrays[f"{reference}_{metric}"], share=0.5, color=tone, linestyle=dash, label=label)
     axes.set_xlabel("training step")
     axes.set_ylabel("cosine of the sensitivities")
     axes.set_ylim(-0.05, 1.05)
     twin.set_ylabel("difference")
-    twin.set_ylim(bottom=0)
+    top = twin.get_ylim()[1]
+    twin.set_ylim(-0.05 / 1.05 * top, top)  # both zeros at one height
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
     title = title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}"
     axes.legend(handles=handles, title=title, ncols=3, **ABOVE)
@@ -113,7 +115,7 @@ def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
 
 def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequence[str]) -> None:
     """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(labels)))
+    shades = viridis(len(labels))
     dashes = ("-", "--", "-.", ":", (0, (5, 1)))
     for i, (members, label) in enumerate(zip(curves, labels)):
         band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)

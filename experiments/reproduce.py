@@ -1,35 +1,49 @@
-"""Runs every binary of the laboratory at one preset, and prints one table of all claims.
+"""Runs every binary of the laboratory at one preset, as many at once as there are cores, and says what was found.
 
     python -m experiments.reproduce --preset=quick
 
-Finished runs are skipped, broken ones resumed. With --workers=2 two run at once, each in a process of its own. The
-table, the figures and a self-contained HTML report say what came out. With --against=figures what came out is held
-against the committed records of the same preset, by names and by overlapping intervals, not by bits
-(icl_lab/lab/drift.py), and every difference is printed.
+Each run is a process of its own; finished ones are skipped, broken ones resumed. One headline experiment of each paper
+comes first, the longest of the others next. As a run ends it gets one line: verdict, finding, measured against
+expected, picture; at the end one screen says what held and what did not, and where the page is. --verbose adds every
+claim. With --against=figures what came out is held against the committed records of the same preset, by names and by
+overlapping intervals, not by bits (icl_lab/lab/drift.py), and every difference is printed.
 
 Exit status: 0 all as committed; 1 a binary raised, a verdict differs from the one committed for the preset, or drift;
 2 the command line is refused; 75 stopped by a scheduler (SIGTERM, SIGUSR1) and 130 by Ctrl-C: the same command resumes.
 """
 
 import dataclasses
+import difflib
 import importlib
+import json
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
 from absl import flags as absl_flags
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import experiments
+from experiments import summary
+from experiments.pace import Left, Pace, committed_seconds, cores, timed
+from experiments.page import write_page
+from experiments.papers import paper_of
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
-from icl_lab.lab.executors import run_elsewhere, run_here, start_here
+from icl_lab.lab.executors import run_elsewhere, start_here
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.options import Options
-from icl_lab.lab.plans import Run
+from icl_lab.lab.plans import LOG, Run
+
+GALLERY = Path(experiments.__file__).parents[1] / "figures"
+FIRST = ("zhang_frei_bartlett.random_covariance", "von_oswald.one_step", "reddy.landscape", "dai.dual_form")
+"""One headline experiment of each paper."""
+Results = list[tuple[Experiment, Outcome]]
 
 
 def discover() -> dict[str, Experiment]:
@@ -53,9 +67,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     absl_flags.DEFINE_list("only", [], "names of the binaries to run, comma-separated", flag_values=values)
     absl_flags.DEFINE_string("outroot", "runs", "folder of the run folders and the report", flag_values=values)
     absl_flags.DEFINE_integer("seed", 0, "seed of every run", flag_values=values)
-    absl_flags.DEFINE_integer("workers", 1, "binaries that run at once", lower_bound=1, flag_values=values)
+    absl_flags.DEFINE_integer("workers", 0, "runs at once; 0: as many as cores", lower_bound=0, flag_values=values)
     absl_flags.DEFINE_string("against", "", "gallery of committed records to compare with", flag_values=values)
     absl_flags.DEFINE_boolean("list", False, "name the binaries and stop", flag_values=values)
+    absl_flags.DEFINE_boolean("verbose", False, "print every claim, not the headlines alone", flag_values=values)
     absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     lab.start_logging()
     try:
@@ -75,23 +90,34 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = dataclasses.replace(e.presets[preset], seed=values.seed)
             flags.validate(config)
             e.check(config)
-            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root)))
+            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root), ("--wait",)))
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
             raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
     except (absl_flags.Error, flags.FlagError, OSError) as error:
         return lab.refused(f"{error}\nTry --help.")
-    lab.use_compilation_cache(root)
     jax.config.update("jax_default_matmul_precision", Options().precision)
+    began, ledger = time.monotonic(), committed_verdicts()
     with stopping.heeding():
         try:
-            results, failures = carry_out(plan, values.workers)
+            results, failures = carry_out(plan, values.workers or cores(), preset, ledger, values.verbose)
         except KeyboardInterrupt as error:
             return lab.stopped(error)
         except OSError as error:  # no process can be started
             return lab.refused(error)
     drifts = [] if gallery is None else drifted(results, preset, gallery)
-    return _conclude(results, failures, drifts, root / f"report-{preset}.html")
+    page, minutes = root / f"report-{preset}.html", (time.monotonic() - began) / 60
+    folders = [run.folder for run in plan if run.name not in failures]
+    write_page(folders, GALLERY / "claims.json", page, chosen, failures)
+    print("\n".join(["", *summary.screen(results, failures, ledger, page, minutes)]))
+    return _status(results, failures, drifts)
+
+
+def committed_verdicts(gallery: Path = GALLERY) -> dict[str, dict]:
+    """The rows of the committed ledger at lab, by claim; none where there is no ledger."""
+    path = gallery / "claims.json"
+    rows = json.loads(path.read_text()) if path.exists() else []
+    return {row["id"]: row for row in rows if row["preset"] == "lab"}
 
 
 def help_text(about: str | None, values: absl_flags.FlagValues) -> str:
@@ -101,22 +127,92 @@ def help_text(about: str | None, values: absl_flags.FlagValues) -> str:
     return "\n".join([(about or "").strip(), "", *lines])
 
 
-def carry_out(plan: Sequence[Run], workers: int) -> tuple[list[tuple[Experiment, Outcome]], dict[str, str]]:
-    """Carries out a plan; a run that raises does not stop the others.
+def in_order(plan: Sequence[Run], seconds: Mapping[str, float]) -> list[Run]:
+    """One headline experiment of each paper, the shortest first; then the others, the longest first."""
+    first = sorted((run for run in plan if run.name in FIRST), key=lambda run: seconds[run.name])
+    return first + sorted((run for run in plan if run.name not in FIRST), key=lambda run: -seconds[run.name])
+
+
+def carry_out(
+    plan: Sequence[Run], workers: int, preset: str, ledger: Mapping[str, dict], verbose: bool
+) -> tuple[Results, dict[str, str]]:
+    """Carries out a plan, and prints a line for each run that ends; one that fails does not stop the others.
 
     Returns:
-      The experiments that finished with their outcomes, and what the others raised, by name.
+      The experiments that finished with their outcomes, by name, and what is known of the others.
     """
+    seconds = committed_seconds([run.name for run in plan], preset, GALLERY)
+    found: dict[str, Outcome] = {}
     failures: dict[str, str] = {}
-    with lab.console_progress() as progress:
-        if workers > 1:
-            failed = run_elsewhere(plan, start_here, workers, attempts=1, progress=progress)
-            plan = [run for run in plan if run not in failed]
-            failures = {run.name: words for run, words in failed.items()}
-        outcomes = list(zip(plan, run_here(plan, progress)))
-    results = [(run.experiment, found) for run, found in outcomes if isinstance(found, Outcome)]
-    raised = {run.name: f"{type(e).__name__}: {e}" for run, e in outcomes if isinstance(e, Exception)}
-    return results, failures | raised
+    left, console = [], Console()
+
+    def tell(run: Run, words: str) -> None:
+        if words.startswith("failed"):
+            log = run.folder / LOG
+            failures[run.name] = f"{_last_words(log) or words.splitlines()[0]}; {log}"
+        else:
+            try:
+                found[run.name] = outcome(run)
+            except Exception as error:  # a claim or a record that is wrong stops no other run
+                failures[run.name] = f"{type(error).__name__}: {error}; {run.folder}"
+        if run.name in failures:
+            said = [f"{'no record':12} {run.name}: {failures[run.name]}"]
+        else:
+            said = [summary.line(run.experiment, found[run.name], ledger)]
+            said += summary.every_claim(found[run.name], ledger) if verbose else []
+        count = f"[{len(found) + len(failures)}/{len(plan)}] "
+        console.print(count + "\n".join(said), markup=False, highlight=False, soft_wrap=True)
+
+    for run in in_order(plan, seconds):
+        if run.folder.joinpath("record.json").exists() and any(run.folder.glob("*.png")) and _readable(run):
+            tell(run, "finished earlier")
+        else:
+            left.append(run)
+    pace = Pace({run: seconds[run.name] for run in left}, workers)
+
+    def ended(progress: Progress, run: Run, words: str) -> None:
+        pace.ends(run)
+        tell(run, words)
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        run_elsewhere(left, timed(start_here, pace), workers, progress, tell=ended)
+    return [(e, found[e.name]) for e in (run.experiment for run in plan) if e.name in found], failures
+
+
+def outcome(run: Run) -> Outcome:
+    """What a finished run found, judged by the claims as they are now, also in its folder.
+
+    Raises:
+      RecordError: if the record cannot be read.
+    """
+    record, rows = drift.committed(run.folder)
+    judged = run.experiment.judged(record)
+    if judged != rows:
+        records.replace_claims(run.folder, judged)
+    return Outcome(record, judged, pictures(run), True, record.provenance.get("seconds", 0.0))
+
+
+def pictures(run: Run) -> list[Path]:
+    """The pictures of a run in the order of the page, others by name."""
+    paper, figure = run.name.split(".", 1)
+    order = [name.removeprefix(f"{figure}/") for name in paper_of(paper).captions if name.startswith(f"{figure}/")]
+    place = {name: n for n, name in enumerate(order)}
+    return sorted(run.folder.glob("*.png"), key=lambda path: (place.get(path.stem, len(place)), path.stem))
+
+
+def _readable(run: Run) -> bool:
+    """Whether the folder holds the record of this run; what it holds otherwise, its own process says."""
+    try:
+        return run.record() is not None
+    except records.RecordError:
+        return False
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a log that says something."""
+    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Path) -> list[str]:
@@ -135,22 +231,15 @@ def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Pat
     return lines
 
 
-def _conclude(
-    results: list[tuple[Experiment, Outcome]], failures: dict[str, str], drifts: list[str], page: Path
-) -> int:
-    """Prints the table, writes the page, and says how it went."""
-    records.write_atomically(page, report.html(results, failures).encode())
-    rows = [(row, outcome.seconds) for _, outcome in results for row in outcome.ledger]
-    console = Console() if sys.stdout.isatty() else Console(width=160)
-    console.print(report.claims_table(rows))
-    surprises = [row["id"] for row, _ in rows if report.is_surprise(row)]
+def _status(results: Results, failures: Mapping[str, str], drifts: Sequence[str]) -> int:
+    """Says on stderr what is not as committed; returns the exit status."""
+    surprises = [row["id"] for _, one in results for row in one.ledger if report.is_surprise(row)]
     if surprises:
         print(f"verdicts that differ from what was expected: {', '.join(surprises)}", file=sys.stderr)
     if failures:
         print(f"did not finish: {', '.join(failures)}", file=sys.stderr)
     for line in drifts:
         print(f"drift: {line}", file=sys.stderr)
-    print(f"report: {page}")
     return 1 if surprises or failures or drifts else 0
 
 
@@ -160,10 +249,19 @@ def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Expe
     Raises:
       FlagError: for a name that is not among them.
     """
-    unknown = [name for name in names if name not in found]
-    if unknown:
-        raise flags.FlagError(f"--only={','.join(unknown)}: there is no such binary; there are {', '.join(found)}")
+    for name in names:
+        if name not in found:
+            raise flags.FlagError(f"--only={name}: there is no such binary; {_nearest(name, found)}")
     return {name: e for name, e in found.items() if name in names or not names}
+
+
+def _nearest(name: str, found: Mapping[str, Experiment]) -> str:
+    """The binaries whose whole or second name is most like it; all, where none is."""
+    figures = {one: one.split(".", 1)[-1] for one in found}
+    whole, figure = difflib.get_close_matches(name, found, cutoff=0.7), name.split(".", 1)[-1]
+    close = difflib.get_close_matches(figure, set(figures.values()), n=1)
+    near = [one for one in found if figures[one] == figure] or whole or [o for o in found if figures[o] in close]
+    return f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(found)}"
 
 
 if __name__ == "__main__":

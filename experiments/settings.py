@@ -1,10 +1,12 @@
 """What the binaries of every paper are set by: the seed and the members, and checks of a training schedule."""
 
 import dataclasses
+from functools import partial
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from icl_lab.lab.flags import FlagError, setting
@@ -45,5 +47,10 @@ def check_each_once(name: str, values: tuple) -> None:
 
 def member_keys(config: Members, stage: int = 0, members: int | None = None) -> Array:
     """(M,) typed keys, one a member; stages of one experiment have different keys."""
-    key = jax.random.fold_in(jax.random.key(config.seed), stage)
-    return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members or config.members))
+    return _member_keys(np.uint32(config.seed), np.uint32(stage), members or config.members)
+
+
+@partial(jax.jit, static_argnums=2)
+def _member_keys(seed: Array, stage: Array, members: int) -> Array:
+    key = jax.random.fold_in(jax.random.key(seed), stage)
+    return jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(members))

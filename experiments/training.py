@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,14 +12,21 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.settings import Scheduled
-from icl_lab.compare import compare_batches
-from icl_lab.fast import batched_predictions
 from icl_lab.lab.flags import arguments
 from icl_lab.lab.session import Session
 from icl_lab.models import Transformer
-from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
-from icl_lab.prompts.layouts import Layout, joint_layout
+from icl_lab.prompts import BatchLearner, Prompt, Sampler
+from icl_lab.prompts.layouts import Layout
+from icl_lab.training import effort
+from icl_lab.training import train as front_door
 from icl_lab.training.fitting import Fit
+from icl_lab.training.model import Model, model_of
+from icl_lab.training.trained import Objective, members_at_once, squared_error
+
+__all__ = [
+    "Model", "Objective", "always", "learners_of", "mean_in_chunks", "members_at_once", "model", "paired_losses",
+    "squared_error", "train",
+]  # fmt: skip
 
 
 class Training(Scheduled, Protocol):
@@ -35,33 +41,10 @@ class Training(Scheduled, Protocol):
         """Tasks that measure a member."""
 
 
-class Model(NamedTuple):
-    """What is trained: parameters, and the learner that they are.
-
-    Attributes:
-      init: ``key -> params``.
-      predict: ``(params, B prompts) -> (B, O)``.
-      layers: how deep it is, which decides how many members are vectorised together.
-    """
-
-    init: Callable[[Array], dict]
-    predict: Callable[[dict, Prompt], Array]
-    layers: int = 1
-
-    def learner(self, params: dict) -> BatchLearner:
-        """The learner that these parameters are, for a whole batch of prompts."""
-        return partial(self.predict, params)
-
-
 def model(network: Transformer, context_length: int, input_size: int, layout: Layout | None = None) -> Model:
     """A network on prompts of N pairs in D dimensions, in a layout (None: joint tokens)."""
-    empty = Prompt(
-        jnp.zeros((context_length, input_size)),
-        jnp.zeros((context_length, 1)),
-        jnp.zeros((input_size,)),
-    )
-    init = lambda key: dict(network.init(key, (layout or joint_layout()).encode(empty)))  # noqa: E731
-    return Model(init, partial(_predict, network, layout), network.layers)
+    shapes = (context_length, input_size), (context_length, 1), (input_size,)
+    return model_of(network, jax.eval_shape(lambda: Prompt(*map(jnp.zeros, shapes))), layout)
 
 
 class Learnt(Protocol):
@@ -80,27 +63,9 @@ def learners_of(models: Callable[[Any], Mapping[str, Learnt]]) -> Callable[[Any]
     return lambda config: {stage: model.learner for stage, model in models(config).items()}
 
 
-def _predict(network: Transformer, layout: Layout | None, params: dict, prompts: Prompt) -> Array:
-    return batched_predictions(network, params, prompts, layout)
-
-
-def squared_error(predictions: Array, samples: Sample) -> Array:
-    """(B,) half the squared error of every task, the loss of the released code.
-
-    Raises:
-      AssertionError: for predictions that are not (B, O): (B,) would be broadcast to every pair of tasks.
-    """
-    chex.assert_equal_shape([predictions, samples.target])
-    return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
-
-
 def always(sampler: Sampler) -> Callable[..., Sampler]:
-    """The same law whatever the setting, as ``train`` and ``paired_losses`` take it."""
+    """The same sampler whatever the setting, as ``train`` and ``paired_losses`` take it."""
     return lambda *_: sampler
-
-
-Objective = Callable[[Array, Sample], Array]
-"""``(predictions (B, O), samples) -> (B,)`` losses."""
 
 
 def train(
@@ -110,79 +75,49 @@ def train(
     trained: Model,
     *,
     keys: Array,
-    law: Callable[[Any, Any], Sampler],
-    optimiser: Callable[[Any], optax.GradientTransformation],
-    training_law: Callable[[Any, Any], Sampler] | None = None,
+    sampler_of: Callable[[Any, Any], Sampler],
+    optimizer: Callable[[Any], optax.GradientTransformation],
+    training_sampler_of: Callable[[Any, Any], Sampler] | None = None,
     settings: Any = None,
-    objective: Objective = squared_error,
-    references: Mapping[str, BatchLearner] | None = None,
-    variants: Callable[[dict], Mapping[str, BatchLearner]] | None = None,
-    extra: Callable[[dict, Sample], dict[str, Array]] | None = None,
-    measured: bool = True,
+    **options: Any,
 ) -> Fit:
     """Trains the members of one model and measures each against the references on its own evaluation tasks.
 
     Args:
       session: where it runs.
       stage: name of the checkpoint and of the progress bar.
-      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``law`` and ``optimiser``
-        read off it: they are given it with its real numbers as arguments of the program (``flags.arguments``).
+      config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``sampler_of`` and
+        ``optimizer`` read off it: they get it with its real numbers as arguments of the program (``flags.arguments``).
       trained: what is trained.
       keys: (M,) member keys.
-      law: ``(config, setting of the member) -> sampler`` of the tasks.
-      optimiser: ``config -> transformation``.
-      training_law: the same for the tasks of training, where they are drawn otherwise (a fixed set).
+      sampler_of: ``(config, setting of the member) -> sampler`` of the tasks.
+      optimizer: ``config -> transformation``.
+      training_sampler_of: the same for the tasks of training, where they are drawn otherwise (a fixed set).
       settings: pytree whose leading axis is the member; a grid is just more members.
-      objective: the loss of every task.
-      references: learners to compare with, by name.
-      variants: ``params -> learners`` made from the parameters, whose losses are measured too.
-      extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
-      measured: False measures the training loss only.
+      options: as ``icl_lab.train`` takes them: ``objective``, ``references``, ``variants``, ``extra``, ``measured``.
 
     Returns:
-      A ``Fit`` whose metrics are ``train_loss`` (of ``fit``), ``loss``, ``<variant>_loss``, for each reference
-      ``<reference>_loss`` and ``<reference>_<comparison>``, and what ``extra`` names.
+      A ``Fit`` with the metrics of ``icl_lab.train``.
     """
-    training = training_law or law
 
-    def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
-        return objective(learner(samples.prompt), samples).mean()
+    def of_member(of: Callable[[Any, Any], Sampler]) -> Callable[[tuple], Sampler]:
+        return lambda setting: of(*setting)
 
-    def loss(params: dict, key: Array, setting: tuple) -> Array:
-        return mean_loss(trained.learner(params), training(*setting)(key, config.batch))
-
-    def measure(params: dict, key: Array, setting: tuple) -> dict[str, Array]:
-        samples = law(*setting)(key, config.eval_tasks)
-        found = {"loss": mean_loss(trained.learner(params), samples)}
-        for name, reference in (references or {}).items():
-            found[f"{name}_loss"] = mean_loss(reference, samples)
-            compared = compare_batches(trained.learner(params), reference, samples)
-            found |= {f"{name}_{metric}": value for metric, value in compared.items()}
-        for name, variant in (variants(params) if variants else {}).items():
-            found[f"{name}_loss"] = mean_loss(variant, samples)
-        return found | (extra(params, samples) if extra is not None else {})
-
-    return session.fit(
-        stage,
-        lambda key, _: trained.init(key),
-        loss,
-        lambda setting: optimiser(setting[0]),
-        keys,
-        (arguments(config, keys.shape[0]), settings),
+    return front_door(
+        trained,
+        of_member(sampler_of),
+        training_sampler=of_member(training_sampler_of or sampler_of),
+        optimizer=lambda setting: optimizer(setting[0]),
+        keys=keys,
+        settings=(arguments(config, keys.shape[0]), settings),
         steps=config.steps,
+        batch=config.batch,
+        eval_tasks=config.eval_tasks,
         measure_every=config.measure_every,
-        measure=measure if measured else None,
-        members_at_once=members_at_once(config.batch, trained.layers),
-    )
-
-
-def members_at_once(batch: int, layers: int) -> int | None:
-    """All members together on an accelerator; on a CPU as many as fill its caches.
-
-    That is about 8192 tasks for one or two layers, 1024 for more, whose gradient keeps every layer's matrices.
-    """
-    tasks = 8192 if layers <= 2 else 1024
-    return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
+        progress=False,
+        fit=partial(session.fit, stage),
+        **options,
+    ).fit
 
 
 def mean_in_chunks(
@@ -205,9 +140,14 @@ def mean_in_chunks(
     return jax.tree.map(lambda mean, last: mean + rest / tasks * (last - mean), found, means(keys[whole], rest))
 
 
+FEW_TASKS = 100_000
+"""Fewer are not worth an optimised program: compiled with little effort it takes five times as long, but three learners
+of one layer at N = D = 10 compile in .4 s of CPU instead of 2.1, which 400,000 tasks make up for (two cores)."""
+
+
 def paired_losses(
     learners: Callable[[Any], Mapping[str, BatchLearner]],
-    law: Callable[[Array], Sampler],
+    sampler_of: Callable[[Array], Sampler],
     params: Any,
     keys: Array,
     tasks: int,
@@ -215,15 +155,15 @@ def paired_losses(
     chunk: int = 10_000,
     objective: Objective = squared_error,
 ) -> dict[str, np.ndarray]:
-    """Mean losses of several learners on the same fresh tasks, for each member at each setting of the law.
+    """Mean losses of several learners on the same fresh tasks, for each member at each setting of the sampler.
 
     Args:
       learners: ``params of a member -> {name: learner}``.
-      law: ``setting -> sampler``.
+      sampler_of: ``setting -> sampler``.
       params: parameters with leading member axis.
       keys: (M,) keys, apart from those of training; every setting sees the same draws.
       tasks: tasks for each member, all of which count; drawn in chunks.
-      settings: (S,) settings of the law, or a scalar.
+      settings: (S,) settings of the sampler, or a scalar.
       chunk: tasks held in memory at once.
       objective: the loss of every task.
 
@@ -233,16 +173,18 @@ def paired_losses(
 
     def at(params: Any, key: Array, value: Array) -> dict[str, Array]:
         def means(k: Array, size: int) -> dict[str, Array]:
-            samples = law(value)(k, size)
+            samples = sampler_of(value)(k, size)
             return {
                 name: objective(learner(samples.prompt), samples).mean() for name, learner in learners(params).items()
             }
 
         return mean_in_chunks(means, key, tasks, chunk)
 
-    @jax.jit
+    few = tasks * keys.size * np.size(settings) < FEW_TASKS
+
+    @partial(jax.jit, compiler_options=effort.of("little" if few else "some"))
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 
-    found = evaluate(params, keys, jnp.atleast_1d(jnp.asarray(settings, float)))
-    return {name: np.asarray(v if np.ndim(settings) else v[:, 0]) for name, v in found.items()}
+    found = jax.device_get(evaluate(params, keys, np.atleast_1d(np.asarray(settings, float))))
+    return {name: v if np.ndim(settings) else v[:, 0] for name, v in found.items()}

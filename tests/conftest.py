@@ -1,5 +1,9 @@
-"""What holds for every test: rank promotion raises, no compilation cache, few and always the same random examples."""
+"""What holds for every test: rank promotion raises, quick compilation without a cache, few random examples.
 
+The suite is mostly compilation, so that LLVM optimises little, and random examples are always the same.
+"""
+
+import functools
 import gc
 import os
 import signal
@@ -12,12 +16,14 @@ from icl_lab.lab.anchors import XLA_FLAGS
 
 if XLA_FLAGS:
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the suite in the background makes it deaf
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there is memory enough
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time: LLVM does less, HLO is the same
 jax.config.update("jax_enable_compilation_cache", False)  # whatever folder a binary under test asks for
 
 hypothesis.settings.register_profile(
@@ -43,21 +49,21 @@ def x64():
 
 
 @pytest.fixture(scope="module")
-def compile_quickly():
-    """The tests of a module that are mostly compilation and compute little: without most optimisations."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
+def compile_fully():
+    """From here on the module compiles as users do: that is what is tested, or it computes for long."""
     jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
 
 
-@pytest.fixture
-def processes_compile_quickly(monkeypatch):
-    """The test and the processes that it starts compile without most optimisations."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory):
+    """``smoke_run(name)``: the smoke run of a binary, one for all tests and workers; nothing is written into it."""
+    import smoke_runs  # not by the process that hands out tests
+
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    return functools.partial(smoke_runs.made, shared / "smoke")
 
 
 def pytest_collection_modifyitems(items):

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import linear_regression
 from icl_lab.training import memory
@@ -18,7 +18,7 @@ NETWORK = LinearSelfAttention(layers=2)
 
 def loss(params, key, _):
     samples = SAMPLER(key, 64)
-    return jnp.mean((batched_predictions(NETWORK, params, samples.prompt) - samples.target) ** 2)
+    return jnp.mean((batch_learner(NETWORK, params)(samples.prompt) - samples.target) ** 2)
 
 
 def train(members, **options):

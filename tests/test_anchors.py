@@ -213,6 +213,53 @@ def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, mo
     assert start(monkeypatch, root, later, "--check") == 0
 
 
+def test_another_smoke_preset_is_anchored_where_the_sources_of_the_record_ran_it(root, monkeypatch, capsys):
+    later = Toy(smoke=Config(steps=10))
+    execute(Toy().experiment(), "smoke", later.smoke, root / "runs/smoke")  # before the preset was edited
+    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    assert start(monkeypatch, root, later, "--check") == 1
+    assert collect(monkeypatch, root, later) == 0
+    assert "no anchor is made" not in capsys.readouterr().out
+    assert anchoring.load(kept_of(root)).config["steps"] == 10
+    assert start(monkeypatch, root, later, "--check") == 0
+    monkeypatch.setattr(anchoring, "make", lambda *_: pytest.fail("an anchor was made twice"))
+    assert collect(monkeypatch, root, later) == 0
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "sources", "said"),
+    [
+        (Toy(smoke=Config(steps=10)), Toy(), "earlier", "the sources or versions have changed since it was made at"),
+        (Toy(smoke=Config(steps=12)), Toy(), None, "the sources or versions have changed since it was made at"),
+        # the code now, or then, is not that of the record: nothing but the preset may differ
+        (Toy(smoke=Config(steps=10), noise=0.2), Toy(), None, "today's smoke run differs from that of the record's"),
+        (Toy(smoke=Config(steps=10)), Toy(power=3), None, "array train_loss differs by"),
+        (Toy(smoke=Config(steps=10), lab=Config(members=3, steps=42)), Toy(), None, ""),  # left out: not the lab preset
+    ],
+)
+def test_an_anchor_stays_where_more_than_the_smoke_preset_changed(root, monkeypatch, capsys, now, then, sources, said):
+    before = (kept_of(root) / "anchor/record.json").read_bytes()
+    if sources:
+        monkeypatch.setattr(experiment, "source_version", lambda: sources)
+    execute(then.experiment(), "smoke", Config(steps=10), root / "runs/smoke")
+    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    assert collect(monkeypatch, root, now) == 0
+    assert said in capsys.readouterr().out
+    assert (kept_of(root) / "anchor/record.json").read_bytes() == before
+    assert start(monkeypatch, root, now, "--check") == 1
+
+
+def test_a_lab_run_with_other_arrays_brings_no_anchor_by_a_smoke_run_of_other_sources(root, monkeypatch, capsys):
+    later = Toy(smoke=Config(steps=10))
+    execute(Toy().experiment(), "smoke", later.smoke, root / "runs/smoke")
+    monkeypatch.setattr(experiment, "source_version", lambda: "between")
+    execute(Toy(noise=0.2).experiment(), "lab", later.lab, root / "runs", overwrite=True)
+    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    assert collect(monkeypatch, root, later) == 0
+    assert "no anchor is made, the sources or versions have changed" in capsys.readouterr().out
+    assert not (kept_of(root) / "anchor").exists()
+
+
 def test_other_versions_are_not_compared_and_the_reason_is_given(root, monkeypatch, capsys):
     monkeypatch.setattr(anchoring, "versions", lambda: {"jax": "99"})
     assert start(monkeypatch, root, Toy(noise=0.5), "--check") == 0

@@ -13,6 +13,7 @@ from experiments.reproduce import discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError, of_members, resolved
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.record import flat
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
@@ -141,3 +142,10 @@ def test_committed_arrays_have_the_axes_of_their_binary(folder):
         arrays = {n: np.broadcast_to(0.0, [lengths[axis] for axis in axes]) for n, axes in record.axes.items()}
     assert record.axes == resolved(discover()[record.experiment].axes, arrays, members)
     assert not [name for name, axes in record.axes.items() if len(axes) > 1 and name in axes]  # xarray refuses them
+
+
+@pytest.mark.parametrize("tree", [{"a/b": 1, "a": {"b": 2}}, {"a": {"b": {"c": 1}, "b/c": 2}}])
+def test_a_name_that_two_arrays_have_is_refused(tree):
+    with pytest.raises(ValueError, match="given twice; every array needs a name of its own"):
+        flat(tree)
+    assert flat({"a": {"b": 1}, "b": 2, "c/d": 3}) == {"a/b": 1, "b": 2, "c/d": 3}

@@ -36,14 +36,6 @@ TINY = timing.Config(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly():
-    """What is timed here is timed to see that there are rows."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def _sound(rows, baselines=1):
     flat = [row.flat() for row in rows]
     assert all(row["milliseconds"] > 0 and np.isfinite(row["milliseconds"]) for row in flat)
@@ -143,7 +135,7 @@ def test_plain_batch_holds_item_label_sequences():
         np.testing.assert_allclose(contents[s, 1::2][match[s]], np.tile(labels[answer], (2, 1)), rtol=1e-6)
 
 
-def test_cluster_gives_rows(monkeypatch, processes_compile_quickly):
+def test_cluster_gives_rows(monkeypatch):
     runs, nothing = [], [sys.executable, "-S", "-c", ""]
     monkeypatch.setattr(cluster, "_run", lambda command, _: runs.append(command) or subprocess.run(nothing, check=True))
     monkeypatch.setattr(resuming, "_start_of_a_process", lambda: 5.0)

@@ -12,19 +12,23 @@ from icl_lab.lab.claims import (
     FAILS,
     HOLDS,
     NOT_JUDGED,
+    NOT_REACHED,
     NOT_RESOLVED,
     Claim,
+    Criterion,
     NotRun,
+    Quick,
     claims_of,
     judge,
     median_interval,
     t_interval,
     wilson_interval,
 )
-from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.records import Record
 
-COMMITTED = [(name, claim) for name, experiment in discover().items() for claim in experiment.claims]
+BINARIES = discover()
+COMMITTED = [(name, claim) for name, experiment in BINARIES.items() for claim in experiment.claims]
 
 
 def claim(**changes):
@@ -231,6 +235,59 @@ def test_a_claim_that_means_nothing_is_refused(wrong):
         claim(**wrong)
 
 
+def at_quick(values, tolerance=0.2, relation="==", preset="quick", at_lab=None, **quick):
+    """The row of a headline, whose tolerance at lab is .1; ``at_lab`` is its criterion there."""
+    how = {"claim": Quick(tolerance, "a test", **quick)}
+    figure = Experiment("paper.figure", "", {}, None, None, (claim(relation=relation, criterion=at_lab),), quick=how)
+    return figure.judged(record(values, preset))[0]
+
+
+def test_at_quick_a_headline_is_judged_by_its_own_tolerance():
+    row = at_quick([1.15] * 6)
+    assert (row["verdict"], row["expected_verdict"], row["tolerance"]) == (HOLDS, HOLDS, 0.2)
+    assert row["reason"] == "a test (at lab 0.1: a test)"
+    assert at_quick([1.25] * 6)["verdict"] == FAILS
+    assert at_quick([1.15] * 6, preset="lab")["verdict"] == FAILS
+    assert at_quick([1.15] * 6, preset="quick with steps=3")["verdict"] == NOT_JUDGED
+
+
+def test_at_quick_other_claims_are_not_judged():
+    always = claim(expected_verdict={"quick": HOLDS})
+    figure = Experiment("paper.figure", "", {}, None, None, (always,))
+    assert figure.judged(record([1.0] * 6, "quick"))[0]["verdict"] == NOT_JUDGED
+
+
+def test_at_quick_five_members_are_too_few():
+    row = at_quick([1.0] * 5)
+    assert (row["verdict"], row["note"]) == (NOT_RESOLVED, "needs at least 6 members with a value")
+
+
+@pytest.mark.parametrize(("relation", "farthest"), [("==", 0.5), ("<=", 1.3), (">=", 0.5)])
+def test_an_identity_is_judged_by_the_member_that_is_farthest_from_it(relation, farthest):
+    row = at_quick([1.0, 1.3, np.nan, 0.5], relation=relation, identity=True)
+    assert (row["estimate"], row["interval"], row["members"]) == (farthest, [farthest] * 2, 1)
+    assert row["verdict"] == FAILS
+    assert at_quick([1.0], relation=relation, identity=True)["verdict"] == HOLDS
+    assert at_quick([np.nan], relation=relation, identity=True)["verdict"] == NOT_RESOLVED
+
+
+def test_a_run_that_stops_before_the_criterion_has_not_reached_the_claim():
+    learned = Criterion("the loss has halved", lambda record: record.arrays["values"].min() > 1)
+    row = at_quick([0.9] * 6, criterion=learned)
+    assert (row["verdict"], row["note"], row["estimate"]) == (NOT_REACHED, "the loss has halved", pytest.approx(0.9))
+    assert at_quick([1.1] * 6, criterion=learned)["verdict"] == HOLDS
+    assert at_quick([2.0] * 6, criterion=learned)["verdict"] == FAILS
+    for preset in ("quick", "lab"):
+        assert at_quick([0.9] * 6, at_lab=learned, preset=preset)["verdict"] == NOT_REACHED
+        assert at_quick([1.1] * 6, at_lab=learned, preset=preset)["verdict"] == HOLDS
+
+
+@pytest.mark.parametrize(("quick", "said"), [({"other": None}, "no claim"), ({"claim": Quick(0.31, "")}, "3 times")])
+def test_a_headline_that_is_no_claim_or_more_than_three_times_as_tolerant_is_refused(quick, said):
+    with pytest.raises(ValueError, match=rf"paper\.figure.*{said}"):
+        Experiment("paper.figure", "", {}, None, None, (claim(),), quick=quick)
+
+
 def test_claims_of_a_figure_say_once_what_recurs():
     make = claims_of("paper.figure", "Paper, ", {"slow": FAILS}, minimum_members=6)
     fast, slow = (make(name, "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test") for name in ("fast", "slow"))
@@ -250,10 +307,39 @@ def test_committed_claims_have_names_of_their_own():
 @pytest.mark.parametrize("claim", [claim for _, claim in COMMITTED], ids=lambda claim: claim.id)
 def test_committed_claims_say_what_is_expected(claim):
     assert set(claim.expected_verdict) <= set(PRESETS) - {"smoke"}
-    assert set(claim.expected_verdict.values()) <= {HOLDS, FAILS, NOT_RESOLVED}
+    assert set(claim.expected_verdict.values()) <= {HOLDS, FAILS, NOT_RESOLVED, NOT_REACHED}
     assert all(
-        getattr(claim, field.name) not in ("", None) for field in dataclasses.fields(claim) if field.name != "control"
+        getattr(claim, field.name) not in ("", None)
+        for field in dataclasses.fields(claim)
+        if field.name not in ("control", "criterion")
     )
     assert math.isfinite(claim.expected)
     assert math.isfinite(claim.tolerance)
     assert claim.minimum_members >= 2
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_every_binary_is_summed_up_by_one_to_three_claims_of_six_members_at_quick(name):
+    binary = BINARIES[name]
+    claims = {claim.id: claim for claim in binary.claims}
+    assert 1 <= len(binary.headlines) <= 3
+    for headline, quick in zip(binary.headlines, binary.quick.values()):
+        if quick is not None and quick.criterion is None:
+            exact = quick.identity or claims[headline].interval == "exact"
+            assert exact or binary.presets["quick"].members >= 6, headline
+            assert quick.reason
+            low, high = claims[headline].at_quick(quick).region()
+            assert claims[headline].relation != "==" or exact or not low <= 0 <= high or headline in ZERO, headline
+
+
+ZERO = ("zhang_frei_bartlett.landscape.race",)
+"""Differences that are expected to be zero; where nothing was predicted they would be a half."""
+
+
+def test_thirty_binaries_judge_a_headline_at_quick_and_at_most_seven_stop_before_a_criterion():
+    found = []
+    for binary in BINARIES.values():
+        claims = [claim.at_quick(binary.quick.get(claim.id[len(binary.name) + 1 :])) for claim in binary.claims]
+        found.append([claim.criterion for claim in claims if claim.expected_verdict])
+    assert sum(None in criteria for criteria in found) >= 30
+    assert sum(any(criteria) for criteria in found) <= 7

@@ -24,8 +24,6 @@ from icl_lab.training.clamping import (
 )
 from icl_lab.training.fitting import Fit, fit
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 N, D, BATCH, STEPS, START, STOP = 3, 3, 4, 4, 1, 3
 SHARE = 0.8
 OPTIMISER = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.02, momentum=0.5))

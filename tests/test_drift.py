@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_reproduce import start_inside
 
 import experiments
 from experiments import reproduce
@@ -59,7 +60,7 @@ def test_other_random_numbers_are_no_drift(fresh):
         (record(near=np.ones((20, 1), np.float32)), ["near is float32 with 2 axes, committed is float64 with 1 axes"]),
         (record(config={"rate": 1.0}), ["another configuration (rate)"]),
         (dataclasses.replace(record(), metrics={"new": 1}), ["metric rate is gone", "metric new is not in"]),
-        (record(near=np.full(20, np.nan)), ["a.b.near is without a number, committed is 0.98"]),
+        (record(near=np.full(20, np.nan)), ["a.b.near is – [–, –], committed is 0.98"]),
     ],
 )  # fmt: skip
 def test_drift_is_said(fresh, words):
@@ -128,6 +129,7 @@ def test_reproduce_against_a_gallery_says_drift_and_is_an_error(tmp_path, monkey
         axes={"near": ("member",), "exact": ("one",)},
     )
     monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": toy})
+    monkeypatch.setattr(reproduce, "start_here", start_inside)
     gallery, folder = tmp_path / "gallery", tmp_path / "gallery" / "a" / "b" / "lab"
     gallery.mkdir()
 

@@ -15,8 +15,6 @@ from icl_lab.compare.dual_form import (
     update_rank,
 )
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 TIGHT = {"rtol": 0, "atol": 1e-11}
 descend = jax.jit(recorded_descent, static_argnums=0)
 

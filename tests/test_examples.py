@@ -18,8 +18,6 @@ from icl_lab.prompts import Prompt
 FOLDER = Path(__file__).parents[1] / "docs" / "examples"
 PATHS = sorted(FOLDER.glob("*.py"))
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 def names_of(example):
     return runpy.run_path(str(FOLDER / f"{example}.py"))

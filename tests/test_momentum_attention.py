@@ -7,8 +7,6 @@ import pytest
 
 from icl_lab.models.attention import ATTENTIONS, momentum, momentum_attention, momentum_pattern, recent_pattern
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 T, V, K = 7, 3, 4
 TIGHT = {"rtol": 0, "atol": 1e-12}
 RNG = np.random.default_rng(0)

@@ -1,5 +1,4 @@
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -7,9 +6,8 @@ from rich.console import Console
 
 from icl_lab.lab import flags, report
 from icl_lab.lab.claims import Claim, judge
-from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, draw
+from icl_lab.lab.experiment import PRESETS, Experiment, Outcome
 from icl_lab.lab.records import Record
-from icl_lab.lab.style import panels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,12 +15,6 @@ class Config:
     seed: int = flags.setting(0, "seed")
     members: int = flags.setting(3, "members", at_least=1)
     rates: tuple[float, ...] = flags.setting((0.1, 0.2), "rates")
-
-
-def curve(record):
-    figure, axes = panels(1)
-    axes[0, 0].plot(record.arrays["error"])
-    return {"curve": figure}
 
 
 def claim(name, verdict, **changes):
@@ -33,54 +25,20 @@ def claim(name, verdict, **changes):
 
 CLAIMS = (claim("kept", "holds"), claim("broken", "fails"), claim("bound", "holds", relation=">=", expected=1.2))
 EXPERIMENT = Experiment(
-    "toy.curve", "A curve of <script>.", {p: Config() for p in PRESETS}, lambda c, s: ({}, {}), curve, CLAIMS
+    "toy.curve",
+    "A curve of <script>.",
+    {p: Config() for p in PRESETS},
+    lambda c, s: ({}, {}),
+    lambda record: {},
+    CLAIMS,
 )
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("toy")
+def outcome():
     config = {"seed": 0, "members": 3, "rates": [0.1, 0.3]}
     record = Record("toy.curve", "quick", config, {}, {"error": np.array([0.9, 1.0, 1.1])}, {"python": "3"})
-    return Outcome(record, [judge(c, record) for c in CLAIMS], draw(EXPERIMENT, record, folder), True, 2.0)
-
-
-@pytest.fixture(scope="module")
-def page(outcome):
-    return report.html([(EXPERIMENT, outcome)], {"toy.other": "ValueError: a < b"})
-
-
-def test_page_asks_nothing_of_the_network(page):
-    sources = re.findall(r"(?:src|href|url|@import)\s*[=(]?\s*[\"']?([^\"'\s>)]*)", page)
-    assert sources
-    assert all(source.startswith("data:image/png;base64,") for source in sources)
-    assert not re.search("<(script|link|iframe|object)", page)
-
-
-def test_page_embeds_each_figure_once(page, outcome):
-    assert [p.suffix for p in outcome.figures] == [".png", ".pdf"]
-    assert page.count("<img ") == 1
-
-
-def test_page_escapes_what_it_is_given(page):
-    assert "<b>one</b>" not in page
-    assert "It is &lt;b&gt;one&lt;/b&gt;." in page
-    assert "Toy &lt;1&gt;" in page
-    assert "A curve of &lt;script&gt;." in page
-    assert "ValueError: a &lt; b" in page
-    assert "tolerance: a &amp; b" in page
-
-
-def test_page_names_surprises_and_failures_before_the_claims(page):
-    top = page.split("<h2>Claims</h2>")[0]
-    assert "<b>toy.curve.broken</b>: holds, expected: fails" in top
-    assert "<b>toy.other</b>" in top
-    assert "toy.curve.kept" not in top
-
-
-def test_page_without_surprise_has_no_alert(outcome):
-    quiet = dataclasses.replace(outcome, ledger=outcome.ledger[:1])
-    assert "class=alert" not in report.html([(EXPERIMENT, quiet)])
+    return Outcome(record, [judge(c, record) for c in CLAIMS], [], True, 2.0)
 
 
 def test_command_names_only_what_differs_from_the_preset(outcome):

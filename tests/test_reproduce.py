@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -7,18 +8,20 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import anchoring, gallery, reproduce
+from experiments import anchoring, gallery, pace, reproduce
+from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags
-from icl_lab.lab.claims import Claim
+from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.plans import LOG, Run
 from icl_lab.lab.style import panels
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     seed: int = flags.setting(0, "seed", at_least=0)
-    members: int = flags.setting(4, "members", at_least=1)
+    members: int = flags.setting(6, "members", at_least=1)
 
 
 @dataclasses.dataclass
@@ -56,7 +59,7 @@ class Toy:
             tolerance=1.0,
             reason="any fraction will do",
             interval="wilson",
-            expected_verdict=dict.fromkeys(("quick", "lab"), self.verdict),
+            expected_verdict={"lab": self.verdict},
         )
 
         def figures(record):
@@ -66,15 +69,36 @@ class Toy:
 
         return Experiment(
             self.name, f"About {self.name}.", {p: Config() for p in PRESETS}, self.run, figures, (claim,),
-            axes={"values": ("member",)},
+            axes={"values": ("member",)}, quick={"finite": Quick(1.0, "as at lab", self.verdict)},
         )  # fmt: skip
+
+
+class Child:
+    """A process that has ended."""
+
+    def __init__(self, status):
+        self.poll = lambda: status
+        self.terminate = self.kill = lambda: None
+
+
+def start_inside(runs):
+    """As ``executors.start_here``, in this process."""
+    for run in runs:
+        try:
+            execute(run.experiment, run.preset, run.config, run.folder)
+            yield Child(0)
+        except Exception as error:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            (run.folder / LOG).write_text(f"Traceback\n{type(error).__name__}: {error}\n\n")
+            yield Child(1)
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """``start(toys, *flags)``: the exit status of reproduce, as if these toys were all binaries."""
+    """``start(toys, *flags)``: the exit status of reproduce, as if these toys were all binaries, in this process."""
 
     def run(toys, *words):
+        monkeypatch.setattr(reproduce, "start_here", start_inside)
         monkeypatch.setattr(reproduce, "discover", lambda: {toy.name: toy.experiment() for toy in toys})
         return reproduce.main(["reproduce", f"--outroot={tmp_path}", *words])
 
@@ -97,7 +121,9 @@ def test_list_names_and_runs_nothing(start, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--only=toy.none"], "there are toy.a, toy.b"),
+        (["--only=something"], "there are toy.a, toy.b"),
+        (["--only=toy.a,toi.b"], "--only=toi.b: there is no such binary; did you mean toy.b?"),
+        (["--workers=-1"], "--workers"),
         (["--preset=huge"], "huge"),
         (["--seed=-1"], "--seed=-1"),
         (["--nonsense"], "nonsense"),
@@ -111,6 +137,22 @@ def test_refuses_before_any_run(start, capsys, words, message):
     assert not any(toy.runs for toy in toys)
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("reddy.clampin", "did you mean reddy.clamping?"),
+        ("clamping", "did you mean reddy.clamping?"),
+        ("von_oswald.landscape", "did you mean reddy.landscape or zhang_frei_bartlett.landscape?"),
+        ("xyzzy", "there are dai.dual_form, "),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
+    with pytest.raises(
+        flags.FlagError, match=rf"--only={re.escape(name)}: there is no such binary; {re.escape(nearest)}"
+    ):
+        reproduce.choose(reproduce.discover(), [name])
+
+
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert start([Toy("toy.a")], f"--outroot={tmp_path / 'file'}") == 2
@@ -119,9 +161,13 @@ def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
 def test_runs_once_and_then_skips(start, tmp_path, capsys):
     toys = [Toy("toy.a"), Toy("toy.b")]
     assert start(toys) == 0
-    assert "toy.b.finite" in capsys.readouterr().out
-    page = tmp_path / "report-quick.html"
-    assert page.read_text().count("<img ") == 2
+    said = capsys.readouterr().out
+    assert "[2/2] holds        toy.b: Every member | is finite: 1 [0.6097, 1], expected 1 ± 1; " in said
+    assert "/values.png\n" in said
+    assert "toy: 2 of 2 headline claims judged here hold\n  held         a; b\n" in said
+    assert f"Page: {tmp_path / 'report-quick.html'}" in said
+    page = (tmp_path / "report-quick.html").read_text()
+    assert all(f'<article id="{toy.name}"' in page for toy in toys)
     assert start(toys) == 0
     assert [toy.runs for toy in toys] == [1, 1]
 
@@ -138,7 +184,13 @@ def test_a_failing_binary_does_not_stop_the_others_and_is_resumed(start, tmp_pat
     broken, sound = Toy("toy.a", raises=ValueError("not today"), trains=True), Toy("toy.b")
     assert start([broken, sound]) == 1
     assert sound.runs == 1
-    assert "did not finish: toy.a" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    (log,) = tmp_path.rglob(LOG)
+    assert f"no record    toy.a: ValueError: not today; {log}\n" in captured.out
+    assert (
+        "toy: 1 of 1 headline claims judged here hold\n  held         b\n  no record    a (ValueError" in captured.out
+    )
+    assert "did not finish: toy.a" in captured.err
     assert "ValueError: not today" in (tmp_path / "report-quick.html").read_text()
     broken.raises, traced = None, broken.traces
     assert start([broken, sound]) == 0
@@ -146,20 +198,74 @@ def test_a_failing_binary_does_not_stop_the_others_and_is_resumed(start, tmp_pat
     assert (broken.runs, sound.runs) == (2, 1)
 
 
-def test_what_workers_ran_is_judged_here_and_what_they_could_not_is_named(start, monkeypatch, capsys):
+def test_a_claim_that_raises_stops_no_other_run(start, monkeypatch, capsys):
+    def judged(self, record):
+        raise KeyError("valeus")
+
     toys = [Toy("toy.a"), Toy("toy.b")]
+    assert start(toys) == 0
+    monkeypatch.setattr(Experiment, "judged", judged)
+    assert start(toys) == 1
+    assert "[2/2] no record    toy.b: KeyError: 'valeus'; " in capsys.readouterr().out
 
-    def elsewhere(plan, start, at_once, attempts, progress):
-        assert at_once == 2
-        execute(plan[0].experiment, plan[0].preset, plan[0].config, plan[0].folder)
-        return {plan[1]: "killed by SIGKILL"}
 
-    monkeypatch.setattr(reproduce, "run_elsewhere", elsewhere)
-    assert start(toys, "--workers=2") == 1
-    assert [toy.runs for toy in toys] == [1, 0]
-    said = capsys.readouterr()
-    assert "toy.a.finite" in said.out
-    assert "did not finish: toy.b" in said.err
+def test_verbose_names_every_claim(start, capsys):
+    assert start([Toy("toy.a")], "--verbose") == 0
+    assert "  toy.a.finite: holds, 1 [0.6097, 1], expected 1 ± 1" in capsys.readouterr().out
+
+
+def planned(*names):
+    return [Run(name, Toy(name).experiment(), "quick", Config(), None) for name in names]
+
+
+def test_a_headline_of_each_paper_comes_first_and_then_the_longest():
+    names = ["toy.short", "toy.long", *reproduce.FIRST]
+    seconds = dict(zip(names, [1.0, 9.0, 4.0, 2.0, 3.0, 5.0]))
+    found = [run.name for run in reproduce.in_order(planned(*names), seconds)]
+    first = [reproduce.FIRST[i] for i in (1, 2, 0, 3)]
+    assert found == [*first, "toy.long", "toy.short"]
+    assert {name.split(".")[0] for name in reproduce.FIRST} == set(ORDER)
+    assert set(reproduce.FIRST) <= set(reproduce.discover())
+
+
+def test_the_picture_of_a_run_is_the_one_that_the_page_shows_first(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.png").touch()
+    run = Run("dai.mixers", None, "quick", None, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "paper_of", lambda key: Paper(key, key, captions={"mixers/b": "", "other/a": ""}))
+        assert [path.stem for path in reproduce.pictures(run)] == ["b", "a", "c"]
+
+
+def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
+    now, runs = [0.0], planned("a", "b", "c")
+    expected = dict(zip(runs, (10.0, 20.0, 30.0)))
+    found = pace.Pace(expected, workers=2, clock=lambda: now[0])
+    assert found.left() == 30  # 60 seconds for two, one run takes half of them
+    found.begins(runs[0])
+    found.begins(runs[1])
+    now[0] = 20.0
+    found.ends(runs[0])  # took twice as long as committed
+    assert found.ratio() == 2
+    assert found.left() == 60  # that of the third, which waits; the second has 20 left
+    now[0] = 50.0
+    found.ends(runs[1])
+    found.begins(runs[2])
+    assert found.ratio() == pytest.approx(70 / 30)
+    assert found.left() == pytest.approx(70)
+    assert found.words() == "about 70 s left"
+    now[0] = 150.0
+    assert found.left() == pytest.approx(10)  # it has taken 100 and should have ended
+    found.ends(runs[2])
+    assert found.left() == 0
+
+
+def test_committed_seconds_are_listed_or_those_of_the_record_or_the_usual(tmp_path):
+    (tmp_path / "seconds.json").write_text('{"quick": {"p.a": 12.0}}')
+    (tmp_path / "p/b/quick").mkdir(parents=True)
+    (tmp_path / "p/b/quick/provenance.json").write_text('{"seconds": 20.0}')
+    assert pace.committed_seconds(["p.a", "p.b", "p.c"], "quick", tmp_path) == {"p.a": 12.0, "p.b": 20.0, "p.c": 16.0}
+    assert pace.committed_seconds(["p.a"], "lab", tmp_path / "none") == {"p.a": 60.0}
 
 
 def test_interrupt_is_resumable(start, capsys):
@@ -172,7 +278,6 @@ def test_interrupt_is_resumable(start, capsys):
 def test_another_verdict_than_committed_is_an_error(start, capsys):
     assert start([Toy("toy.a", verdict="fails")]) == 1
     captured = capsys.readouterr()
-    assert "holds !" in captured.out
     assert "toy.a.finite" in captured.err
 
 
@@ -199,8 +304,9 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     ]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
     assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
+    assert "| `toy.a` | lab | 1 |  |  | yes |" in (figures / "claims.md").read_text()
     before = readme.read_text()
-    assert "| `toy.a` | lab | 1 |  |  | yes |" in before
+    assert "| [toy](experiments/toy/README.md) | 1 | 0 | 0 |" in before
     assert "former table" not in before
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0

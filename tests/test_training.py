@@ -7,6 +7,8 @@ import pytest
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.training.fitting import fit
 
+pytestmark = pytest.mark.usefixtures("compile_fully")
+
 STEPS = 12
 KEYS = jax.random.split(jax.random.key(3), 3)
 SETTINGS = {"rate": jnp.array([0.05, 0.1, 0.2]), "start": jnp.array([-1.0, 0.0, 2.0])}

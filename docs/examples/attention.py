@@ -1,8 +1,8 @@
 """A new attention: ReLU attention, max(0, q.k), in both forms, used by a two-layer Transformer.
 
 An attention is one entry of ``ATTENTIONS``: its pattern for one task, which ``learner`` and ``traced`` use, and the
-same function of the scores of many tasks, which ``batched_predictions`` and so training use. Both forms must predict
-the same, which is shown here; an entry without the second form predicts task by task, and ``batched_predictions``
+same function of the scores of many tasks, which ``batch_learner`` and so training use. Both forms must predict
+the same, which is shown here; an entry without the second form predicts task by task, and ``batch_learner``
 refuses it by name.
 """
 
@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import Transformer, learner
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
 from icl_lab.prompts import linear_regression
@@ -37,10 +37,10 @@ def main(batch: int = 16) -> dict[str, float | str]:
     params = network.init(jax.random.key(1), jnp.zeros((6, 3)))  # tokens (T, E) = (N + 1, D + 1)
 
     plain = jax.jit(jax.vmap(learner(network, params)))(prompts)
-    batched = jax.jit(lambda prompts: batched_predictions(network, params, prompts))(prompts)
+    batched = jax.jit(lambda prompts: batch_learner(network, params)(prompts))(prompts)
     alone = jax.jit(jax.vmap(learner(without, params)))(prompts)  # the plain form needs no other
     try:
-        batched_predictions(without, params, prompts)
+        batch_learner(without, params)(prompts)
         refused = ""
     except ValueError as error:
         refused = str(error)

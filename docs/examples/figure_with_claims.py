@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import optax
-from matplotlib.figure import Figure
 
 from experiments.settings import Members, check, member_keys
 from experiments.training import Model, learners_of, model, train
 from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
+from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.solvers import gradient_descent
@@ -55,8 +55,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     eta, best = one_step_optimum(**sizes, input_variance=input_variance("uniform"))
     fitted = train(
         session, "training", config, models(config)["training"], keys=member_keys(config),
-        law=lambda now, _: linear_regression(**sizes),
-        optimiser=lambda now: optax.adam(now.learning_rate),  # an argument: another rate compiles nothing anew
+        sampler_of=lambda now, _: linear_regression(**sizes),
+        optimizer=lambda now: optax.adam(now.learning_rate),  # an argument: another rate compiles nothing anew
         references={"gd": jax.vmap(gradient_descent(eta, steps=1))},
     )  # fmt: skip
     return {"eta": float(eta), "closed_form": float(best)}, {"steps": fitted.steps, **fitted.metrics}

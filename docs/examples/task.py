@@ -14,7 +14,7 @@ import optax
 from jax import Array
 
 from icl_lab.compare import mean_loss
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Learner, Prompt, Sample, Sampler
 from icl_lab.solvers import ridge
@@ -68,7 +68,7 @@ def main(steps: int = 300, batch: int = 128, n: int = 10, d: int = 2, noise: flo
 
     def loss(params: dict, key: Array, _: None) -> Array:
         samples = sampler(key, batch)
-        predictions = batched_predictions(network, params, with_products(samples.prompt))
+        predictions = batch_learner(network, params)(with_products(samples.prompt))
         return 0.5 * jnp.mean(jnp.sum((predictions - samples.target) ** 2, axis=1))
 
     fitted = fit(

@@ -40,14 +40,14 @@ def plain_errors(network: GPT, params: dict, samples: Sample) -> Array:
 
 def _steps(lab: Any, network: GPT, length: int, form: Callable, steps: int) -> Callable[[], Any]:
     """Some steps in a Python loop of a jitted one; the plain form draws its tasks in a program of its own."""
-    d, optimiser = lab.input_size, optax.adam(1e-3)
+    d, optimizer = lab.input_size, optax.adam(1e-3)
     start = network.init(jax.random.key(0), jnp.zeros((2 * length + 1, d)))
     whole = {"random": jnp.array(True), "dimension": d, "points": length + 1}
     draw = partial(binary.training_tasks, tasks=lab.batch, length=length, setting=whole, input_size=d)
 
     def update(params: Any, state: Any, samples: Sample) -> tuple[Any, Any]:
         slope = jax.grad(lambda p: binary.prefix_loss(form(network, p, samples), whole["points"]))(params)
-        updates, state = optimiser.update(slope, state, params)
+        updates, state = optimizer.update(slope, state, params)
         return optax.apply_updates(params, updates), state
 
     if form is plain_errors:
@@ -57,7 +57,7 @@ def _steps(lab: Any, network: GPT, length: int, form: Callable, steps: int) -> C
         step = jax.jit(lambda params, state, key: update(params, state, draw(key)))
 
     def run() -> Any:
-        params, state = start, optimiser.init(start)
+        params, state = start, optimizer.init(start)
         for t in range(steps):
             params, state = step(params, state, jax.random.fold_in(jax.random.key(1), t))
         return params

@@ -12,7 +12,7 @@ from jax import Array
 from experiments.benchmarks.timing import Config
 from experiments.settings import member_keys
 from experiments.von_oswald import common
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Prompt, Sample
@@ -116,7 +116,7 @@ def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callab
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    return _loop(p, step, steps)
+    return looped(p, step, steps)
 
 
 def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
@@ -133,10 +133,11 @@ def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> 
     def step(params: dict, state: Any, key: Array, t: int) -> tuple[dict, Any, Array]:
         return update(params, state, draw(key, t))
 
-    return _loop(p, step, steps)
+    return looped(p, step, steps)
 
 
-def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
+def looped(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
+    """Some steps ``(params, state, key, t) -> (params, state, loss)`` in a Python loop, from the program's start."""
     start = jax.jit(p.init)(p.keys[0], None)
     begin = (start, p.optimizer(p.first()).init(start))
 
@@ -189,7 +190,7 @@ def disagreement(network: Transformer, setting: common.Setting) -> dict[str, flo
     large = jax.tree.unflatten(tree, [0.15 * jax.random.normal(k, leaf.shape) for k, leaf in zip(keys, leaves)])
 
     def fast(params: dict) -> Array:
-        return _mean_loss(batched_predictions(network, params, samples.prompt), samples)
+        return _mean_loss(batch_learner(network, params)(samples.prompt), samples)
 
     plain = functools.partial(plain_loss, network, samples=samples)
     losses, gradients = [], []

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from experiments.benchmarks.timing import Config, Row, row, take_turns
 from icl_lab.theory import block_loss, gradient_flow, population_loss, risk
@@ -70,6 +69,8 @@ def flows(config: Config) -> list[Row]:
 
 def _by_scipy(covariance: np.ndarray) -> Callable[[dict[str, np.ndarray]], float]:
     """``start -> final loss`` by ``scipy.integrate.solve_ivp`` on the loss as matrices, in float64."""
+    from scipy.integrate import solve_ivp
+
     shapes = {name: value.shape[1:] for name, value in starts(1).items()}
     splits = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])[:-1]
 

@@ -23,6 +23,8 @@ from jax import Array
 
 from experiments.dai.dual_form_claims import CLAIMS
 from experiments.dai.dual_form_figures import figures
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
@@ -114,7 +116,10 @@ AXES = {
     "*": ("member", "task", "layer", "head"),
 }
 
-EXPERIMENT = Experiment("dai.dual_form", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.dual_form", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["dual_form"], finding=FINDINGS["dual_form"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

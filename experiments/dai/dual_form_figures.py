@@ -1,12 +1,11 @@
 """Figures of ``dual_form``: relaxed attention against the softmax heads, layer by layer."""
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.dai.common import encodings
 from experiments.panels import SERIES
 from icl_lab.lab import Record
-from icl_lab.lab.style import panels
+from icl_lab.lab.style import Figure, panels
 
 PANELS = {
     "direction of the head": ("cosine", {"cosine": "relaxed attention", "mean_cosine": "plain mean of values"}),

@@ -26,6 +26,8 @@ from jax import Array
 from experiments.dai import analysis, controls
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Chosen, Floats, Subject
 from experiments.dai.controls import CONTROLS, NUMBERS, PAPER, SIMILARITIES, Elsewhere, present_mean
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.implicit_finetuning_claims import CLAIMS
 from experiments.dai.implicit_finetuning_figures import figures
 from experiments.dai.networks import by_positions, every_network, source_digest, stacked
@@ -198,7 +200,10 @@ AXES = {
     "*": ("member", "task", "row", "layer"),
 }
 
-EXPERIMENT = Experiment("dai.implicit_finetuning", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.implicit_finetuning", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["implicit_finetuning"], finding=FINDINGS["implicit_finetuning"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -3,13 +3,12 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.dai.common import encodings
 from experiments.dai.implicit_finetuning_claims import learns_in_context, network_means, of_row
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Figure, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "zero_shot": {"color": "#BBBBBB", "linestyle": ":", "marker": "v", "label": "ZSL"},

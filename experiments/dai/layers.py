@@ -16,6 +16,8 @@ from jax import Array
 
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, subjects
 from experiments.dai.controls import PAPER, row_metrics, table_rows
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
 from experiments.dai.layers_figures import figures
 from experiments.dai.networks import Networks, by_positions, every_network, source_digest, stacked
@@ -77,7 +79,10 @@ AXES = {
     "*": ("member", "task", "question", "layer"),
 }
 
-EXPERIMENT = Experiment("dai.layers", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.layers", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["layers"], finding=FINDINGS["layers"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -1,12 +1,10 @@
 """Figures of ``layers``: box plots by layer, a column for each task, each metric beside its controls."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.dai.common import encodings
 from icl_lab.lab import Record
-from icl_lab.lab.style import panels
+from icl_lab.lab.style import Axes, Figure, panels
 
 PANELS = {
     "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise/sim_aou": "noise of equal norm"},

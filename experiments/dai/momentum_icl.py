@@ -24,6 +24,8 @@ import numpy as np
 import optax
 from jax import Array
 
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.mixed_language import Network, Setting, check_network, logits, network_of, train
 from experiments.dai.momentum_icl_claims import CLAIMS
 from experiments.dai.momentum_icl_figures import figures
@@ -158,7 +160,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
 
 AXES = {"steps": ("step",), "*": ("mixer", "member", "step")}
 
-EXPERIMENT = Experiment("dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["momentum_icl"], finding=FINDINGS["momentum_icl"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

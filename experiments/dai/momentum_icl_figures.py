@@ -1,14 +1,12 @@
 """Figures of ``momentum_icl``: accuracy over training, times of acquisition, accuracy on harder sequences."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.dai.mixers import label, looks, of
 from experiments.dai.momentum_icl_claims import ACQUIRED, TASKS, times
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import band, panels
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 TITLES = {"strings": "repeated strings", "pairs": "pairs of word and label"}
 

@@ -21,6 +21,8 @@ import numpy as np
 from jax import Array
 
 from experiments.dai import mixed_language
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.mixed_language import Network, Setting, next_token_losses
 from experiments.dai.momentum_language_model_claims import CLAIMS
 from experiments.dai.momentum_language_model_figures import figures
@@ -45,7 +47,7 @@ PRESETS = {
         steps=4, measure_every=2, warm_up=1, learning_rate=1e-2, eval_windows=2, final_windows=4, attention_windows=2,
     ),
     "quick": Config(
-        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=64,
+        members=6, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=64,
         batch=8, steps=200, measure_every=20, warm_up=20, learning_rate=5e-3, eval_windows=32, final_windows=64,
         attention_windows=8,
     ),
@@ -138,7 +140,10 @@ AXES = {
     "*": ("mixer", "member", "step"),
 }
 
-EXPERIMENT = Experiment("dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["momentum_language_model"], finding=FINDINGS["momentum_language_model"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -1,15 +1,13 @@
 """Figures of ``momentum_language_model``: losses, paired differences at three lengths, where attention looks."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.dai.mixers import kind, label, looks, of
 from experiments.dai.momentum_language_model_claims import LENGTHS, mean_lag
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.claims import t_interval
-from icl_lab.lab.style import band, panels
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 
 def figures(record: Record) -> dict[str, Figure]:

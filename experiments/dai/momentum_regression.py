@@ -30,6 +30,8 @@ from jax import Array
 
 from experiments import settings
 from experiments.dai import descents, mixers
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.linear_mixing import MixedNetwork, mixed_network
 from experiments.dai.momentum_regression_claims import CLAIMS
 from experiments.dai.momentum_regression_figures import figures
@@ -81,7 +83,7 @@ PRESETS = {
         alternating_steps=4, eval_tasks=16, population_tasks=32,
     ),
     "quick": Config(
-        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), context_length=5, input_size=5, batch=128,
+        members=6, mixers=("vanilla", "momentum_0.5", "recent_1"), context_length=5, input_size=5, batch=128,
         steps=1500, measure_every=50, descents=(2, 5), oracle_contexts=5000, alternating_size=3, alternating_batch=64,
         alternating_steps=1500, eval_tasks=1000, population_tasks=10_000,
     ),
@@ -252,7 +254,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: [f"{part}/*" for part in c["only"]],
-    axes=AXES,
+    axes=AXES, quick=QUICK["momentum_regression"], finding=FINDINGS["momentum_regression"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -3,14 +3,12 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.dai.mixers import eta_of, kind, label, looks, momenta
 from experiments.dai.momentum_regression_claims import added
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 REFERENCES: dict[str, dict[str, Any]] = {
     "gd": {"color": "#000000", "marker": "o", "label": "one step of GD"},

@@ -29,6 +29,8 @@ import optax
 from jax import Array
 
 from experiments.dai.common import ENCODINGS, Network, check_network, network, worlds
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
 from experiments.dai.pretrain_claims import CLAIMS
 from experiments.dai.pretrain_figures import figures
 from experiments.settings import check as check_schedule
@@ -252,7 +254,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{name}/*" for name in c["positions"]],
-    feeds_others=True, axes=AXES,
+    feeds_others=True, axes=AXES, quick=QUICK["pretrain"], finding=FINDINGS["pretrain"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,12 +1,11 @@
 """Figures of ``pretrain``: the loss over the stages, and accuracy against the number of demonstrations."""
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.dai.common import ENCODINGS, encodings
 from experiments.panels import SERIES
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Figure, band, panels
 from icl_lab.prompts.text_tasks import HELD_OUT
 
 LOOK = dict(zip(ENCODINGS, SERIES))

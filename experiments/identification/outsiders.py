@@ -12,7 +12,7 @@ import optax
 from jax import Array
 
 from experiments.identification.suite import SAMPLER, UNIT, D, N, Planted, one_prompt, program
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import Learner, Prompt
 
@@ -73,7 +73,7 @@ def mlp(params: Any) -> Any:
 @cache
 def of_network(name: str) -> Any:
     """A network times a number that gives its predictions label size."""
-    return lambda params: lambda prompts: params["size"] * batched_predictions(NETWORKS[name], params["net"], prompts)
+    return lambda params: lambda prompts: params["size"] * batch_learner(NETWORKS[name], params["net"])(prompts)
 
 
 @partial(jax.jit, static_argnums=(0, 2))
@@ -83,7 +83,7 @@ def trained(name: str, keys: Array, steps: int) -> Any:
 
     def loss(params: Any, key: Array) -> Array:
         sample = SAMPLER(key, 128)
-        return jnp.mean((batched_predictions(network, params, sample.prompt) - sample.target) ** 2)
+        return jnp.mean((batch_learner(network, params)(sample.prompt) - sample.target) ** 2)
 
     def step(state: Any, key: Array) -> tuple[Any, None]:
         params, inner = state

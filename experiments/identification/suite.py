@@ -12,7 +12,7 @@ A disturbance is one of three, scaled until the predictions on training prompts 
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import jax
@@ -23,7 +23,7 @@ from jax import Array
 
 from icl_lab import solvers
 from icl_lab.constructions import gd_plus_plus_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Learner, Prompt, linear_regression
 
@@ -66,7 +66,7 @@ def one_prompt(make: Callable[[Any], Learner], *static: Any) -> Callable:
 
 def network(params: Any) -> Callable[[Prompt], Array]:
     """The network that carries every construction: five layers, of which those with zero weights do nothing."""
-    return partial(batched_predictions, NETWORK, params)
+    return batch_learner(NETWORK, params)
 
 
 def weights(rates: np.ndarray, gammas: np.ndarray) -> dict:

@@ -23,6 +23,8 @@ from jax import Array
 
 from experiments.reddy.clamping_claims import CLAIMS, PARTS
 from experiments.reddy.clamping_figures import figures
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
 from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, progress, sampler, sgd
 from experiments.settings import member_keys
@@ -206,7 +208,7 @@ EXPERIMENT = Experiment(
     "reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: [f"{name}/*" for part in chosen(from_json(Config, c)) for name in PARTS[part]],
     axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["clamping"], finding=FINDINGS["clamping"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Figures of clamping, from its record."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.clamping_claims import NAMES, PARTS, least_delay
 from icl_lab.lab import Record
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 LOOKS: dict[str, dict] = {

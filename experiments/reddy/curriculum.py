@@ -26,6 +26,8 @@ from jax import Array
 
 from experiments.reddy.curriculum_claims import CLAIMS, CURRICULA
 from experiments.reddy.curriculum_figures import figures
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
 from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, network, sampler, sgd
 from experiments.settings import member_keys
@@ -187,6 +189,7 @@ EXPERIMENT = Experiment(
     "reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check,
     axes=AXES,
     learners=lambda c: {"training": lambda state: models(c)["training"].learner(state["weights"])},
+    quick=QUICK["curriculum"], finding=FINDINGS["curriculum"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
 """Figure of the curricula, from their record."""
 
-from matplotlib.figure import Figure
-
 from experiments.panels import ABOVE
 from experiments.reddy.curriculum_claims import CURRICULA
 from experiments.reddy.statistics import onsets, or_last, solved
 from icl_lab.lab import Record
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 LOOKS: dict[str, dict] = {

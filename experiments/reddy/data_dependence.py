@@ -25,6 +25,8 @@ import numpy as np
 from experiments.reddy import settings
 from experiments.reddy.data_dependence_claims import CLAIMS
 from experiments.reddy.data_dependence_figures import figures
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
 from experiments.reddy.training import Induction, network, reduced, train
 from experiments.settings import check as check_steps
@@ -75,7 +77,7 @@ PRESETS = {
     ),
     "quick": Config(
         **_SMALL | {
-            "members": 2, "models": ("reduced",), "reduced_steps": 600, "measure_every": 200, "class_grid": (64, 256),
+            "members": 6, "models": ("reduced",), "reduced_steps": 600, "measure_every": 200, "class_grid": (64, 256),
             "burstiness_grid": (1, 2), "spread_grid": (0.0, 0.7), "exponent_grid": (0.0, 1.0, 2.0),
             "exponent_classes": 256, "learning_rate": 0.1, "steps": 600,
         },
@@ -216,7 +218,7 @@ EXPERIMENT = Experiment(
     "reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: ["/".join(part) + "/*" for part in chosen(from_json(Config, c))],
     axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["data_dependence"], finding=FINDINGS["data_dependence"],
 )  # fmt: skip
 
 if __name__ == "__main__":

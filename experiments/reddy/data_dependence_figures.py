@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy.data_dependence_claims import guesses, in_context, in_weights
 from icl_lab.lab import Record
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 TITLES = {"network": "network", "reduced": "reduced model"}

@@ -12,11 +12,11 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy import settings
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, Training, laws
 from experiments.reddy.statistics import guess, learned, onset, or_last, present, solved
 from experiments.reddy.training import Induction, network, train
@@ -26,6 +26,7 @@ from experiments.statistics import Statistic
 from experiments.training import learners_of
 from icl_lab.lab import Experiment, FlagError, NotRun, Record, Session, claims_of, from_json, main, setting
 from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.style import Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 
 
@@ -44,7 +45,7 @@ PRESETS = {
     "smoke": Config(**SMOKE | {"lengths": (2,), "label_grid": (2,)}),
     "quick": Config(
         **SMALL | {
-            "members": 2, "steps": 1500, "measure_every": 100, "learning_rate": 0.2, "lengths": (4,),
+            "members": 6, "steps": 1200, "measure_every": 100, "learning_rate": 0.2, "lengths": (4,),
             "label_grid": (4, 16),
         },
     ),
@@ -237,8 +238,9 @@ CLAIMS = (
 AXES = {"steps": ("step",), "*": ("member", "step")}
 
 EXPERIMENT = Experiment(
-    "reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
-)
+    "reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
+    quick=QUICK["label_count"], finding=FINDINGS["label_count"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

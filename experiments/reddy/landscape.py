@@ -23,6 +23,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.landscape_claims import CLAIMS
 from experiments.reddy.landscape_figures import figures
 from experiments.settings import Members, check_each_once
@@ -221,7 +223,10 @@ AXES = {
     "*/random*": ("member",),
 }
 
-EXPERIMENT = Experiment("reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

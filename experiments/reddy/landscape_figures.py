@@ -1,12 +1,10 @@
 """Figures of ``landscape``."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY
+from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 
 NAMES = {"simplified": "simplified", "mean_field": "mean field"}

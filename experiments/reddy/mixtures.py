@@ -12,10 +12,11 @@ import sys
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, check_training, laws, repeated
 from experiments.reddy.statistics import guess, onset
 from experiments.reddy.training import Induction, network, train
@@ -23,7 +24,7 @@ from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic
 from experiments.training import learners_of
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 
@@ -41,7 +42,7 @@ PRESETS = {
     "smoke": Config(**SMOKE | {"bursty_shares": (0.25,)}),
     "quick": Config(
         **SMALL | {
-            "members": 2, "steps": 1500, "measure_every": 100, "learning_rate": 0.2, "bursty_shares": (0.75,),
+            "members": 6, "steps": 1200, "measure_every": 100, "learning_rate": 0.2, "bursty_shares": (0.75,),
         },
     ),
     "lab": Config(**SMALL | {"steps": 8000, "measure_every": 250, "learning_rate": 0.1}),
@@ -182,8 +183,9 @@ CLAIMS = (
 AXES = {"steps": ("step",), "*": ("member", "bursty_share", "novel_share", "step")}
 
 EXPERIMENT = Experiment(
-    "reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
-)
+    "reddy.mixtures", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
+    quick=QUICK["mixtures"], finding=FINDINGS["mixtures"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -25,6 +25,8 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.reduced_model_claims import CLAIMS
 from experiments.reddy.reduced_model_figures import figures
 from experiments.reddy.settings import SMALL, SMOKE, Training, by_part, laws, repeated
@@ -66,7 +68,7 @@ PRESETS = {
         more_labels=4, equal_steps=4,
     ),
     "quick": Config(
-        **(_SMALL | SMALL), members=2, steps=1600, only=("three", "two", "equal"), starts=(0.0, 1.0), equal_steps=600,
+        **(_SMALL | SMALL), members=6, steps=1600, only=("three", "two", "equal"), starts=(0.0, 1.0), equal_steps=600,
     ),
     "lab": Config(**_SMALL, members=16, steps=8000, measure_every=100, eval_tasks=1000, equal_steps=4000),
     "paper": Config(),
@@ -204,7 +206,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
     axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["reduced_model"], finding=FINDINGS["reduced_model"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Figures of ``reduced_model``, and what they share with its claims."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.reddy.statistics import guess, onset, onsets, solved
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 NAMES = {"three": "three parameters", "two": r"two, $\beta_2$ = 0"}

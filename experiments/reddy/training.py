@@ -63,14 +63,17 @@ def reduced(config: Training) -> Induction:
 
 def _induction(module: InductionNetwork | ReducedInduction, layout: Layout, fast: Callable, config: Data) -> Induction:
     n, d = config.context_length, config.input_size
-    empty = Prompt(jnp.zeros((n, d)), jnp.zeros((n, d)), jnp.zeros((d,)), jnp.int32(0))
+
+    def init(key: Array) -> dict:
+        empty = Prompt(jnp.zeros((n, d)), jnp.zeros((n, d)), jnp.zeros((d,)), jnp.int32(0))
+        return dict(module.init(key, layout.encode(empty)))
 
     def run(
         params: dict, prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0
     ) -> tuple[Array, Trace]:
         return traced(module, params, layout)(prompt, intervention, step)
 
-    return Induction(lambda key: dict(module.init(key, layout.encode(empty))), partial(fast, module), run)
+    return Induction(init, partial(fast, module), run)
 
 
 def sgd(config: Training) -> optax.GradientTransformation:

@@ -22,6 +22,8 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
+from experiments.reddy.findings import FINDINGS
+from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, laws, repeated
 from experiments.reddy.training import Induction, evaluation_samples, measure, network, progress, train
 from experiments.reddy.transition_claims import CLAIMS, PARTS, copies_of, matched_item, waits
@@ -45,11 +47,14 @@ class Config(Training):
 
 PRESETS = {
     "smoke": Config(**SMOKE, trained_classes=12, trained_burstiness=1),
-    "quick": Config(**SMALL | {"eval_tasks": 500}, members=2, steps=3000, trained_burstiness=1, only=("novel",)),
+    "quick": Config(
+        **SMALL | {"eval_tasks": 500, "learning_rate": 0.1, "measure_every": 50}, members=6, steps=2000,
+        trained_burstiness=1, only=("novel",),
+    ),
     # N/B = 4 classes in a context of trained classes, as in the published one
     "lab": Config(**SMALL, members=16, steps=5000, trained_burstiness=1),
     "paper": Config(),
-}
+}  # fmt: skip
 
 
 def check(config: Config) -> None:
@@ -116,7 +121,7 @@ AXES = {"steps": ("step",), "*/map/*": ("member", "layer", "query", "key"), "*":
 EXPERIMENT = Experiment(
     "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
     axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["transition"], finding=FINDINGS["transition"],
 )  # fmt: skip
 
 if __name__ == "__main__":

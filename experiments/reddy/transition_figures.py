@@ -3,13 +3,11 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.panels import ABOVE
 from experiments.reddy.transition_claims import PARTS, copies_of, matched_item, wait
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 ACCURACIES: dict[str, dict[str, Any]] = {
     "ic": {"color": "#0072B2", "linestyle": "-", "label": "IC"},

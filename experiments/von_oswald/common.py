@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 
@@ -168,11 +169,15 @@ def models(config: Networks) -> dict[str, Model]:
     return {name: model(network, one) for name, (network, one) in unpack(config).items()}
 
 
-def optimizer(config: Setting) -> optax.GradientTransformation:
-    """Adam after a clip of the gradient's global norm, as in the released code."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.gradient_clip), optax.adam(config.learning_rate, b2=config.adam_b2)
-    )
+def optimizer(config: Setting, decay_steps: int = 0) -> optax.GradientTransformation:
+    """Adam after a clip of the gradient's global norm, as in the released code.
+
+    Over the last ``decay_steps`` the learning rate falls linearly to zero; the released code keeps it constant (0).
+    """
+    rate: Any = config.learning_rate
+    if decay_steps:
+        rate = lambda step: config.learning_rate * jnp.minimum(1.0, (config.steps - step) / decay_steps)  # noqa: E731
+    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(rate, b2=config.adam_b2))
 
 
 def train(
@@ -182,8 +187,8 @@ def train(
     trained: Model,
     *,
     keys: Array | None = None,
-    law: Callable[[Any, Any], Sampler] | None = None,
-    optimiser: Callable[[Any], optax.GradientTransformation] | None = None,
+    sampler_of: Callable[[Any, Any], Sampler] | None = None,
+    optimizer: Callable[[Any], optax.GradientTransformation] = optimizer,
     **options,
 ) -> Fit:
     """``experiments.training.train``, by default with the configuration's keys, tasks and optimizer."""
@@ -193,8 +198,8 @@ def train(
         config,
         trained,
         keys=member_keys(config) if keys is None else keys,
-        law=law or (lambda now, _: sampler(now)),
-        optimiser=optimiser or optimizer,
+        sampler_of=sampler_of or (lambda now, _: sampler(now)),
+        optimizer=optimizer,
         **options,
     )
 
@@ -210,6 +215,22 @@ def constructed(config: Task, learning_rates, gammas=0.0) -> dict:
 def interpolated(built: Model, weights: dict, config: Task) -> Callable[[dict], BatchLearner]:
     """``params -> learner``: the mean of trained one-head weights and constructed ones (Fig. 2 and 3)."""
     return lambda params: built.learner(interpolate(params, weights, input_size=config.input_size))
+
+
+def decoupled(built: Model, config: Task) -> Callable[[dict], BatchLearner]:
+    """``params -> learner``: one-head weights without their label couplings.
+
+    Zero become the label row and column of A and what B carries between inputs and label, none of which GD++ has.
+    """
+    x = np.arange(config.input_size + 1) < config.input_size
+    attend, write = (pairs.outer(x, x)[None, None] for pairs in (np.logical_and, np.equal))
+
+    def learner(params: dict) -> BatchLearner:
+        a, b = folded_weights(params)
+        identity = jnp.broadcast_to(jnp.eye(config.input_size + 1), a.shape)
+        return built.learner({"params": {"w_q": a * attend, "w_k": identity, "w_v": identity, "w_p": b * write}})
+
+    return learner
 
 
 def strengths(params: dict, input_size: int) -> dict[str, Array]:

@@ -9,7 +9,7 @@ from experiments.settings import member_keys
 from experiments.von_oswald.common import Task, law_sizes, sampler
 from icl_lab.compare.copying import mean_attention
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import Intervention, Transformer, traced
 from icl_lab.prompts import Learner, Prompt
 from icl_lab.prompts.layouts import Layout, separate_layout
@@ -50,7 +50,7 @@ def by_hand(config: Task, eta: float, tasks: int) -> dict[str, np.ndarray]:
     def difference(key: Array) -> Array:
         prompts = sampler(config)(key, tasks).prompt
         gd = jax.vmap(gradient_descent(eta, 1))(prompts)
-        return jnp.abs(batched_predictions(network, weights, prompts, layout) - gd).max() / jnp.sqrt((gd**2).mean())
+        return jnp.abs(batch_learner(network, weights, layout)(prompts) - gd).max() / jnp.sqrt((gd**2).mean())
 
     keys = member_keys(config, 950)
     prompts = sampler(config)(keys[0], 2).prompt

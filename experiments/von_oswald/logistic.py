@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax import Array
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, model, strengths, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.logistic_claims import CLAIMS
 from experiments.von_oswald.logistic_figures import figures
 from icl_lab.compare import compare_batches
@@ -60,7 +61,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=2, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, tuning_tasks=16, population_tasks=32, bayes_tasks=4, bayes_draws=16),
-    "quick": Config(members=4, batch=256, steps=6000, measure_every=500, eval_tasks=500,
+    "quick": Config(members=6, batch=256, steps=6000, measure_every=500, eval_tasks=500,
                     tuning_tasks=4000, population_tasks=10_000, bayes_tasks=200),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),
@@ -137,6 +138,8 @@ def objective(predictions: Array, samples: Sample) -> Array:
 
 def tuned(config: Config) -> dict[str, np.ndarray]:
     """The best parameters of every algorithm on the same sampled tasks, by name (L-BFGS on their logarithms)."""
+    from scipy.optimize import minimize
+
     samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
     found = {}
     for name, algorithm in ALGORITHMS.items():
@@ -146,7 +149,7 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
             mean, gradient = slope(jnp.asarray(logs, jnp.float32), samples)
             return float(mean), np.asarray(gradient, np.float64)
 
-        minima = [scipy.optimize.minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
+        minima = [minimize(value, np.log(s), jac=True, method="L-BFGS-B") for s in algorithm.starts]
         found[name] = np.exp(min(minima, key=lambda one: one.fun).x)
     return found
 
@@ -166,7 +169,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     for stage, (name, network) in enumerate(trained.items()):
         fitted = train(
             session, name, config, network, keys=member_keys(config, stage),
-            law=lambda now, _: sampler(now), objective=objective, references={k: references[k] for k in COMPARED[name]},
+            sampler_of=lambda now, _: sampler(now), objective=objective,
+            references={k: references[k] for k in COMPARED[name]},
             extra=_read_off(config) if name == "linear_1" else None,
         )  # fmt: skip
         params[name] = fitted.params
@@ -235,8 +239,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES, learners=learners_of(models)
-)
+    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES, learners=learners_of(models),
+    quick=QUICK["logistic"], finding=FINDINGS["logistic"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

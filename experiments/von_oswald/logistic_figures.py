@@ -3,11 +3,9 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from icl_lab.lab import Record
-from icl_lab.lab.style import band
+from icl_lab.lab.style import Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 NETWORKS = {"linear_1": "1 linear layer", "linear_2": "2 linear layers", "softmax_1": "1 softmax layer"}

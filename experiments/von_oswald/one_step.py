@@ -4,6 +4,9 @@ A one-layer LSA is trained on linear tasks y = w.x, w ~ N(0, I), and compared wi
 learning rate, in the lab's three ways: by loss, by predictions and sensitivities, by weights modulo symmetry. The best
 step has the closed form L* = (D s^2/2)(D - 0.2)/(N + D - 0.2) for inputs U(-r/2, r/2), s^2 = r^2/12.
 
+At a constant learning rate, as published, Adam keeps the weights jittering around the step; with
+--decay_steps the rate falls to zero at the end.
+
 Panels: loss over training; agreement over training; final loss over N = D; loss on inputs of another range; and the
 distribution over members of the time at which the loss drops.
 """
@@ -11,6 +14,7 @@ distribution over members of the time at which the loss drops.
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -18,7 +22,9 @@ import numpy as np
 
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
-from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
+from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, sampler, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.one_step_claims import CLAIMS
 from experiments.von_oswald.one_step_figures import figures
 from experiments.von_oswald.tuning import best_step
@@ -42,6 +48,7 @@ class Config(Setting):
         tuple(np.round(np.arange(0.5, 2.01, 0.03), 2).tolist()), "input ranges alpha of the shift panel", above=0
     )
     shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
+    decay_steps: int = setting(0, "last steps of a training, in which the learning rate falls to 0", at_least=0)
     onset_members: int = setting(64, "members of the ensembles that show when the loss drops", at_least=1)
     onset_batches: tuple[int, ...] = setting((256, 2048), "batch of each of these ensembles", at_least=1)
     onset_steps: int = setting(5000, "their training steps, a multiple of onset_every", at_least=1)
@@ -52,10 +59,10 @@ PRESETS = {
     "smoke": Config(
         members=2, context_length=4, input_size=4, batch=32, steps=20, measure_every=10, eval_tasks=32, sizes=(2,),
         sweep_members=2, sweep_batch=32, population_tasks=64, ranges=(0.5, 1.0, 2.0), shift_tasks=32, onset_members=3,
-        onset_batches=(16,), onset_steps=20, onset_every=10,
+        onset_batches=(16,), onset_steps=20, onset_every=10, decay_steps=10,
     ),
     "quick": Config(
-        members=4, batch=256, steps=2000, eval_tasks=2000, sizes=(2, 5, 10), sweep_members=4, sweep_batch=256,
+        members=6, batch=256, steps=2000, eval_tasks=2000, sizes=(2, 5, 10), sweep_members=6, sweep_batch=256,
         population_tasks=100_000, ranges=(0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0), shift_tasks=2000, onset_members=16,
         onset_batches=(256,), onset_steps=1000,
     ),
@@ -80,12 +87,15 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     trained, (eta, best) = models(config), best_step(config)
     layer, weights = trained["training"], constructed(config, eta)
     middle = interpolated(layer, weights, config)
+    decaying = partial(optimizer, decay_steps=config.decay_steps)
     fitted = train(
-        session, "training", config, layer, references={"gd": layer.learner(weights)},
+        session, "training", config, layer, references={"gd": layer.learner(weights)}, optimizer=decaying,
         variants=lambda params: {"interpolated": middle(params)},
     )  # fmt: skip
-    aligned = jax.vmap(
-        lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
+    aligned = jax.jit(
+        jax.vmap(
+            lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
+        )
     )
     arrays: dict[str, Any] = {
         "steps": fitted.steps,
@@ -103,7 +113,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     for size in config.sizes:
         one, name = _at_size(config, size), f"size_{size}"
         keys = member_keys(config, 100 + size, config.sweep_members)
-        sweep = train(session, name, one, trained[name], keys=keys, measured=False)
+        sweep = train(session, name, one, trained[name], keys=keys, optimizer=decaying, measured=False)
         arrays[name] = _finals(one, trained[name], sweep.params)
     metrics = {
         "learning_rate": eta,
@@ -157,8 +167,11 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
-)
+    "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda config: [f"size_{n}/*" for n in config["sizes"]] + [f"onset_{b}/*" for b in config["onset_batches"]],
+    axes=AXES, learners=learners_of(models),
+    quick=QUICK["one_step"], finding=FINDINGS["one_step"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -1,11 +1,12 @@
 """Figures of ``one_step``: Fig. 2, and when the loss of a member drops."""
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.von_oswald.one_step_claims import best_loss, onset_times, plateau_loss, scaled_onsets
+from experiments.von_oswald.panels import loss_lines, mark_above
 from icl_lab.lab import Record
+from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 
 LEARNERS = ("trained", "gd", "interpolated")
@@ -16,8 +17,8 @@ def figures(record: Record) -> dict[str, Figure]:
     a, config = record.arrays, record.config
     best = record.metrics["closed_form"]
     figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, width=3.6)
-    panels.loss_panel(loss, a["steps"], {"trained": a["loss"], "gd": a["gd_loss"]}, floor=best)
-    loss.set_title(f"one layer, N = {config['context_length']}, D = {config['input_size']}")
+    title = f"one layer, N = {config['context_length']}, D = {config['input_size']}"
+    loss_lines(loss, a["steps"], {"trained": a["loss"], "gd": a["gd_loss"]}, title, best)
     panels.alignment_panel(agreement, a["steps"], a, "gd")
     grid = np.arange(min(config["sizes"]), max(config["sizes"]) + 1)
     finals = {n: np.stack([record[f"size_{d}/{n}"] for d in config["sizes"]]) for n in LEARNERS}
@@ -25,6 +26,8 @@ def figures(record: Record) -> dict[str, Figure]:
     panels.points_panel(sizes, config["sizes"], finals, "N = D", theory=theory)
     sizes.set_ylim(0, 1.4 * best_loss(config, max(config["sizes"])))  # an unaligned layer interpolates to anything
     sizes.set_title("final loss")
+    sizes.legend(loc="lower right")
+    mark_above(sizes, config["sizes"], np.concatenate(list(finals.values()), axis=1))
     x, far = np.asarray(config["ranges"]), {n: record[f"range/{n}"] for n in LEARNERS}
     panels.shift_panel(ranges, x, far, r"input range $\alpha$", training=config["input_range"])
     ranges.set_title("larger inputs")
@@ -44,12 +47,14 @@ def _onsets(record: Record) -> Figure:
         axes.set_xlabel("training step")
         axes.set_ylabel("loss (scaled to one start)")
         axes.set_title(f"batch {batch}, {config['onset_members']} members")
-        axes.legend()
+        axes.set_ylim(top=0.45)
+        axes.legend(ncols=2, loc="upper center")
     for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
         times = onset_times(record, batch)
         bins = np.geomspace(min(100, 0.1 * config["onset_steps"]), config["onset_steps"], 25).tolist()
-        times = times[np.isfinite(times)]
-        row[-1].hist(times, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=f"batch {batch}")
+        dropped = times[np.isfinite(times)]
+        label = f"batch {batch}\n({times.size - dropped.size} of {times.size} do not drop)"
+        row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)
     row[-1].set_xscale("log")
     row[-1].set_xlabel("step at which half of the drop is done")
     row[-1].set_ylabel("members")

@@ -2,35 +2,65 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 
-from icl_lab.lab.style import LEARNERS, band
+from experiments.panels import ABOVE
+from icl_lab.lab.style import LEARNERS, Axes, viridis
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
+
+_WORDS = {2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
 
 
 def network_label(name: str) -> str:
     """What figures call ``looped_K`` or ``free_K``."""
     kind, layers = name.split("_")
-    if layers == "1":
-        return "one layer"
-    return f"one layer,\nweights shared over {layers} loops" if kind == "looped" else f"{layers} layers, own weights"
+    count = _WORDS.get(int(layers), layers)
+    return "one layer" if layers == "1" else f"one layer, {count} loops" if kind == "looped" else f"{count} layers"
+
+
+def member_lines(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, **line) -> None:
+    """Every member of (M, X) as a thin line and their median as a thick one, where a band would hide two groups."""
+    line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
+    axes.plot(x, members.T, **line | {"label": None, "linewidth": 0.6, "alpha": 0.5, "linestyle": "-"})
+    axes.plot(x, np.median(members, axis=0), **line)
+
+
+def loss_lines(
+    axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], title: str, level: float | None = None
+) -> None:
+    """Loss over training, (M, R) by learner, relative to GD's on the same tasks.
+
+    That is drawn at ``level``, the exact loss of GD (None: its median).
+    """
+    level = float(np.median(curves["gd"])) if level is None else level
+    for learner, values in curves.items():
+        member_lines(axes, steps, values / curves["gd"] * level, learner)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("loss (relative to GD's)")
+    axes.legend(ncols=4, title=title, **ABOVE)
+
+
+def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
+    """Says at the upper edge how many of (X, M) values lie above it."""
+    top = axes.get_ylim()[1]
+    for at, count in zip(x, (members > top).sum(axis=1)):
+        if count:
+            axes.text(at, top, f"{count}\N{UPWARDS ARROW}", ha="center", va="top", fontsize=7)
 
 
 def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
     """The GD++ strength gamma read off the weights, (M, R, S), against that of tuned GD++."""
-    band(axes, steps, gamma[..., 0], "trained")
+    member_lines(axes, steps, gamma[..., 0], "trained")
     axes.axhline(best, **{k: v for k, v in LEARNERS["gd++"].items() if k != "marker"})
     axes.set_xlabel("training step")
-    axes.set_ylabel(r"$\gamma$")
+    axes.set_ylabel(r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
     axes.legend()
 
 
 def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:
     """The GD++ map of eigenvalues at each N's gamma, up to the largest eigenvalue of its contexts."""
     dashes = ("-", "--", "-.", ":")
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
+    shades = viridis(len(gammas))
     for (n, gamma), shade, dash in zip(gammas.items(), shades, dashes * len(gammas)):
         x = np.linspace(0, largest[n], 200)
         axes.plot(x, gd_plus_plus_eigenvalues(x, gamma), color=shade, linestyle=dash, label=f"N = {n}")
@@ -44,7 +74,7 @@ def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[i
 def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float]) -> None:
     """Distribution over contexts of the condition number after one GD++ transformation, for several gamma."""
     dashes = ("-", "--", "-.", ":", (0, (5, 1)))
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(gammas)))
+    shades = viridis(len(gammas))
     for gamma, shade, dash in zip(gammas, shades, dashes * len(gammas)):
         numbers = np.log10(condition_number(gd_plus_plus_eigenvalues(eigenvalues, gamma)))
         axes.hist(numbers, bins=np.linspace(0, 4, 81).tolist(), histtype="step", color=shade, linestyle=dash,

@@ -31,6 +31,8 @@ from experiments.settings import check, member_keys
 from experiments.training import Model, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.separate_tokens_claims import CLAIMS
 from experiments.von_oswald.separate_tokens_figures import figures
 from experiments.von_oswald.tuning import best_step, eigenvalues
@@ -188,7 +190,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.separate_tokens", __doc__, PRESETS, run, figures, CLAIMS, check_positions, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["separate_tokens"], finding=FINDINGS["separate_tokens"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Figures of ``separate_tokens``: losses, what is copied around the drop, where the first layer looks."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments.von_oswald.separate_tokens_claims import drop_index
 from icl_lab.lab import Record, style
+from icl_lab.lab.style import Axes, Figure
 
 TRAININGS = {
     "softmax": ("#0072B2", "softmax first layer"),
@@ -44,7 +43,8 @@ def figures(record: Record) -> dict[str, Figure]:
     agreement.set_ylim(top=1.02)
     for axes in (copying, share, agreement):
         axes.set_xlabel("training step, from the drop of the loss")
-        axes.legend()
+        axes.locator_params(axis="x", nbins=5)
+        axes.legend(loc="upper left")
 
     return {"separate_tokens": figure, "attention": _attention_figure(record)}
 
@@ -94,17 +94,16 @@ def _token_names(axes: Axes, n: int) -> None:
 
 
 def _around_drop(record: Record, names: tuple[str, ...]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Curves of the members that dropped, (M', X), over steps counted from the drop; of all from 0 where none did."""
+    """Curves of the members that dropped, (M', X), over steps counted from the drop; of all from 0 where none did.
+
+    Only steps at which all of them are measured, so that every median is one of the same members.
+    """
     steps, index = record["steps"], drop_index(record)
     members = np.flatnonzero(index >= 0)
     if not members.size:
         return steps, {name: record[f"softmax/{name}"] for name in names}
-    before, behind = index[members].max(), len(steps) - index[members].min()
-    shifted = {}
-    for name in names:
-        rows = np.full((members.size, before + behind), np.nan)
-        for row, member in zip(rows, members):
-            start = before - index[member]
-            row[start : start + len(steps)] = record[f"softmax/{name}"][member]
-        shifted[name] = rows
-    return (np.arange(before + behind) - before) * (steps[1] - steps[0]), shifted
+    before, behind = index[members].min(), len(steps) - index[members].max()
+    around = np.arange(-before, behind)
+    at = index[members][:, None] + around
+    shifted = {name: np.take_along_axis(record[f"softmax/{name}"][members], at, axis=1) for name in names}
+    return around * (steps[1] - steps[0]), shifted

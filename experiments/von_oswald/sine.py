@@ -25,6 +25,8 @@ from jax import Array
 from experiments.settings import check, member_keys
 from experiments.training import Model, always, learners_of, paired_losses, squared_error
 from experiments.von_oswald.common import Setting, model, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.sine_claims import CLAIMS
 from experiments.von_oswald.sine_figures import figures
 from icl_lab.compare import compare_batches
@@ -105,12 +107,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             name,
             config,
             _side_by_side(pair),
-            law=partial(_sampler, law=law),
+            sampler_of=partial(_sampler, law=law),
             keys=member_keys(config, stage),
             objective=_both_errors,
             variants=partial(_learners, pair),
             extra=partial(_compared, pair),
-            optimiser=_optimizers,
+            optimizer=_optimizers,
         )
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(partial(_learners, pair), always(sampler), fitted.params, keys, config.population_tasks)
@@ -280,7 +282,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws,
     parts=lambda config: [f"{law}_{layers}/*" for law, layers in zip(config["laws"], config["layers"])],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["sine"], finding=FINDINGS["sine"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -3,12 +3,11 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from experiments.von_oswald.panels import network_label
 from icl_lab.lab import Record, style
+from icl_lab.lab.style import Axes, Figure
 
 LOOKS = {
     "trained": dict(style.LEARNERS["trained"], marker=""),
@@ -50,12 +49,14 @@ def figures(record: Record) -> dict[str, Figure]:
 def _kernel_panel(axes: Axes, task: dict[str, Any]) -> None:
     """Kernels at three queries, each scaled to a largest size of 1, with the sign that makes k(q, q) positive."""
     grid = task["grid"][:, 0]
-    for which, look in LOOKS.items():
-        for i, (query, kernel) in enumerate(zip(task["queries"][:, 0], task[which]["kernel"])):
-            at_query = kernel[np.abs(grid - query).argmin()]
-            scaled = kernel / np.abs(kernel).max() * np.sign(at_query)
-            axes.plot(grid, scaled, **(look | {"alpha": 0.4 + 0.3 * i, "label": look["label"] if i == 2 else None}))
-            axes.axvline(query, color="0.8", linewidth=0.8)
+    for i, (query, colour) in enumerate(zip(task["queries"][:, 0], ("#000000", "#E69F00", "#009E73"))):
+        at = np.abs(grid - query).argmin()
+        for which, look in LOOKS.items():
+            kernel = task[which]["kernel"][i]
+            scaled = kernel / np.abs(kernel).max() * np.sign(kernel[at])
+            label = f"query {query:g}" if which == "trained" else None
+            axes.plot(grid, scaled, color=colour, linestyle=look["linestyle"], label=label)
+            axes.plot(grid[at], scaled[at], "o", color=colour)
     axes.set_xlabel("input of the context token")
-    axes.set_ylabel("kernel at three queries (scaled)")
-    axes.legend(ncols=2, **panels.ABOVE)
+    axes.set_ylabel("kernel (scaled)")
+    axes.legend(ncols=3, title="kernel at the query (dot); dashed: features + GD", **panels.ABOVE)

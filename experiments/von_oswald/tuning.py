@@ -12,7 +12,7 @@ from jax import Array
 from experiments.settings import member_keys
 from experiments.training import members_at_once
 from experiments.von_oswald.common import Networks, Setting, Task, constructed, law_sizes, model, sampler, unpack
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner, Sampler, input_variance
@@ -44,6 +44,7 @@ class Compared(NamedTuple):
       setting: its training.
       gd_solver: best GD.
       gdpp_solver: best GD++.
+      released: GD++ as the released start leads to; None without a token clip.
       gd: constructed weights of best GD, for ``plain``.
       gdpp: constructed weights of best GD++, for ``plain``.
     """
@@ -55,6 +56,7 @@ class Compared(NamedTuple):
     setting: Setting
     gd_solver: TunedSolver
     gdpp_solver: TunedSolver
+    released: TunedSolver | None
     gd: dict
     gdpp: dict
 
@@ -68,34 +70,34 @@ def compared(session: Session, config: Networks) -> Iterator[Compared]:
     """Each network to run, with its solvers tuned and their weights constructed."""
     for name, (network, one) in unpack(config).items():
         plain = network.clone(heads=1, mlp_width=0)
-        gd, gdpp = tuned(session, name, config, plain)
+        gd, gdpp, released = tuned(session, name, config, plain)
         weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
-        yield Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, *weights)
+        yield Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, released, *weights)
 
 
 def tuned(
     session: Session, stage: str, config: Networks, network: LinearSelfAttention
-) -> tuple[TunedSolver, TunedSolver]:
+) -> tuple[TunedSolver, TunedSolver, TunedSolver | None]:
     """K-step GD and GD++ tuned for this network, each with one value for each of its weight sets.
 
     GD has one learning rate for all steps; GD++ has one (eta, gamma) for all steps of a looped network, one a step of a
     free one. Without a token clip both are the optimum of the exact loss given the contexts' eigenvalues. With one,
     that loss does not hold (the best free GD++ steps pass through tokens far beyond 10), and GD++ is tuned by Adam
     through the clipped network: from the released start (the tuned eta of GD, gamma = eta / N^2) and from the optimum
-    without clip that descent from there reaches; the better of the two on held-out tasks is taken.
+    without clip that descent from there reaches; the better of the two on held-out tasks is taken. The third value is
+    what the released start alone leads to, as in the released code.
     """
     gd, gdpp = exactly_tuned(config, network, config.tuning_contexts, starts=1 if network.token_clip else 16)
     if not network.token_clip:
-        return gd, gdpp
+        return gd, gdpp, None
     released = np.stack([gd.learning_rates, gd.learning_rates / config.context_length**2])
     starts = np.stack([released, np.stack([gdpp.learning_rates, gdpp.gammas])])
     values, losses, errors = tune_on_tasks(
         session, f"{stage}_tuning", config, network, starts, lambda _: sampler(config), jnp.zeros(2),
         steps=config.tuning_steps, batch=config.tuning_batch,
     )  # fmt: skip
-    best = int(np.nanargmin(losses))
-    eta, gamma = values[best]
-    return gd, TunedSolver(eta, gamma, float(losses[best]), float(errors[best]))
+    found = [TunedSolver(*pair, float(loss), float(error)) for pair, loss, error in zip(values, losses, errors)]
+    return gd, found[int(np.nanargmin(losses))], found[0]
 
 
 def exactly_tuned(
@@ -155,7 +157,7 @@ def tune_on_tasks(
         eta, gamma = jnp.exp(logs) * setting["start"]
         samples = law(setting["law"])(key, tasks)
         weights = constructed(config, eta, gamma)
-        return 0.5 * (batched_predictions(network, weights, samples.prompt) - samples.target)[:, 0] ** 2
+        return 0.5 * (batch_learner(network, weights)(samples.prompt) - samples.target)[:, 0] ** 2
 
     def held_out(logs: Array, key: Array, setting: dict) -> dict[str, Array]:
         found = losses(logs, key, setting, config.eval_tasks)

@@ -4,7 +4,8 @@ Linear attention, no LayerNorm, weights of its own in every layer, tokens clippe
 Figs. 3 and 7 are, with twelve steps of gradient descent at the best shared learning rate and of GD++ with one (eta,
 gamma) a step, tuned through the token clip.
 
-The published training has 50,000 steps of 2048 tasks, the lab preset 5,000 of 256: its claims are judged there.
+The published training has 50,000 steps of 2048 tasks, the lab preset 5,000 of 256: and its loss is still
+falling at the last step: where it ends is not reached.
 
 Panels: loss over training; agreement with GD and with GD++.
 """
@@ -15,6 +16,9 @@ import sys
 from experiments.statistics import last, ratio
 from experiments.training import learners_of
 from experiments.von_oswald.common import Networks, check_networks, models, parts
+from experiments.von_oswald.criteria import settled
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.multi_step import AXES, figures, run
 from icl_lab.lab import Experiment, claims_of, main, setting
 
@@ -50,32 +54,26 @@ PRESETS = {
 }  # fmt: skip
 
 claim = claims_of(
-    "von_oswald.twelve_layers", "von Oswald et al. 2022, Fig. 8",
-    {"loss": "fails", "beats_gd": "not resolved", "cosine": "fails"},
+    "von_oswald.twelve_layers", "von Oswald et al. 2022, Fig. 8", presets=("lab",), interval="median",
+    expected_verdict={"lab": "not reached"}, criterion=settled("free_12/train_loss"),
 )  # fmt: skip
 
 CLAIMS = (
-    claim(
-        "loss", "",
-        "Twelve layers with four heads and MLPs are no worse than tuned twelve-step GD++ (ratio of losses).",
-        ratio("free_12/final/trained", "free_12/final/gd++"), 1.0, 0.1, relation="<=",
-        reason="the figure's curves coincide", control=ratio("free_12/final/trained", "free_12/final/gd"),
-    ),
-    claim(
-        "beats_gd", "", "They beat twelve steps of GD at the best shared learning rate (ratio of losses).",
-        ratio("free_12/final/trained", "free_12/final/gd"), 1.0, relation="<=", reason="an ordering",
-    ),
-    claim(
-        "cosine", "",
-        "Their sensitivities agree with tuned twelve-step GD++: cosine at least .95 (control: with GD).",
-        last("free_12/gd++_sensitivity_cosine"), 0.95, relation=">=", reason="the figure's cosine lies near 1",
-        control=last("free_12/gd_sensitivity_cosine"),
-    ),
+    claim("loss", "",
+          "Twelve layers with four heads and MLPs are no worse than tuned twelve-step GD++ (ratio of losses, median).",
+          ratio("free_12/final/trained", "free_12/final/gd++"), 1.0, 0.1, relation="<=",
+          reason="the figure's curves coincide", control=ratio("free_12/final/trained", "free_12/final/gd")),
+    claim("beats_gd", "", "They beat twelve steps of GD at the best shared learning rate (ratio of losses, median).",
+          ratio("free_12/final/trained", "free_12/final/gd"), 1.0, relation="<=", reason="an ordering"),
+    claim("cosine", "",
+          "Their sensitivities agree with tuned twelve-step GD++: cosine at least .95 (median; control: with GD).",
+          last("free_12/gd++_sensitivity_cosine"), 0.95, relation=">=", reason="the figure's cosine lies near 1",
+          control=last("free_12/gd_sensitivity_cosine")),
 )  # fmt: skip
 
 EXPERIMENT = Experiment(
     "von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["twelve_layers"], finding=FINDINGS["twelve_layers"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -12,16 +12,18 @@ from typing import Any
 
 import jax
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments.settings import member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Networks, check_networks, chosen, models, parts, train
+from experiments.von_oswald.findings import FINDINGS
+from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.tuning import Compared, compared, solver_json
 from icl_lab.compare import align_weights
 from icl_lab.lab import Claim, Experiment, Record, Session, claims_of, from_json, main, setting, style
+from icl_lab.lab.style import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +41,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batches=(16, 16), steps=(20, 20), measurements=(2, 2), eval_tasks=16,
         tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
-    "quick": Config(members=4, batches=(256, 512), steps=(2000, 5000), measurements=(20, 20), eval_tasks=500,
+    "quick": Config(members=6, batches=(256, 512), steps=(2000, 5000), measurements=(20, 20), eval_tasks=500,
                     tuning_contexts=4000, tuning_steps=1000, tuning_batch=256),
     "lab": Config(batches=(2048, 1024), eval_tasks=2000),
     "paper": Config(),
@@ -80,16 +82,25 @@ def _aligned(config: Config, session: Session, one: Compared, trained: Model, we
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One row a network: A and B of the first member and of the construction, each pair on one colour scale."""
-    names = chosen(from_json(Config, record.config))
+    """One row a network: A and B of the first member and of the construction, each pair on one colour scale.
+
+    The scale of B is that of its input diagonal, minus gamma, where it has one; the label entry is written.
+    """
+    config = from_json(Config, record.config)
+    names, d = chosen(config), config.input_size
     figure, axes = style.panels(4, len(names), width=2.3, height=2.1)
     for row, name in zip(axes, names):
         for j, matrix in enumerate("ab"):
             shown = [record[f"{name}/{learner}/{matrix}"][0] for learner in ("trained", "built")]
-            limit = max(float(np.abs(m).max()) for m in shown)
+            inputs = max(float(np.abs(m[:d, :d]).max()) for m in shown)
+            largest = max(float(np.abs(m).max()) for m in shown)
+            clipped = name != "looped_1" and matrix == "b"
             for axis, one, label in zip(row[2 * j :], shown, ("trained", "built")):
+                limit = inputs if clipped else largest
                 image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
-            figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8)
+                if clipped:
+                    axis.text(d, d, f"{one[d, d]:.1f}", color="white", ha="center", va="center", fontsize=5)
+            figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend="min" if clipped else "neither")
         row[0].set_ylabel(network_label(name))
     return {"weight_maps": figure}
 
@@ -135,7 +146,7 @@ def _gamma(record: Record) -> np.ndarray:
     return -on.mean(axis=1) / record.metrics["looped_3"]["gammas"][0]
 
 
-claim = claims_of("von_oswald.weight_maps", "von Oswald et al. 2022, Fig. 9")
+claim = claims_of("von_oswald.weight_maps", "von Oswald et al. 2022, Fig. 9", presets=("lab",))
 
 
 def _small(name: str, statement: str, statistic: Statistic, bound: float, reason: str) -> Claim:
@@ -167,7 +178,7 @@ AXES = {"*/distance": ("member",), "*/cosine": ("member",), "*": ("member", "row
 
 EXPERIMENT = Experiment(
     "von_oswald.weight_maps", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["weight_maps"], finding=FINDINGS["weight_maps"],
 )  # fmt: skip
 
 if __name__ == "__main__":

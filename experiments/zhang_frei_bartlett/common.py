@@ -14,7 +14,7 @@ from experiments import training
 from experiments.settings import Members, check_each_once, member_keys
 from experiments.training import Model, squared_error
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab import FlagError, Session, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
@@ -56,7 +56,9 @@ def check_rising(config: Any, *names: str, at_least: int = 1) -> None:
 
 
 def covariance(config: Tasks) -> np.ndarray:
-    """(D, D) Lambda, diagonal: everything here is equivariant under rotations."""
+    """(D, D) Lambda, diagonal. Losses, their flow and SGD are equivariant under rotations; Adam is not, as it divides
+    every entry of the gradient by its own size: what it ends at belongs to these coordinates.
+    """
     return np.diag(np.asarray(config.spectrum, np.float64))
 
 
@@ -69,7 +71,7 @@ def initial_weights(key: Array, input_size: int, init_scale: float) -> dict:
 
 def predictions(params: dict, prompts: Prompt) -> Array:
     """(B, 1) predictions of the layer on prompts of any length M, by which its attention is divided."""
-    return batched_predictions(NETWORK, params, prompts, LAYOUT)
+    return batch_learner(NETWORK, params, LAYOUT)(prompts)
 
 
 def lsa(input_size: int, init_scale: float) -> Model:
@@ -121,5 +123,5 @@ def train_lsa(
 
     return training.train(
         session, stage, config, trained, keys=member_keys(config) if keys is None else keys,
-        law=tasks, optimiser=optimizer, objective=squared_error, measured=measured,
+        sampler_of=tasks, optimizer=optimizer, objective=squared_error, measured=measured,
     )  # fmt: skip

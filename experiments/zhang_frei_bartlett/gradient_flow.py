@@ -5,10 +5,11 @@ ends at the same product, but at a much smaller u. Two causes, measured separate
 
 - Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly
   eta^2 (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
-  (``icl_lab.theory.flows.balance``), measured here over batch sizes and learning rates from the optimum. Two
-  consequences: the loss is so curved along u21, an entry that the flow never moves, that SGD cannot hold the u of the
-  flow at all unless its rate is small; and among equivalent weights it drifts to those with the least gradient noise,
-  from either side.
+  (``icl_lab.theory.flows.balance``; at a finite eta, where the weights fluctuate around the optimum,
+  ``icl_lab.theory.flows.fluctuations``), measured here over batch sizes and learning rates from the optimum. Two
+  consequences: the loss is so curved along u21, an entry that the flow never moves, and at small u along u, that SGD of
+  a rate can hold u between two edges only; and among equivalent weights it drifts, from either side, to those with the
+  least noise. The same noise leaves the product a few per cent off, in proportion to 1 / B: half the batch is trained.
 - Adam divides every entry of the gradient by its own size, so its steps are not along the gradient of any loss: it
   breaks the balance on exact population gradients too, at any learning rate; noise adds to it.
 """
@@ -28,12 +29,15 @@ from experiments.settings import check_each_once, member_keys
 from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import paths as path_of
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance, lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.gradient_flow_claims import CLAIMS
 from experiments.zhang_frei_bartlett.gradient_flow_figures import figures
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.theory import gradient_flow, optimum
-from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale, scale_course
+from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale
+from icl_lab.theory.flows.fluctuations import optimum_moments, scale_course, stable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,14 +100,13 @@ def check(config: Config) -> None:
             raise FlagError(
                 f"--drift_rates={rate:g}: allowed is a rate of which --drift_time is a whole number of steps"
             )
+    moments = optimum_moments(covariance(config), config.context_length)
     for u, name, rate, batch in (
         (_flow_scale(config), "drift_rates", max(config.drift_rates), min(config.drift_batches)),
-        (max(config.quiet_starts), "sgd_rate", config.sgd_rate, config.quiet_batch),
+        *((u, "sgd_rate", config.sgd_rate, config.quiet_batch) for u in config.quiet_starts),
     ):
-        edge = float(edge_rate(u, covariance(config), config.context_length, batch))
-        if rate >= edge:
-            allowed = f"SGD of batch {batch} stays at u = {u:.3g} for rates below {edge:.3g}"
-            raise FlagError(f"--{name}={rate:g}: {allowed}")
+        if not stable(moments, u, rate, batch):
+            raise FlagError(f"--{name}={rate:g}: allowed are rates at which SGD of batch {batch} stays at u = {u:.3g}")
 
 
 def _best(config: Tasks) -> np.ndarray:
@@ -236,12 +239,11 @@ def _drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
 
 
 def _long_drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
-    """u (M, S, R) of the optimal weights whose balance SGD has reached from S starts, and predicted (S, R).
+    """u (M, S, R) of the optimal weights whose balance SGD has reached from S starts.
 
     It is computed from the balance, which does not fluctuate with the product; the layer's own u does.
     """
-    lam, n, us = covariance(config), config.context_length, config.quiet_starts
-    every = config.quiet_steps // config.measurements
+    us, every = config.quiet_starts, config.quiet_steps // config.measurements
     path = path_of.train_blocks(
         session, "quiet", config, models(config)["quiet"], optax.sgd,
         keys=member_keys(config, 900, config.members * len(us)),
@@ -250,9 +252,8 @@ def _long_drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
     )  # fmt: skip
     times = config.sgd_rate * every * np.arange(config.measurements + 1)
     b = path_of.balance(path).reshape(config.members, len(us), -1)
-    predicted = [scale_course(times, u, lam, n, config.sgd_rate, config.quiet_batch) for u in us]
     reached = np.sqrt((b + np.sqrt(b**2 + 4 * (_best(config) ** 2).sum())) / 2)
-    return {"time": times, "u": reached, "predicted": np.stack(predicted)}
+    return {"time": times, "u": reached}
 
 
 AXES = {
@@ -261,7 +262,6 @@ AXES = {
     "drift_predicted": ("batch", "rate"),
     "quiet/time": ("quiet_time",),
     "quiet/u": ("member", "start", "quiet_time"),
-    "quiet/predicted": ("start", "quiet_time"),
     "flow/gap": ("member",),
     "flow/time": ("flow_time",),
     "flow/*": ("member", "flow_time"),
@@ -271,7 +271,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models),
+    learners=learners_of(models), quick=QUICK["gradient_flow"], finding=FINDINGS["gradient_flow"],
 )  # fmt: skip
 
 if __name__ == "__main__":

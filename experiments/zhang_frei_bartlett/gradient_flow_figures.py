@@ -1,19 +1,20 @@
 """Figures of ``gradient_flow``: the paths from one initialisation, and the drift of the balance."""
 
-import matplotlib as mpl
+import functools
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels, viridis
+from icl_lab.theory.flows.fluctuations import resting_scale, scale_course
 
 METHODS: dict[str, dict] = {
     "gd": {"color": "#D55E00", "linestyle": "--", "label": "population GD"},
     "sgd": {"color": "#0072B2", "linestyle": "-", "label": "SGD"},
-    "mean_field": {"color": "#56B4E9", "linestyle": (0, (4, 1, 1, 1)), "label": "SGD, predicted"},
+    "mean_field": {"color": "#56B4E9", "linestyle": (0, (4, 1, 1, 1)), "label": "u of SGD, predicted"},
     "adam": {"color": "#009E73", "linestyle": "-.", "label": "Adam"},
     "exact_adam": {"color": "#CC79A7", "linestyle": (0, (6, 2)), "label": "population Adam"},
     "flow": THEORY | {"label": "gradient flow"},
@@ -33,28 +34,32 @@ def _paths(record: Record) -> Figure:
     for name, look in METHODS.items():
         times = record[f"{name}/time"]
         for axes, what in ((loss, "excess"), (error, "error"), (scale, "u")):
-            shown = (times <= end) & (times > 0)
+            if name == "mean_field" and what != "u":  # it has no fluctuations, of which loss and error consist
+                continue
+            shown = times <= end
             band(axes, times[shown], record[f"{name}/{what}"][:, shown], **look)
     scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
-    scale.text(end, record.metrics["edge_scale"], "edge of stability of SGD", ha="right", va="bottom", fontsize=7)
-    for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of the product $u U_{11}$")):
+    scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom", fontsize=7)
+    for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of $u U_{11}$")):
         axes.set_yscale("log")
         axes.set_ylim(bottom=1e-6)
         axes.set_ylabel(label)
     scale.set_ylabel("$u$")
     for axes in (loss, error, scale):
         axes.set_xlabel("learning rate × steps")
-    handles, labels = loss.get_legend_handles_labels()
+    handles, labels = scale.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=6)
     return figure
 
 
 def _balance(record: Record) -> Figure:
     """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
+    from matplotlib.ticker import NullFormatter
+
     figure, ((drift, ratio, quiet),) = panels(3, 1, width=3.4, height=3.0)
     batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
     measured, predicted = record["drift"], record["drift_predicted"]
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.85, len(rates)))
+    shades = viridis(len(rates))
     for j, rate in enumerate(rates):
         look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": ""}
         order = np.argsort(rate / batches)
@@ -79,14 +84,45 @@ def _balance(record: Record) -> Figure:
     return figure
 
 
+def predicted_courses(record: Record, *, limit: bool = False) -> np.ndarray:
+    """(S, R) u of SGD along the optimal weights by the closed form at its rate; or in the limit of small rates."""
+    config = record.config
+    courses = [
+        _course(u, _law(config), config["sgd_rate"], config["quiet_batch"], limit) for u in config["quiet_starts"]
+    ]
+    return np.stack([np.interp(record["quiet/time"], *course) for course in courses])
+
+
+def _law(config: Mapping[str, Any]) -> tuple[tuple[float, ...], int, float]:
+    """Spectrum, N and the flow time of the long drift."""
+    return tuple(config["spectrum"]), config["context_length"], config["sgd_rate"] * config["quiet_steps"]
+
+
+@functools.cache
+def _course(
+    u: float, law: tuple[tuple[float, ...], int, float], rate: float, batch: int, limit: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and u. A small rate at the same rate / batch and the same time has the course of the limit."""
+    spectrum, n, end = law
+    small = 1e-6
+    factor, law_rate, size = (rate / batch / small, small, 1) if limit else (1.0, rate, batch)
+    times = np.linspace(0.0, end, 101)
+    return times, scale_course(times * factor, u, np.diag(spectrum), n, law_rate, size)
+
+
 def _long_drift(axes: Axes, record: Record) -> None:
-    times = record["quiet/time"]
+    times, config = record["quiet/time"], record.config
     looks = (METHODS["sgd"], METHODS["gd"] | {"linestyle": "-."}, METHODS["adam"] | {"linestyle": "--"})
-    for i, u in enumerate(record.config["quiet_starts"]):
+    for i, u in enumerate(config["quiet_starts"]):
         band(axes, times, record["quiet/u"][:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
-        axes.plot(times, record["quiet/predicted"][i], **THEORY | {"label": "theory" if i == 0 else None})
-    axes.axhline(record.metrics["quiet_scale"], color="0.6", linewidth=0.8)
-    axes.set_xlabel("learning rate × steps")
+        for limit, label, shade in ((False, "theory at this rate", {}), (True, "small rates", {"color": "0.6"})):
+            course = predicted_courses(record, limit=limit)[i]
+            axes.plot(times, course, **THEORY | shade | {"label": None if i else label})
+    spectrum, n, _ = _law(config)
+    rest = resting_scale(np.diag(spectrum), n, config["sgd_rate"], config["quiet_batch"])
+    for level, about, where in ((rest, "SGD rests", "bottom"), (record.metrics["quiet_scale"], "least noise", "top")):
+        axes.axhline(level, color="0.6", linewidth=0.8)
+        axes.text(0.6 * times[-1], level, about, ha="right", va=where, fontsize=7)
+    axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
     axes.set_ylabel("$u$ of the optimum with this $b$")
-    axes.text(0.0, record.metrics["quiet_scale"], "least gradient noise", va="bottom", fontsize=7)
     axes.legend(ncols=2, **ABOVE)

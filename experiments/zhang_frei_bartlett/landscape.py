@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.landscape_claims import CLAIMS
 from experiments.zhang_frei_bartlett.landscape_figures import figures
 from icl_lab import theory
@@ -80,7 +82,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     with session.bar("flows", len(config.dimensions) + 1) as advance:
         for done, d in enumerate(config.dimensions):
             cells = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
-            starts, found = _ends(cells, config.members, config, np.random.default_rng((config.seed, d)))
+            starts, found = ends_of(cells, config.members, config.horizon, np.random.default_rng((config.seed, d)))
             predicted, thresholds = _predicted(config, d)
             found["told"] = np.stack(
                 [_told(start, lam, threshold) for start, (lam, _, _), threshold in zip(starts, cells, thresholds)]
@@ -89,7 +91,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             arrays[f"dimension_{d}"] = found | {"predicted": predicted, "curvature": _curvatures(config, d)}
             advance(done + 1, len(config.dimensions) + 1)
         cells = [(np.diag(config.pair), s, config.pair_length) for s in config.scales]
-        _, arrays["pair"] = _ends(cells, config.pair_members, config, np.random.default_rng((config.seed, 0)))
+        _, arrays["pair"] = ends_of(cells, config.pair_members, config.horizon, np.random.default_rng((config.seed, 0)))
         advance(len(config.dimensions) + 1, len(config.dimensions) + 1)
     pair_minimum = bool(theory.spurious_curvature(np.diag(config.pair), config.pair_length) > 0)
     return {"classes": list(CLASSES), "pair_minimum": pair_minimum}, arrays
@@ -102,10 +104,12 @@ def _curvatures(config: Config, dimension: int) -> np.ndarray:
     return np.array([[theory.spurious_curvature(lam, n) for n in lengths] for lam in covariances])
 
 
-def _ends(
-    cells: list[tuple[np.ndarray, float, int]], members: int, config: Config, rng: np.random.Generator
+def ends_of(
+    cells: list[tuple[np.ndarray, float, int]], members: int, horizon: float, rng: np.random.Generator
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-    """The starts of each cell; ``ended`` (cells, M), index into ``CLASSES``, and ``above`` of every end.
+    """Flows from ``members`` dense starts in each cell: covariance, standard deviation of every entry, N.
+
+    Returns the starts of each cell; ``ended`` (cells, M), index into ``CLASSES``, and ``above`` of every end.
 
     ``above`` is the loss less the spurious one, of what there is to gain.
     """
@@ -118,7 +122,7 @@ def _ends(
     covariances = np.repeat([lam for lam, _, _ in cells], members, axis=0)
     with warnings.catch_warnings():  # what still rests at a saddle is counted as unresolved
         warnings.simplefilter("ignore", theory.StableManifoldWarning)
-        flow = theory.gradient_flow(start, covariances, np.repeat([n for _, _, n in cells], members), config.horizon)
+        flow = theory.gradient_flow(start, covariances, np.repeat([n for _, _, n in cells], members), horizon)
     rests = (flow.gradient[:, -1] < REST) & (flow.curvature[:, 0] > -REST * flow.curvature[:, 1])
     loss, minimum = (v.reshape(len(cells), members) for v in (flow.loss[:, -1], rests))
     best, spurious, zero = (
@@ -159,7 +163,10 @@ AXES = {
     "*": ("exponent", "scale", "length", "member"),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

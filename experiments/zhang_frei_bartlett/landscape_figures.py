@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from icl_lab.lab import Record
 from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.style import Axes, Figure, viridis
 from icl_lab.lab.style import panels as axes_grid
 
 OPTIMUM, SPURIOUS, MIXED, UNRESOLVED = range(4)
@@ -27,15 +25,16 @@ def figures(record: Record) -> dict[str, Figure]:
             axes[row, column].set_title(f"scale {s:g}, N = {n}")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=len(labels), loc="outside upper center")
-    minima, ((longest, mixed, pair),) = axes_grid(3, 1, width=3.2)
+    minima, ((longest, mixed, told, pair),) = axes_grid(4, 1, width=2.9)
     _longest(longest, record)
     _mixed(mixed, record)
+    _told(told, record)
     _pair(pair, record)
     return {"landscape": figure, "minima": minima}
 
 
 def _look(i: int, count: int) -> dict[str, Any]:
-    return {"color": mpl.colormaps["viridis"](0.85 * i / max(1, count - 1)), "marker": MARKERS[i % len(MARKERS)]}
+    return {"color": viridis(count)[i], "marker": MARKERS[i % len(MARKERS)]}
 
 
 def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
@@ -65,7 +64,7 @@ def _longest(axes: Axes, record: Record) -> None:
         axes.plot(d, longest, linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
     axes.set_xticks(d)
     axes.set_xlabel("dimension D")
-    axes.set_ylabel("longest N with a spurious minimum")
+    axes.set_ylabel("longest N of a minimum")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -79,7 +78,7 @@ def _mixed(axes: Axes, record: Record) -> None:
     axes.set_xticks(d)
     axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("dimension D")
-    axes.set_ylabel(f"share at mixed minima, N = {config['lengths'][length]}")
+    axes.set_ylabel(f"at mixed minima, N = {config['lengths'][length]}")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -87,6 +86,22 @@ def longest_minimum(curvature: np.ndarray) -> int:
     """The largest N, from 1, up to which the curvature (lengths,) at the spurious point is positive; 0 for none."""
     positive = curvature > 0
     return len(positive) if positive.all() else int(np.argmin(positive))
+
+
+def _told(axes: Axes, record: Record) -> None:
+    """Share of starts of which the race tells the end; at the optimum under the flat and the steepest spectrum."""
+    scales, names = record.config["scales"], [f"dimension_{d}" for d in record.config["dimensions"]]
+    ended = np.stack([record[f"{name}/ended"] == OPTIMUM for name in names])
+    told = np.stack([record[f"{name}/told"] for name in names]) == ended
+    axes.plot(scales, told.mean(axis=(0, 1, 3, 4)), color="black", marker="o", label="told by the race")
+    exponents, shortest = record.config["exponents"], int(np.argmin(record.config["lengths"]))
+    for i in (0, len(exponents) - 1):
+        share = ended[:, i, :, shortest].mean(axis=(0, 2))
+        look = _look(i, len(exponents)) | {"linestyle": DASHES[1 + i % 2]}
+        axes.plot(scales, share, label=f"optimum, p = {exponents[i]:g}", **look)
+    axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start")
+    axes.set_ylabel("share of starts, all D")
+    axes.legend(title=f"optimum: N = {record.config['lengths'][shortest]}", ncols=1, **panels.ABOVE)
 
 
 def _pair(axes: Axes, record: Record) -> None:
@@ -102,4 +117,8 @@ def _pair(axes: Axes, record: Record) -> None:
     axes.set_ylabel("scale of the start")
     axes.set_xlabel("share of starts")
     axes.grid(False)
-    axes.legend(ncols=3, **panels.ABOVE)
+    eigenvalues = ", ".join(f"{value:g}" for value in record.config["pair"])
+    title = (
+        rf"$\Lambda$ = diag({eigenvalues}), N = {record.config['pair_length']}, {record['pair/ended'].shape[1]} starts"
+    )
+    axes.legend(title=title, ncols=2, **panels.ABOVE)

@@ -26,6 +26,8 @@ from experiments import settings
 from experiments.settings import check_each_once, member_keys
 from experiments.training import Model, always, learners_of, mean_in_chunks, paired_losses
 from experiments.zhang_frei_bartlett.common import Setting, lsa, predictions, product, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.random_covariance_claims import CLAIMS
 from experiments.zhang_frei_bartlett.random_covariance_figures import figures
 from icl_lab.constructions import linear_attention_blocks
@@ -63,7 +65,7 @@ PRESETS = {
         laws=("exponential",), shapes=(1.0,), test_lengths=(3, 8), risk_tasks=64,
     ),
     "quick": Config(
-        members=3, context_length=20, eval_tasks=500, steps=1500, measure_every=500, batch=128,
+        members=6, context_length=20, eval_tasks=500, steps=1500, measure_every=500, batch=128,
         laws=("exponential", "uniform"), shapes=(1.0, 1.0), test_lengths=(10, 80), risk_tasks=30_000,
     ),
     "lab": Config(steps=5000, measure_every=500),
@@ -216,7 +218,7 @@ AXES = {
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda config: [pattern for law in config["laws"] for pattern in (law, f"{law}/*")],
-    axes=AXES, learners=learners_of(models),
+    axes=AXES, learners=learners_of(models), quick=QUICK["random_covariance"], finding=FINDINGS["random_covariance"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
 """Figures of ``random_covariance``. Errors are over that of predicting 0."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from experiments import panels
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY
+from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import expected_variance, random_covariance_risk
 

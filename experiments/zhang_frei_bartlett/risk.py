@@ -16,16 +16,18 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from matplotlib.figure import Figure
 
 from experiments import settings
 from experiments.settings import member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.zhang_frei_bartlett.common import Setting, check_rising, lsa, predictions, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.risk_claims import CLAIMS
 from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES, labels_figure, rates_figure, risk_figure
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.lab import Experiment, FlagError, Record, Session, main, setting
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner, Sampler, gaussian_regression
 from icl_lab.theory import best_linear_predictor, block_loss, gaussian_labels, joint_risk, optimum, risk
 
@@ -47,7 +49,7 @@ PRESETS = {
         train_lengths=(3, 6), test_lengths=(3, 6),
     ),
     "quick": Config(
-        members=4, batch=128, steps=1000, measure_every=500, eval_tasks=10_000, context_length=10,
+        members=6, batch=128, steps=1000, measure_every=500, eval_tasks=10_000, context_length=10,
         train_lengths=(5, 10, 20), test_lengths=(5, 10, 20, 80),
     ),
     "lab": Config(),
@@ -162,8 +164,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.risk", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
-)
+    "zhang_frei_bartlett.risk", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
+    quick=QUICK["risk"], finding=FINDINGS["risk"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

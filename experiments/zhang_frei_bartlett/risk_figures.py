@@ -1,14 +1,10 @@
 """Figures of ``risk``."""
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
 
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import THEORY, Axes, Figure, band, viridis
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import error_floor_bound
 
@@ -21,7 +17,7 @@ LABELS = {"identity": r"$\Lambda$ = identity", "spectrum": r"$\Lambda$ = spectru
 
 def _points(axes: Axes, x: np.ndarray, members: np.ndarray, i: int, count: int, label: str) -> None:
     """Member (M, X) values as a band with the i-th colour, dash and marker of a family."""
-    shade = mpl.colormaps["viridis"](0.85 * i / max(1, count - 1))
+    shade = viridis(count)[i]
     band(axes, x, members, color=shade, linestyle=DASHES[i % 5], marker=MARKERS[i % 5], label=label)
 
 
@@ -88,11 +84,13 @@ def labels_figure(record: Record) -> Figure:
 
 
 def _logarithmic(axes: Axes, lengths: np.ndarray, label: str, quantity: str, marks: tuple = (1, 2, 5)) -> None:
+    from matplotlib.ticker import LogLocator
+
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(lengths, [str(v) for v in lengths])
     axes.yaxis.set_major_locator(LogLocator(subs=marks))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     axes.set_xlabel(label)
     axes.set_ylabel(quantity)

@@ -5,10 +5,10 @@ weights, queries and tasks along one eigenvector, and on the out-of-distribution
 in one orthant, prompts in a subspace, queries orthogonal to the context. Every point has a closed form (this lab). A
 linear layer is indifferent to the scale of the task, but inputs c times as large are answered c^2 times too large, with
 a normalised error of (1 - c^2)^2 for long prompts, those of a subspace that are rescaled to their former mean square
-among them; contexts in one orthant have a mean, which it takes for covariance; and for a query orthogonal to the
-context it predicts 0 only if the training covariance was isotropic. Least squares has no error on any of them (and
-predicts 0 for the orthogonal query), so that a transformer that tolerates them, as Garg et al. report, is not this
-layer.
+among them; contexts in one orthant have a mean, whose square adds to the covariance that it reads; and for a query
+orthogonal to the context it predicts 0 only if the training covariance was isotropic. Least squares has no error on any
+of them (and predicts 0 for the orthogonal query), so that a transformer that tolerates them, as Garg et al. report, is
+not this layer.
 """
 
 import sys
@@ -25,6 +25,8 @@ from experiments.settings import member_keys
 from experiments.training import Model, always, learners_of, paired_losses, squared_error
 from experiments.zhang_frei_bartlett import shift_families as shift
 from experiments.zhang_frei_bartlett.common import check_rising, lsa, product, train_lsa
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.shift_families import OVER_LENGTHS, TRAININGS, Config, points
 from experiments.zhang_frei_bartlett.shifts_claims import CLAIMS
 from experiments.zhang_frei_bartlett.shifts_figures import figures
@@ -38,7 +40,7 @@ PRESETS = {
         input_scales=(0.5, 2.0), weight_scales=(0.5, 2.0), test_lengths=(3,), subspace_size=1, risk_tasks=64,
     ),
     "quick": Config(
-        members=3, spectrum=(2.0, 1.0, 0.3), eval_tasks=1000, steps=1500, measure_every=500, batch=128,
+        members=6, spectrum=(2.0, 1.0, 0.3), eval_tasks=1000, steps=1500, measure_every=500, batch=128,
         test_lengths=(5, 80), risk_tasks=20_000,
     ),
     "lab": Config(measure_every=1000),
@@ -132,8 +134,9 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models)
-)
+    "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    learners=learners_of(models), quick=QUICK["shifts"], finding=FINDINGS["shifts"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

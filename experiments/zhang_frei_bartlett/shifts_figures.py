@@ -1,14 +1,12 @@
 """Figures of ``shifts``. Errors are over that of predicting 0."""
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from experiments import panels
 from experiments.zhang_frei_bartlett.shift_families import Config, closed_form, points, training_config
 from icl_lab.lab import Record, from_json
-from icl_lab.lab.style import THEORY
+from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import isotropic_risk, optimum, orthant_risk, subspace_risk
 

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from experiments.settings import Members, check_each_once
+from experiments.zhang_frei_bartlett.findings import FINDINGS
+from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.staircase_claims import CLAIMS
 from experiments.zhang_frei_bartlett.staircase_figures import figures
 from icl_lab import theory
@@ -36,7 +38,7 @@ class Config(Members):
     rank_dimension: int = setting(8, "D of the figure over ranks; eigenvalues fall linearly, trace 1", at_least=2)
     rank_heads: int = setting(9, "its H", at_least=1)
     ranks: tuple[int, ...] = setting((1, 2, 4, 8), "its R", at_least=1)
-    rank_members: int = setting(6, "its initialisations", at_least=1)
+    rank_members: int = setting(13, "its initialisations", at_least=1)
     rank_scale: float = setting(0.005, "their standard deviation", above=0)
     rank_horizon: float = setting(2e5, "its time", above=0)
     samples: int = setting(1500, "times at which a flow is read", at_least=10)
@@ -207,7 +209,10 @@ AXES = {
     "*": ("member", "component"),
 }
 
-EXPERIMENT = Experiment("zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES)
+EXPERIMENT = Experiment(
+    "zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK["staircase"], finding=FINDINGS["staircase"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

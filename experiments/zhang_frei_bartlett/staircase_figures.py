@@ -3,12 +3,10 @@
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from experiments import panels
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, band
+from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 
@@ -34,7 +32,8 @@ def _levels(axes: Axes, levels: np.ndarray) -> None:
 def _separate(axes: Axes, record: Record) -> None:
     a = record.arrays
     for m, loss in enumerate(a["loss"][:8]):
-        axes.plot(a["times"], loss, color="#0072B2", alpha=0.35, linewidth=0.9, label=None if m else "initialisations")
+        label = None if m else f"{min(8, len(a['loss']))} of {len(a['loss'])} initialisations"
+        axes.plot(a["times"], loss, color="#0072B2", alpha=0.35, linewidth=0.9, label=label)
     axes.plot(a["times"], a["loss"][0], color="#D55E00", linestyle="--", label="one of them")
     _levels(axes, a["levels"])
     axes.set_xscale("log")

@@ -1,5 +1,7 @@
 """The logarithmic loss of predictions that are logits."""
 
+import contextlib
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,11 @@ def logistic_losses(logits: Array, probability: ArrayLike) -> Array:
 
     Raises:
       AssertionError: if the shapes differ.
+      ValueError: for a probability that is none (a label -1), where it is known: not inside ``jit`` or ``vmap``.
     """
     probability = jnp.asarray(probability)
     chex.assert_equal_shape([logits, probability])
+    with contextlib.suppress(jax.errors.TracerBoolConversionError):
+        if jnp.any((probability < 0) | (probability > 1)):
+            raise ValueError("probability must lie between 0 and 1; of labels y it is (1 + y) / 2")
     return (jax.nn.softplus(logits) - probability * logits).sum(-1)

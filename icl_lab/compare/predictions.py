@@ -1,5 +1,6 @@
 """Learners compared by what they predict, and by how the prediction moves with the query."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import chex
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from icl_lab.compare.distributions import jensen_shannon
-from icl_lab.prompts.prompt import BatchLearner, Learner, Sample
+from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample
 
 
 def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
@@ -41,7 +42,7 @@ def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
 
 
 def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[str, Array]:
-    """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.fast.batched_predictions``).
+    """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.fast.batch_learner``).
 
     Args:
       a: first learner, B prompts -> B predictions; what it predicts for one task must not depend on the others.
@@ -57,7 +58,7 @@ def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[s
     chex.assert_rank(samples.prompt.x, 3)
     logits = jnp.issubdtype(samples.target.dtype, jnp.integer)
     if logits or not jnp.issubdtype(samples.prompt.x_query.dtype, jnp.floating):
-        f, g = (_checked(learner(samples.prompt), samples) for learner in (a, b))
+        f, g = (_checked(learner, samples.prompt, samples.target) for learner in (a, b))
         chex.assert_equal_shape([f, g])
         if logits:
             agreement = (f.argmax(-1) == g.argmax(-1)).mean(0, f.dtype)
@@ -83,7 +84,9 @@ def task_losses(learner: Learner, samples: Sample) -> Array:
 
     def one(sample: Sample) -> Array:
         prediction = learner(sample.prompt)
-        chex.assert_equal_shape([prediction, sample.target])
+        if prediction.shape != sample.target.shape:
+            said = f"{_name(learner)} predicts {prediction.shape} for one task"
+            raise AssertionError(f"{said}; expected is {sample.target.shape}")
         return 0.5 * jnp.sum((sample.target - prediction) ** 2)
 
     return jax.vmap(one)(samples)
@@ -98,7 +101,7 @@ def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[A
     """Predictions and, of the last (B, O), Jacobians (B, O, D) by each task's own query, in one forward pass."""
 
     def last_and_all(query: Array) -> tuple[Array, Array]:
-        found = _checked(learner(replace(samples.prompt, x_query=query)), samples)
+        found = _checked(learner, replace(samples.prompt, x_query=query), samples.target)
         return (found if found.ndim == 2 else found[:, -1]), found
 
     last, pull, predictions = jax.vjp(last_and_all, samples.prompt.x_query, has_aux=True)
@@ -107,14 +110,23 @@ def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[A
     return predictions, rows.swapaxes(0, 1)
 
 
-def _checked(predictions: Array, samples: Sample) -> Array:
-    """Predictions, if they are (B, O) or (B, N + 1, O) for targets (B, O), or likewise logits for labels (B,)."""
-    target = samples.target
+def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
+    """What a learner predicts: (B, O) or (B, N + 1, O) for targets (B, O), or likewise logits for labels (B,)."""
+    predictions = learner(prompts)
     outputs = () if jnp.issubdtype(target.dtype, jnp.integer) else target.shape[1:]
-    prefixes = samples.prompt.x.shape[1] + 1
-    chex.assert_rank(predictions, {2, 3})
-    chex.assert_shape(predictions, (len(target), *(prefixes,) * (predictions.ndim - 2), *(outputs or (None,))))
+    tasks, prefixes, last = len(target), prompts.x.shape[1] + 1, outputs or predictions.shape[-1:]
+    if predictions.shape not in ((tasks, *last), (tasks, prefixes, *last)):
+        said = f"{_name(learner)} predicts {predictions.shape} for {tasks} tasks"
+        each = ", ".join(map(str, outputs)) or "L"
+        raise AssertionError(
+            f"{said}; expected is ({tasks}, {each}) or, from every prefix, ({tasks}, {prefixes}, {each})"
+        )
     return predictions
+
+
+def _name(learner: Callable) -> str:
+    """Where a learner comes from: ``ridge.<locals>.predict``."""
+    return getattr(learner, "__qualname__", repr(learner))
 
 
 def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:

@@ -1,8 +1,11 @@
 """Gradient descent and GD++ as weights (von Oswald et al. 2022, Prop. 1, section 3 and A.8)."""
 
 from collections.abc import Mapping
+from functools import partial
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -27,7 +30,7 @@ def gradient_descent_weights(
     """
     return gd_plus_plus_weights(
         learning_rates,
-        jnp.zeros_like(jnp.asarray(learning_rates, float)),
+        0.0,
         context_length=context_length,
         input_size=input_size,
         output_size=output_size,
@@ -64,10 +67,16 @@ def gd_plus_plus_weights(
     Raises:
       ValueError: if the two do not broadcast to one (S,).
     """
-    eta, gamma = jnp.broadcast_arrays(jnp.atleast_1d(jnp.asarray(learning_rates, float)), jnp.asarray(gammas, float))
-    if eta.ndim != 1:
-        raise ValueError(f"learning_rates and gammas must be scalars or (S,), got shape {eta.shape}")
-    d, o, sets = input_size, output_size, eta.shape[0]
+    shape = jnp.broadcast_shapes((1,), np.shape(learning_rates), np.shape(gammas))
+    if len(shape) != 1:
+        raise ValueError(f"learning_rates and gammas must be scalars or (S,), got shape {shape}")
+    eta, gamma = (jnp.broadcast_to(jnp.asarray(values, float), shape) for values in (learning_rates, gammas))
+    return _gd_plus_plus_weights(eta, gamma, w0, context_length, input_size, output_size)
+
+
+@partial(jax.jit, static_argnums=(4, 5))  # built outside other programs, its parts would be compiled one by one
+def _gd_plus_plus_weights(eta: Array, gamma: Array, w0: Array | None, context_length: Array, d: int, o: int) -> dict:
+    sets = eta.shape[0]
     on_x = jnp.concatenate([jnp.ones(d), jnp.zeros(o)])
     value = jnp.diag(jnp.concatenate([jnp.ones(d), -jnp.ones(o)]))  # (x, y) -> (x, W0^T x - y)
     if w0 is not None:

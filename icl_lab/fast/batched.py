@@ -12,21 +12,24 @@ from icl_lab.models.attention import ATTENTIONS
 from icl_lab.models.transformer import Transformer, folded_weights
 from icl_lab.prompts.draws import batch_first, block_last
 from icl_lab.prompts.layouts import Layout, joint_layout
-from icl_lab.prompts.prompt import Prompt
+from icl_lab.prompts.prompt import BatchLearner, Prompt
 
 
-def batched_predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout | None = None) -> Array:
-    """``vmap(learner(network, params, layout))``: prompts with a leading batch axis -> (B, O).
+def batch_learner(network: Transformer, params: dict, layout: Layout | None = None) -> BatchLearner:
+    """``vmap(learner(network, params, layout))``: a learner of B prompts at once, -> (B, O).
 
     The same numbers to rounding, five to twenty times faster on a CPU: weight products are folded first
     (A = W_q W_k^T, B = W_v W_p), the task is the last axis (``tasks_last``), and in the last layer only the query's
     row is computed, of plain joint tokens (W0 = 0) only its label channels. Gradients are by reverse mode only.
 
     Raises:
-      ValueError: as the network, and for an attention that has no form for batches.
+      ValueError: when it is called, as the network, and for an attention that has no form for batches.
     """
+    return lambda prompts: _predictions(network, params, prompts, layout or joint_layout())
+
+
+def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
     batch, outputs = prompts.x.shape[0], prompts.y.shape[-1]
-    layout = layout or joint_layout()
     if not layout.joint_sign:
         tokens = block_last(jax.vmap(layout.encode)(prompts))
         rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from icl_lab.lab import stopping
-from icl_lab.lab.record import RecordError, flat
+from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import renamed, set_aside
 from icl_lab.training import processes
 from icl_lab.training.arrays import pack, unpack
@@ -39,7 +39,7 @@ class Checkpoint:
         self._saved_at = time.monotonic()
 
     def load(self, like: Any) -> Any | None:
-        """The newest good checkpoint as host arrays, those named in ``like`` with its structure; None if none."""
+        """The newest good checkpoint as host arrays, its state with the structure of that in ``like``; None if none."""
         self._stop_if_asked()  # nothing was trained yet that is not saved
         arrays = processes.arrays_of_writer(self._newest(like) if processes.is_writer() else None)
         return None if arrays is None else _tree(arrays, like)
@@ -119,20 +119,16 @@ def remove(folder: Path) -> None:
 
 
 def _named(tree: dict[str, Any]) -> dict[str, Any]:
-    """Arrays by key and name: the leaves in order where the structure is code (states, tuples), dicts as they are."""
-    of_code = lambda part: {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(part))}  # noqa: E731
-    return flat({key: part if isinstance(part, dict) else of_code(part) for key, part in tree.items()})
+    """Arrays by name: the leaves of the state in their order, whatever code its structure is, and the metrics."""
+    state = {f"state/{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(tree["state"]))}
+    return state | {f"metrics/{name}": array for name, array in tree["metrics"].items()}
 
 
 def _tree(named: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of ``_named``, with the structures of ``like``; refuses other shapes and types."""
-    parts: dict[str, Any] = {}
-    for name, leaf in sorted(named.items()):
-        key, _, rest = name.partition("/")
-        parts.setdefault(key, {})[rest] = leaf
-    for key, structure in like.items():
-        expected, found = jax.tree.leaves(structure), list(parts[key].values())
-        if [(leaf.shape, leaf.dtype) for leaf in found] != [(leaf.shape, leaf.dtype) for leaf in expected]:
-            raise RecordError("its arrays have other shapes or types than this run's state")
-        parts[key] = jax.tree.unflatten(jax.tree.structure(structure), found)
-    return parts
+    """The inverse of ``_named``, with the structure of the state in ``like``; refuses other shapes and types."""
+    found = [leaf for name, leaf in sorted(named.items()) if name.startswith("state/")]
+    expected, structure = jax.tree.flatten(like["state"])
+    if [(leaf.shape, leaf.dtype) for leaf in found] != [(leaf.shape, leaf.dtype) for leaf in expected]:
+        raise RecordError("its arrays have other shapes or types than this run's state")
+    metrics = {name.removeprefix("metrics/"): leaf for name, leaf in named.items() if name.startswith("metrics/")}
+    return {"state": jax.tree.unflatten(structure, found), "metrics": metrics}

@@ -5,21 +5,41 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from icl_lab.lab.records import Record
 
 HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
+NOT_REACHED = "not reached"
+"""The run stopped before the claim's criterion of convergence, so it says nothing about the claim."""
 LEVEL = 0.95
+QUICK_MEMBERS, QUICK_TOLERANCE = 6, 3
+"""At quick a claim has at least so many members, or is an identity, and at most so many times its tolerance."""
 MEDIAN_MEMBERS = math.ceil(1 - math.log2(1 - LEVEL))
 """Members from which on a median has an interval: all M lie on one side of it with probability 2^(1 - M)."""
 
 
 class NotRun(Exception):  # noqa: N818
     """Raised by a statistic where the configuration leaves out a part that it needs; the message names the part."""
+
+
+class Criterion(NamedTuple):
+    """When a training has gone far enough for a claim to say something about the paper."""
+
+    text: str  # what must have happened, a clause
+    reached: Callable[[Record], bool]
+
+
+class Quick(NamedTuple):
+    """How the preset quick judges a headline claim."""
+
+    tolerance: float  # in place of the claim's own, at most ``QUICK_TOLERANCE`` times as large
+    reason: str  # where it comes from, or why the run cannot reach the criterion
+    verdict: str = HOLDS  # expected
+    criterion: Criterion | None = None
+    identity: bool = False  # it has no chance in it: the member farthest from it is judged, as an exact value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +62,7 @@ class Claim:
     control: Callable[[Record], np.ndarray] | None = None  # what the claim must be told apart from, shown beside it
     expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by preset; others are not judged
     minimum_members: int = 2  # fewer leave the claim not resolved; so do fewer than have an interval
+    criterion: Criterion | None = None  # a run that stops before it leaves the claim not reached
 
     def __post_init__(self):
         if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:
@@ -58,6 +79,24 @@ class Claim:
         if self.interval == "exact":
             return 1
         return max(self.minimum_members, MEDIAN_MEMBERS if self.interval == "median" else 2)
+
+    def at_quick(self, quick: Quick | None) -> "Claim":
+        """The claim as runs of the preset quick are judged by it; not judged without ``quick``."""
+        if quick is None:
+            return dataclasses.replace(self, expected_verdict={})
+        changed = dataclasses.replace(
+            self, tolerance=quick.tolerance, criterion=quick.criterion or self.criterion,
+            expected_verdict={"quick": quick.verdict}, minimum_members=max(self.minimum_members, QUICK_MEMBERS),
+            reason=f"{quick.reason} (at lab {self.tolerance:g}: {self.reason})",
+        )  # fmt: skip
+        return dataclasses.replace(changed, statistic=self.farthest, interval="exact") if quick.identity else changed
+
+    def farthest(self, record: Record) -> np.ndarray:
+        """(1,) the statistic of the member that speaks most against the claim; (0,) where none has a value."""
+        values = np.atleast_1d(np.asarray(self.statistic(record), np.float64))
+        values = values[~np.isnan(values)]
+        against = {"<=": values, ">=": -values, "==": abs(values - self.expected)}[self.relation]
+        return values[np.argmax(against)][None] if values.size else values
 
     def described(self) -> dict:
         """What a line of the ledger says of the claim itself, whatever the record."""
@@ -92,8 +131,9 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     """One line of the ledger: the claim's estimate and interval on a record, and its verdict.
 
     *holds*: the 95 % interval lies within the region; *fails*: it lies outside; *not resolved*: anything else, and
-    then ``note`` says how many members would resolve it at this estimate and spread. A preset without a committed
-    verdict, or a part that was not run, leaves it *not judged*.
+    then ``note`` says how many members would resolve it at this estimate and spread. *Not reached*: the run stopped
+    before the claim's criterion of convergence. A preset without a committed verdict, or a part that was not run,
+    leaves it *not judged*.
 
     Args:
       claim: what is judged.
@@ -126,6 +166,8 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
             estimate, interval = _INTERVALS[claim.interval](values)
     if expected_verdict is None:
         verdict = NOT_JUDGED
+    elif claim.criterion is not None and not claim.criterion.reached(record):
+        verdict, note = NOT_REACHED, claim.criterion.text
     elif values.size < claim.fewest_members():
         verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} members with a value"
     elif interval[0] >= low and interval[1] <= high:
@@ -163,19 +205,26 @@ def _of(
 
 def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Mean over members and its 95 % t interval; with one member the interval is the whole line."""
+    from scipy.special import stdtrit
+
     mean = float(values.mean())
     if values.size < 2:
         return mean, (-math.inf, math.inf)
-    half = float(stats.t.ppf(0.5 + LEVEL / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size))
+    half = float(stdtrit(values.size - 1, 0.5 + LEVEL / 2) * values.std(ddof=1) / math.sqrt(values.size))
     return mean, (mean - half, mean + half)
 
 
 def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     """Fraction of members for which the statistic is 1, and its 95 % Wilson interval."""
+    from scipy.special import ndtri
+
     if not np.isin(values, (0.0, 1.0)).all():
         raise ValueError("a fraction needs a statistic that is 0 or 1 for each member")
-    result = stats.binomtest(int(values.sum()), values.size).proportion_ci(LEVEL, method="wilson")
-    return float(values.mean()), (float(result.low), float(result.high))
+    members, share = values.size, float(values.mean())
+    z = float(ndtri(0.5 + LEVEL / 2))
+    centre = (2 * members * share + z**2) / (2 * (members + z**2))
+    half = z / (2 * (members + z**2)) * math.sqrt(4 * members * share * (1 - share) + z**2)
+    return share, (centre - half if share > 0 else 0.0, centre + half if share < 1 else 1.0)
 
 
 def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
@@ -184,8 +233,10 @@ def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
     The k-th smallest and the k-th largest of M values enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the
     largest for which that is 95 % or more (as in ``scipy.stats.quantile_test``).
     """
+    from scipy.special import bdtr
+
     median, ordered = float(np.median(values)), np.sort(values)
-    k = int(stats.binom.ppf(0.5 - LEVEL / 2, values.size, 0.5))
+    k = int((bdtr(np.arange(values.size), values.size, 0.5) < 0.5 - LEVEL / 2).sum())
     if k < 1:
         return median, (-math.inf, math.inf)
     return median, (float(ordered[k - 1]), float(ordered[-k]))

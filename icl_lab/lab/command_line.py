@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from absl import flags as absl_flags
@@ -30,16 +30,6 @@ scheduler or for want of another process (EX_TEMPFAIL); stopped by Ctrl-C."""
 log = logging.getLogger("icl_lab")
 
 
-class Command(NamedTuple):
-    """What to run and how; with a ``grid``, ``config`` is what its cells change."""
-
-    experiment: Experiment
-    config: Any
-    options: Options
-    outdir: Path
-    grid: Grid | None = None
-
-
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     """A binary's command line; returns the exit status, one of those above. A bug in a single process raises."""
     words = list(sys.argv if argv is None else argv)
@@ -48,13 +38,13 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
         print(help_text(experiment))
         return DONE
     try:
-        command = parse_command_line(experiment, words)
+        chosen, what = parse_command_line(experiment, words)
     except (absl_flags.Error, FlagError, OSError) as error:
         return refused(f"{error}\nTry --help.")
     use_compilation_cache()
     with stopping.heeding():
         try:
-            return _carry_out(command)
+            return _carry_out(chosen, what)
         except processes.RefusedError as error:  # by all processes alike, so each ends in peace
             return refused(error)
         except (FlagError, memory.DoesNotFitError, RecordError, OSError) as error:
@@ -84,34 +74,48 @@ def stopped(error: KeyboardInterrupt) -> int:
     return RESUMABLE if by_scheduler else INTERRUPTED
 
 
-def _carry_out(command: Command) -> int:
-    experiment, config, chosen, outdir, grid = command
+def _carry_out(chosen: Options, what: Run | Grid) -> int:
     if chosen.distributed:
-        _join(command)
+        _join(chosen, what)
+    plan = what.runs() if isinstance(what, Grid) else [what]
     if chosen.dry_run:
         from icl_lab.lab import dry_run
 
-        configs = [config] if grid is None else [run.config for run in grid.runs()]
-        _print(dry_run.table(dry_run.of_cells(experiment, chosen.preset, configs, memory.limit(chosen.memory_gb))))
+        found = dry_run.cost(what.experiment, what.preset, plan[0].config, memory.limit(chosen.memory_gb))
+        _print(dry_run.table(found._replace(runs=len(plan))))
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
     how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
-    if grid is not None:
-        from icl_lab.lab.executors import run_here
+    if isinstance(what, Grid):
+        from icl_lab.lab import executors, slurm
 
         def here(runs: Sequence[Run], progress: Progress) -> list[Run]:
-            return [run for run, found in zip(runs, run_here(runs, progress, **how)) if isinstance(found, Exception)]
+            found = zip(runs, executors.run_here(runs, progress, **how))
+            return [run for run, outcome in found if isinstance(outcome, Exception)]
 
-        return carry_out_grid(grid, here, again=chosen.overwrite)
+        def elsewhere(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
+            if chosen.executor == "local":
+                return executors.run_elsewhere(runs, executors.start_here, chosen.workers, progress)
+            # SLURM's queue holds what is not its turn
+            at_once, seconds = (len(runs), 5.0) if chosen.executor == "slurm" else (chosen.workers, 0.2)
+            start = slurm.starter(chosen, what.folder / "submitit")
+            return executors.run_elsewhere(runs, start, at_once, progress, seconds)
+
+        return carry_out_grid(what, elsewhere if options.elsewhere(chosen) else here, again=chosen.overwrite)
     with console_progress() as progress:
-        outcome = execute(experiment, chosen.preset, config, outdir, progress=progress, **how)
+        how |= {"progress": progress, "wait": chosen.wait}
+        outcome = execute(what.experiment, what.preset, what.config, what.folder, **how)
     if processes.is_writer():
         from icl_lab.lab.report import claims_table
 
         _print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
         said = "ran" if outcome.ran else "finished earlier"
-        _print(f"{said} in {outcome.seconds:.0f} s; everything is in {outdir}")
+        if chosen.profile:
+            from icl_lab.lab import profile
+
+            _print(profile.table(outcome.record.provenance))
+        _print(f"{said} in {outcome.seconds:.0f} s; everything is in {what.folder}")
     return DONE
 
 
@@ -128,22 +132,20 @@ def carry_out_grid(
     Raises:
       RecordError: where a cell's folder holds a run of another configuration.
     """
+    from icl_lab.lab import merging
+
     started, runs = time.monotonic(), grid.runs()
     left = processes.led(lambda: [i for i, run in enumerate(runs) if again or run.record() is None])
-    _print(f"{len(runs)} cells, {len(runs) - len(left)} finished earlier; everything is in {grid.folder()}")
+    _print(f"{len(runs)} cells, {len(runs) - len(left)} finished earlier; everything is in {grid.folder}")
     with console_progress() as progress:
         failed = carry_out([runs[i] for i in left], progress)
     if failed:
         print(f"cells that failed, so nothing is merged: {', '.join(run.name for run in failed)}", file=sys.stderr)
         return FAILED
-    processes.led(lambda: _merge(grid, [run.record() for run in runs], time.monotonic() - started))
+    cells = (run.record() for run in runs)  # which process 0 alone reads
+    processes.led(lambda: merging.merge(grid, [found for found in cells if found], time.monotonic() - started))
+    _print("what claims are about at each setting: summary.csv and summary.png there")
     return DONE
-
-
-def _merge(grid: Grid, cells: Sequence[Any], seconds: float) -> None:
-    from icl_lab.lab import merging, summaries
-
-    _print(summaries.table(merging.merge(grid, cells, seconds)))
 
 
 def _print(shown: Any) -> None:
@@ -153,15 +155,14 @@ def _print(shown: Any) -> None:
         console.print(shown, soft_wrap=isinstance(shown, str))
 
 
-def _join(command: Command) -> None:
+def _join(chosen: Options, what: Run | Grid) -> None:
     """Makes this process one of several, all of which must be of the same command."""
-    experiment, config, chosen, outdir, _ = command
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
     alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
-    what = {name: getattr(chosen, name) for name in alike} | flags.to_json(config)
-    code = {"binary": experiment.name, "the code": records.code_version()[:12]}
-    processes.same_everywhere(code | {f"--{name}": value for name, value in what.items()})
-    processes.led(lambda: check_writable(outdir))
+    given = {name: getattr(chosen, name) for name in alike} | flags.to_json(what.config)
+    code = {"binary": what.experiment.name, "the code": records.code_version()[:12]}
+    processes.same_everywhere(code | {f"--{name}": value for name, value in given.items()})
+    processes.led(lambda: check_writable(what.folder))
 
 
 def console_progress() -> Progress:
@@ -181,11 +182,11 @@ def start_logging() -> None:
 def use_compilation_cache(root: Path = Path("runs")) -> None:
     """Keeps compiled programs on disk, so that repeats start at once (never changes a number)."""
     jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
-def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
-    """What to run and how, from the command line; settles how JAX computes.
+def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Options, Run | Grid]:
+    """How to run and what, from the command line; settles how JAX computes.
 
     Raises:
       absl flags.Error, FlagError: naming the flag, the value and what is allowed.
@@ -198,21 +199,21 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> Command:
     options.check(chosen)
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
-    outdir, grid = Path(chosen.outdir) if chosen.outdir else None, None
+    outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
+    what: Run | Grid = Run(experiment.name, experiment, chosen.preset, config, outdir)
     if chosen.grid:
         varying = parse_grid(chosen.grid, type(config))
         if twice := [name for name in varying if values[name].present]:
             raise FlagError(f"--{twice[0]}={values[twice[0]].value}: allowed is what does not vary in --grid")
-        grid = Grid(experiment, chosen.preset, config, varying, outdir)
-        grid.runs()  # each is checked
-        outdir = grid.folder()
-    outdir = outdir or default_outdir(experiment, chosen.preset, config)
+        place = outdir if chosen.outdir else None
+        what = Grid(experiment, chosen.preset, config, varying, place, options.of_cells(chosen))
+        what.runs()  # each is checked
     if not chosen.distributed:  # of several processes only the first one writes
-        check_writable(outdir)
+        check_writable(what.folder)
     jax.config.update("jax_default_matmul_precision", chosen.precision)
     if chosen.cpu_devices > 1:
         jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
-    return Command(experiment, config, chosen, outdir, grid)
+    return chosen, what
 
 
 def parse_words(values: absl_flags.FlagValues, words: Sequence[str]) -> None:

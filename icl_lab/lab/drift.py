@@ -13,6 +13,7 @@ from typing import Any
 from icl_lab.lab import records
 from icl_lab.lab.claims import FAILS, HOLDS
 from icl_lab.lab.records import Record
+from icl_lab.lab.report import estimate
 
 FREE = ("seed", "members", "only")
 """Settings in which a committed run and a fresh one may differ."""
@@ -63,9 +64,9 @@ def _names(what: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[s
 def _of_claim(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
     said = []
     if (now["estimate"] is None) != (then["estimate"] is None):
-        said.append(f"{now['id']} is {_shown(now)}, committed is {_shown(then)}")
+        said.append(f"{now['id']} is {estimate(now)}, committed is {estimate(then)}")
     elif now["estimate"] is not None and not _agree(now, then):
-        said.append(f"{now['id']} is {_shown(now)}, which does not overlap with the committed {_shown(then)}")
+        said.append(f"{now['id']} is {estimate(now)}, which does not overlap with the committed {estimate(then)}")
     if (then["verdict"], now["verdict"]) == (HOLDS, FAILS):
         said.append(f"{now['id']} fails, and held when it was committed")
     return said
@@ -84,11 +85,3 @@ def _bounds(row: Mapping[str, Any]) -> tuple[float, float]:
     low, high = row["interval"]
     slack = ROUNDING * max(abs(v) for v in (low, high, row["estimate"]) if v is not None)
     return (-math.inf if low is None else low - slack), (math.inf if high is None else high + slack)
-
-
-def _shown(row: Mapping[str, Any]) -> str:
-    if row["estimate"] is None:
-        return "without a number"
-    low, high = row["interval"]
-    shown = ["..." if bound is None else f"{bound:.4g}" for bound in (low, high)]
-    return f"{row['estimate']:.4g} [{', '.join(shown)}]"

@@ -9,7 +9,7 @@ import contextlib
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -123,35 +123,23 @@ def _json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def of_cells(experiment: Experiment, preset: str, configs: Sequence[Any], limit: float | None = None) -> list[Cost]:
-    """What the cells of a grid would cost; those that differ in real numbers or the seed alone are tried once."""
-    alike: dict[str, list[Any]] = {}
-    for config in configs:
-        plain = flags.to_json(config).items()
-        sizes = {name: value for name, value in plain if name != "seed" and not isinstance(value, float)}
-        alike.setdefault(json.dumps(sizes), []).append(config)
-    return [cost(experiment, preset, cells[0], limit)._replace(runs=len(cells)) for cells in alike.values()]
-
-
-def table(costs: Sequence[Cost]) -> Group:
+def table(found: Cost) -> Group:
     """A row a training, all else, where the numbers come from, and the sum."""
     shown = Table("", "members", "steps", "ms a step", "GiB", "seconds")
-    for found in costs:
-        for name, one in found.stages.items():
-            each = f"{1e3 * one.seconds / one.steps:.3g}", f"{one.memory / GIB:.3g}", f"{one.seconds:.0f}"
-            shown.add_row(name, str(one.members), str(one.steps), *each)
-        shown.add_row("all else", *[""] * 4, "unknown" if found.rest is None else f"{found.rest:.0f}")
-        if found.runs > 1:
-            shown.add_row(f"{found.runs} cells like this", *[""] * 4, f"{found.seconds:.0f}")
-    seconds = sum(found.seconds for found in costs)
-    size, unit = (3600, "h") if seconds >= 5400 else (60, "min") if seconds >= 90 else (1, "s")
-    word = "at least" if any(found.rest is None for found in costs) else "about"
+    for name, one in found.stages.items():
+        each = f"{1e3 * one.seconds / one.steps:.3g}", f"{one.memory / GIB:.3g}", f"{one.seconds:.0f}"
+        shown.add_row(name, str(one.members), str(one.steps), *each)
+    shown.add_row("all else", *[""] * 4, "unknown" if found.rest is None else f"{found.rest:.0f}")
+    if found.runs > 1:
+        shown.add_row(f"{found.runs} cells, if all are like the first", *[""] * 4, f"{found.seconds:.0f}")
+    size, unit = (3600, "h") if found.seconds >= 5400 else (60, "min") if found.seconds >= 90 else (1, "s")
+    word, devices = "at least" if found.rest is None else "about", jax.devices()
     return Group(
         shown,
         "trainings: steps and measurements of all members were timed; GiB: of the programs, on each device",
-        *dict.fromkeys(found.note for found in costs),
+        found.note,
         "not counted: start-up, checkpoints, figures",
-        f"{word} {seconds / size:.3g} {unit} on {jax.device_count()} x {jax.devices()[0].device_kind}, an estimate",
+        f"{word} {found.seconds / size:.3g} {unit} on {len(devices)} x {devices[0].device_kind}, an estimate",
     )
 
 

@@ -16,68 +16,68 @@ from rich.progress import Progress
 from icl_lab.lab import stopping
 from icl_lab.lab.experiment import Outcome, execute
 from icl_lab.lab.plans import LOG, Run
-from icl_lab.lab.records import LockedError, is_locked
 from icl_lab.training import processes
 
 log = logging.getLogger("icl_lab")
-AGAIN_SECONDS = 1.0
-"""How long until a run that another process holds is looked at again."""
 GRACE_SECONDS = 120.0
 """What children have to save their state and end before they are killed."""
+
+
+def say(progress: Progress, run: Run, words: str) -> None:
+    """Prints what became of a run, above the bars."""
+    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
 def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
     """Carries out a plan in this process, with these options of ``execute``; one that raises does not stop the others.
 
+    A run that another process holds is waited for (but not where several processes share this one).
+
     Returns:
       For each run its outcome, or what it raised. What several processes share raises here.
     """
-    found: dict[Run, Outcome | Exception] = {}
-    bar, waiting = progress.add_task("all runs", total=len(plan)), collections.deque(plan)
-    while waiting:
-        run = waiting.popleft()
+    found: list[Outcome | Exception] = []
+    how |= {"progress": progress, "wait": processes.count() == 1}
+    bar, of_many = progress.add_task("all runs", total=len(plan)), len({run.experiment.name for run in plan}) > 1
+    for run in plan:
         try:
-            found[run] = outcome = execute(run.experiment, run.preset, run.config, run.folder, progress=progress, **how)
-            _say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
-        except LockedError:  # another process is at work on it
-            waiting.append(run)
-            time.sleep(AGAIN_SECONDS)
-            continue
+            outcome = execute(run.experiment, run.preset, run.config, run.folder, **how)
+            say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
+            found.append(outcome)
         except Exception as error:  # whatever one run raises, the others are worth running
             if processes.count() > 1:
                 raise
-            found[run] = error
+            found.append(error)
             log.exception("%s did not finish", run.name)
         finally:
             for task in set(progress.task_ids) - {bar}:
                 progress.remove_task(task)
         progress.advance(bar)
-        if waiting and waiting[0].experiment is not run.experiment:
+        if of_many:
             jax.clear_caches()  # the programs of one binary are of no use to the next
-    return [found[run] for run in plan]
+    return found
 
 
 def run_elsewhere(
     plan: Sequence[Run],
     start: Callable[[Sequence[Run]], Iterable[Any]],
     at_once: int,
-    attempts: int,
     progress: Progress,
     every_seconds: float = 0.05,
+    tell: Callable[[Progress, Run, str], None] = say,
 ) -> dict[Run, str]:
-    """Carries out a plan in processes of its own; one that dies is started again, at no cost to the others.
+    """Carries out a plan in processes of its own; one that dies does not stop the others.
 
-    A run that another process holds is waited for. Where this process is asked to stop, so are the children; a second
-    Ctrl-C kills them.
+    Where this process is asked to stop, so are the children; a second Ctrl-C kills them.
 
     Args:
       plan: what is run.
       start: ``start_here``, or that of ``slurm.starter``: gives for each of some runs a child, with ``poll``,
         ``terminate`` and ``kill`` of ``subprocess.Popen``.
       at_once: how many children there are at once.
-      attempts: how often a run is started before it is given up.
       progress: for a bar of all runs, and for what happened to each.
       every_seconds: between two looks at the children.
+      tell: is called when a run has ended, with words that begin with "finished" or "failed".
 
     Returns:
       The runs that failed, and what is known of it.
@@ -86,48 +86,25 @@ def run_elsewhere(
       OSError: where a child cannot be started; the others have been asked to stop.
     """
     waiting, running, failed = collections.deque(plan), dict[Run, Any](), dict[Run, str]()
-    tries: collections.Counter[Run] = collections.Counter()
     bar = progress.add_task("all runs", total=len(plan))
-
-    def done(run: Run, words: str) -> None:
-        _say(progress, run, words)
-        progress.advance(bar)
-
-    def ended(run: Run, status: int) -> None:
-        said = f"killed by {signal.Signals(-status).name}" if status < 0 else f"no record, status {status}"
-        if run.record() is not None and (status == 0 or tries[run] >= attempts):
-            done(run, "finished")
-        elif is_locked(run.folder):
-            tries[run] -= 1  # another process is at work on it, and this one gave way
-            waiting.append(run)
-        elif tries[run] < attempts:
-            _say(progress, run, f"restarted ({said}; attempt {tries[run] + 1} of {attempts})")
-            waiting.append(run)
-        else:
-            failed[run] = f"{said}, attempt {attempts} of {attempts}"
-            path = run.folder / LOG
-            end = path.read_text(errors="replace").splitlines()[-15:] if path.exists() else ["(there is none)"]
-            done(run, "\n".join([f"failed ({failed[run]})", f"  the end of {path}:", *end]))
-
     try:
         while waiting or running:
-            ready = []
-            for run in [waiting.popleft() for _ in range(min(len(waiting), at_once - len(running)))]:
-                if is_locked(run.folder):
-                    waiting.append(run)
-                elif not tries[run] and run.record() is not None:
-                    done(run, "finished by another process")
-                else:
-                    ready.append(run)
-            tries.update(ready)
+            ready = [waiting.popleft() for _ in range(min(len(waiting), at_once - len(running)))]
             with stopping.held():  # no child is started that is not written down here
                 for run, child in zip(ready, start(ready) if ready else (), strict=True):
                     running[run] = child
             time.sleep(every_seconds)
             for run, child in list(running.items()):
-                if (status := child.poll()) is not None:
-                    del running[run]
-                    ended(run, status)
+                if (status := child.poll()) is None:
+                    continue
+                del running[run]
+                words = "finished"
+                if status or run.record() is None:
+                    said = f"status {status}" if status else "no record"
+                    said = f"killed by {signal.Signals(-status).name}" if status < 0 else said
+                    failed[run] = words = f"failed ({said}); the end of {run.folder / LOG}:\n{_end_of_log(run)}"
+                tell(progress, run, words)
+                progress.advance(bar)
     finally:
         _end(list(running.values()))
     return failed
@@ -150,8 +127,9 @@ def start_process(command: Sequence[str], folder: Path, **how: Any) -> subproces
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, **how)
 
 
-def _say(progress: Progress, run: Run, words: str) -> None:
-    progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
+def _end_of_log(run: Run) -> str:
+    path = run.folder / LOG
+    return "\n".join(path.read_text(errors="replace").splitlines()[-15:]) if path.exists() else "(there is none)"
 
 
 def _end(children: Sequence[Any]) -> None:

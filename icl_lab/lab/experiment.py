@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from matplotlib.figure import Figure
 from rich.progress import Progress
 
 from icl_lab.lab import checkpoints, flags, records, style
 from icl_lab.lab.axes import Axes, resolved
-from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.claims import QUICK_TOLERANCE, Claim, Quick, judge
 from icl_lab.lab.provenance import precision, source_version
 from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
+from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner
-from icl_lab.training import processes
+from icl_lab.training import effort, processes
 
 PRESETS = ("smoke", "quick", "lab", "paper")
+EFFORT = {"smoke": "little", "quick": "some"}
+"""How hard XLA works on the programs of presets that are compilation for a large part."""
 log = logging.getLogger("icl_lab")
 
 
@@ -40,6 +42,9 @@ class Experiment:
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       axes: names of the axes of every array, by a pattern of the array's name (``icl_lab.lab.axes``).
       learners: what the final parameters of each training predict (``icl_lab.load_run``).
+      quick: the one to three claims that sum it up, by their names without the binary's, and how the preset quick
+        judges each (None: it is judged at lab only). At quick no other claim is judged.
+      finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
     """
 
     name: str
@@ -53,12 +58,25 @@ class Experiment:
     feeds_others: bool = False
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
     learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}  # by stage
+    quick: Mapping[str, Quick | None] = dataclasses.field(default_factory=dict)
+    finding: str = ""
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]
         for name in ids:
             if not name.startswith(f"{self.name}.") or ids.count(name) > 1:
                 raise ValueError(f"{name}: the id of a claim begins with {self.name}. and is its own")
+        tolerances = {claim.id: claim.tolerance for claim in self.claims}
+        for name, quick in zip(self.headlines, self.quick.values()):
+            if name not in tolerances:
+                raise ValueError(f"{name}: a headline, but no claim; there are {', '.join(ids)}")
+            if quick is not None and quick.tolerance > QUICK_TOLERANCE * tolerances[name] * (1 + 1e-12):
+                raise ValueError(f"{name}: the tolerance at quick is more than {QUICK_TOLERANCE} times that at lab")
+
+    @property
+    def headlines(self) -> tuple[str, ...]:
+        """Ids of the claims that sum the experiment up, the first one first."""
+        return tuple(f"{self.name}.{name}" for name in self.quick)
 
     def left_out(self, config: Mapping[str, Any]) -> set[str]:
         """Patterns of the names of arrays that runs of a preset have and those of this configuration have not."""
@@ -67,8 +85,10 @@ class Experiment:
 
     def judged(self, record: Record) -> list[dict]:
         """The ledger rows of a record, in the order of the claims (``claims.judge``)."""
-        left_out = self.left_out(record.config)
-        return [judge(claim, record, left_out) for claim in self.claims]
+        left_out, claims = self.left_out(record.config), self.claims
+        if record.preset == "quick":
+            claims = tuple(claim.at_quick(self.quick.get(claim.id[len(self.name) + 1 :])) for claim in claims)
+        return [judge(claim, record, left_out) for claim in claims]
 
     def label(self, preset: str, config: Any) -> str:
         """The preset's name, with what differs from it.
@@ -107,13 +127,15 @@ def execute(
     checkpoint_seconds: float = 15.0,
     progress: Progress | None = None,
     memory_gb: float = 0.0,
+    wait: bool = False,
 ) -> Outcome:
     """Runs an experiment into a folder, or finishes what lies there: skips, resumes, redraws, rejudges.
 
     Raises:
       flags.FlagError: for a configuration that is not allowed (before anything is written).
       AxesError: for an array whose axes are not named, or not as they are.
-      RecordError: if the folder holds a run of another configuration, or another process is at work in it.
+      RecordError: if the folder holds a run of another configuration, or another process is at work in it
+        (where it is not waited for).
       OSError: if the folder cannot be written.
     """
     flags.validate(config)
@@ -121,7 +143,7 @@ def execute(
     plain = flags.to_json(config)
     started = time.monotonic()
     with contextlib.ExitStack() as held:
-        processes.led(lambda: held.enter_context(records.locked(outdir)))
+        processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
         record = None if overwrite else _found(experiment, plain, outdir)
         ran = record is None
         if record is None:
@@ -130,10 +152,11 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            metrics, tree = experiment.run(config, session)
+            with session.profile.listening(), effort.at_most(EFFORT.get(preset, "full")):
+                metrics, tree = experiment.run(config, session)
             arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)
-            origin |= {"stages": session.stages, "sources": sources}
+            origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
             record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, flat(session.params))
         try:

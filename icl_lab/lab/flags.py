@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from absl import flags
 
 C = TypeVar("C")
@@ -43,9 +43,7 @@ def define(config_class: type, values: flags.FlagValues) -> None:
     """Defines one flag for each field; a flag that is not given leaves the preset's value."""
     for field in dataclasses.fields(config_class):
         about = f"{field.metadata['about']} (allowed: {allowed(field)})"
-        define_one: Callable = flags.DEFINE_list if _many(field) else flags.DEFINE_string
-        if _kind(field) is bool:
-            define_one = flags.DEFINE_boolean
+        define_one: Callable = flags.DEFINE_boolean if _kind(field) is bool else flags.DEFINE_string
         define_one(field.name, None, about, flag_values=values)  # numbers are read by ``parse``, which says more
 
 
@@ -58,16 +56,14 @@ def parse(preset: C, values: flags.FlagValues) -> C:
     given: dict[str, Any] = {}
     for field in dataclasses.fields(preset):  # type: ignore[arg-type]
         value = values[field.name].value
-        if isinstance(value, list):
-            given[field.name] = tuple(_convert(field, text) for text in value)
-        elif value is not None:
-            given[field.name] = value if isinstance(value, bool) else _convert(field, value)
+        if value is not None:
+            given[field.name] = value if isinstance(value, bool) else read(field, value, ",")
     config = dataclasses.replace(preset, **given)  # type: ignore[type-var]
     validate(config)
     return config
 
 
-def read(field: dataclasses.Field, text: str) -> Any:
+def read(field: dataclasses.Field, text: str, joined: str = "+") -> Any:
     """One value of a field from text, checked; the elements of a tuple are joined by ``+``.
 
     Raises:
@@ -75,7 +71,7 @@ def read(field: dataclasses.Field, text: str) -> Any:
     """
     value: Any
     if _many(field):
-        value = tuple(_convert(field, word) for word in text.split("+"))
+        value = tuple(_convert(field, word.strip()) for word in text.split(joined) if text)
     elif _kind(field) is bool:  # bool("false") is True
         value = {"true": True, "false": False}.get(text.lower(), text)
     else:
@@ -126,7 +122,7 @@ def arguments(config: C, members: int) -> C:
     does a real number that is zero: zero switches an operation off, so it is a program of its own.
     """
     _make_tree(type(config))  # type: ignore[arg-type]
-    return jax.tree.map(lambda value: jnp.full(members, value, jnp.float32), config)
+    return jax.tree.map(lambda value: np.full(members, value, np.float32), config)
 
 
 @functools.cache

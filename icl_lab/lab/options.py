@@ -5,6 +5,8 @@ import dataclasses
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, setting
 
+PASSED_ON = ("overwrite", "checkpoint_seconds", "precision", "memory_gb", "cpu_devices")
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
@@ -14,7 +16,9 @@ class Options:
     grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;seed:0,1 (quote the ;)")
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
+    wait: bool = setting(False, "where another run is at work in the folder, wait for its end instead of refusing")
     dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
+    profile: bool = setting(False, "print what was compiled, for how long, and the steps a second of each training")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
         "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")
@@ -23,6 +27,17 @@ class Options:
         0.0, "memory that training may use on each device (members take turns within it); 0: what there is", at_least=0
     )
     cpu_devices: int = setting(1, "devices that a CPU counts as; members are shared among all devices", at_least=1)
+    workers: int = setting(
+        1, "cells of --grid that run at once, each in a process of its own; 1: one after the other in this process",
+        at_least=1,
+    )  # fmt: skip
+    executor: str = setting(
+        "local", "what runs the cells of --grid: processes here, or jobs (extra: cluster), --workers at once",
+        choices=("local", "slurm", "submitit_local"),
+    )  # fmt: skip
+    slurm_partition: str = setting("", "partition of SLURM; empty: its default")
+    minutes: int = setting(240, "of a cluster job; then it is stopped at a checkpoint and queued again", at_least=2)
+    gpus: int = setting(0, "of a cluster job", at_least=0)
     distributed: bool = setting(
         False, "one of several processes that share the members (SLURM, Open MPI, Kubernetes and Cloud TPU are found)"
     )
@@ -31,10 +46,25 @@ class Options:
     process: int = setting(-1, "which of them this is, from 0, with --coordinator", at_least=-1)
 
 
+def elsewhere(options: Options) -> bool:
+    """Whether the cells of a grid run in processes of their own."""
+    return options.workers > 1 or options.executor != "local"
+
+
+def of_cells(options: Options) -> tuple[str, ...]:
+    """The words with which every cell of a grid is run in a process of its own; preset and folder are those of Run."""
+    given = {name: getattr(options, name) for name in PASSED_ON}
+    return tuple(f"--{name}={value}" for name, value in given.items() if value != getattr(Options(), name))
+
+
 def check(options: Options) -> None:
     """Raises FlagError where options do not fit together."""
     if options.dry_run and options.distributed:
         raise FlagError("--dry_run: allowed is a single process, without --distributed")
+    if elsewhere(options):
+        flag = f"--executor={options.executor}" if options.executor != "local" else f"--workers={options.workers}"
+        if not options.grid or options.distributed:
+            raise FlagError(f"{flag}: allowed is with --grid, and without --distributed")
     if not options.coordinator:
         if options.processes or options.process >= 0:
             raise FlagError("--processes and --process: allowed with --coordinator only")

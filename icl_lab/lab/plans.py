@@ -34,9 +34,9 @@ class Run:
     setting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def command(self) -> list[str]:
-        """The command line that runs it as a process of its own."""
+        """The command line that runs it as a process of its own, which waits for another that is at work on it."""
         program = [sys.executable, "-m", f"experiments.{self.experiment.name}", f"--preset={self.preset}"]
-        return [*program, *flags.to_flags(self.config), *self.options, f"--outdir={self.folder}"]
+        return [*program, *flags.to_flags(self.config), *self.options, "--wait", f"--outdir={self.folder}"]
 
     def record(self) -> Record | None:
         """The record, None where there is none that can be used.
@@ -75,6 +75,7 @@ class Grid(NamedTuple):
         """The configuration of the merged record: that of the cells, and the grid."""
         return flags.to_json(self.config) | {"grid": self.text()}
 
+    @property
     def folder(self) -> Path:
         """The folder of the merged record."""
         usual = default_outdir(self.experiment, self.preset, self.config)
@@ -100,7 +101,7 @@ class Grid(NamedTuple):
             place = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
             if place != name.lower() or len(place) > 80:
                 place = f"{place[:80]}-{records.digest(flags.to_json(config))[:8]}"
-            folder = self.folder() / "cells" / place
+            folder = self.folder / "cells" / place
             found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
         return found
 

@@ -72,11 +72,18 @@ class Record:
 
 
 def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dicts as one, names joined by ``/``: ``{"a": {"b": x}}`` -> ``{"a/b": x}``."""
+    """Nested dicts as one, names joined by ``/``: ``{"a": {"b": x}}`` -> ``{"a/b": x}``.
+
+    Raises:
+      ValueError: for a name that is given twice, as by ``{"a/b": x, "a": {"b": y}}``.
+    """
     found: dict[str, Any] = {}
     for name, value in tree.items():
         leaves = flat(value) if isinstance(value, Mapping) else None
-        found |= {name: value} if leaves is None else {f"{name}/{rest}": leaf for rest, leaf in leaves.items()}
+        new = {name: value} if leaves is None else {f"{name}/{rest}": leaf for rest, leaf in leaves.items()}
+        if twice := found.keys() & new.keys():
+            raise ValueError(f"{', '.join(sorted(twice))}: given twice; every array needs a name of its own")
+        found |= new
     return found
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,10 +29,6 @@ _CONTENT = dict.fromkeys(("experiment", "preset", "config", "arrays"), str) | {
     "claims": list,
     "axes": dict,
 }
-
-
-class LockedError(RecordError):
-    """Another process is at work in the folder."""
 
 
 def save(record: Record, folder: Path, claims: list[dict]) -> None:
@@ -162,39 +157,28 @@ def set_record_aside(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def locked(folder: Path, patience: float = 0.5) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     """Holds the run folder for one process, and ends what a killed one began there to write.
 
-    The lock goes with the process, however it ends. It is waited for, as one that only looks (``is_locked``) has it for
-    a moment.
+    The lock goes with the process, however it ends.
+
+    Args:
+      folder: is made where there is none.
+      wait: until no other process is at work in the folder.
 
     Raises:
-      LockedError: if another process is running in the folder.
+      RecordError: if another process is at work in the folder, and it is not waited for.
       OSError: if the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + patience
     with open(folder / ".lock", "w") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise LockedError(f"another run is at work in {folder}; give this one another --outdir") from error
-                time.sleep(0.02)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            said = f"another run is at work in {folder}; give this one another --outdir, or --wait for it"
+            raise RecordError(said) from error
         _settle(folder)
         yield
-
-
-def is_locked(folder: Path) -> bool:
-    """Whether a process is at work in the folder."""
-    with suppress(FileNotFoundError), open(folder / ".lock") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
 
 
 def write_atomically(path: Path, content: bytes) -> None:

@@ -9,7 +9,7 @@ import jax
 from icl_lab.lab import flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
-from icl_lab.prompts import BatchLearner, Learner
+from icl_lab.prompts import BatchLearner, Learner, one_prompt
 
 
 class FinishedRun(NamedTuple):
@@ -62,8 +62,7 @@ class FinishedRun(NamedTuple):
 
     def learner(self, member: int = 0, stage: str = "") -> Learner:
         """A member as a learner, ``Prompt -> prediction``; raises as ``batch_learner``."""
-        batched = self.batch_learner(member, stage)
-        return lambda prompt: batched(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
+        return one_prompt(self.batch_learner(member, stage))
 
     def _learners(self) -> dict[str, Any]:
         preset = type(self.experiment.presets["paper"])

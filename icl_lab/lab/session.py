@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from icl_lab.lab import records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.profile import Profile
 from icl_lab.training import memory
 from icl_lab.training.devices import member_mesh
 from icl_lab.training.fitting import Fit, fit
@@ -39,6 +40,7 @@ class Session:
         self._memory_limit = memory.limit(memory_gb)
         self.stages: dict[str, dict[str, float]] = {}
         self.params: dict[str, Any] = {}
+        self.profile = Profile()
 
     def fit(self, stage: str, *args, **options) -> Fit:
         """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again.
@@ -51,7 +53,7 @@ class Session:
         fingerprint = records.digest([self._fingerprint, stage])
         resume = Checkpoint(self._folder / "checkpoints" / stage, fingerprint, self._every)
         began = time.monotonic()
-        with self.bar(stage, options["steps"]) as advance, stopping.held():
+        with self.bar(stage, options["steps"]) as advance, stopping.held(), self.profile.training(stage):
             result = fit(
                 *args, resume=resume, progress=advance, mesh=member_mesh(), memory_limit=self._memory_limit, **options
             )

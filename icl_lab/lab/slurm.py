@@ -1,13 +1,17 @@
 """Runs as jobs of a cluster, through submitit (an optional extra): a SLURM array, or submitit's local stand-in."""
 
 import dataclasses
+import importlib.util
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from icl_lab.lab.executors import start_process
+from icl_lab.lab.flags import FlagError
+from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Run
 
 
@@ -34,22 +38,31 @@ class Job:
         return submitit.helpers.DelayedSubmission(self)
 
 
-def starter(kind: str, folder: Path, at_once: int, minutes: int, gpus: int, partition: str) -> Callable:
-    """The ``start`` of ``executors.run_elsewhere`` that submits runs together, to ``slurm`` or submitit's ``local``.
+def starter(chosen: Options, folder: Path) -> Callable:
+    """The ``start`` of ``executors.run_elsewhere`` that submits runs together, to SLURM or submitit's stand-in.
 
-    At most ``at_once`` jobs of an array run at once, so many ``minutes`` before they are put into the queue again.
+    At most ``workers`` jobs of an array run at once, so many ``minutes`` before they are put into the queue again.
     submitit hands a job over as a pickle in ``folder``; nothing of it is read back here.
+
+    Raises:
+      FlagError: where submitit or ``sbatch`` is missing.
     """
+    on_cluster = chosen.executor == "slurm"
+    if importlib.util.find_spec("submitit") is None:
+        raise FlagError(f"--executor={chosen.executor}: needs submitit: pip install -e '.[cluster]'")
+    if on_cluster and shutil.which("sbatch") is None:
+        raise FlagError("--executor=slurm: there is no sbatch here; allowed is a machine of a SLURM cluster")
     os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # it would close every handler of this process
     import submitit  # an optional extra
 
-    extras = {"slurm_max_num_timeout": 1000} if kind == "slurm" else {}  # a long run goes on until it is finished
-    executor = submitit.AutoExecutor(folder, cluster=kind, **extras)
-    executor.update_parameters(timeout_min=minutes, name="sweep", gpus_per_node=gpus or None)
-    if kind == "slurm":
+    extras = {"slurm_max_num_timeout": 1000} if on_cluster else {}  # a long run goes on until it is finished
+    executor = submitit.AutoExecutor(folder, cluster=chosen.executor.removeprefix("submitit_"), **extras)
+    executor.update_parameters(timeout_min=chosen.minutes, name="grid", gpus_per_node=chosen.gpus or None)
+    if on_cluster:
         executor.update_parameters(
-            slurm_array_parallelism=at_once, slurm_signal_delay_s=90, slurm_partition=partition or None
-        )
+            slurm_array_parallelism=chosen.workers, slurm_signal_delay_s=90,
+            slurm_partition=chosen.slurm_partition or None,
+        )  # fmt: skip
 
     def start(runs: Sequence[Run]) -> list[Any]:
         try:

@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # only annotations name them: matplotlib is imported by what draws, not by a binary's --help or training
+    Axes = Figure = Any
 
 # Okabe-Ito hues ordered so that their greys differ too; every learner also has its own dash and marker.
 LEARNERS: dict[str, dict] = {
@@ -18,6 +20,7 @@ LEARNERS: dict[str, dict] = {
     "gd++": {"color": "#009E73", "linestyle": "-.", "marker": "^", "label": "GD++"},
     "interpolated": {"color": "#CC79A7", "linestyle": ":", "marker": "D", "label": "interpolated"},
     "without": {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "v", "label": "without LayerNorm"},
+    "ablated": {"color": "#333333", "linestyle": (0, (3, 2)), "marker": "x", "label": "no label couplings"},
     "theory": {"color": "#000000", "linestyle": (0, (1, 1)), "marker": "", "label": "theory"},
 }
 
@@ -45,23 +48,36 @@ _RC: dict[Any, Any] = {
 @contextmanager
 def styled() -> Iterator[None]:
     """The style of the laboratory, inside this block only."""
+    import matplotlib as mpl
+
     with mpl.rc_context(_RC):
         yield
 
 
 def panels(columns: int, rows: int = 1, width: float = 3.2, height: float = 2.6) -> tuple[Figure, np.ndarray]:
     """A figure with a (rows, columns) array of axes, on the Agg canvas whatever the backend."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, **line) -> None:
-    """Median over members with the band from the 10th to the 90th percentile; of the finite values in (M, X)."""
+def viridis(count: int) -> np.ndarray:
+    """(count, 4) colours from dark to light, for a family of settings in order."""
+    import matplotlib as mpl
+
+    return mpl.colormaps["viridis"](np.linspace(0, 0.85, count))
+
+
+def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line) -> None:
+    """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
     members = np.where(np.isfinite(members), members, np.nan)
     keep = np.isfinite(members).any(0)
-    low, middle, high = np.nanquantile(members[:, keep], [0.1, 0.5, 0.9], axis=0).reshape(3, keep.sum())
+    at = [0.5 - share / 2, 0.5, 0.5 + share / 2]
+    low, middle, high = np.nanquantile(members[:, keep], at, axis=0).reshape(3, keep.sum())
     (drawn,) = axes.plot(np.asarray(x)[keep], middle, **line)
     axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
 
@@ -83,5 +99,6 @@ def save(figure: Figure, path: Path, caption: str) -> list[Path]:
     for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):
         target = path.with_suffix(suffix)
         figure.savefig(target, metadata=metadata, bbox_inches="tight")
+        figure.set_layout_engine("none")  # laid out once, which costs as much as drawing
         written.append(target)
     return written

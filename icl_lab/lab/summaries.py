@@ -7,40 +7,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from icl_lab.lab.plans import show
 from icl_lab.lab.records import Record
-from icl_lab.lab.report import estimate
-from icl_lab.lab.style import LEARNERS, panels
+from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
-LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvP", strict=True)]
+LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvPX*")]
 """One a line of a panel; where there are more lines they go round, and there is no legend."""
 
 
 def rows(record: Record) -> Iterator[tuple[str, Mapping, Mapping]]:
-    """(name, setting, estimate) of everything that was estimated, what claims are about first, without the binary."""
+    """(claim without its binary, setting, estimate) of everything that was estimated."""
     settings = record.metrics["settings"]
-    for kind in ("claims", "outcomes"):
-        for name in dict.fromkeys(name for row in settings for name in row[kind]):
-            short = name.split(".", 2)[-1]
-            yield from ((short, row["setting"], row[kind][name]) for row in settings if name in row[kind])
-
-
-def table(record: Record) -> Table:
-    """Every quantity at every setting: estimate, 95 % interval, members."""
-    columns = ("quantity", "setting", "estimate [95 %]", "members")
-    found = Table(*columns, title=f"{record.experiment}, {record.preset}", box=SIMPLE_HEAD, title_justify="left")
-    for name, setting, value in rows(record):
-        found.add_row(name, _label(setting) or "all seeds", estimate(value), str(value["members"]))
-    return found
+    for name in dict.fromkeys(name for row in settings for name in row["claims"]):
+        yield from ((name.split(".", 2)[-1], r["setting"], r["claims"][name]) for r in settings if name in r["claims"])
 
 
 def as_csv(record: Record) -> str:
-    """The table as comma-separated values, a column for each setting that varies."""
+    """Every quantity at every setting as comma-separated values, a column for each setting that varies."""
     names = list(record.metrics["settings"][0]["setting"])
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -59,7 +59,7 @@ class Attention(NamedTuple):
     Attributes:
       pattern: of one task, (T, K) queries, (N, K) keys -> (T, N): the plain form.
       of_scores: the pattern of a batch of tasks from their scores q.k, (blocks, T, N, tasks) -> the same shape: the
-        form that ``batched_predictions``, and so training, use. None where there is none (of an attention that is no
+        form that ``batch_learner``, and so training, use. None where there is none (of an attention that is no
         function of the scores): they refuse it.
       scaled: the scores that ``of_scores`` takes are divided by sqrt(K).
       normalised: the rows of a pattern are positive and sum to one, so that shares of attention may be kept.

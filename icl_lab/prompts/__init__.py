@@ -11,7 +11,7 @@ from icl_lab.prompts.item_label import (
     item_label_law,
 )
 from icl_lab.prompts.logistic import logistic_regression
-from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, same_tasks
+from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt, same_tasks
 from icl_lab.prompts.regression import INPUT_LAWS, input_variance, linear_regression
 from icl_lab.prompts.shifts import context_in_an_orthant, in_a_subspace, with_orthogonal_query
 from icl_lab.prompts.sine import sine_regression
@@ -37,6 +37,7 @@ __all__ = [
     "item_label_law",
     "linear_regression",
     "logistic_regression",
+    "one_prompt",
     "random_covariance_regression",
     "same_tasks",
     "sine_regression",

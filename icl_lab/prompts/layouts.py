@@ -17,7 +17,7 @@ class Layout(NamedTuple):
       encode: ``Prompt -> (T, E)`` tokens; the query is the last token.
       decode: ``((T, E) tokens of the last layer, Prompt) -> (O,)`` prediction; it reads the last token only. Logits
         (L,), where the output of the network is the prediction, pass as they are.
-      joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: ``batched_predictions`` writes and
+      joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: ``batch_learner`` writes and
         reads such tokens in its own order, which is faster.
     """
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import chex
+import jax
 from flax import struct
 from jax import Array
 
@@ -62,6 +63,11 @@ def check_prompt(prompt: Prompt) -> tuple[int, int, int]:
     chex.assert_shape(prompt.y, (n, o))
     chex.assert_shape(prompt.x_query, (d,))
     return n, d, o
+
+
+def one_prompt(learner: BatchLearner) -> Learner:
+    """A learner of B prompts at once as a learner of one prompt."""
+    return lambda prompt: learner(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
 
 
 def same_tasks(sampler: Sampler, key: Array) -> Sampler:

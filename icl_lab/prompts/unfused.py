@@ -14,7 +14,7 @@ def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -
     That back end counts multiply-adds as free to repeat: it fuses an unrolled product into every product that reads it,
     once for each term, so that five layers of attention take thirty times as long. ``optimization_barrier`` does not
     help, since it is removed before fusion; the attribute on the call does. It is a hint, without which results are the
-    same. On other back ends the function is called as it is.
+    same. Other back ends get the call without it, and inline it.
 
     The one place that names ``jax.experimental.xla_metadata``. Should a release take it away, this import fails;
     without the context the function is right, but slow.
@@ -30,7 +30,7 @@ def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -
     @functools.wraps(function)
     def call(*args: Any, **constants: Any) -> Any:
         if jax.default_backend() != "cpu":
-            return function(*args, **constants)
+            return compiled(*args, **constants)  # a call, which costs less to trace again; it is inlined there
         with set_xla_metadata(inlineable="false"):
             return compiled(*args, **constants)
 

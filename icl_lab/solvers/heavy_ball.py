@@ -5,7 +5,6 @@ from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax import Array
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
@@ -83,11 +82,13 @@ def tune_heavy_ball(eigenvalues: Floats, steps: int, *, context_length: int, inp
     From the best learning rate without momentum (a bounded scalar search), then both (Nelder and Mead 1965). One step
     has no use for momentum: it comes back as zero.
     """
+    from scipy.optimize import minimize, minimize_scalar
+
     losses = partial(
         heavy_ball_losses, eigenvalues, steps=steps, context_length=context_length, input_variance=input_variance
     )
     bound = 2 * context_length / float(eigenvalues.mean())
-    plain = scipy.optimize.minimize_scalar(
+    plain = minimize_scalar(
         lambda rate: float(losses(rate, 0.0).mean()), bounds=(0, bound), method="bounded", options={"xatol": 1e-10}
     )
     if steps == 1:
@@ -98,7 +99,7 @@ def tune_heavy_ball(eigenvalues: Floats, steps: int, *, context_length: int, inp
         return float(losses(rate, momentum).mean()) if rate > 0 and 0 <= momentum < 1 else np.inf
 
     simplex = np.array([[plain.x, 0.0], [0.5 * plain.x, 0.0], [0.7 * plain.x, 0.5]])
-    found = scipy.optimize.minimize(
+    found = minimize(
         mean_loss, simplex[0], method="Nelder-Mead",
         options={"initial_simplex": simplex, "xatol": 1e-7, "fatol": 1e-12, "maxiter": 500},
     )  # fmt: skip

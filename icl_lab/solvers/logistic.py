@@ -1,4 +1,9 @@
-"""Logistic regression as in-context learners: labels -1 and +1, the prediction is the logit w.x_q."""
+"""Logistic regression as in-context learners: labels -1 and +1, the prediction is the logit w.x_q.
+
+Every learner raises ValueError for other labels (0 and 1) where it can see them: not inside ``jit`` or ``vmap``.
+"""
+
+import contextlib
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +30,7 @@ def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None
     rates = per_step("learning_rate", learning_rate, steps)
 
     def predict(prompt: Prompt) -> Array:
-        n, d, o = check_prompt(prompt)
+        n, d, o = _check_prompt(prompt)
         w = jnp.zeros((d, o), prompt.y.dtype)
         for k in range(rates.shape[0]):
             w = w + rates[k] / n * prompt.x.T @ (prompt.y * jax.nn.sigmoid(-prompt.y * (prompt.x @ w)))
@@ -48,7 +53,7 @@ def logistic_map(prior_scale: ArrayLike, steps: int = 8) -> Learner:
         raise ValueError(f"steps must be at least 1, got {steps}")
 
     def predict(prompt: Prompt) -> Array:
-        check_prompt(prompt)
+        _check_prompt(prompt)
         return jax.vmap(lambda y: prompt.x_query @ _most_probable(prompt.x, y, prior_scale, steps), 1)(prompt.y)
 
     return predict
@@ -74,7 +79,7 @@ def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> L
         raise ValueError(f"draws must be an even number, at least 2, got {draws}")
 
     def predict(prompt: Prompt) -> Array:
-        _, d, _ = check_prompt(prompt)
+        _, d, _ = _check_prompt(prompt)
         half = prior_scale * jax.random.normal(key, (draws // 2, d), prompt.x.dtype)
         w = jnp.concatenate([half, -half])
         log_likelihood = -jax.nn.softplus(-prompt.y[:, :, None] * (prompt.x @ w.T)[:, None]).sum(0)  # (O, draws)
@@ -83,6 +88,14 @@ def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> L
         return yes - no
 
     return predict
+
+
+def _check_prompt(prompt: Prompt) -> tuple[int, int, int]:
+    """``check_prompt``, and the labels where they are known."""
+    with contextlib.suppress(jax.errors.TracerBoolConversionError):
+        if jnp.any(jnp.abs(prompt.y) != 1):
+            raise ValueError("labels must be -1 and +1; from labels 0 and 1 they are 2 * y - 1")
+    return check_prompt(prompt)
 
 
 def _most_probable(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> Array:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
@@ -125,10 +124,12 @@ def tune_gradient_descent(
       context_length: N.
       input_variance: v.
     """
+    from scipy.optimize import minimize_scalar
+
     unit = eigenvalues.mean()
     nodes, weights = eigenvalue_density(eigenvalues / unit)
     objective = lambda rate: np.sum(weights * (1 - rate * nodes) ** (2 * steps))  # noqa: E731
-    rate = scipy.optimize.minimize_scalar(objective, bounds=(0, 2), method="bounded", options={"xatol": 1e-8}).x
+    rate = minimize_scalar(objective, bounds=(0, 2), method="bounded", options={"xatol": 1e-8}).x
     eta = np.full(steps, rate / unit * context_length)
     return _judged(held_out, eta, np.zeros(steps), context_length=context_length, input_variance=input_variance)
 

@@ -89,7 +89,7 @@ def zeroed_head(
 
 
 def frozen(names: Iterable[str] | dict[str, Array], *, start: ArrayLike = 0, stop: ArrayLike = FOREVER) -> Intervention:
-    """These parameters do not move, by their gradients or by weight decay; the optimiser sees gradients of zero.
+    """These parameters do not move, by their gradients or by weight decay; the optimizer sees gradients of zero.
 
     Args:
       names: of parameters, paths in ``params["params"]`` joined by "/"; or by name True for the entries that do not

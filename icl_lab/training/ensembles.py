@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from icl_lab.training import memory
+from icl_lab.training import effort, memory
 from icl_lab.training.devices import MEMBERS, gathered, on_each_device, placed, share
 from icl_lab.training.memory import GIB
 
@@ -45,27 +46,28 @@ class Ensemble:
           DoesNotFitError: if the limit is too low for one member at a time.
         """
         self.members, self.mesh = keys.shape[0], mesh
-        each = list(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0))
+        each = list(_streams(keys))
         of_device, devices = share(self.members, mesh), 1 if mesh is None else mesh.size
         like = (each[0], settings)
         state = jax.eval_shape(jax.vmap(begin), *like)
         limit = float("inf") if memory_limit is None else memory_limit
         size_of_state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
 
+        def lowered(function: Callable, arguments: Tree, now: int | None) -> Any:
+            over = on_each_device(_over_members(of_device, now)(function), mesh)
+            over.__name__ = function.__name__
+            return jax.jit(over).lower(*_shapes(arguments, of_device * devices, mesh))
+
         def fitting(
-            what: str, function: Callable, arguments: Tree, now: int | None, beside: int = 0
+            program: Any, what: str, function: Callable, arguments: Tree, now: int | None, options: dict, beside: int
         ) -> tuple[Any, int]:
             """The program, with as many members together as are asked for or fit, and what it needs."""
-            shapes = _shapes(arguments, of_device * devices, mesh)
-            together, first = min(now or of_device, of_device), None
-            while True:
-                over = on_each_device(_over_members(of_device, now)(function), mesh)
-                program = jax.jit(over).lower(*shapes).compile()
+            together = min(now or of_device, of_device)
+            first = need = memory.needed(program, beside)
+            while sum(need) > limit:
+                together = memory.fewer(need, together, limit)
+                program = lowered(function, arguments, together).compile(options)
                 need = memory.needed(program, beside)
-                first = first or need
-                if sum(need) <= limit:
-                    break
-                now = together = memory.fewer(need, together, limit)
             if first != need:
                 log.info(
                     "%s: %d members need %.3g GiB of %.3g on each device; %d at a time",
@@ -73,12 +75,15 @@ class Ensemble:
                 )  # fmt: skip
             return program, sum(need)
 
-        one_by_one = None if members_at_once is None else 1
-        programs, needs = zip(
-            fitting("initialisation", begin, like, None),
-            fitting("training", advance, (state, *like), members_at_once),
-            fitting("measuring", observe, (state, *like), one_by_one, size_of_state),  # the state is still there
+        one_by_one, all_of = None if members_at_once is None else 1, (state, *like)
+        wanted = (  # initial parameters are made once; the state is still there when it is measured
+            ("initialisation", begin, like, None, effort.of("little"), 0),
+            ("training", advance, all_of, members_at_once, effort.of("full"), 0),
+            ("measuring", observe, all_of, one_by_one, effort.of("some"), size_of_state),
         )
+        with ThreadPoolExecutor(len(wanted)) as pool:  # XLA compiles one while the next is traced
+            compiled = [pool.submit(lowered(*how[1:4]).compile, how[4]) for how in wanted]
+        programs, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
         self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
         self._keys = placed(each, self.members, mesh)
 
@@ -101,6 +106,12 @@ class Ensemble:
     def gathered(self, tree: Tree) -> Tree:
         """The inverse: the members themselves, without those that fill up."""
         return gathered(tree, self.members, self.mesh)
+
+
+@jax.jit
+def _streams(keys: Array) -> tuple[Array, ...]:
+    """Keys (M,) -> those of initial parameters, of steps and of measurements."""
+    return tuple(jnp.moveaxis(jax.vmap(lambda key: jax.random.split(key, 3))(keys), 1, 0))
 
 
 def _shapes(tree: Tree, members: int, mesh: Mesh | None) -> Tree:

@@ -17,13 +17,6 @@ LAYOUT = separate_layout(2 * N + 2, "one_hot")
 NETWORK = Transformer(layers=2, attention=("softmax", "linear"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def measured(of, network, params, prompts, layout, **options):
     """What a function of (network, params, prompts, layout) says, as one program."""
     return jax.jit(lambda params, prompts: of(network, params, prompts, layout, **options))(params, prompts)

@@ -13,7 +13,6 @@ from icl_lab.prompts.encoding import encode_task
 from icl_lab.solvers.finetuning import finetune, untrained
 
 NETWORK = LanguageModel(vocabulary=12, layers=2, heads=2, width=8, positions=0, rotary=100.0, scaled=True)
-quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 DEMONSTRATIONS = [([5, 6], 3), ([7], 4), ([8, 9, 10], 3)]
 QUERIES = [[11, 5, 6], [8], [9, 7]]
 
@@ -31,7 +30,7 @@ def params():
     return jax.tree.map(lambda leaf: jnp.asarray(0.7 * rng.normal(size=leaf.shape), jnp.float32), shapes)
 
 
-@partial(quickly, static_argnames=("setting", "position"))
+@partial(jax.jit, static_argnames=("setting", "position"))
 def of_task(params, task, setting, position):
     return network_states(NETWORK, params, task, setting, position=position)
 
@@ -40,9 +39,9 @@ def read(params, setting, position="paper", task=TASK):
     return of_task(params, jax.tree.map(jnp.asarray, task), setting, position)
 
 
-tune = quickly(lambda params, rate: finetune(NETWORK, params, TASK.examples, TASK.example_lengths, rate))
-plain_capture = quickly(captured, static_argnums=0)
-compared = quickly(similarities, static_argnames=("baseline", "released"))
+tune = jax.jit(lambda params, rate: finetune(NETWORK, params, TASK.examples, TASK.example_lengths, rate))
+plain_capture = jax.jit(captured, static_argnums=0)
+compared = jax.jit(similarities, static_argnames=("baseline", "released"))
 
 
 def everything(params, rate, **options):
@@ -101,7 +100,7 @@ def test_a_learning_rate_of_zero_is_no_update(params):
 def test_a_map_over_networks_gives_equal_networks_equal_bits(params):
     tuned = tune(params, np.float32(0.1)).params
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), params, tuned, params)
-    found = quickly(lambda many: jax.lax.map(lambda p: network_states(NETWORK, p, TASK, "zero_shot"), many))(stacked)
+    found = jax.jit(lambda many: jax.lax.map(lambda p: network_states(NETWORK, p, TASK, "zero_shot"), many))(stacked)
     for leaf in found:
         np.testing.assert_array_equal(leaf[0], leaf[2])
     np.testing.assert_allclose(found.output[1], read(tuned, "zero_shot").output, rtol=1e-4, atol=1e-5)

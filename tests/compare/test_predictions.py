@@ -12,13 +12,6 @@ from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
 N, D = 5, 3
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 def draw(batch=6, outputs=2, seed=0):
     sampler = linear_regression(context_length=N, input_size=D, output_size=outputs)
     return jax.jit(sampler, static_argnums=1)(jax.random.key(seed), batch)
@@ -180,6 +173,16 @@ def test_wrong_shapes_are_refused():
         compare(least_squares(), least_squares(), one)
     with pytest.raises(AssertionError):
         mean_loss(least_squares(), one)
+
+    def without_outputs(prompt):  # (B,) would be compared with every task's (2,)
+        return prompt.y[0, 0]
+
+    said = r"without_outputs predicts \(6,\) for 6 tasks; expected is \(6, 2\) or, from every prefix, \(6, 6, 2\)"
+    for pair in ((without_outputs, least_squares()), (least_squares(), without_outputs)):
+        with pytest.raises(AssertionError, match=said):
+            compare(*pair, samples)
+    with pytest.raises(AssertionError, match=r"without_outputs .* expected is \(6, L\) or"):
+        compare(without_outputs, without_outputs, labelled())
     with pytest.raises(AssertionError):
         compare(lambda prompt: prompt.y, lambda prompt: prompt.y, samples)
     with pytest.raises(AssertionError):
@@ -188,5 +191,7 @@ def test_wrong_shapes_are_refused():
         compare(lambda prompt: jnp.zeros((N + 1, 2)), least_squares(), samples)
     with pytest.raises(AssertionError):
         compare(scores(1.0), lambda prompt: scores(1.0)(prompt)[:-1], labelled())
+    with pytest.raises(AssertionError, match=r"without_outputs predicts \(\) for one task; expected is \(2,\)"):
+        task_losses(without_outputs, samples)
     with pytest.raises(AssertionError):
         task_losses(lambda prompt: prompt.y[0, :1], samples)

@@ -8,8 +8,6 @@ from stacks import aligner, distance, for_each, gap, merged, predict, predictor,
 
 from icl_lab.compare.symmetries import reachable
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 stacks = st.sampled_from([(1, True), (1, False), (2, False), (2, True), (3, False), (3, True)])
 sizes = st.sampled_from([(1, 1), (2, 1), (1, 2), (3, 2)])
 seeds = st.integers(0, 2**31)

@@ -10,8 +10,6 @@ from icl_lab.models import LinearSelfAttention, folded_weights, learner
 from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 
 def test_distance_is_the_plain_formula(x64):
     d, width, rng = 2, 3, np.random.default_rng(0)

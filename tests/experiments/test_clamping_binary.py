@@ -14,28 +14,30 @@ from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
 from icl_lab.training.clamping import by_member, combined, zeroed_head
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = Config(**SMOKE)
 MODEL = network(CONFIG)
-PARAMS = MODEL.init(jax.random.key(0))
 N, D = CONFIG.context_length, CONFIG.input_size
 DRAWN = np.random.default_rng(0).normal(size=(2 * N + 1, D)).astype(np.float32)
 PROMPT = Prompt(jnp.asarray(DRAWN[:N]), jnp.asarray(DRAWN[N:-1]), jnp.asarray(DRAWN[-1]), jnp.int32(1))
 
 
-def test_the_fast_form_is_the_network_in_value_and_gradient_under_every_clamp():
+@pytest.fixture(scope="module")
+def params():
+    return jax.jit(MODEL.init)(jax.random.key(0))
+
+
+def test_the_fast_form_is_the_network_in_value_and_gradient_under_every_clamp(params):
     names = ("control", "ila1_held", "tila2_held", "tla2_held", "ila1_given")
     every = by_member(clamps(CONFIG, {name: (0, 5)}, ("read_out",)) for name in names)
 
     batch = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), PROMPT)  # at another place in the slots, too
 
     def found(run):
-        def value(params, clamp):
-            logits = run(params, batch, clamp, 2)
+        def value(weights, clamp):
+            logits = run(weights, batch, clamp, 2)
             return (jax.nn.logsumexp(logits, axis=1) - logits[:, 0]).sum(), logits.ravel()
 
-        return jax.jit(jax.vmap(jax.grad(value, has_aux=True), in_axes=(None, 0)))(PARAMS, every)
+        return jax.jit(jax.vmap(jax.grad(value, has_aux=True), in_axes=(None, 0)))(params, every)
 
     each = jax.vmap(lambda *of: MODEL.run(*of)[0], in_axes=(None, 0, None, None))
     plain, fast = found(each), found(MODEL.logits)
@@ -44,10 +46,10 @@ def test_the_fast_form_is_the_network_in_value_and_gradient_under_every_clamp():
         np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-5 * float(jnp.abs(a).max()))
 
 
-def test_a_clamp_on_what_the_form_for_batches_does_not_hold_is_refused():
+def test_a_clamp_on_what_the_form_for_batches_does_not_hold_is_refused(params):
     head = combined(zeroed_head(0, 0, layers=2, heads=1))
     with pytest.raises(ValueError, match=r"replace attention alone, not \['head_output'\]"):
-        MODEL.logits(PARAMS, jax.tree.map(lambda leaf: leaf[None], PROMPT), head)
+        MODEL.logits(params, jax.tree.map(lambda leaf: leaf[None], PROMPT), head)
 
 
 def test_what_is_lost_is_that_of_the_start_again_after_the_hold():
@@ -62,7 +64,7 @@ def test_what_is_lost_is_that_of_the_start_again_after_the_hold():
         assert params["params"]["w_q"][0] == (7 - step if step < 2 else 9 - step)
 
 
-def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_is_perfect():
+def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_is_perfect(params):
     labels, match = jnp.arange(N), jnp.arange(N) == 0
     same = jnp.broadcast_to(uniform(2 * N + 1)[None], (2, 1, 2 * N + 1, 2 * N + 1))
     start = progress_measures(same, jnp.zeros(CONFIG.labels), labels, match)
@@ -74,19 +76,19 @@ def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_
     ):
         clamp = clamps(CONFIG, {condition: (1, 5)}, ())
         for step in (0, 1, 5):
-            logits, trace = MODEL.run(PARAMS, PROMPT, clamp, step)
+            logits, trace = MODEL.run(params, PROMPT, clamp, step)
             found = progress_measures(trace.attention, logits, labels, match)[name]
             assert (found == pytest.approx(float(value), rel=1e-5)) == (step == 1), (condition, step)
 
 
-def test_a_held_classifier_is_all_but_attention_and_values_and_moves_outside_the_hold_only():
-    names = tuple(name for name in PARAMS["params"] if name not in ("w_q", "w_k", "w_v"))
+def test_a_held_classifier_is_all_but_attention_and_values_and_moves_outside_the_hold_only(params):
+    names = tuple(name for name in params["params"] if name not in ("w_q", "w_k", "w_v"))
     assert set(names) == {"mlp_0", "mlp_1", "mlp_2", "mlp_bias", "read_out"}
     clamp = clamps(CONFIG, {"cla_held": (1, 5)}, names)
-    updates = jax.tree.map(lambda leaf: np.ones(leaf.shape), PARAMS)
+    updates = jax.tree.map(lambda leaf: np.ones(leaf.shape), params)
     for step in (0, 1, 4, 5):
         moved = {name for name, update in held(updates, clamp, step)["params"].items() if update.any()}
-        assert moved == set(PARAMS["params"]) - (set(names) if 1 <= step < 5 else set())
+        assert moved == set(params["params"]) - (set(names) if 1 <= step < 5 else set())
     others = dict.fromkeys(("ila1_held", "tila2_held", "tla2_held", "ila1_given"), (0, 5))
     moved = held(updates, clamps(CONFIG, others, names), 2)["params"]
     assert all(update.all() for update in moved.values())

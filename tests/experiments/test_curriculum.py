@@ -13,11 +13,13 @@ from experiments.reddy.settings import laws
 from experiments.reddy.training import cross_entropy, network, sampler
 from icl_lab.lab.flags import FlagError
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = dataclasses.replace(PRESETS["smoke"], members=1)
-LAW = jax.tree.map(lambda leaf: leaf[0], laws(CONFIG))
 KEY = jax.random.key(2)
+
+
+@pytest.fixture(scope="module")
+def law():
+    return jax.tree.map(lambda leaf: leaf[0], laws(CONFIG))
 
 
 def test_the_next_level_begins_when_the_averaged_accuracy_has_passed():
@@ -36,27 +38,27 @@ def test_the_next_level_begins_when_the_averaged_accuracy_has_passed():
     assert state["probe"] == 0
 
 
-def test_a_level_changes_its_own_field_and_the_last_is_the_whole_law():
+def test_a_level_changes_its_own_field_and_the_last_is_the_whole_law(law):
     changed = {LABELS: "labels", NOVEL: "novel_share", LENGTH: None, 0: None}
     for kind, field in changed.items():
-        first, last = (law_at(CONFIG, LAW, jnp.asarray(kind), jnp.asarray(level)) for level in (0, 1))
+        first, last = (law_at(CONFIG, law, jnp.asarray(kind), jnp.asarray(level)) for level in (0, 1))
         for name in ("labels", "novel_share", "burstiness", "classes"):
-            assert getattr(last, name) == getattr(LAW, name)
-            assert (getattr(first, name) != getattr(LAW, name)) == (name == field), (kind, name)
+            assert getattr(last, name) == getattr(law, name)
+            assert (getattr(first, name) != getattr(law, name)) == (name == field), (kind, name)
 
 
-def test_the_whole_task_is_the_plain_loss_and_the_probe_has_its_accuracy():
+def test_the_whole_task_is_the_plain_loss_and_the_probe_has_its_accuracy(law):
     model = network(CONFIG)
     weights = model.init(KEY)
     state = {"weights": weights, "level": jnp.ones(()), "accuracy": jnp.zeros(()), "probe": jnp.zeros(())}
 
     @jax.jit
     def both(state):
-        samples = sampler(CONFIG, LAW)(KEY, CONFIG.batch)
+        samples = sampler(CONFIG, law)(KEY, CONFIG.batch)
         logits = model.logits(weights, samples.prompt)
         plain = cross_entropy(logits, samples).mean(), (logits.argmax(-1) == samples.target).mean()
         value = jax.value_and_grad(loss_of(CONFIG, model))
-        return plain, value(state, KEY, {"law": LAW, "kind": jnp.asarray(LENGTH)})
+        return plain, value(state, KEY, {"law": law, "kind": jnp.asarray(LENGTH)})
 
     plain, (loss, gradient) = both(state)
     np.testing.assert_allclose(loss, plain[0], rtol=1e-5)

@@ -21,15 +21,6 @@ CONFIG = dataclasses.replace(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    """These tests are all compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-
-
 @pytest.fixture(scope="module")
 def subject(quick_to_compile):
     networks = one_network(load_networks(RANDOM, "rotary", 1), 0)

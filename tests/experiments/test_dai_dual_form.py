@@ -17,15 +17,6 @@ NETWORKS = {
 QUERY, CONTEXT = 4, 9
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_to_compile():
-    """These tests are all compilation."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-    jax.clear_caches()
-
-
 def drawn(network):
     shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros(2, jnp.int32))
     generator = np.random.default_rng(0)

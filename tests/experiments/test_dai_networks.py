@@ -11,8 +11,6 @@ from icl_lab.lab import records
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.record import flat
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 SIZES = Network(members=2, layers=1, heads=2, width=4, demonstrations=3)
 
 

@@ -15,8 +15,6 @@ from icl_lab.lab.records import Record
 from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, text_task
 from icl_lab.prompts.text_tasks import HELD_OUT
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 CONFIG = dataclasses.replace(PRESETS["lab"], members=4)
 
 

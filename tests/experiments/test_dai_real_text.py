@@ -12,8 +12,6 @@ from icl_lab.lab.flags import FlagError
 from icl_lab.models import LanguageModel
 from icl_lab.models.gpt2 import END, Tokenizer
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 WORDS = [END, "Sentence:", "Label:", *(f"w{i}" for i in range(20)), "good", "bad"]
 
 

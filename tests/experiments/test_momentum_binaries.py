@@ -16,7 +16,7 @@ from experiments.dai.momentum_icl_claims import TASKS, acquired_at
 from experiments.dai.momentum_language_model_claims import CLAIMS as LANGUAGE_CLAIMS
 from experiments.dai.momentum_language_model_claims import steps_until
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.lab.claims import FAILS, HOLDS, NotRun, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -61,7 +61,7 @@ def test_without_a_mixer_the_network_is_linear_self_attention():
     network = mixed_network(1, n, d, 1.0)
     params = network.init(jax.random.key(0), jnp.zeros(()))
     own = {name: values[0] for name, values in mixers.settings(("vanilla",), 1, n + 1, n).items()}
-    expected = batched_predictions(LinearSelfAttention(), params, prompts(n, d))
+    expected = batch_learner(LinearSelfAttention(), params)(prompts(n, d))
     np.testing.assert_allclose(network.learner(params, own)(prompts(n, d)), expected, rtol=2e-5, atol=1e-6)
 
 

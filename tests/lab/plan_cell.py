@@ -1,4 +1,4 @@
-"""Run by test_sweep.py: a cell that saves its state at every step, and goes on from it when run again."""
+"""Run by test_executors.py: a cell that saves its state at every step, and goes on from it when run again."""
 
 import fcntl
 import json
@@ -35,8 +35,6 @@ def main(folder, config):
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     with open(place / ".lock", "w") as lock:  # as records.locked
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sys.exit(2)
-        main(place, json.loads(sys.argv[2]))
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "record.json").exists():
+            main(place, json.loads(sys.argv[2]))

@@ -11,12 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from rich.progress import Progress
 
 from icl_lab.lab import command_line, flags, merging, records, summaries
 from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.executors import run_here
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid
@@ -24,8 +22,6 @@ from icl_lab.lab.records import Record
 from icl_lab.prompts.unfused import unfused
 from icl_lab.training.fitting import fit
 from icl_lab.training.members import member
-
-pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +172,7 @@ def test_a_cell_is_the_run_of_the_binary_alone_to_the_last_bit(tmp_path):
         for name in ("record.json", "arrays.npz", "config.json"):
             assert (tmp_path / str(i) / name).read_bytes() == (cell.folder / name).read_bytes()
         for name, values in cell.record().arrays.items():
-            found = whole.arrays[name][i] if name in whole.arrays else whole.arrays[f"{name}[{i}]"]
-            np.testing.assert_array_equal(found, values)
+            np.testing.assert_array_equal(whole[cell.folder.name][name], values)
 
 
 def test_the_training_of_a_cell_keeps_what_is_not_to_be_fused(tmp_path, monkeypatch):
@@ -214,9 +209,9 @@ def test_seeds_are_pooled_as_members():
     assert [row["setting"] for row in rows] == [{"rate": 0.1}, {"rate": 0.2}]
     for rate, row in enumerate(rows):
         pooled = np.concatenate([alone(SEEDS)[2 * seed + rate].arrays["loss"] for seed in range(2)])
-        for found in (row["claims"]["toy.grid.small"], row["outcomes"]["loss"]):
-            assert found["members"] == 4
-            np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
+        found = row["claims"]["toy.grid.small"]
+        assert found["members"] == 4
+        np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
 
 
 def test_records_of_cells_make_one_record(tmp_path):
@@ -224,42 +219,21 @@ def test_records_of_cells_make_one_record(tmp_path):
     records.save(one, tmp_path, [])
     loaded = records.load(tmp_path)
     assert loaded.metrics == one.metrics
-    assert loaded.arrays.keys() == {"loss", "w_2[0]", "w_2[1]", "w_2[2]", "w_2[3]"}
-    assert loaded.arrays["loss"].shape == (4, 2)
+    cells = [run.folder.name for run in grid_of(SHAPES).runs()]
+    assert loaded.arrays.keys() == {f"{cell}/{name}" for cell in cells for name in ("loss", "w_2")}
+    assert loaded.metrics["cells"] == {cell: {"width": width} for cell, width in zip(cells, (3, 4, 3, 4))}
     assert loaded.axes == one.axes
-    assert (loaded.axes["loss"], loaded.axes["w_2[3]"]) == (("cell", "member"), ("member", "width"))
+    assert loaded.axes["rate=0.2,width=4/w_2"] == ("member", "width")
+    assert len(list(loaded.table())) == 4 * 2 + 2 * (3 + 4) * 2
     with pytest.raises(ValueError, match="shorter"):
         merging.merged(grid_of(SHAPES), alone(SHAPES)[:3])
-
-
-def test_an_array_that_has_by_chance_as_many_values_as_members_has_no_interval():
-    found = [
-        of_cell(run.config, {}, {**record.arrays, "axis": np.array([1.0, 2.0 + i])})
-        for i, (run, record) in enumerate(zip(grid_of(SEEDS).runs(), alone(SEEDS), strict=True))
-    ]
-    one = merging.merged(grid_of(SEEDS), found)
-    assert all(set(row["outcomes"]) == {"loss"} for row in one.metrics["settings"])
-    assert one.axes["axis"] == ("cell", "place")
-    assert one.axes["loss"] == ("cell", "member")
-
-
-def test_an_ensemble_of_another_size_has_an_interval_over_its_own_members():
-    grid = grid_of("rate:0.1,0.2")
-    toy = dataclasses.replace(TOY, axes={"onset": ("onset_member",)}, claims=())
-    found = [
-        Record("toy.grid", "smoke", flags.to_json(run.config), {}, {"onset": np.arange(5.0) + i}, axes=toy.axes)
-        for i, run in enumerate(grid.runs())
-    ]
-    rows = merging.merged(grid._replace(experiment=toy), found)
-    assert [row["outcomes"]["onset"]["estimate"] for row in rows.metrics["settings"]] == [2, 3]
-    assert [row["outcomes"]["onset"]["members"] for row in rows.metrics["settings"]] == [5, 5]
 
 
 def test_another_grid_is_another_folder():
     one, two = grid_of("noise:0,1", None), grid_of("noise:0,2", None)
     assert one.as_config() == flags.to_json(Config()) | {"grid": "noise:0.0,1.0"}
-    assert one.folder() != two.folder()
-    assert one.folder().parent == Path("runs/toy/grid")
+    assert one.folder != two.folder
+    assert one.folder.parent == Path("runs/toy/grid")
 
 
 def test_the_command_line_prints_the_table_and_writes_it_and_a_killed_grid_resumes(tmp_path, capsys):
@@ -284,7 +258,7 @@ def test_the_command_line_prints_the_table_and_writes_it_and_a_killed_grid_resum
     assert len(RAN) == 2 + 4
     shown = capsys.readouterr().out
     assert "4 cells, 4 finished earlier" in shown
-    assert "rate=0.2" in shown
+    assert "summary.csv" in shown
     assert command_line.main(TOY, words(whole, SEEDS, "--overwrite")) == 0
     assert len(RAN) == 2 + 4 + 4
     rows = list(csv.DictReader(io.StringIO((whole / "summary.csv").read_text())))
@@ -305,24 +279,20 @@ def test_a_cell_that_fails_is_named_and_the_others_finish(tmp_path, capsys):
     assert [run.record() is None for run in grid_of("noise:9,0.5", tmp_path).runs()] == [True, False]
 
 
-def test_a_cell_at_work_elsewhere_is_waited_for_and_others_go_first(tmp_path, monkeypatch):
-    monkeypatch.setattr("icl_lab.lab.executors.AGAIN_SECONDS", 0.05)
-    runs = grid_of("rate:0.1,0.2", tmp_path).runs()
+def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path):
     RAN.clear()
-    lock = records.locked(runs[0].folder)
+    lock = records.locked(grid_of("rate:0.1,0.2", tmp_path).runs()[0].folder)
     lock.__enter__()
-    threading.Timer(1.0, lambda: lock.__exit__(None, None, None)).start()
-    with Progress() as progress:
-        outcomes = run_here(runs, progress)
-    assert [config.rate for config in RAN] == [0.2, 0.1]
-    assert [outcome.record.config["rate"] for outcome in outcomes] == [0.1, 0.2]
+    threading.Timer(0.5, lambda: lock.__exit__(None, None, None)).start()
+    assert command_line.main(TOY, words(tmp_path, "rate:0.1,0.2")) == 0
+    assert [config.rate for config in RAN] == [0.1, 0.2]
 
 
-def test_a_dry_run_of_a_grid_sums_over_its_cells(tmp_path, capsys):
+def test_a_dry_run_of_a_grid_tries_its_first_cell(tmp_path, capsys):
     assert command_line.main(TOY, words(tmp_path / "dry", "rate:0.1,0.2", "--dry_run")) == 0
     shown = capsys.readouterr().out
-    assert shown.count("size_2") == 1  # they differ in a rate alone
-    assert "2 cells like this" in shown
+    assert shown.count("size_2") == 1
+    assert "2 cells, if all are like the first" in shown
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.fast.tasks_last import contract
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
@@ -26,14 +26,15 @@ LAYOUTS = {
     "separate, label": separate_layout(12, positions="one_hot", readout="label"),
 }
 
-
-# compilation is most of the time of these tests
-quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+# as users compile; what the tests compile otherwise is hardly optimised (conftest.py)
+fully = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+)
 
 
 def samples_of(n, d, o=1, batch=4, key=KEY):
     draw = linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)
-    return quickly(draw, static_argnums=1)(key, batch)
+    return jax.jit(draw, static_argnums=1)(key, batch)
 
 
 def random_params(network, prompts, layout=None, size=0.4, key=KEY):
@@ -45,7 +46,7 @@ def random_params(network, prompts, layout=None, size=0.4, key=KEY):
         keys = jax.random.split(key, len(leaves))
         return tree.unflatten([size * jax.random.normal(k, leaf.shape, tokens.dtype) for k, leaf in zip(keys, leaves)])
 
-    return quickly(draw)(key)
+    return jax.jit(draw)(key)
 
 
 def both_forms(network, prompts, layout=None):
@@ -60,7 +61,7 @@ def both_forms(network, prompts, layout=None):
         return lambda params: jax.grad(weighted, argnums=(0, 1), has_aux=True)(params, prompts.x_query)
 
     plain = evaluated(lambda params, p: jax.vmap(learner(network, params, layout))(p))
-    return plain, evaluated(lambda params, p: batched_predictions(network, params, p, layout))
+    return plain, evaluated(lambda params, p: batch_learner(network, params, layout)(p))
 
 
 def assert_equal(found, expected, rounding=1e-10):
@@ -104,7 +105,7 @@ def test_any_network_in_any_layout(data, batch):
         prompts = samples_of(data.draw(st.integers(1, 5)), 3, outputs, batch).prompt
         params = random_params(network, prompts, layout)
         plain, batched = both_forms(network, prompts, layout)
-        assert_equal(quickly(batched)(params), quickly(plain)(params))
+        assert_equal(jax.jit(batched)(params), jax.jit(plain)(params))
 
 
 ONE_LAYER, TWO_LAYERS = {"layers": 1}, {"layers": 2, "looped": True, "heads": 2}
@@ -134,7 +135,7 @@ def test_published_networks_with_long_and_short_contexts(options, sizes):
         network, prompts = LinearSelfAttention(**options), samples_of(n, d, batch=batch).prompt
         params = random_params(network, prompts, size=0.4 if n < 10 else 0.1)
         plain, batched = both_forms(network, prompts)
-        assert_equal(quickly(batched)(params), quickly(plain)(params))
+        assert_equal(jax.jit(batched)(params), jax.jit(plain)(params))
 
 
 @pytest.mark.parametrize("options", [{"layers": 4, "token_clip": 10.0}, {"layers": 2, "heads": 4, "mlp_width": 44}])
@@ -142,7 +143,7 @@ def test_float32_agrees_to_its_rounding(options):
     network, prompts = LinearSelfAttention(**options), samples_of(10, 10, batch=256).prompt
     params = random_params(network, prompts, size=0.12)
     plain, batched = both_forms(network, prompts)
-    expected, found = quickly(plain)(params), jax.jit(batched)(params)
+    expected, found = jax.jit(plain)(params), fully(batched)(params)
     assert np.abs(expected[1]).max() > 0.1  # predictions are of order 1, so that layers act
     # up to four layers of sums over at most 44 terms: some hundred roundings of 6e-8, relative to the largest entry
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
@@ -157,14 +158,14 @@ def test_under_vmap_over_members_inside_a_scan(options):
         network, prompts = LinearSelfAttention(**options), samples_of(4, 3, batch=5).prompt
         members = [random_params(network, prompts, key=jax.random.fold_in(KEY, i)) for i in range(3)]
         plain, batched = both_forms(network, prompts)
-        plain = quickly(plain)
+        plain = jax.jit(plain)
 
         def trained(params):
             step = lambda p, _: (jax.tree.map(lambda w, g: w - 0.01 * g, p, batched(p)[0][0]), batched(p)[1])  # noqa: E731
             return jax.lax.scan(step, params, None, length=2)
 
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
-        together, predictions = quickly(jax.vmap(trained))(stacked)
+        together, predictions = jax.jit(jax.vmap(trained))(stacked)
         for i, params in enumerate(members):
             after = jax.tree.map(lambda w, g: w - 0.01 * g, params, plain(params)[0][0])
             end = jax.tree.map(lambda w, g: w - 0.01 * g, after, plain(after)[0][0])
@@ -185,11 +186,11 @@ def test_every_attention_is_one_function_in_both_forms(kind, sizes, monkeypatch,
     network, prompts = Transformer(layers=2, heads=2, key_size=3, attention=kind), samples_of(n, d, batch=batch).prompt
     params = random_params(network, prompts)
     plain, batched = both_forms(network, prompts)
-    found = quickly(batched)(params)
-    assert_equal(found, quickly(plain)(params))
+    found = jax.jit(batched)(params)
+    assert_equal(found, jax.jit(plain)(params))
     if kind != "linear":
         linear = both_forms(LinearSelfAttention(layers=2, heads=2, key_size=3), prompts)[1]
-        assert np.abs(found[1] - quickly(linear)(params)[1]).max() > 1e-3
+        assert np.abs(found[1] - jax.jit(linear)(params)[1]).max() > 1e-3
 
 
 def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
@@ -197,11 +198,11 @@ def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
     prompts = samples_of(3, 2).prompt
     network = Transformer(layers=2, attention=("softmax", "cubed"))
     params = random_params(network, prompts)
-    assert np.isfinite(quickly(jax.vmap(learner(network, params)))(prompts)).all()
+    assert np.isfinite(jax.jit(jax.vmap(learner(network, params)))(prompts)).all()
     with pytest.raises(ValueError, match=r"attention 'cubed' has no form for batches: .* needs of_scores"):
-        batched_predictions(network, params, prompts)
+        batch_learner(network, params)(prompts)
     with pytest.raises(ValueError, match="attention must be one of"):
-        batched_predictions(Transformer(attention="squared"), params, prompts)
+        batch_learner(Transformer(attention="squared"), params)(prompts)
 
 
 @pytest.mark.parametrize("axes", [(1, 1), (1, 2), (2, 1), (2, 2)])
@@ -216,5 +217,5 @@ def test_contraction_and_its_gradients_are_those_of_a_matrix_product(axes, lengt
             found, pull = jax.vjp(product, a, b)
             return found, pull(jnp.sin(found))
 
-        found = quickly(lambda: pulled(lambda u, v: contract(u, v, axes)))()
-        assert_equal(found, quickly(lambda: pulled(lambda u, v: jnp.einsum(f"{first},{second}->sijt", u, v)))())
+        found = jax.jit(lambda: pulled(lambda u, v: contract(u, v, axes)))()
+        assert_equal(found, jax.jit(lambda: pulled(lambda u, v: jnp.einsum(f"{first},{second}->sijt", u, v)))())

@@ -8,8 +8,6 @@ import pytest
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.models.transformer import layer_norm
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 TOKENS = jax.random.normal(jax.random.key(0), (5, 4))
 
 

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from icl_lab.constructions import gradient_descent_weights, linear_attention_blocks, linear_attention_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import joint_layout
-
-pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 D = 3
 approx = functools.partial(pytest.approx, rel=1e-10)
@@ -76,7 +74,7 @@ def predicted(network, weights, prompt, sign):
     params = {"params": {name: jnp.asarray(w, float) for name, w in weights.items()}}
     (plain,) = learner(network, params, joint_layout(sign=sign))(prompt)
     prompts = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], prompt)
-    ((batched,),) = batched_predictions(network, params, prompts, joint_layout(sign=sign))
+    ((batched,),) = batch_learner(network, params, joint_layout(sign=sign))(prompts)
     assert float(batched) == approx(float(plain), rel=1e-12)
     return float(plain)
 

@@ -7,13 +7,11 @@ from icl_lab.models import GPT, Intervention, learner, prefix_predictions, trace
 from icl_lab.prompts import Prompt, gaussian_regression
 from icl_lab.prompts.layouts import alternating_layout
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 KEY = jax.random.key(3)
 N, D = 4, 3
 LAYOUT = alternating_layout()
-PROMPTS = gaussian_regression(context_length=N, covariance=np.eye(D))(KEY, 5).prompt
-PROMPT = jax.tree.map(lambda leaf: leaf[0], PROMPTS)
+PROMPTS = jax.jit(lambda key: gaussian_regression(context_length=N, covariance=np.eye(D))(key, 5).prompt)(KEY)
+PROMPT = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[0]), PROMPTS)
 
 
 def built(positions=0, layers=2, spread=0.3):

@@ -14,8 +14,6 @@ import pytest
 from icl_lab.models import captured, load_gpt2, load_tokenizer
 from icl_lab.models.gpt2 import HEADER_LIMIT
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 L, E, H, V, P = 2, 32, 4, 50, 16
 KINDS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
 TOKENS = np.random.default_rng(4).integers(0, V, 9)

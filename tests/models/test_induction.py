@@ -8,8 +8,6 @@ from icl_lab.models import InductionNetwork, Intervention, learner, traced
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import item_label_layout
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 N, D, P, L = 3, 5, 9, 4
 NETWORK = InductionNetwork(labels=L, slots=P, hidden=8)
 

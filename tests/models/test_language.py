@@ -23,13 +23,6 @@ NETWORKS = {
 both = pytest.mark.parametrize("name", NETWORKS)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @functools.cache
 def built(network):
     """Weights so large that every part of the network matters, biases and offsets too."""

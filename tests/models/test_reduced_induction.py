@@ -8,8 +8,6 @@ from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import content_layout
 from icl_lab.theory import mean_field_loss
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 N, D, L = 3, 5, 4
 NETWORK = ReducedInduction(labels=L, hidden=8)
 SCALARS = {"beta_1": 1.5, "alpha": 3.0, "beta_2": -0.7}

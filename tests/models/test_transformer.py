@@ -1,5 +1,3 @@
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,18 +21,17 @@ from icl_lab.solvers import gd_plus_plus, gradient_descent
 
 KEY = jax.random.key(7)
 # these tests are mostly compilation: one program for all operations of a test, compiled without optimisation
-quickly = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 SIZES = {"n": st.integers(1, 9), "d": st.integers(1, 6), "o": st.integers(1, 3), "depth": st.integers(1, 4)}
 
 
 def samples_of(n, d, o=1, batch=4, key=KEY):
     draw = linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)
-    return quickly(draw, static_argnums=1)(key, batch)
+    return jax.jit(draw, static_argnums=1)(key, batch)
 
 
 def both(one, other, samples):
     """Predictions (S, O) of two learners, given as functions that make them, for the same prompts."""
-    return quickly(lambda prompts: (jax.vmap(one())(prompts), jax.vmap(other())(prompts)))(samples.prompt)
+    return jax.jit(lambda prompts: (jax.vmap(one())(prompts), jax.vmap(other())(prompts)))(samples.prompt)
 
 
 def close(a, b, scale=1e-10):
@@ -96,7 +93,7 @@ def test_constructed_weights_are_the_pytree_of_init(options):
 def test_initialisation_has_the_published_spread():
     # VarianceScaling(0.002 / layers, fan_in): fan_in is E for q, k, v and H K for the projection.
     network = LinearSelfAttention(layers=2, looped=True, heads=4, key_size=50, init_scale=0.002)
-    params = quickly(network.init)(KEY, jnp.zeros((6, 40)))["params"]
+    params = jax.jit(network.init)(KEY, jnp.zeros((6, 40)))["params"]
     for name, fan_in in (("w_q", 40), ("w_k", 40), ("w_v", 40), ("w_p", 200)):
         assert params[name].std() == pytest.approx(np.sqrt(0.001 / fan_in), rel=0.03), name
     assert not np.allclose(params["w_q"], params["w_k"])
@@ -110,7 +107,7 @@ def random_params(network, n, d, key=KEY):
         keys = jax.random.split(key, len(leaves))
         return tree.unflatten([0.4 * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves)])
 
-    return quickly(draw)(key)
+    return jax.jit(draw)(key)
 
 
 @pytest.mark.parametrize("attention", ["linear", "softmax"])
@@ -126,7 +123,7 @@ def test_prediction_does_not_depend_on_the_order_of_the_context(attention, n, de
             shuffled = prompts.replace(x=prompts.x[:, order], y=prompts.y[:, order])
             return [jax.vmap(learner(network, params))(p) for p in (shuffled, prompts)]
 
-        close(*quickly(of_both_orders)(samples.prompt))
+        close(*jax.jit(of_both_orders)(samples.prompt))
 
 
 def test_query_is_not_among_the_keys():
@@ -139,15 +136,15 @@ def test_query_is_not_among_the_keys():
         _, trace = traced(network, params)(prompt.replace(x_query=x_query))
         return trace.residual[:, :-1]
 
-    assert not np.any(quickly(jax.jacobian(context_after))(prompt.x_query))
-    assert np.any(quickly(jax.jacobian(learner(network, params)))(prompt).x_query)
+    assert not np.any(jax.jit(jax.jacobian(context_after))(prompt.x_query))
+    assert np.any(jax.jit(jax.jacobian(learner(network, params)))(prompt).x_query)
 
 
 def test_a_learner_cannot_see_the_answer():
     assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query", "offset"}
     samples, other = samples_of(4, 3), samples_of(4, 3)
     network = LinearSelfAttention(layers=2)
-    run = quickly(jax.vmap(learner(network, random_params(network, 4, 3))))
+    run = jax.jit(jax.vmap(learner(network, random_params(network, 4, 3))))
     assert np.array_equal(run(samples.prompt), run(other.replace(target=other.target + 1.0).prompt))
 
 
@@ -190,7 +187,7 @@ def test_interventions_act_from_start_to_stop_inside_compiled_code():
     prediction, trace = run(prompt)
     zero = jnp.zeros_like(trace.attention)
     ablated = Intervention({"attention": zero}, {"attention": jnp.ones(zero.shape, bool)}, start=3, stop=5)
-    found = quickly(jax.vmap(lambda step: run(prompt, ablated, step)[0]))(jnp.arange(7))[:, 0]
+    found = jax.jit(jax.vmap(lambda step: run(prompt, ablated, step)[0]))(jnp.arange(7))[:, 0]
     np.testing.assert_allclose(found[jnp.array([0, 1, 2, 5, 6])], prediction[0], rtol=1e-5)
     np.testing.assert_array_equal(found[3:5], 0.0)  # without attention the query's label channel stays 0
 
@@ -210,8 +207,8 @@ def test_folded_weights_agree_between_parametrisations():
     a, b = folded_weights(params)
     merged = LinearSelfAttention(layers=2, heads=2, parametrisation="merged")
     prompts = samples_of(4, 3).prompt
-    one = quickly(jax.vmap(learner(separate, params)))(prompts)
-    other = quickly(jax.vmap(learner(merged, {"params": {"w_kq": a, "w_pv": b}})))(prompts)
+    one = jax.jit(jax.vmap(learner(separate, params)))(prompts)
+    other = jax.jit(jax.vmap(learner(merged, {"params": {"w_kq": a, "w_pv": b}})))(prompts)
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 

@@ -9,12 +9,13 @@ import pytest
 from icl_lab import prompts
 
 LINEAR = prompts.linear_regression(context_length=3, input_size=5)
-CLASSES = prompts.item_label_law(jax.random.key(1), classes=8, labels=4, input_size=5)
 SAMPLERS = {
     "context_in_an_orthant": prompts.context_in_an_orthant(LINEAR),
     "gaussian_regression": prompts.gaussian_regression(context_length=3, covariance=np.eye(5)),
     "in_a_subspace": prompts.in_a_subspace(LINEAR, 2),
-    "item_label_classification": prompts.item_label_classification(CLASSES, context_length=4),
+    "item_label_classification": lambda key, batch: prompts.item_label_classification(
+        prompts.item_label_law(jax.random.key(1), classes=8, labels=4, input_size=5), context_length=4
+    )(key, batch),
     "linear_regression": LINEAR,
     "logistic_regression": prompts.logistic_regression(context_length=3, input_size=5),
     "random_covariance_regression": prompts.random_covariance_regression(context_length=3, input_size=5),

@@ -37,13 +37,6 @@ KEY = jax.random.key(0)
 DEMONSTRATIONS = 4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _compile_quickly():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @pytest.fixture(scope="module")
 def spoken():
     return jax.jit(language)(KEY)

@@ -1,5 +1,3 @@
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +13,6 @@ NETWORK = LanguageModel(
 EXAMPLES = np.asarray([[1, 5, 6, 7, 3], [1, 8, 3, 0, 0], [1, 9, 4, 0, 0]], np.int32)
 LENGTHS = np.asarray([5, 3, 3], np.int32)
 RATE = 0.3
-quickly = partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +25,7 @@ def tuned(params, rate=RATE, examples=EXAMPLES, lengths=LENGTHS, *, objective="a
     return finetune(NETWORK, params, examples, lengths, rate, objective=objective, sequential=sequential)
 
 
-compiled = quickly(tuned, static_argnames=("objective", "sequential"))
+compiled = jax.jit(tuned, static_argnames=("objective", "sequential"))
 
 
 def run(params, rate=RATE, examples=EXAMPLES, lengths=LENGTHS, **options):
@@ -47,7 +44,7 @@ def text_loss(logits, tokens, length):
     return -jnp.where(jnp.arange(4) < length - 1, chosen, 0).sum() / (length - 1)
 
 
-@quickly
+@jax.jit
 def by_hand(params, tokens, length):
     """Gradient by name, attention queries (T, L, H, K)."""
     weights = params["params"]
@@ -59,7 +56,7 @@ def by_hand(params, tokens, length):
     return jax.grad(loss)({name: weights[name] for name in TUNED}), queries
 
 
-@quickly
+@jax.jit
 def local_gradient(params, tokens, length):
     weights = params["params"]
 
@@ -138,7 +135,7 @@ def test_zero_rates_behind_the_first_are_fine_tuning_on_it_alone(params):
 
 def test_a_grid_is_a_loop(params):
     rates = jnp.asarray([0.0, 1e-3, 0.1, 1.0])
-    grid = quickly(jax.vmap(tuned, (None, 0)))(params, rates)
+    grid = jax.jit(jax.vmap(tuned, (None, 0)))(params, rates)
     for i, rate in enumerate(rates):
         alone = run(params, rate)
         close({"params": {name: grid.params["params"][name][i] for name in TUNED}}, alone.params)
@@ -152,7 +149,7 @@ def test_padding_is_never_read(params):
 
 def test_random_update_has_the_norms_and_another_direction(params):
     after = run(params).params
-    noisy = quickly(random_update)(jax.random.key(3), params, after)
+    noisy = jax.jit(random_update)(jax.random.key(3), params, after)
     for (name, one), other in zip(update_norms(params, after).items(), update_norms(params, noisy).values()):
         np.testing.assert_allclose(one, other, rtol=1e-4, err_msg=name)
     changes = [np.ravel(p["params"]["w_v"] - params["params"]["w_v"]) for p in (after, noisy)]

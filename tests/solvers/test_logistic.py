@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -121,6 +123,19 @@ def test_symmetries_batches_and_wrong_prompts(x64, make):
     assert jax.vmap(make())(batch).shape == (2, 2)
     with pytest.raises(AssertionError):
         make()(batch)
+
+
+@pytest.mark.parametrize(
+    "learn", [logistic_gradient_descent(1.0, 2), logistic_map(1.0), logistic_bayes(jax.random.key(0), 1.0, 4)]
+)
+def test_labels_zero_and_one_are_refused_where_they_are_known(learn):
+    prompt = a_prompt(3)
+    of_zero_and_one = dataclasses.replace(prompt, y=(1 + prompt.y) / 2)
+    with pytest.raises(ValueError, match=r"labels must be -1 and \+1; from labels 0 and 1 they are 2 \* y - 1"):
+        learn(of_zero_and_one)
+    assert jax.eval_shape(learn, of_zero_and_one).shape == (2,)  # traced: unknown
+    with pytest.raises(ValueError, match=r"probability must lie between 0 and 1; of labels y it is \(1 \+ y\) / 2"):
+        logistic_losses(learn(prompt), -prompt.y[0])
 
 
 def test_bad_steps():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
@@ -17,7 +17,13 @@ from icl_lab.theory.flows.balance import (
     label_curvature,
     mean_field,
     quiet_scale,
+)
+from icl_lab.theory.flows.fluctuations import (
+    balance_drift,
+    optimum_moments,
+    resting_scale,
     scale_course,
+    stable,
 )
 from icl_lab.theory.linear_attention.blocks import block_loss_terms
 from icl_lab.theory.linear_attention.closed_forms import optimum
@@ -79,7 +85,7 @@ def test_one_sgd_step_changes_the_balance_by_the_squared_gradients_exactly():
         samples = law(key, 16)
 
         def loss(params):
-            return 0.5 * jnp.mean((batched_predictions(NETWORK, params, samples.prompt, LAYOUT) - samples.target) ** 2)
+            return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
 
         return jax.grad(loss)(params)
 
@@ -115,33 +121,74 @@ def test_the_edge_is_where_the_variance_of_u21_grows_by_exact_quadrature():
         assert (np.abs(np.linalg.eigvals(step)).max() > 1) == grows
 
 
-def test_sgd_from_the_optimum_drifts_as_predicted():
-    # longer prompts have lighter tails; at half the edge rate the noise of u21 is twice that of a small one
-    n, batch, steps, members = 20, 256, 100, 48
+def test_the_moments_at_the_optimum_are_those_of_the_layer_by_exact_quadrature():
+    # one example in two dimensions; derivatives of the prediction, and gradients, by automatic differentiation
+    values = np.array([0.5, 1.2])
+    best, root = optimum(np.diag(values), 1), np.diag(np.sqrt(values))
+    x, w, q = (gaussian_nodes(2, order) for order in (5, 4, 5))
+    pick = np.array(list(itertools.product(*(range(len(weights)) for _, weights in (x, w, q))))).T
+    chance = x[1][pick[0]] * w[1][pick[1]] * q[1][pick[2]]
+    with jax.enable_x64(True):
+        inputs, tasks, queries = (
+            jnp.asarray(part) for part in (x[0][pick[0]] @ root, w[0][pick[1]], q[0][pick[2]] @ root)
+        )
+        prompts = Prompt(inputs[:, None], (inputs * tasks).sum(1)[:, None, None], queries)
+        predicted = lambda params, prompt: learner(NETWORK, params, LAYOUT)(prompt)[0]  # noqa: E731
+        found = jax.jit(jax.vmap(jax.value_and_grad(predicted), (None, 0)))(
+            linear_attention_weights(best, 1.0), prompts
+        )
+        error = np.asarray(found[0] - (queries * tasks).sum(1))
+        b = {name: np.asarray(value) for name, value in linear_attention_blocks(found[1]).items()}
+    moments = optimum_moments(np.diag(values), 1)
+    for which, weight in enumerate((chance, chance * error**2)):
+        even = np.column_stack([b["u"], b["u11"][:, [0, 1], [0, 1]]])
+        np.testing.assert_allclose(moments.even[which], (even.T * weight) @ even, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(moments.apart[which, 0, 1], weight @ b["u11"][:, 0, 1] ** 2, rtol=1e-9)
+        np.testing.assert_allclose(moments.apart[which, 1, 0], weight @ b["u11"][:, 1, 0] ** 2, rtol=1e-9)
+        for i in range(2):
+            odd = np.column_stack([b["u12"][:, i], b["u21"][:, i]])
+            np.testing.assert_allclose(moments.odd[which, i], (odd.T * weight) @ odd, rtol=1e-9)
+        together = np.column_stack([b["u12"], b["u21"]])  # of different i nothing goes together
+        np.testing.assert_allclose(((together.T * weight) @ together)[[0, 2, 0, 2], [1, 3, 3, 1]], 0, atol=1e-12)
+
+
+def test_at_a_small_rate_the_drift_is_that_of_the_noise_alone_and_it_grows_towards_both_edges():
+    moments, (r, q) = optimum_moments(LAM, N), gradient_moments(BEST, LAM, N)
+    for u in (0.4, 1.0):
+        assert balance_drift(moments, u, 1e-10, 64) == pytest.approx(r / u**2 - u**2 * q, rel=1e-6)
+    us = np.geomspace(0.05, 5, 400)
+    rests = np.array([stable(moments, u, 0.05, 64) for u in us])
+    first, last = np.flatnonzero(rests)[[0, -1]]
+    assert rests[first : last + 1].all()
+    assert (first > 0, last < len(us) - 1) == (True, True)
+    for u, sign in ((us[first] * 1.02, 1), (us[last] / 1.02, -1)):
+        assert sign * balance_drift(moments, u, 0.05, 64) > 3 * sign * (r / u**2 - u**2 * q) > 0
+
+
+@pytest.mark.usefixtures("compile_fully")
+def test_sgd_of_a_finite_rate_drifts_as_predicted_from_a_small_u():
+    # eta h is 1.3 along u: the noise alone would give less than two thirds of the drift
+    batch, steps, members, n = 512, 150, 48, 20
     best = optimum(LAM, n)
-    kappa = (best**2).sum()
-    u = float(kappa**0.25)
-    rate = float(edge_rate(u, LAM, n, batch)) / 2
+    moments, (r, q) = optimum_moments(LAM, n), gradient_moments(best, LAM, n)
+    u = float(np.sqrt(0.02 * moments.even[0, 0, 0] / 1.3))
     law = gaussian_regression(context_length=n, covariance=LAM)
 
     def loss(params, key):
         samples = law(key, batch)
-        return 0.5 * jnp.mean((batched_predictions(NETWORK, params, samples.prompt, LAYOUT) - samples.target) ** 2)
+        return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
 
     def member(key):
         def step(params, t):
-            return jax.tree.map(
-                lambda w, g: w - rate * g, params, jax.grad(loss)(params, jax.random.fold_in(key, t))
-            ), None
+            gradient = jax.grad(loss)(params, jax.random.fold_in(key, t))
+            return jax.tree.map(lambda w, g: w - 0.02 * g, params, gradient), balance(gradient)
 
-        return balance(jax.lax.scan(step, linear_attention_weights(best / u, u), jnp.arange(steps))[0])
+        return jax.lax.scan(step, linear_attention_weights(best / u, u), jnp.arange(steps))[1][20:].mean()
 
-    measured = np.asarray(jax.jit(jax.vmap(member))(jax.random.split(jax.random.key(0), members)))
-    (end,) = scale_course([rate * steps], u, LAM, n, rate, batch)
-    predicted = end**2 - kappa / end**2
-    error = measured.std(ddof=1) / members**0.5
-    assert abs(predicted) > 10 * error  # it does drift
-    assert abs(measured.mean() - predicted) < 4 * error + 0.05 * abs(predicted)  # 5 %: fluctuations, of order eta / B
+    measured = batch * np.asarray(jax.jit(jax.vmap(member))(jax.random.split(jax.random.key(0), members)))
+    predicted, error = balance_drift(moments, u, 0.02, batch), measured.std(ddof=1) / members**0.5
+    assert abs(measured.mean() - predicted) < 3 * error + 0.05 * predicted  # 5 %: of the order of 1 / B
+    assert measured.mean() - 3 * error > 1.5 * (r / u**2 - u**2 * q)
 
 
 def test_from_both_sides_the_drift_ends_at_the_quiet_scale():
@@ -151,6 +198,10 @@ def test_from_both_sides_the_drift_ends_at_the_quiet_scale():
         assert course[0] == pytest.approx(u)
         assert abs(course[1] - quiet) < abs(u - quiet)
         assert course[2] == pytest.approx(quiet, rel=1e-3)
+    assert resting_scale(LAM, N, 1e-8, 1e6) == pytest.approx(quiet, rel=1e-5)
+    rests = resting_scale(LAM, N, 0.02, 64)
+    assert rests != pytest.approx(quiet, rel=1e-3)
+    np.testing.assert_allclose(scale_course([1e5], quiet, LAM, N, 0.02, 64), rests, rtol=1e-6)
 
 
 def test_without_noise_the_mean_field_is_population_gradient_descent_and_with_it_the_drift_at_the_optimum():
@@ -193,7 +244,37 @@ def test_bad_input_is_refused():
         label_curvature(LAM, 0)
     with pytest.raises(ValueError, match="batch must be at least 1"):
         scale_course([1.0], 1.0, LAM, N, 0.01, 0)
-    with pytest.raises(ValueError, match="between 0 and the edge of stability"):
+    with pytest.raises(ValueError, match="SGD stable there"):
         scale_course([1.0], 1.0, LAM, N, float(edge_rate(1.0, LAM, N, 64)), 64)
     with pytest.raises(ValueError, match="every divide 10"):
         mean_field(BEST, 1.0, LAM, N, [0.1] * 10, 64, 3)
+
+
+@pytest.mark.usefixtures("compile_fully")
+def test_sgd_from_the_optimum_drifts_as_predicted():
+    # longer prompts have lighter tails; at half the edge rate the noise of u21 is twice that of a small one
+    n, batch, steps, members = 20, 256, 100, 48
+    best = optimum(LAM, n)
+    kappa = (best**2).sum()
+    u = float(kappa**0.25)
+    rate = float(edge_rate(u, LAM, n, batch)) / 2
+    law = gaussian_regression(context_length=n, covariance=LAM)
+
+    def loss(params, key):
+        samples = law(key, batch)
+        return 0.5 * jnp.mean((batch_learner(NETWORK, params, LAYOUT)(samples.prompt) - samples.target) ** 2)
+
+    def member(key):
+        def step(params, t):
+            return jax.tree.map(
+                lambda w, g: w - rate * g, params, jax.grad(loss)(params, jax.random.fold_in(key, t))
+            ), None
+
+        return balance(jax.lax.scan(step, linear_attention_weights(best / u, u), jnp.arange(steps))[0])
+
+    measured = np.asarray(jax.jit(jax.vmap(member))(jax.random.split(jax.random.key(0), members)))
+    (end,) = scale_course([rate * steps], u, LAM, n, rate, batch)
+    predicted = end**2 - kappa / end**2
+    error = measured.std(ddof=1) / members**0.5
+    assert abs(predicted) > 10 * error  # it does drift
+    assert abs(measured.mean() - predicted) < 4 * error + 0.05 * abs(predicted)  # 5 %: fluctuations, of order eta / B

@@ -6,14 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icl_lab.constructions import copy_then_gradient_descent_weights
-from icl_lab.fast import batched_predictions
+from icl_lab.fast import batch_learner
 from icl_lab.models import Transformer
 from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.prompts.layouts import separate_layout
 from icl_lab.theory import input_kurtosis, one_step_optimum
 from icl_lab.theory.gradient_descent.copy_everything import copy_everything_loss, copy_everything_optimum
-
-pytestmark = pytest.mark.usefixtures("compile_quickly")
 
 
 def copy_everything_weights(rate, label_rate, n, d):
@@ -46,7 +44,7 @@ def test_the_loss_is_what_a_network_has_that_copies_everything(n, d, law, r, sca
         samples = linear_regression(context_length=n, input_size=d, input_law=law, input_range=r, task_scale=scale)(
             key, 40_000
         )
-        predictions = batched_predictions(network, copy_everything_weights(*rates, n, d), samples.prompt, layout)
+        predictions = batch_learner(network, copy_everything_weights(*rates, n, d), layout)(samples.prompt)
         return (predictions - samples.target)[:, 0]
 
     losses = 0.5 * np.asarray(errors(jax.random.key(n)), np.float64) ** 2

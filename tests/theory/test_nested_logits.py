@@ -18,8 +18,6 @@ from icl_lab.theory import (
 )
 from icl_lab.theory.nested_logits.loss import FORMS, loss_of
 
-pytestmark = pytest.mark.usefixtures("compile_quickly")
-
 LOSSES = {"simplified": nested_logit_loss, "mean_field": mean_field_loss}
 logits = st.floats(-6, 6)
 sizes = st.tuples(st.integers(1, 4), st.integers(0, 5)).map(lambda pair: (pair[0], sum(pair)))

@@ -11,13 +11,15 @@ ends with the gradient, and a batch of B prompts by noise, which does not. At th
 
     db/dt = (eta / B) (R / u^2 - u^2 Q),   R / u^2 = E |g_r|^2 and u^2 Q = E |g_K|^2 of one prompt,
 
-a function of eta / B alone. Of the equivalent weights SGD drifts to those with the least total gradient noise,
-u^4 = R / Q, far below the balanced u^4 = |Gam^-1|_F^2: the layer is deeper than it looks, Q carries (w^T Shat w)^2.
+as eta -> 0, a function of eta / B alone; at a finite rate the weights fluctuate around the optimum, which adds to the
+gradients of r and of K (``fluctuations``). Of the equivalent weights SGD drifts to those with the least total gradient
+noise, u^4 = R / Q, far below the balanced u^4 = |Gam^-1|_F^2: the layer is deeper than it looks, Q carries
+(w^T Shat w)^2.
 
 That part of Q sits in u21, a block the population flow never enters. A batch has there the Hessian u^2 times the mean
 of (w^T Shat w)^2 x_q x_q^T, on average H = u^2 m2 Lam with m2 = E (w^T Shat w)^2 = (1 + 2/N) (tr(Lam)^2 + 2 tr Lam^2),
 the largest curvature of all. In the eigenbasis of Lam the variances v of u21 obey, with m4 = E (w^T Shat w)^4, exactly
-for u12 = 0 and everything else at rest,
+for u12 = 0 and everything else at the optimum,
 
     v' = v - 2 eta h v + eta^2 E g^2,
     E g_i^2 = (1 - 1/B) h_i^2 v_i + (u^4 m4 / B) (2 lam_i^2 v_i + lam_i sum_j lam_j v_j) + u^2 c_i / B,
@@ -33,7 +35,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.integrate import solve_ivp
 
 from icl_lab.theory.arguments import Matrix, check_length, checked_covariance, checked_matrix
 from icl_lab.theory.linear_attention.closed_forms import gamma, optimum
@@ -112,59 +113,6 @@ def quiet_scale(covariance: ArrayLike, context_length: int) -> float:
     return (r / q) ** 0.25
 
 
-def scale_course(
-    times: Sequence[float] | np.ndarray,
-    u: float,
-    covariance: ArrayLike,
-    context_length: int,
-    learning_rate: float,
-    batch: float,
-) -> np.ndarray:
-    """u over flow time eta * step of SGD that starts at the optimum, U11 = Gam^-1 / u: the ODE of this module.
-
-    With kappa^2 = |Gam^-1|_F^2 the balance is b = u^2 - kappa^2 / u^2; exact as eta / B -> 0 at fixed eta h.
-
-    Args:
-      times: (T,) ascending, from 0 or later.
-      u: at time 0, positive.
-      covariance: (D, D) Lam.
-      context_length: N.
-      learning_rate: eta.
-      batch: B prompts.
-
-    Returns:
-      (T,) float64.
-
-    Raises:
-      ValueError: as ``gradient_moments``; unless u and eta are positive, B at least 1 and eta below ``edge_rate(u)``.
-      RuntimeError: where the solver gives up.
-    """
-    lam = checked_covariance(covariance, "covariance")
-    edge = float(edge_rate(u, lam, context_length, batch))
-    if not (u > 0 and 0 < learning_rate < edge):
-        raise ValueError(
-            f"u must be positive and learning_rate between 0 and the edge of stability, here {edge:.3g}; "
-            f"got {u} and {learning_rate}"
-        )
-    a = optimum(lam, context_length)
-    values, vectors = np.linalg.eigh(lam)
-    h, growth = _label_dynamics(values, context_length, batch)
-    r, q = gradient_moments(a, lam, context_length)
-    without = (np.eye(len(lam)) - np.outer(v, v) for v in vectors.T)
-    labels = np.array([q - gradient_moments(a, lam, context_length, f)[1] for f in without])  # c_i / u^2
-    kappa = (a * a).sum()
-
-    def velocity(_: float, v: np.ndarray) -> np.ndarray:  # of v = u^2
-        noisy = q - labels.sum() + labels @ _label_noise(learning_rate * v[0], h, growth)
-        return learning_rate / batch * (r / v - v * noisy) / (1 + kappa / v**2)
-
-    times = np.asarray(times, np.float64)
-    found = solve_ivp(velocity, (0.0, max(float(times[-1]), 1e-300)), [u**2], "LSODA", times, rtol=1e-8, atol=1e-12)
-    if not found.success:
-        raise RuntimeError(f"the course of u was not found: {found.message}")
-    return np.sqrt(found.y[0])
-
-
 def mean_field(
     u11: ArrayLike,
     u: float,
@@ -177,7 +125,8 @@ def mean_field(
     """SGD from u12 = u21 = 0 without its fluctuations but with what they do to the balance, step by step.
 
     A step of population gradient descent, then the scale (u, U11) -> (c u, U11 / c) that adds to b the mean of
-    eta^2 (|g_r|^2 - |g_K|^2) over the batch's noise, u21 at rest (at the edge of stability, just below it).
+    eta^2 (|g_r|^2 - |g_K|^2) over the batch's noise, u21 at rest (at the edge of stability, just below it). What r and
+    U11 add by fluctuating is left out: of the order of eta tr(Lam^2 Gam^-1) / u^2, 7 % of |g_r|^2 where SGD ends.
     ``batch=math.inf`` is population gradient descent itself.
 
     Args:
@@ -201,6 +150,7 @@ def mean_field(
         raise ValueError(f"u must be positive and every divide {len(rates)}, got {u} and {every}")
     edge = float(edge_rate(1.0, lam, context_length, batch))  # of eta u^2
     gam_lam, squared = gamma(lam, context_length) @ lam, lam @ lam
+
     values, vectors = np.linalg.eigh(lam)
     h, growth = _label_dynamics(values, context_length, batch)
     rows, weights, noise, seen = [], np.append(matrix, u), (0.0, 0.0), np.zeros(matrix.size + 1)

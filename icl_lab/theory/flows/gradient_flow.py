@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
@@ -164,6 +162,9 @@ def _program(kind: int, solver: str, max_steps: int):
     """The compiled flow of a range of members: one after the other on a CPU, where no member then waits for another's
     steps and one program serves any number of them; all together elsewhere.
     """
+    import diffrax
+    import optimistix
+
     loss = PARAMETRISATIONS[kind].loss
     slope = jax.grad(loss)
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import integrate, stats
 
 from icl_lab.theory.arguments import checked_covariance
 from icl_lab.theory.flows.gradient_flow import StableManifoldWarning, gradient_flow
@@ -135,6 +134,8 @@ def race_probability(scale: ArrayLike, threshold: float, covariance: ArrayLike) 
     if np.isinf(threshold):
         return np.ones_like(s)
     rho, ties = squares[0] / rate, _ties(squares)
+
+    from scipy import integrate, stats
 
     def probability(one: float) -> float:
         def density(z: float) -> float:

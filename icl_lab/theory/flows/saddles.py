@@ -9,7 +9,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.integrate import solve_ivp
 
 from icl_lab.theory.arguments import Matrix, checked_covariance, checked_vector
 from icl_lab.theory.linear_attention.closed_forms import gamma, principal_components_loss
@@ -151,6 +150,8 @@ def _component(covariance: ArrayLike, context_length: int, component: int) -> tu
 
 def _course(head: Head, rates: Matrix, until: float, largest: float) -> tuple[float, float, float]:
     """(time, tau, value) where a head that sees no other is at ``until``, or where |value| has grown to ``largest``."""
+    from scipy.integrate import solve_ivp
+
     value, plus, minus = head
 
     def velocity(_, state):

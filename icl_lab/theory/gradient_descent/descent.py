@@ -5,7 +5,6 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.optimize
 from jax import Array
 from numpy.typing import NDArray
 
@@ -26,6 +25,8 @@ def descend(start: Floats, box: tuple[float, float], steps: int, nodes: Floats, 
       nodes: (C,) eigenvalues.
       weights: (C,) their weights, which sum to one.
     """
+    from scipy.optimize import minimize
+
     limits = np.broadcast_to(np.array(box)[:, None], start.shape)
     with jax.enable_x64(True):
         density = jnp.asarray(nodes), jnp.asarray(weights)
@@ -36,7 +37,7 @@ def descend(start: Floats, box: tuple[float, float], steps: int, nodes: Floats, 
                 return 1e3, np.zeros_like(flat)  # overflow: the line search comes back
             return float(value), np.asarray(slope).ravel()
 
-        found = scipy.optimize.minimize(
+        found = minimize(
             objective,
             np.minimum(start, limits).ravel(),
             jac=True,

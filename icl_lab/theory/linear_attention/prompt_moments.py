@@ -2,8 +2,8 @@
 
 A chain is a product such as w^T S A x_q, written ``("w", "S", "A", "q")``: the task w ~ N(0, I) and the query
 x_q ~ N(0, Lam) at its ends, between them S = (1/N) sum_i x_i x_i^T of the context and fixed matrices: A, its transpose
-T, and a symmetric F. The mean of a product of chains is a sum over pairings of the Gaussian vectors of each kind. A
-pairing closes chains to loops, each the trace of a word in L = Lam, A, T and F, and the vectors of the context to
+T, and symmetric F and G. The mean of a product of chains is a sum over pairings of the Gaussian vectors of each kind. A
+pairing closes chains to loops, each the trace of a word in L = Lam, A, T, F and G, and the vectors of the context to
 cycles, each a factor N. Thousands of pairings are tens of different terms, and nothing larger than a (D, D) matrix is
 formed.
 """
@@ -36,8 +36,8 @@ def mean_of_chains(*chains: Chain) -> Polynomial:
     """Mean of a product of chains, as a polynomial in N and in traces of words.
 
     Raises:
-      ValueError: for a chain that does not begin and end with ``w`` or ``q``, or has other letters than S, A, T, F
-        between.
+      ValueError: for a chain that does not begin and end with ``w`` or ``q``, or has other letters than S, A, T, F,
+        G between.
     """
     legs = _legs(chains)
     pairings = [list(_pairings([i for i, kind in enumerate(legs.kinds) if kind == one])) for one in "wqs"]
@@ -59,7 +59,7 @@ def combined(*weighted: tuple[float, int, Polynomial]) -> Polynomial:
 
 
 def evaluate(polynomial: Polynomial, context_length: float, **letters: ArrayLike) -> float:
-    """The polynomial at N and at the matrices (D, D) of its letters L, A and F, in float64; they are not checked."""
+    """The polynomial at N and at the matrices (D, D) of its letters L, A, F and G, in float64; they are not checked."""
     matrices = {letter: np.asarray(matrix, np.float64) for letter, matrix in letters.items()}
     if "A" in matrices:
         matrices["T"] = matrices["A"].T
@@ -71,11 +71,11 @@ def evaluate(polynomial: Polynomial, context_length: float, **letters: ArrayLike
 def _legs(chains: tuple[Chain, ...]) -> _Legs:
     legs = _Legs([], {}, {})
     for chain in chains:
-        if len(chain) < 2 or not {chain[0], chain[-1]} <= set("wq") or not set(chain[1:-1]) <= set("SATF"):
-            raise ValueError(f"a chain is w or q, then S, A, T and F, then w or q, got {chain}")
+        if len(chain) < 2 or not {chain[0], chain[-1]} <= set("wq") or not set(chain[1:-1]) <= set("SATFG"):
+            raise ValueError(f"a chain is w or q, then S, A, T, F and G, then w or q, got {chain}")
         start, word = -1, ""
         for letter in chain:
-            if letter in "ATF":
+            if letter in "ATFG":
                 word += letter
                 continue
             here = len(legs.kinds)

@@ -8,7 +8,6 @@ are half mean squared errors, risks whole ones. Everything is numpy.
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from icl_lab.theory.arguments import Matrix, check_length, check_noise, checked_stack
 
@@ -32,6 +31,8 @@ def variance_moments(law: str, input_size: int, *, shape: ArrayLike = 1.0, scale
       ValueError: for a law without known moments; a size below 1; a shape or scale that is not positive, or so large
         that the third moment is not a finite number.
     """
+    from scipy import special
+
     if input_size < 1:
         raise ValueError(f"input_size must be at least 1, got {input_size}")
     shape, scale = np.asarray(shape, np.float64), np.asarray(scale, np.float64)

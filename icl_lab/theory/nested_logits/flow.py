@@ -3,11 +3,9 @@
 import functools
 from typing import NamedTuple
 
-import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
@@ -152,6 +150,8 @@ def _velocity(form: str, pairs: int):
 
 @functools.cache
 def _paths(form: str, pairs: int):
+    import diffrax
+
     loss, velocity = loss_of(form, pairs), _velocity(form, pairs)
 
     def one(start: Array, n: Array, labels: Array, times: Array) -> tuple:
@@ -170,6 +170,9 @@ def _paths(form: str, pairs: int):
 
 @functools.cache
 def _events(form: str, pairs: int):
+    import diffrax
+    import optimistix
+
     loss, velocity = loss_of(form, pairs), _velocity(form, pairs)
 
     def one(start: Array, n: Array, labels: Array, level: Array, horizon: Array) -> tuple[Array, Array, Array]:

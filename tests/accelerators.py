@@ -29,7 +29,7 @@ def lowered(init, loss, optimizer, keys, settings=None, *, steps, measure=None, 
 
     shapes = jax.eval_shape(lambda *given: given, keys, jax.tree.map(jnp.asarray, settings))
     with mock.patch("jax.default_backend", return_value="gpu"):
-        return jax.export.export(jax.jit(jax.vmap(training)), platforms=PLATFORMS)(*shapes).mlir_module()
+        return jax.jit(jax.vmap(training)).trace(*shapes).lower(lowering_platforms=PLATFORMS).as_text()
 
 
 def unwanted(program: str) -> set[str]:

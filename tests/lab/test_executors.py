@@ -2,7 +2,6 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
-import importlib
 import json
 import os
 import pickle
@@ -19,12 +18,12 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from experiments import sweep as binary
 from experiments.von_oswald import roll_out
-from icl_lab.lab import command_line, flags, records, stopping
+from icl_lab.lab import command_line, flags, merging, records, stopping
 from icl_lab.lab.command_line import FAILED
 from icl_lab.lab.executors import run_elsewhere, start_here
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.options import Options
 from icl_lab.lab.plans import LOG, Grid, Run, parse_grid
 from icl_lab.lab.slurm import Job, starter
 
@@ -62,9 +61,9 @@ def grid_of(outdir, text, **changes):
     return Cells(TOY, "smoke", dataclasses.replace(Config(), **changes), parse_grid(text, Config), outdir)
 
 
-def sweep(grid, start, at_once=1, attempts=1):
+def carry_out(grid, start, at_once=1):
     def elsewhere(runs, progress):
-        return run_elsewhere(runs, start, at_once, attempts, progress)
+        return run_elsewhere(runs, start, at_once, progress)
 
     return command_line.carry_out_grid(grid, elsewhere)
 
@@ -83,7 +82,7 @@ class Hunted:
     def __call__(self, runs):
         found = list(start_here(runs))
         self.children += found
-        if not self.hunter.is_alive() and not self.killed:
+        if self.hunter.ident is None:
             self.hunter.start()
         return found
 
@@ -91,51 +90,55 @@ class Hunted:
         chance = random.Random(0)
         while self.killed < self.kills:
             time.sleep(chance.uniform(0.1, 0.9))
-            alive = [child for child in self.children if child.returncode is None]
-            if not alive:
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(chance.choice(alive).pid, signal.SIGKILL)
-                self.killed += 1
+            if alive := [child for child in self.children if child.returncode is None]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(chance.choice(alive).pid, signal.SIGKILL)
+                    self.killed += 1
 
 
 def nothing(runs):
-    raise AssertionError(f"a finished sweep started {runs}")
+    raise AssertionError(f"a finished grid started {runs}")
 
 
 def test_workers_killed_at_random_change_no_byte_and_lose_nothing(tmp_path, capfd):
     text = "rate:3.7,3.9"
     calm, hunted = grid_of(tmp_path / "calm", text), grid_of(tmp_path / "hunted", text)
-    assert sweep(calm, start_here, at_once=2) == 0
+    assert carry_out(calm, start_here, at_once=2) == 0
     start = Hunted(kills=6)
-    assert sweep(hunted, start, at_once=2, attempts=20) == 0
+    while (status := carry_out(hunted, start, at_once=2)) == FAILED:  # the same command again
+        pass
+    start.kills = 0
+    assert status == 0
     assert start.killed >= 3
-    assert "restarted (killed by SIGKILL" in capfd.readouterr().err
+    assert "failed (killed by SIGKILL); the end of" in capfd.readouterr().err
     assert merged_bytes(hunted.outdir) == merged_bytes(calm.outdir)
-    assert records.load(calm.outdir).arrays["values"].shape == (2, 2, 61)
+    assert records.load(calm.outdir)["rate=3.7"]["values"].shape == (2, 61)
 
     # finished: nothing runs, and merged anew it is the same
     (hunted.outdir / "record.json").unlink()
-    assert sweep(hunted, nothing) == 0
+    assert carry_out(hunted, nothing) == 0
     assert merged_bytes(hunted.outdir) == merged_bytes(calm.outdir)
 
     # a cell as a job of submitit
     jobs = grid_of(tmp_path / "jobs", text)
     for run in jobs.runs()[:1]:
         shutil.copytree(calm.outdir / "cells" / run.folder.name, run.folder)
-    assert sweep(jobs, starter("local", tmp_path / "submitit", 2, 5, 0, ""), at_once=2) == 0
+    assert (
+        carry_out(jobs, starter(Options(executor="submitit_local", minutes=5), tmp_path / "submitit"), at_once=2) == 0
+    )
     assert len(list((tmp_path / "submitit").glob("*_result.pkl"))) == 1
     assert merged_bytes(jobs.outdir) == merged_bytes(calm.outdir)
 
 
 def test_a_cell_that_always_dies_is_named_and_the_others_finish(tmp_path, capfd):
     grid = grid_of(tmp_path, "dies:always,once,never", steps=10)
-    assert sweep(grid, start_here, at_once=3, attempts=2) == FAILED
-    assert not (tmp_path / "record.json").exists()
-    said = capfd.readouterr().err
-    assert "dies=always: failed (killed by SIGSEGV, attempt 2 of 2)" in said
-    assert "no memory left" in said
-    assert "nothing is merged: dies=always\n" in said
+    for dead in ("dies=always, dies=once", "dies=always"):
+        assert carry_out(grid, start_here, at_once=3) == FAILED
+        assert not (tmp_path / "record.json").exists()
+        said = capfd.readouterr().err
+        assert "dies=always: failed (killed by SIGSEGV); the end of" in said
+        assert "no memory left" in said
+        assert f"nothing is merged: {dead}\n" in said
     always, once, never = grid.runs()
     assert [bool(run.record()) for run in (always, once, never)] == [False, True, True]
     assert (once.folder / LOG).read_text() == "from step 0\nfrom step 3\n"  # it went on where it died
@@ -160,16 +163,16 @@ def shells(root, names, script):
     return [Shell(name, TOY, "smoke", Config(), root / name, script=script) for name in names]
 
 
-def run(runs, at_once, attempts=1):
+def run(runs, at_once):
     """The runs that failed, and what was said of each."""
     with Progress(console=Console(quiet=True)) as progress, contextlib.ExitStack() as said:
         told = []
         said.callback(setattr, progress.console, "print", progress.console.print)
         progress.console.print = lambda text="", *_, **__: told.append(str(text).splitlines()[0]) if text else None
-        return run_elsewhere(runs, start_here, at_once, attempts, progress), told
+        return run_elsewhere(runs, start_here, at_once, progress), told
 
 
-def test_two_sweeps_at_once_run_every_cell_once(tmp_path):
+def test_two_executors_at_once_run_every_cell_once(tmp_path):
     told = [[], []]
 
     def one(heard):
@@ -188,47 +191,35 @@ def test_two_sweeps_at_once_run_every_cell_once(tmp_path):
         assert "from step 1" not in (cell.folder / LOG).read_text()
 
 
-def test_a_cell_at_work_elsewhere_is_waited_for(tmp_path):
-    (one,) = shells(tmp_path, "a", "touch done")
-    one.folder.mkdir()
-    assert not records.is_locked(one.folder)
-    with open(one.folder / ".lock", "w") as other:
+def test_a_folder_at_work_is_waited_for_or_refused(tmp_path):
+    with open(tmp_path / ".lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert records.is_locked(one.folder)
+        with pytest.raises(records.RecordError, match="another run is at work"), records.locked(tmp_path):
+            pass
         threading.Timer(0.3, lambda: fcntl.flock(other, fcntl.LOCK_UN)).start()
-        assert run([one], 1)[0] == {}
-    assert one.record()
+        started = time.monotonic()
+        with records.locked(tmp_path, wait=True):
+            assert time.monotonic() - started > 0.2
 
 
-def test_who_only_looks_at_a_cell_keeps_nobody_from_it(tmp_path):
-    with records.locked(tmp_path):
-        pass
-    with open(tmp_path / ".lock") as looking:
-        fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not records.is_locked(tmp_path)
-        threading.Timer(0.1, lambda: fcntl.flock(looking, fcntl.LOCK_UN)).start()
-        with records.locked(tmp_path):  # it waited
-            assert records.is_locked(tmp_path)
+def test_who_waits_for_a_folder_can_be_stopped(tmp_path):
+    with open(tmp_path / ".lock", "w") as other, stopping.heeding():
+        fcntl.flock(other, fcntl.LOCK_EX)
+        threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(stopping.Stopped), records.locked(tmp_path, wait=True):
+            pass
 
 
-def test_a_worker_outlives_its_sweep_and_the_next_one_waits_for_it(tmp_path):
-    script = "exec 9>.lock; flock 9; echo x >> starts; while [ ! -e go ]; do sleep 0.02; done; touch done"
-    (one,) = shells(tmp_path, "a", script)
+def test_a_worker_outlives_its_plan_and_the_next_one_waits_for_it(tmp_path):
+    work = "echo x >> starts; while [ ! -e go ]; do sleep 0.02; done; touch done"
+    (one,) = shells(tmp_path, "a", f"exec 9>.lock; flock 9; [ -e done ] || {{ {work}; }}")
     (child,) = start_here([one])
-    while not records.is_locked(one.folder):
+    while not (one.folder / "starts").exists():
         time.sleep(0.01)
     threading.Timer(0.3, (one.folder / "go").touch).start()
-    assert run([one], 1) == ({}, ["a: finished by another process"])
+    assert run([one], 1) == ({}, ["a: finished"])
     assert child.wait() == 0
     assert (one.folder / "starts").read_text() == "x\n"
-
-
-def test_a_worker_that_gives_way_to_another_run_has_spent_no_attempt(tmp_path):
-    gives_way = "exec 9>.lock; flock 9; (sleep 0.5) & exit 2"  # its lock outlives it for half a second
-    script = f"echo x >> starts; case $(wc -l < starts) in 1) {gives_way};; 2) exit 1;; esac; touch done"
-    (one,) = shells(tmp_path, "a", script)
-    assert run([one], 1, attempts=2)[0] == {}
-    assert (one.folder / "starts").read_text() == "x\n" * 3
 
 
 def test_where_a_worker_cannot_be_started_the_others_save(tmp_path, monkeypatch):
@@ -252,7 +243,7 @@ STATUSES = [(signal.SIGTERM, os.EX_TEMPFAIL), (signal.SIGUSR1, os.EX_TEMPFAIL), 
 
 
 @pytest.mark.parametrize(("number", "status"), STATUSES)
-def test_a_sweep_that_is_stopped_lets_its_workers_save(tmp_path, monkeypatch, number, status, capfd):
+def test_a_grid_that_is_stopped_lets_its_workers_save(tmp_path, monkeypatch, number, status, capfd):
     script = "trap 'touch saved; exit 75' TERM; touch begun; while true; do sleep 0.02; done"
     runs = shells(tmp_path, "abc", script)
 
@@ -261,10 +252,10 @@ def test_a_sweep_that_is_stopped_lets_its_workers_save(tmp_path, monkeypatch, nu
             time.sleep(0.01)
         os.kill(os.getpid(), number)
 
-    monkeypatch.setattr(binary.lab, "carry_out_grid", lambda *_: run(runs, 2, 3))
+    monkeypatch.setattr(command_line, "carry_out_grid", lambda *_, **__: run(runs, 2))
     threading.Thread(target=stop).start()
-    words = ["sweep", "--binary=von_oswald.roll_out", "--preset=smoke", "--grid=seed:1", f"--outdir={tmp_path}"]
-    assert binary.main(words) == status
+    words = ["roll_out", "--preset=smoke", "--grid=seed:1", "--workers=2", f"--outdir={tmp_path}"]
+    assert command_line.main(roll_out.EXPERIMENT, words) == status
     assert [(one.folder / "saved").exists() for one in runs] == [True, True, False]
     assert "the same command resumes" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -272,13 +263,13 @@ def test_a_sweep_that_is_stopped_lets_its_workers_save(tmp_path, monkeypatch, nu
 
 @pytest.mark.parametrize(("number", "status"), STATUSES)
 @pytest.mark.parametrize("place", ["planning", "merging"])
-def test_a_sweep_is_stopped_while_it_plans_and_while_it_merges(tmp_path, monkeypatch, capsys, place, number, status):
-    words = ["sweep", "--binary=von_oswald.roll_out", "--preset=smoke", "--grid=seed:1", f"--outdir={tmp_path}"]
+def test_a_grid_is_stopped_while_it_plans_and_while_it_merges(tmp_path, monkeypatch, capsys, place, number, status):
+    words = ["roll_out", "--preset=smoke", "--grid=seed:1", "--workers=2", f"--outdir={tmp_path}"]
     monkeypatch.setattr(Run, "record", lambda _: "a record")  # all is finished
-    where = "_how" if place == "planning" else "lab._merge"
-    monkeypatch.setattr(f"experiments.sweep.{where}", lambda *_: signal.raise_signal(number))
+    where = (Run, "record") if place == "planning" else (merging, "merge")
+    monkeypatch.setattr(*where, lambda *_: signal.raise_signal(number))
     before = [signal.getsignal(number) for number, _ in STATUSES]
-    assert binary.main(words) == status
+    assert command_line.main(roll_out.EXPERIMENT, words) == status
     assert "; the same command resumes" in capsys.readouterr().err
     assert [signal.getsignal(number) for number, _ in STATUSES] == before
 
@@ -306,9 +297,9 @@ def test_a_larger_grid_keeps_the_cells_and_the_record_of_the_smaller(tmp_path):
     for cell in large.runs():
         record = records.Record("toy.map", "smoke", flags.to_json(cell.config), {}, {})
         records.save(record, cell.folder, claims=[])
-    assert sweep(small, nothing) == 0
+    assert carry_out(small, nothing) == 0
     before = (tmp_path / "record.json").read_bytes()
-    assert sweep(large, nothing) == 0
+    assert carry_out(large, nothing) == 0
     assert (tmp_path / "record.json.set-aside-1").read_bytes() == before
     assert len(records.load(tmp_path).metrics["cells"]) == 3
 
@@ -326,11 +317,12 @@ SMALL = (
 )  # fmt: skip
 
 
-def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch, processes_compile_quickly):
+def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(Path(binary.__file__).parents[1]))
-    words = ["sweep", "--binary=von_oswald.roll_out", *SMALL, "--grid=seed:3", "--outdir=all", "--workers=1"]
-    assert binary.main(words) == 0
+    monkeypatch.setenv("PYTHONPATH", str(Path(roll_out.__file__).parents[2]))
+    words = ["roll_out", *SMALL, "--grid=seed:3", "--outdir=all", "--workers=2", "--checkpoint_seconds=7"]
+    assert command_line.main(roll_out.EXPERIMENT, words) == 0
+    assert "--checkpoint_seconds=7.0" in records.load(Path("all/cells/seed=3")).provenance["command"]
     config = records.load(Path("all/cells/seed=3")).config
     execute(roll_out.EXPERIMENT, "smoke", flags.from_json(roll_out.Config, config), Path("alone"))
     for name in ("record.json", "arrays.npz", "config.json"):
@@ -341,44 +333,30 @@ def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch, processes_
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [
-        ("--binary=von_oswald.roll_outs --grid=seed:1", "--binary=von_oswald.roll_outs"),
-        ("--binary=von_oswald.common --grid=seed:1", "--binary=von_oswald.common"),
-        ("--binary=../x.y --grid=seed:1", "--binary=../x.y"),
-        ("--grid=seed:1", "--binary="),
-        ("--binary=von_oswald.roll_out", "--grid"),
-        ("--binary=von_oswald.roll_out --grid=sed:1", "--grid=sed:1"),
-        ("--binary=von_oswald.roll_out --grid=batch:0", "batch=0"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --seed=2", "--seed=2"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --workers=0", "--workers=0"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --executor=pbs", "--executor=pbs"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --executor=slurm", "--executor=slurm"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --precision=low", "--precision=low"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --cpu_device=2", "cpu_device"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 --outdir=file", "--outdir=file"),
-        ("--binary=von_oswald.roll_out --grid=seed:1 now", "'now'"),
+        ("--grid=seed:1 --workers=0", "--workers=0"),
+        ("--workers=2", "--workers=2: allowed is with --grid"),
+        ("--executor=slurm", "--executor=slurm: allowed is with --grid"),
+        ("--grid=seed:1 --workers=2 --distributed", "--workers=2: allowed is with --grid, and without --distributed"),
+        ("--grid=seed:1 --executor=pbs", "--executor=pbs: allowed is one of local, slurm, submitit_local"),
+        ("--grid=seed:1 --executor=slurm", "--executor=slurm: there is no sbatch here"),
+        ("--grid=seed:1 --workers=2 --minutes=1", "--minutes=1"),
+        ("--grid=seed:1 --workers=2 --outdir=file", "--outdir=file"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(words, wrong, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(binary, "discover", lambda: {"von_oswald.roll_out": roll_out.EXPERIMENT})
     monkeypatch.setenv("PATH", str(tmp_path))
     Path("file").touch()
-    assert binary.main(["sweep", *words.split()]) == 2
+    assert command_line.main(roll_out.EXPERIMENT, ["roll_out", *words.split()]) == command_line.REFUSED
     assert wrong in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_missing_dependency_is_named(monkeypatch, capsys):
-    importing = importlib.import_module
-
-    def without(name):
-        if name == "experiments.von_oswald.roll_out":
-            raise ModuleNotFoundError("No module named 'diffrax'", name="diffrax")
-        return importing(name)
-
-    monkeypatch.setattr(importlib, "import_module", without)
-    assert binary.main(["sweep", "--binary=von_oswald.roll_out", "--grid=seed:1"]) == 2
-    assert "--binary=von_oswald.roll_out: it needs the module diffrax, which is missing" in capsys.readouterr().err
+def test_a_missing_extra_is_named(monkeypatch, capsys):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    words = ["roll_out", "--grid=seed:1", "--executor=submitit_local"]
+    assert command_line.main(roll_out.EXPERIMENT, words) == command_line.REFUSED
+    assert "--executor=submitit_local: needs submitit: pip install" in capsys.readouterr().err
 
 
 def test_slurm_gets_an_array(tmp_path, monkeypatch):
@@ -388,12 +366,13 @@ def test_slurm_gets_an_array(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     runs = shells(tmp_path, "abc", "touch done")
-    start = starter("slurm", tmp_path / "submitit", 2, 30, 1, "gpu")
+    chosen = Options(executor="slurm", workers=2, minutes=30)
+    start = starter(dataclasses.replace(chosen, gpus=1, slurm_partition="gpu"), tmp_path / "submitit")
     assert len(start(runs)) == 3
     script = Path("script").read_text()
     for line in ("--array=0-2%2", "--time=30", "--partition=gpu", "--gpus-per-node=1", "--signal=USR2@90"):
         assert f"#SBATCH {line}\n" in script
-    starter("slurm", tmp_path / "submitit", 2, 30, 0, "")(runs)
+    starter(chosen, tmp_path / "submitit")(runs)
     assert not any(word in Path("script").read_text() for word in ("partition", "gpus", "None"))
     (tmp_path / "sbatch").write_text("#!/bin/sh\necho no such partition >&2; exit 1\n")
     with pytest.raises(OSError, match=r"refused the jobs: (.|\n)*no such partition"):
@@ -435,9 +414,3 @@ def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path):
         signal.signal(signal.SIGUSR2, before)
     assert (tmp_path / "saved").exists()  # it was waited for
     assert pickle.loads(pickle.dumps(again[0].function)) == job
-
-
-def test_help_says_what_a_sweep_is(capsys):
-    assert binary.main(["sweep", "--help"]) == 0
-    said = capsys.readouterr().out
-    assert all(f"--{field.name}" in said for field in dataclasses.fields(binary.Sweep))

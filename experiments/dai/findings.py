@@ -1,0 +1,110 @@
+"""Dai et al. 2022: its card on the page, and what each binary found, in two sentences.
+
+Fields are described in ``experiments.page.words``: ``{name}`` is a claim of the binary at lab.
+"""
+
+from experiments.papers import Paper
+
+FINDINGS = {
+    "dual_form": (
+        "The identities of the dual form hold to rounding ({relaxed:.0e} for relaxed heads, {softmax:.0e} for softmax "
+        "heads). But relaxed attention does not stand for the softmax heads of trained networks: the cosine of their "
+        "outputs is {relaxed_direction:.2f}, where .9 was asked."
+    ),
+    "implicit_finetuning": (
+        "In-context learning and fine-tuning change attention outputs alike, more than fine-tuning on another task "
+        "does (by {sim_aou_over_wrong_task:.2f} in SimAOU), hardly more than on shuffled labels "
+        "({sim_aou_over_shuffled_labels:.2f}, not resolved). That untrained networks score as high does not replicate "
+        "(trained ones are {sim_aou_no_more_than_untrained:.2f} above); with four networks most other claims are not "
+        "resolved."
+    ),
+    "layers": (
+        "Whether the similarity rises with depth is not resolved in four networks of four layers: the slope of SimAOU "
+        "is {sim_aou_rises:.2f} a layer, and above its floor {sim_aou_rises_above_floor:.2f}."
+    ),
+    "momentum_language_model": (
+        "Momentum in attention lowers the perplexity of small language models by {gain_whole:.0%}. Most of this any "
+        "local mixer gives; momentum is {beats_local_mixers:.3f} nats a byte ahead of the better of two."
+    ),
+    "momentum_icl": (
+        "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps, and "
+        "are {better_pairs:.2f} more accurate on twice as many words. With five members a median has no interval, so "
+        "nothing is resolved; a local mixer of equal cost takes about as long (ratio {beats_local_mixers_pairs:.2f})."
+    ),
+    "momentum_regression": (
+        "In one linear layer momentum is weight decay and not descent with momentum: it adds to the loss what the "
+        "closed form says (ratio {penalty:.2f}), and no layer gets below one plain step ({floor:.3f} of its loss). "
+        "The layer is {analogy:.1f} times as far from heavy ball as from one plain step, so the analogy fails."
+    ),
+    "pretrain": (
+        "With rotary positions demonstrations raise accuracy over zero-shot by {useful_rotary:.2f} on the fourth best "
+        "of six held-out tasks, which three networks do not resolve. With learned positions labels are predicted no "
+        "better than by guessing among those of the context ({beyond_the_set_learned:.2f} nats)."
+    ),
+}
+
+PAPER = Paper(
+    "dai",
+    "Dai et al. 2022",
+    "Why can GPT learn in-context? Language models implicitly perform gradient descent as meta-optimizers",
+    "Is in-context learning an implicit fine-tuning?",
+    "Demonstrations and fine-tuning change attention alike (SimAOU {implicit_finetuning.sim_aou_over_floor:.2f} "
+    "above its floor), but hardly less alike when the labels are shuffled (difference "
+    "{implicit_finetuning.sim_aou_over_shuffled_labels:.2f}, not resolved from zero in four networks): the "
+    "similarity is no evidence that both learn the labels in one way.",
+    "implicit_finetuning/accuracy",
+    {
+        "implicit_finetuning/controls": (
+            "Six metrics of similarity, each for fine-tuning as in the paper and for its controls: with shuffled "
+            "labels the similarity of attention outputs is as high."
+        ),
+        "implicit_finetuning/accuracy": (
+            "Accuracy of zero-shot, fine-tuning and in-context learning on six tasks: both gain over zero-shot where "
+            "the network can learn in context."
+        ),
+        "implicit_finetuning/demonstrations": (
+            "Accuracy by number of demonstrations: with rotary positions in-context learning overtakes fine-tuning at "
+            "two to four."
+        ),
+        "implicit_finetuning/rates": (
+            "Metrics over the learning rate of fine-tuning: they depend on it strongly, and so does the floor."
+        ),
+        "implicit_finetuning/order": (
+            "How much the order of the demonstrations matters: for in-context learning and for fine-tuning example by "
+            "example, and not at all for one full-batch step."
+        ),
+        "dual_form/relaxed": (
+            "Relaxed attention beside the softmax head by layer: directions differ, and softmax shrinks what the "
+            "query gets by itself."
+        ),
+        "layers/layers_rotary": "Similarities by layer, rotary positions: none rises clearly with depth.",
+        "layers/layers_learned": "Similarities by layer, learned positions: none rises clearly with depth.",
+        "momentum_language_model/loss": (
+            "Validation loss of language models: momentum lowers it, and so does a shift by one token, by a little "
+            "less."
+        ),
+        "momentum_language_model/attention": (
+            "Where attention looks: with any local mixer it leaves the recent tokens to the mixer."
+        ),
+        "momentum_icl/icl": (
+            "Accuracy on repeated strings and on pairs: momentum learns them sooner, and so does the mean of the last "
+            "four values."
+        ),
+        "momentum_regression/joint": (
+            "Momentum in one linear layer: what it adds to the loss is the closed form of weight decay, and the layer "
+            "stays nearer to a plain step than to heavy ball."
+        ),
+        "momentum_regression/alternating": (
+            "Two layers on alternating tokens: without a mixer they predict zero, with one some members reach the "
+            "gradient step."
+        ),
+        "pretrain/demonstrations": (
+            "Accuracy of the pretrained networks by number of demonstrations: with rotary positions it grows on most "
+            "tasks, with learned ones in one of three networks."
+        ),
+        "pretrain/curriculum": (
+            "Loss through the stages of pre-training beside the entropy of the label set: most networks get below it "
+            "in the last stages."
+        ),
+    },
+)

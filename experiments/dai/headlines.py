@@ -1,0 +1,59 @@
+"""The claims that sum up each binary of this paper, and how the preset quick judges them.
+
+A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
+"""
+
+from experiments.dai.momentum_icl_claims import times
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
+from icl_lab.lab import Record
+
+
+def _acquired(record: Record) -> bool:
+    """Whether every member learns to label by pairs with one mixer at least."""
+    return bool((times(record, "pairs").min(axis=0) < 1).all())
+
+
+def _beyond_guessing(record: Record) -> bool:
+    """Whether late labels are predicted better than by guessing among those of the context."""
+    return bool((record["rotary/late_loss"] < record["rotary/label_entropy"])[:, -1].all())
+
+
+_SIGN = "the sign of a paired difference has no slack at lab either"
+
+QUICK: dict[str, dict[str, Quick | None]] = {
+    "dual_form": {
+        "relaxed": Quick(1e-4, "an identity, to the same rounding, in every head of one network", identity=True),
+        "softmax": Quick(1e-4, "an identity, to the same rounding, in every head of one network", identity=True),
+        "relaxed_direction": None,
+    },
+    "implicit_finetuning": {
+        "sim_aou_over_wrong_task": None,
+        "sim_aou_no_more_than_untrained": None,
+        "full_batch_has_no_order": Quick(1e-4, "an identity, to the same rounding, of one network", identity=True),
+    },
+    "layers": {"sim_aou_rises": None, "sim_aou_rises_above_floor": None},
+    "momentum_icl": {
+        "sooner_pairs": Quick(
+            0.0, "400 steps of width 32 for 1,000 of width 64", NOT_REACHED,
+            Criterion("every member labels words by pairs with accuracy .8, with one mixer", _acquired),
+        ),
+        "better_pairs": None,
+    },
+    "momentum_language_model": {
+        "gain_whole": Quick(0.0, f"{_SIGN}; a shorter training has more to gain", NOT_RESOLVED),  # .014 [-.032, .059]
+        "beats_local_mixers": None,
+    },
+    "momentum_regression": {
+        "floor": Quick(0.03, "10^4 paired tasks for 10^5: three times the noise"),
+        "penalty": Quick(0.15, "10^4 tasks for 10^5: three times the noise"),
+        "analogy": None,
+    },
+    "pretrain": {
+        "useful_rotary": Quick(
+            0.0, "100 steps for 7,500", NOT_REACHED,
+            Criterion("every member predicts labels better than by guessing among those of the context",
+                      _beyond_guessing),
+        ),
+        "beyond_the_set_rotary": None,
+    },
+}  # fmt: skip

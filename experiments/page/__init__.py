@@ -1,0 +1,118 @@
+"""The page: what was found, in one file that asks nothing of any network.
+
+``python -m experiments.page`` writes it from the committed records, ``experiments.reproduce`` from its own runs.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from experiments.page.drawing import HEIGHT, RADIUS, WIDTH, Picture, picture
+from experiments.page.reading import Run, counted, papers_of, read
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.record import RecordError
+from icl_lab.lab.records import read_json, write_atomically
+
+LARGEST = 6_000_000  # bytes of the page
+SIZES = ((1200, 128), (1000, 64), (800, 32), (500, 16))
+"""Width in pixels and number of colours of its pictures: the first with which the page is not larger than that."""
+
+
+def write_page(
+    records: Path | Iterable[Path],
+    ledger: Path,
+    out: Path,
+    experiments: Mapping[str, Experiment],
+    failures: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Writes the page; nothing is trained or drawn, and the same records give the same bytes.
+
+    Args:
+      records: a gallery (``<paper>/<figure>/<preset>`` below it), or the run folders themselves.
+      ledger: ``claims.json`` of the committed records: numbers in findings, verdicts at lab.
+      out: the file.
+      experiments: the binaries that the page is about, by name.
+      failures: binaries that did not finish, with the reason.
+
+    Returns:
+      What was left out, with the reason: folders, pictures, the ledger, binaries without a record.
+
+    Raises:
+      OSError: if the file cannot be written.
+    """
+    failures = dict(failures or {})
+    folders = [p.parent for p in sorted(records.glob("*/*/*/record.json"))] if isinstance(records, Path) else records
+    committed, left_out = _ledger(ledger)
+    runs, unread = read(folders, experiments, committed)
+    left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
+    papers = papers_of(runs, experiments, committed)
+    shown = [run for found in runs.values() for run in found]
+    thumbnails, _ = _pictures([paper.picture for paper in papers if paper.picture], 640, 32)
+    for width, colours in SIZES:
+        pictures, broken = _pictures([path for run in shown for path in run.pictures], width, colours)
+        page = _rendered(
+            papers=papers, runs=shown, pictures=pictures, thumbnails=thumbnails,
+            left_out=left_out | broken, failures=failures,
+        )  # fmt: skip
+        if len(page) <= LARGEST:
+            break
+    write_atomically(out, page)
+    return left_out | broken
+
+
+def _ledger(path: Path) -> tuple[dict[tuple[str, str], dict], dict[str, str]]:
+    """Rows of the committed ledger by id and preset; none, and why, where it cannot be used."""
+    try:
+        rows = read_json(path)
+        return {(row["id"], row["preset"]): row for row in rows if isinstance(row["estimate"], float | None)}, {}
+    except RecordError as error:
+        reason = str(error)
+    except (KeyError, TypeError):
+        reason = "not a list of claims"
+    return {}, {str(path): f"{reason}; findings are shown without numbers"}
+
+
+def _pictures(paths: Iterable[Path], width: int, colours: int) -> tuple[dict[Path, Picture], dict[str, str]]:
+    """Pictures by path, and those that cannot be read, with the reason."""
+
+    def made(path: Path) -> Picture | str:
+        try:
+            return picture(path, width, colours)
+        except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on a file that is no picture
+            return f"not a picture ({error})"
+
+    paths = list(dict.fromkeys(paths))
+    with ThreadPoolExecutor(2) as pool:
+        found = dict(zip(paths, pool.map(made, paths)))
+    pictures = {path: each for path, each in found.items() if isinstance(each, Picture)}
+    return pictures, {str(path): each for path, each in found.items() if isinstance(each, str)}
+
+
+def _rendered(runs: list[Run], **context: Any) -> bytes:
+    """The template, filled in; style and script are named by their digests, so no other ones are carried out."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("experiments.page"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    style, script = (
+        resources.files(__name__).joinpath("templates", name).read_text() for name in ("page.css", "page.js")
+    )
+    context |= {"style": Markup(style), "script": Markup(script)}
+    context |= {"style_digest": _digest(style), "script_digest": _digest(script)}
+    context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "runs": runs}
+    context |= {"counts": counted([row for run in runs for row in run.rows])}
+    return environment.get_template("page.html").render(context).encode()
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,42 @@
+"""What the page says of a paper as a whole: question, answer with its number, and what is seen in each picture."""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+
+ORDER = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai")
+"""In which papers are read; others follow, by name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Paper:
+    """A paper, beside what its experiments say of themselves; ``PAPER`` in ``experiments/<paper>/findings.py``.
+
+    ``answer`` names estimates of the ledger as fields (``"{one_step.cosine:.3f}"``, see ``experiments.page.words``).
+    ``captions`` say what is seen in each picture, by ``figure/picture``; figures, and the pictures of each, are
+    shown in this order.
+    """
+
+    key: str  # its folder
+    source: str
+    title: str = ""
+    question: str = ""
+    answer: str = ""
+    picture: str = ""  # of its card, ``figure/picture``; the first one where none is named
+    captions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def figures(self) -> list[str]:
+        """Names of the experiments, in the order in which they are read."""
+        return list(dict.fromkeys(name.split("/")[0] for name in self.captions))
+
+
+def paper_of(key: str) -> Paper:
+    """The paper in this folder; one without words of its own where nobody has written any."""
+    name = f"experiments.{key}.findings"
+    try:
+        return importlib.import_module(name).PAPER
+    except ModuleNotFoundError as error:
+        if error.name not in (name, f"experiments.{key}"):
+            raise
+        return Paper(key, key)

@@ -1,0 +1,124 @@
+"""Reddy 2023: its card on the page, and what each binary found, in two sentences.
+
+Fields are described in ``experiments.page.words``: ``{name}`` is a claim of the binary at lab.
+"""
+
+from experiments.papers import Paper
+
+FINDINGS = {
+    "transition": (
+        "After a long wait all members come to learn in context, half of the way in {abrupt_novel:.0%} of the wait. "
+        "Answers with some label of the context come first, {order_cla_ila1:.2f} of the wait before the attention of "
+        "the first layer moves."
+    ),
+    "clamping": (
+        "Holding the classifier at its start delays the jump by {cla_delays:.0%} of the hold, holding the attention "
+        "of the first layer by {ila1_does_not_delay:.0%}. A perfect first layer from the start does not shorten the "
+        "slow phase ({slow_phase_stays:.1f} times as long), and {wait_stays:.0%} of the wait remains."
+    ),
+    "data_dependence": (
+        "The data decide: from the fewest classes to the most the in-context score rises by "
+        "{network_classes_in_context:.2f}, and in-weights accuracy changes by {network_classes_in_weights:.2f}. At a "
+        "rank-frequency exponent of 1 both are learned in part only ({network_both:.2f} where .5 was asked), and the "
+        "reduced model stays in context under a steep law."
+    ),
+    "label_count": (
+        "With more labels than pairs every network learns in context ({more_labels_4:.0%} at four pairs). With as "
+        "many labels as pairs the jump comes later by a factor of 2 to the power {delay_4:.1f} or more at four pairs, "
+        "and in {as_many_labels_8:.0%} of networks at eight."
+    ),
+    "mixtures": (
+        "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
+        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall {kept:.3f}). A larger share "
+        "of novel classes brings the context forward (log2 of the steps {novel_share:.1f}) and puts the weights back "
+        "({trained_share:+.1f})."
+    ),
+    "reduced_model": (
+        "A model of three scalars jumps as the network does, within {sharp_three:.0%} of the steps up to there, and "
+        "follows the flow of the mean-field loss to {path_three:.1%} with nothing fitted. It learns in "
+        "{solves_three:.0%} of members; its jump takes {clock_three:.1f} times as long as that of the flow, whose loss "
+        "it has at the cliff (ratio {loss_three:.2f})."
+    ),
+    "landscape": (
+        "With more labels than pairs the loss begins on a shelf of the closed-form slope (relative error "
+        "{slope_mean_field:.0e}) and ends in a cliff. With as many labels as pairs the slope is "
+        "{critical_mean_field:.0f}, and the time to leave the saddle grows as the logarithm of the start's size, at "
+        "the closed-form rate (ratio {escape_mean_field:.3f})."
+    ),
+    "curriculum": (
+        "At equal samples, contexts that grow change the time of the jump by {length:.0%}. Novel classes first "
+        "({novel:+.0%}) and few labels first ({labels:+.0%}) change it by less than a tenth."
+    ),
+}
+
+PAPER = Paper(
+    "reddy",
+    "Reddy 2023",
+    "The mechanistic basis of data dependence and abrupt learning in an in-context classification task",
+    "Why does in-context learning set in abruptly, and what decides whether it does?",
+    "The network must first learn to answer with some label of the context: holding that part still delays the "
+    "jump by {clamping.cla_delays:.0%} of the hold, holding the attention of the first layer by "
+    "{clamping.ila1_does_not_delay:.0%}. Many classes and more labels than pairs bring the jump about.",
+    "clamping/delays",
+    {
+        "transition/curves": (
+            "Accuracy, loss and progress measures of sixteen members: a long wait, then a jump; answers with labels "
+            "of the context (CLA) and attention to labels (TLA2) rise long before."
+        ),
+        "transition/attention": (
+            "Attention half-way through the wait and at the end: an induction head, labels attending to the item "
+            "before them and the target to the right label, is there at the end only."
+        ),
+        "clamping/delays": (
+            "Delay of the jump by what was held: the classifier delays it most, the attention of the first layer not "
+            "at all."
+        ),
+        "clamping/clamping": (
+            "Accuracy and progress measures while one part is held: while the classifier is held, the attention of "
+            "the other parts hardly moves."
+        ),
+        "data_dependence/classes": (
+            "Accuracy in context and in weights by number of classes and burstiness: many classes and many copies "
+            "turn the network to the context."
+        ),
+        "data_dependence/exponent": (
+            "Accuracy by rank-frequency exponent: the network turns from the context to the weights as the exponent "
+            "grows; the reduced model keeps both."
+        ),
+        "data_dependence/spread": (
+            "Accuracy by spread within a class: the larger it is, the more is learned in context and the less in "
+            "weights."
+        ),
+        "label_count/label_count": (
+            "Accuracy of each member by number of labels: with more labels than pairs all learn in context; with as "
+            "many as pairs they learn late or not at all."
+        ),
+        "mixtures/mixtures": (
+            "Accuracy over training at four mixtures of data: both solutions are learned and neither is lost."
+        ),
+        "reduced_model/curves": (
+            "The model of two or three scalars jumps as the network does, and its scalars follow the flow of the "
+            "mean-field loss."
+        ),
+        "reduced_model/measures": (
+            "Progress measures around the jump: attention to labels goes ahead with three scalars and not with two."
+        ),
+        "reduced_model/equal": (
+            "As many labels as pairs: whether the reduced model jumps depends on where its scalars start."
+        ),
+        "landscape/landscape": (
+            "The loss with more labels than pairs, and the flow on it: a flat shelf that ends in a cliff."
+        ),
+        "landscape/waits": (
+            "Loss along the flow, and time until the cliff by pairs and labels: it lies on the closed form."
+        ),
+        "landscape/saddle": (
+            "As many labels as pairs: the origin is a saddle, and the time to leave it is predicted from the start."
+        ),
+        "landscape/landscape_equal": "The loss with as many labels as pairs: no slope at the origin.",
+        "curriculum/curriculum": (
+            "Accuracy and onset under three curricula: growing the context length brings the jump earlier, the other "
+            "two do not."
+        ),
+    },
+)

@@ -1,0 +1,104 @@
+"""The claims that sum up each binary of this paper, and how the preset quick judges them.
+
+A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
+"""
+
+import numpy as np
+
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
+from icl_lab.lab import Record
+
+
+def _near_descent(record: Record) -> bool:
+    return bool(np.all(record["free_12/final/trained"] < 2 * record["free_12/final/gd"]))
+
+
+_BOUND = "a bound without slack at lab either"
+_ROUNDING = "an identity, to the same rounding"
+
+QUICK: dict[str, dict[str, Quick | None]] = {
+    "curvature": {
+        "largest_10": Quick(0.0, "no training in it; 39 draws of the same 10,000 contexts"),
+        "gamma_exact_10": Quick(0.15, "3,000 steps of 256 tasks for 5,000 of 512, and a tuning on a twenty-fifth of "
+                                      "the contexts; without the second transition it is 0"),
+    },
+    "grokking": {"late": None, "late_and_up": None},
+    "label_couplings": {
+        "targets": Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is "
+                              "above .5"),
+        "inputs": None,
+    },
+    "layer_norm": {
+        "one_robust": Quick(0.0, f"an ordering: {_BOUND}"),
+        "one_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),
+        "two_above_gd": None,
+    },
+    "logistic": {
+        "one_step_gain": Quick(0.03, "6,000 steps for 20,000 and a fifth of the tuning tasks; nothing learned is 0"),
+        "one_step_cosine": Quick(0.0, _BOUND),
+        "two_layers_which": None,
+    },
+    "multi_step": {
+        "looped_2_beats_gd": Quick(0.0, f"{_BOUND}; the second transition comes at 1,800 of 5,000 steps at the latest"),
+        "looped_2_cosine": Quick(0.0, f"{_BOUND}; control .95"),
+        "free_5_loss": None,
+    },
+    "noisy_labels": {
+        "follows_gd": Quick(0.0, f"{_BOUND}; 256 tasks a step for 2,048: up to eight times the jitter of Adam, which "
+                                 "is .002; a layer on the plateau is .9 away"),
+        "follows_gd_noise": None,
+    },
+    "noisy_labels_retrained": {
+        "beats_gd": Quick(0.0, f"{_BOUND}; after 3,000 steps of 512 tasks the ratio is .80 at lab"),
+        "matches_gdpp": None,
+    },
+    "one_step": {
+        "trained_excess": Quick(0.03, "256 tasks a step for 2,048: the jitter of Adam is up to eight times as large in "
+                                      "the loss; a layer on the plateau is .9 above"),
+        "cosine": None,
+    },
+    "out_of_distribution": {
+        "one_step": Quick(0.0, f"{_BOUND}; the same tasks for both"),
+        "two_steps": None,
+    },
+    "phase_transitions": {
+        "two_heads_sooner": Quick(0.0, f"{_BOUND}; half of one head's members drop within 300 of 1,000 steps"),
+        "set_generalises": None,
+    },
+    "roll_out": {
+        # one of six members is still on the plateau after 2,000 steps
+        "level": Quick(0.015, "the layer of 2,000 steps is up to 1 % off, which fifty applications amplify; "
+                              "predicting zero is at .42", NOT_RESOLVED),
+        "up_1_trained": Quick(0.0, f"{_BOUND}; all six are needed"),
+    },
+    "separate_tokens": {
+        "by_hand": Quick(1e-5, _ROUNDING, identity=True),
+        "copy_share": None,
+        "one_step": None,
+    },
+    "sine": {
+        "independent_kernel": Quick(0.0, _ROUNDING, identity=True),
+        "dependent_functional": Quick(0.0, _ROUNDING, identity=True),
+        "dependent_prediction_difference": None,
+    },
+    "softmax": {
+        "one_head_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),
+        "two_heads_centred": None,
+    },
+    "task_sets": {
+        "few_overfit": Quick(0.0, f"{_BOUND}; the same steps"),
+        "few_cosine": Quick(0.0, f"{_BOUND}; the same steps"),
+        "many_loss": Quick(0.0, f"{_BOUND}; the same steps"),
+    },
+    "twelve_layers": {
+        "cosine": Quick(
+            0.0, "400 steps of 64 tasks for 5,000 of 256", NOT_REACHED,
+            Criterion("every member's loss is below twice that of twelve steps of GD", _near_descent),
+        ),
+        "loss": None,
+    },
+    "weight_maps": {
+        "a_1": Quick(0.0, f"{_BOUND}; the jitter of 256 tasks a step for 2,048 makes .01 some .03"),
+        "gamma_3": Quick(0.2, "half the tasks a step, tuned on a twenty-fifth of the contexts; plain descent has 0"),
+    },
+}  # fmt: skip

@@ -1,0 +1,53 @@
+"""What is trained: how parameters begin, and the learner that they are."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import Array
+
+from icl_lab.fast import batch_learner
+from icl_lab.models import Transformer, learner
+from icl_lab.prompts import BatchLearner, Prompt
+from icl_lab.prompts.layouts import Layout, joint_layout
+
+
+class Model(NamedTuple):
+    """What is trained: parameters, and the learner that they are.
+
+    Attributes:
+      init: ``key -> params``.
+      predict: ``(params, B prompts) -> (B, O)``.
+      layers: how deep it is, which decides how many members are vectorised together.
+    """
+
+    init: Callable[[Array], dict]
+    predict: Callable[[dict, Prompt], Array]
+    layers: int = 1
+
+    def learner(self, params: dict) -> BatchLearner:
+        """The learner that these parameters are, for a whole batch of prompts."""
+        return partial(self.predict, params)
+
+
+def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -> Model:
+    """A network on prompts of these shapes, in a layout.
+
+    Args:
+      network: a ``Transformer``, which trains in its form for batches (``fast.batch_learner``), or any module that
+        ``models.learner`` takes, whose plain form is vectorised over prompts.
+      prompt: one prompt, of which only shapes matter.
+      layout: how prompts become tokens; None means joint tokens.
+    """
+    tokens = jax.eval_shape((layout or joint_layout()).encode, prompt)
+    init = lambda key: dict(network.init(key, jnp.zeros(tokens.shape, tokens.dtype)))  # noqa: E731
+    return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1))
+
+
+def _predict(network: nn.Module, layout: Layout | None, params: dict, prompts: Prompt) -> Array:
+    if isinstance(network, Transformer):
+        return batch_learner(network, params, layout)(prompts)
+    return jax.vmap(learner(network, params, layout))(prompts)

@@ -1,0 +1,207 @@
+"""The front door: members of a network trained on a sampler in one call."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from jax import Array
+
+from icl_lab.compare import compare_batches
+from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, one_prompt
+from icl_lab.prompts.layouts import Layout
+from icl_lab.training.fitting import Fit, fit
+from icl_lab.training.model import Model, model_of
+
+Objective = Callable[[Array, Sample], Array]
+"""``(predictions (B, O), samples) -> (B,)`` losses."""
+
+
+class Trained(NamedTuple):
+    """Trained members, as learners.
+
+    Attributes:
+      model: what was trained.
+      fit: final parameters with leading member axis, and what was measured: ``fit.steps`` (R,), ``fit.metrics``.
+    """
+
+    model: Model
+    fit: Fit
+
+    def params(self, member: int = 0) -> dict:
+        """Final parameters of a member, from 0.
+
+        Raises:
+          IndexError: if there is no such member.
+        """
+        members = self.fit.diverged_at.size
+        if not 0 <= member < members:
+            raise IndexError(f"there is no member {member}; allowed is 0 to {members - 1}")
+        return jax.tree.map(lambda leaf: leaf[member], self.fit.params)
+
+    def batch_learner(self, member: int = 0) -> BatchLearner:
+        """A member as a learner of B prompts at once; raises as ``params``."""
+        return self.model.learner(self.params(member))
+
+    def learner(self, member: int = 0) -> Learner:
+        """A member as a learner, ``Prompt -> prediction``; raises as ``params``."""
+        return one_prompt(self.batch_learner(member))
+
+    def learners(self) -> list[Learner]:
+        """Every member as a learner."""
+        return [self.learner(member) for member in range(self.fit.diverged_at.size)]
+
+
+def squared_error(predictions: Array, samples: Sample) -> Array:
+    """(B,) half the squared error of every task, the loss of the released code of von Oswald et al. 2022.
+
+    Raises:
+      AssertionError: for predictions that are not (B, O): (B,) would be broadcast to every pair of tasks.
+    """
+    chex.assert_equal_shape([predictions, samples.target])
+    return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
+
+
+def train(
+    network: nn.Module | Model,
+    sampler: Sampler | Callable[[Any], Sampler],
+    *,
+    members: int = 10,
+    steps: int = 2000,
+    batch: int = 256,
+    learning_rate: float = 1e-3,
+    optimizer: optax.GradientTransformation | Callable[[Any], optax.GradientTransformation] | None = None,
+    layout: Layout | None = None,
+    seed: int = 0,
+    keys: Array | None = None,
+    settings: Any = None,
+    training_sampler: Sampler | Callable[[Any], Sampler] | None = None,
+    objective: Objective = squared_error,
+    references: Mapping[str, BatchLearner] | None = None,
+    variants: Callable[[dict], Mapping[str, BatchLearner]] | None = None,
+    extra: Callable[[dict, Sample], dict[str, Array]] | None = None,
+    eval_tasks: int = 2000,
+    measure_every: int | None = None,
+    measured: bool = True,
+    progress: bool = True,
+    fit: Callable[..., Fit] = fit,
+) -> Trained:
+    """Trains independent members of one network on fresh tasks, all in one compiled program.
+
+    Every step draws ``batch`` fresh tasks for each member; every measurement takes a member's own ``eval_tasks``, which
+    are the same each time and apart from those of training.
+
+    Args:
+      network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
+      sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
+      members: M, how many are trained, each with its own start and data; they differ in nothing else.
+      steps: training steps.
+      batch: tasks in a step.
+      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer.
+      optimizer: another one, or ``setting -> optimizer``.
+      layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
+      seed: of all draws.
+      keys: (M,) member keys in place of ``members`` and ``seed``.
+      settings: pytree whose leading axis is the member, for what differs between members (noise, rates).
+      training_sampler: the task distribution of training, where it is another one than that of the measurements.
+      objective: the loss of every task.
+      references: learners of B prompts, by name, that every member is compared with (``compare_batches``).
+      variants: ``params -> learners`` made from the parameters, whose losses are measured too.
+      extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
+      eval_tasks: tasks that measure a member.
+      measure_every: steps between measurements, a divisor of ``steps``; None: about twenty measurements.
+      measured: False measures the training loss only.
+      progress: shows a progress bar on a terminal.
+      fit: carries the training out (``training.fit``, or a session's, which keeps checkpoints).
+
+    Returns:
+      The members. ``fit.metrics`` holds ``train_loss``, ``loss``, ``<variant>_loss``, for each reference
+      ``<reference>_loss`` and ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
+
+    Raises:
+      ValueError: for sizes below 1, steps that ``measure_every`` does not divide, or as the network does.
+    """
+    for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+    if keys is None:
+        keys = jax.random.split(jax.random.key(seed), members)
+    tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
+    trained = network if isinstance(network, Model) else _model(network, tasks_of, settings, layout)
+    optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
+
+    def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
+        return objective(learner(samples.prompt), samples).mean()
+
+    def loss(params: dict, key: Array, setting: Any) -> Array:
+        return mean_loss(trained.learner(params), training_of(setting)(key, batch))
+
+    def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
+        samples = tasks_of(setting)(key, eval_tasks)
+        found = {"loss": mean_loss(trained.learner(params), samples)}
+        for name, reference in (references or {}).items():
+            found[f"{name}_loss"] = mean_loss(reference, samples)
+            compared = compare_batches(trained.learner(params), reference, samples)
+            found |= {f"{name}_{metric}": value for metric, value in compared.items()}
+        for name, variant in (variants(params) if variants else {}).items():
+            found[f"{name}_loss"] = mean_loss(variant, samples)
+        return found | (extra(params, samples) if extra is not None else {})
+
+    with _bar(progress) as advance:
+        fitted = fit(
+            lambda key, _: trained.init(key),
+            loss,
+            optimizer,
+            keys,
+            settings,
+            steps=steps,
+            measure_every=measure_every or _about_twentieth(steps),
+            measure=measure if measured else None,
+            members_at_once=members_at_once(batch, trained.layers),
+            **({"progress": advance} if advance else {}),
+        )
+    return Trained(trained, fitted)
+
+
+def members_at_once(batch: int, layers: int) -> int | None:
+    """All members together on an accelerator; on a CPU as many as fill its caches.
+
+    That is about 8192 tasks for one or two layers, 1024 for more, whose gradient keeps every layer's matrices.
+    """
+    tasks = 8192 if layers <= 2 else 1024
+    return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
+
+
+def _of_setting(sampler: Any, settings: Any) -> Callable[[Any], Sampler]:
+    return (lambda _: sampler) if settings is None else sampler
+
+
+def _model(network: nn.Module, tasks_of: Callable[[Any], Sampler], settings: Any, layout: Layout | None) -> Model:
+    """The network on prompts as the sampler draws them."""
+    first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
+    drawn = jax.eval_shape(lambda key: tasks_of(first)(key, 1), jax.random.key(0))
+    return model_of(network, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt), layout)
+
+
+def _about_twentieth(steps: int) -> int:
+    """The smallest divisor of the steps that gives at most twenty measurements behind the first."""
+    return next(every for every in range(-(-steps // 20), steps + 1) if steps % every == 0)
+
+
+@contextlib.contextmanager
+def _bar(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on a terminal; gives what ``fit`` calls with ``(done, total)``, or None."""
+    if not shown:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("training")
+        yield lambda done, total: bar.update(task, completed=done, total=total)

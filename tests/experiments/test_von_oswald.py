@@ -1,0 +1,95 @@
+"""Parts of the binaries of von Oswald et al. against what is known of them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.von_oswald import common, grokking, noisy_labels, roll_out
+from experiments.von_oswald.tuning import best_step
+from icl_lab.lab.records import Record
+from icl_lab.models import LinearSelfAttention
+from icl_lab.solvers import gradient_descent
+
+TASK = common.Task(members=2, context_length=6, input_size=3)
+
+
+@pytest.fixture
+def looped():
+    return common.model(LinearSelfAttention(layers=2, looped=True), TASK)
+
+
+@pytest.fixture
+def samples():
+    return common.sampler(TASK, task_scale=3.0)(jax.random.key(1), 50)
+
+
+def test_without_label_couplings_the_construction_stays_and_what_is_added_to_them_goes(looped, samples):
+    built = common.constructed(TASK, 1.0, 0.1)
+    rng = np.random.default_rng(0)
+    weights = {name: np.array(leaf) for name, leaf in built["params"].items()}
+    couplings = dict.fromkeys(("w_q", "w_p"), np.zeros((4, 4)))
+    couplings["w_q"] = np.where(np.add.outer(np.arange(4) == 3, np.arange(4) == 3), rng.normal(size=(4, 4)), 0)
+    mixed = {n: jnp.asarray(leaf + 0.3 * couplings.get(n, 0), jnp.float32) for n, leaf in weights.items()}
+    plain, spoilt = looped.learner(built)(samples.prompt), looped.learner({"params": mixed})(samples.prompt)
+    cleaned = common.decoupled(looped, TASK)({"params": mixed})(samples.prompt)
+    assert np.abs(spoilt - plain).max() > 0.1
+    np.testing.assert_allclose(cleaned, plain, atol=1e-5)
+
+
+def test_the_rate_is_constant_as_published_or_falls_to_zero_over_the_last_steps():
+    config = common.Setting(members=2, steps=100, learning_rate=0.1, gradient_clip=10.0)
+    moved = {}
+    for decay in (0, 40):
+        optimizer = common.optimizer(config, decay)
+        state, moved[decay] = optimizer.init(jnp.zeros(1)), []
+        for _ in range(100):
+            update, state = optimizer.update(jnp.ones(1), state, jnp.zeros(1))
+            moved[decay].append(-float(update[0]))
+    np.testing.assert_allclose(moved[0], 0.1, rtol=1e-4)
+    np.testing.assert_allclose(moved[40][:60], 0.1, rtol=1e-4)
+    np.testing.assert_allclose(moved[40][60:], 0.1 * (40 - np.arange(40)) / 40, rtol=1e-4)
+
+
+def test_undamped_gradient_descent_turns_up_and_so_does_the_exact_loss_it_is_held_against():
+    config = roll_out.Config(members=2, eval_tasks=10, oracle_contexts=20_000)
+    eta = best_step(config)[0]
+    for damping, upturn in ((1.0, 5), (0.875, 9)):
+        exact = roll_out._exact(config, damping * eta)
+        assert np.argmin(exact) + 1 == pytest.approx(upturn, abs=2)
+        assert exact[-1] > 1000 * exact.min()
+
+
+def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
+    losses = np.array([[0.2, 0.5, np.nan, 0.1], [0.2, 0.1, 0.1, 0.1]])
+    config = {"input_size": 10, "input_range": 1.0, "applications": 4}
+    record = Record("toy", "lab", config, {}, {"damping_1.0/trained": losses}, {})
+    np.testing.assert_array_equal(roll_out.diverges_at(record, 1.0, "trained"), [2, 5])
+
+
+@pytest.mark.parametrize(("corrupted", "noise"), [(0, 0.0), (3, 0.0), (6, 0.7), (2, 1.5)])
+def test_the_exact_loss_of_a_gd_step_on_noisy_labels(corrupted, noise):
+    noisy = common.sampler(TASK, corrupted_labels=corrupted, label_noise=noise)(jax.random.key(0), 100_000)
+    loss = 0.5 * np.square(jax.vmap(gradient_descent(4.0, 1))(noisy.prompt) - noisy.target)
+    exact = noisy_labels.exact(TASK, 4.0, corrupted, noise)
+    np.testing.assert_allclose(loss.mean(), exact, atol=4 * loss.std() / loss.size**0.5)
+
+
+def test_a_training_is_late_where_fresh_tasks_take_twice_the_steps_of_the_set_and_shoots_up_above_predicting_zero():
+    steps = np.arange(0, 100, 10)
+    drops = lambda at: np.where(steps < at, 0.4, 0.2)  # noqa: E731
+    grokked = np.where((steps > 10) & (steps < 60), 0.6, drops(60))
+    record = Record(
+        "toy", "lab", {}, {"predict_zero": 0.4, "closed_form": 0.2},
+        {"steps": steps, "cell/loss": np.stack([grokked, drops(30), drops(1000)]),
+         "cell/train_loss": np.stack([drops(20)] * 3)}, {},
+    )  # fmt: skip
+    assert grokking.late(record, "cell").tolist() == [True, False, False]
+    assert grokking.shoots_up(record, "cell").tolist() == [True, False, False]
+
+
+def test_batches_of_a_set_hold_its_tasks_and_a_whole_batch_is_the_set():
+    tasks = common.sampler(TASK)(jax.random.key(0), 12)
+    few = grokking.from_set(tasks)(jax.random.key(1), 5)
+    assert np.isin(few.target, tasks.target).all()
+    np.testing.assert_array_equal(grokking.from_set(tasks)(jax.random.key(1), 12).target, tasks.target)

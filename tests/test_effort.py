@@ -1,0 +1,84 @@
+"""How hard XLA works: little on what runs once, no more of it where an option is unknown, and the same numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab.lab.profile import OUTSIDE, Profile, table
+from icl_lab.training import effort
+
+
+@pytest.fixture
+def optimising():
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture
+def asked_again():
+    yield
+    effort._options.cache_clear()
+
+
+def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
+    assert effort.of("full") == {} != effort.of("some") != effort.of("little")
+    with effort.at_most("some"):
+        assert effort.of("full") == effort.OPTIONS["some"]
+        assert effort.of("little") == effort.OPTIONS["little"]
+        assert not jax.config.read("jax_disable_most_optimizations")
+        with effort.at_most("full"):
+            assert effort.of("full") == effort.OPTIONS["some"]
+        with effort.at_most("little"):
+            assert effort.of("full") == effort.of("some") == effort.OPTIONS["little"]
+            assert jax.config.read("jax_disable_most_optimizations")
+    assert effort.of("full") == {}
+    assert not jax.config.read("jax_disable_most_optimizations")
+
+
+def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch, asked_again):
+    level = {"xla_backend_optimization_level": 0}
+    monkeypatch.setitem(effort.OPTIONS, "little", level | {"xla_no_such_option": True})
+    effort._options.cache_clear()
+    assert effort.of("little") == level
+
+
+def test_another_platform_gets_no_options(monkeypatch, optimising):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with effort.at_most("little"):
+        assert effort.of("little") == effort.of("full") == {}
+        assert not jax.config.read("jax_disable_most_optimizations")
+
+
+def test_effort_changes_no_more_than_rounding(optimising):
+    def begin(key):
+        return jax.random.truncated_normal(key, -2.0, 2.0, (50, 40)) * jnp.sqrt(0.3)
+
+    lowered = jax.jit(begin).lower(jax.random.key(0))
+    much, little = (np.asarray(lowered.compile(how)(jax.random.key(0))) for how in (None, effort.of("little")))
+    np.testing.assert_allclose(much, little, rtol=1e-5)
+
+
+def test_a_profile_counts_programs_where_they_are_compiled():
+    profile = Profile()
+    with profile.listening():
+        with profile.training("first"):
+            jax.jit(lambda x: x + 1)(np.float32(1))
+        twice = jax.jit(lambda x: x * 3)
+        twice(np.float32(1)), twice(np.float32(2)), twice(np.zeros(3, np.float32))
+    jax.jit(lambda x: x - 1)(np.float32(1))
+    found = profile.summary()
+    assert {stage: one["programs"] for stage, one in found["stages"].items()} == {"first": 1, OUTSIDE: 2}
+    assert sum(one["programs"] for one in found["longest"]) == 3
+
+
+def test_the_table_tells_steps_a_second_without_compilation():
+    phases = {"tracing": 1.0, "lowering": 0.5, "compiling": 2.5}
+    stages = {"first": phases | {"programs": 3, "cached": 1}, OUTSIDE: phases | {"programs": 2, "cached": 0}}
+    trained = {"first": {"seconds": 10.0, "members": 3, "steps": 200}}
+    shown = table({"seconds": 15.0, "stages": trained, "compilation": {"stages": stages, "longest": []}})
+    name, seconds, *_, programs, cached, rate = (list(column.cells) for column in shown.columns)
+    assert (name, seconds) == (["first", OUTSIDE, "all"], ["10.0", "5.0", "15.0"])
+    assert (programs, cached, rate) == (["3", "2", "5"], ["1", "0", "1"], ["100", "", ""])

@@ -1,0 +1,396 @@
+"""The page: complete, self-contained, true to the records; and the menus that lead to it."""
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import html
+import io
+import json
+import re
+import shutil
+import string
+import subprocess
+import tomllib
+from pathlib import Path
+
+import jinja2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import icl_lab.__main__ as front
+from experiments import page
+from experiments.page.__main__ import main
+from experiments.page.drawing import WIDTH, dots
+from experiments.page.words import powers, worded
+from experiments.papers import ORDER, paper_of
+from experiments.reproduce import GALLERY, discover
+from icl_lab.lab import flags, records
+from icl_lab.lab.claims import Claim
+from icl_lab.lab.experiment import PRESETS, Experiment, draw
+from icl_lab.lab.records import Record
+from icl_lab.lab.style import panels
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed")
+    members: int = flags.setting(6, "members", at_least=1)
+    word: str = flags.setting("plain", "word")
+
+
+def curve(record):
+    figure, axes = panels(3)
+    axes[0, 0].plot(record.arrays["error"])
+    return {"curve": figure}
+
+
+def experiment(name, finding=""):
+    def claim(short, verdict, **changes):
+        settings = {"expected": 1.0, "tolerance": 0.5, "reason": "a & b", "expected_verdict": {"lab": verdict}}
+        statistic = lambda record: record.arrays["error"]  # noqa: E731
+        return Claim(f"{name}.{short}", "Toy <1>", "It is <b>one</b>.", statistic, **settings | changes)
+
+    claims = (claim("kept", "holds"), claim("broken", "fails"), claim("bound", "holds", relation=">=", expected=0.9))
+    about = f"A curve <i>of</i> {name} (Toy 2020, Fig. 1)."
+    presets = {preset: Config() for preset in PRESETS}
+    return Experiment(name, about, presets, lambda c, s: ({}, {}), curve, claims, finding=finding)
+
+
+TOYS = {
+    "toy.first": experiment("toy.first", "The error is {kept:.1f} <i>of</i> one."),
+    "toy.second": experiment("toy.second"),
+}
+ERRORS = np.array([0.9, 1.0, 1.1, 1.0, 0.95, 1.05])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A gallery of two toys, and its ledger."""
+    root = tmp_path_factory.mktemp("gallery")
+    ledger = []
+    for name, toy in TOYS.items():
+        folder = root.joinpath(*name.split("."), "lab")
+        config = {"seed": 0, "members": 6, "word": "<script>alert(1)</script>"}
+        record = Record(name, "lab", config, {"error": 1.0}, {"error": ERRORS}, {"commit": "0" * 40})
+        ledger += toy.judged(record)
+        records.save(record, folder, toy.judged(record))
+        draw(toy, record, folder)
+    (root / "claims.json").write_text(json.dumps(ledger))
+    return root
+
+
+@pytest.fixture
+def gallery(made, tmp_path):
+    """A copy of it to spoil."""
+    return Path(shutil.copytree(made, tmp_path / "gallery"))
+
+
+def written(root, out, toys=TOYS, **changes):
+    left_out = page.write_page(root, root / "claims.json", out, toys, **changes)
+    return left_out, out.read_text()
+
+
+def test_page_asks_nothing_of_any_network(made, tmp_path):
+    left_out, text = written(made, tmp_path / "page.html")
+    assert left_out == {}
+    places = re.findall(r"\b(?:src|href|srcset|action|data|poster)=\"([^\"]*)\"", text)
+    assert places
+    assert all(re.match(r"#|data:(image/png;base64)?,", place) for place in places)
+    assert not re.search(r"url\(|@import|<iframe|<object|<embed| on\w+=| style=", text)
+
+
+def test_policy_lets_only_this_style_and_this_script_through(made, tmp_path):
+    _, text = written(made, tmp_path / "page.html")
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
+    assert policy.startswith("default-src 'none';")
+    for kind in ("style", "script"):
+        (content,) = re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+
+
+def test_markup_in_a_record_stays_text(made, tmp_path):
+    _, text = written(made, tmp_path / "page.html", failures={"toy.third": "<script>alert(2)"})
+    assert "<b>one</b>" not in text
+    assert "<i>of</i>" not in text
+    assert "<script>alert" not in text
+    for said in ("It is <b>one</b>.", "<script>alert(1)</script>", "<script>alert(2)", "Toy <1>", "a & b"):
+        assert said in html.unescape(text)
+
+
+def test_same_records_give_the_same_bytes(made, tmp_path):
+    assert written(made, tmp_path / "a.html")[1] == written(made, tmp_path / "b.html")[1]
+
+
+def test_page_has_a_section_and_a_picture_of_each_experiment_and_a_row_of_each_claim(made, tmp_path):
+    _, text = written(made, tmp_path / "page.html")
+    for name, toy in TOYS.items():
+        assert text.count(f'<article id="{name}"') == 1
+        assert all(text.count(f'<li id="claim-{claim.id}"') == 1 for claim in toy.claims)
+    assert "The error is 1.0 &lt;i&gt;of&lt;/i&gt; one." in text
+    assert text.count("<figure>") == len(TOYS)
+    assert len(set(re.findall(r'\bid="([^"]*)"', text))) == len(re.findall(r'\bid="([^"]*)"', text))
+
+
+def test_verdict_that_was_not_expected_is_named_at_the_top(made, tmp_path):
+    _, text = written(made, tmp_path / "page.html")
+    top = text[: text.index('class="cards"')]
+    assert "<b>toy.first.broken</b>: holds, expected: fails" in top
+    assert "toy.first.kept" not in top
+
+
+def truncated(folder):
+    path = folder / "record.json"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def of_another_schema(folder):
+    content = json.loads((folder / "record.json").read_text()) | {"schema": 99}
+    (folder / "record.json").write_text(json.dumps(content))
+
+
+def of_no_binary(folder):
+    record = records.load(folder)
+    records.save(dataclasses.replace(record, experiment="toy.none"), folder, [])
+
+
+def with_claims_of_another_form(folder):
+    records.replace_claims(folder, [{"id": "toy.first.kept"}])
+
+
+def without_arrays_that_belong(folder):
+    (folder / "arrays.npz").write_bytes(b"no arrays")
+
+
+@pytest.mark.parametrize(
+    "spoil", [truncated, of_another_schema, of_no_binary, with_claims_of_another_form, without_arrays_that_belong]
+)
+def test_record_that_cannot_be_used_is_left_out_and_named(gallery, tmp_path, spoil):
+    folder = gallery / "toy" / "first" / "lab"
+    spoil(folder)
+    left_out, text = written(gallery, tmp_path / "page.html")
+    assert set(left_out) == {str(folder), "toy.first"}
+    assert html.escape(left_out[str(folder)]).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
+    assert '<article id="toy.first"' not in text
+    assert '<article id="toy.second"' in text
+
+
+def test_missing_record_is_named(gallery, tmp_path):
+    shutil.rmtree(gallery / "toy" / "first")
+    left_out, text = written(gallery, tmp_path / "page.html")
+    assert left_out == {"toy.first": "no record"}
+    assert "<b>toy.first</b>: no record" in text
+
+
+def test_picture_that_is_none_is_left_out_and_named(gallery, tmp_path):
+    path = gallery / "toy" / "first" / "lab" / "curve.png"
+    path.write_bytes(path.read_bytes()[:100])
+    left_out, text = written(gallery, tmp_path / "page.html")
+    assert list(left_out) == [str(path)]
+    assert "not a picture" in text
+    assert text.count("<figure>") == 1
+
+
+@pytest.mark.parametrize("content", [None, "{", '{"a": 1}', "[1]", '[{"id": "a"}]'])
+def test_page_without_a_usable_ledger_has_no_numbers_and_says_so(gallery, tmp_path, content):
+    ledger = gallery / "claims.json"
+    if content is None:
+        ledger.unlink()
+    else:
+        ledger.write_text(content)
+    left_out, text = written(gallery, tmp_path / "page.html")
+    assert list(left_out) == [str(ledger)]
+    assert "The error is – &lt;i&gt;" in text
+
+
+def test_pictures_are_made_smaller_until_the_page_is_small_enough(made, tmp_path, monkeypatch):
+    _, large = written(made, tmp_path / "large.html")
+    monkeypatch.setattr(page, "LARGEST", int(0.9 * len(large)))
+    _, small = written(made, tmp_path / "small.html")
+    assert len(small) <= 0.9 * len(large)
+
+
+def test_a_template_of_its_name_is_put_into_the_section_of_an_experiment(made, tmp_path, monkeypatch):
+    own = jinja2.DictLoader({"explorables/toy.first.html": "<p>live: {{ section.name }}</p>"})
+    usual = jinja2.PackageLoader
+    monkeypatch.setattr(jinja2, "PackageLoader", lambda name: jinja2.ChoiceLoader([own, usual(name)]))
+    _, text = written(made, tmp_path / "page.html")
+    assert text.count("<p>live: ") == text.count("<p>live: toy.first</p>") == 1
+
+
+def test_templates_are_package_data():
+    declared = tomllib.loads((GALLERY.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    package = Path(page.__file__).parent.parent
+    templates = {path.relative_to(package) for path in Path(page.__file__).parent.rglob("*") if "." in path.name}
+    templates = {path for path in templates if path.suffix not in (".py", ".pyc")}
+    assert templates == {p for p in templates if any(p.match(pattern) for pattern in declared["experiments"])} != set()
+
+
+def test_command_names_what_is_left_out_and_refuses_a_folder_without_records(gallery, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("experiments.page.__main__.discover", lambda: TOYS)
+    truncated(gallery / "toy" / "first" / "lab")
+    out = tmp_path / "new" / "page.html"
+    assert main(["page", f"--records={gallery}", f"--out={out}"]) == 0
+    said = capsys.readouterr()
+    assert "record.json differs from its own digest" in said.err or "cannot be read" in said.err
+    assert f"page: {out}" in said.out
+    assert main(["page", f"--records={tmp_path / 'none'}"]) == 2
+    assert "holds no record" in capsys.readouterr().err
+
+
+# Drawings and words
+
+
+def claim_row(relation, expected, tolerance, members):
+    values = np.asarray(members)
+    return {
+        "relation": relation, "expected": expected, "tolerance": tolerance,
+        "estimate": float(values.mean()), "interval": [float(values.min()), float(values.max())],
+    }  # fmt: skip
+
+
+@given(
+    st.sampled_from(["==", "<=", ">="]),
+    st.floats(-5, 5),
+    st.floats(0.01, 2),
+    st.lists(st.floats(-8, 8), min_size=1, max_size=40),
+)
+def test_a_dot_lies_on_the_region_exactly_where_its_member_does(relation, expected, tolerance, members):
+    drawing = dots(claim_row(relation, expected, tolerance, members), np.array(members))
+    low = -np.inf if relation == "<=" else expected - tolerance
+    high = np.inf if relation == ">=" else expected + tolerance
+    places = [float(x) for x in re.findall(r"M([\d.]+) ", drawing.path)]
+    assert len(places) == len(members)
+    for x, value in zip(places, sorted(members)):
+        edge = 0.11  # places are rounded to a tenth
+        assert 0 <= x <= WIDTH
+        if low <= value <= high:
+            assert drawing.region[0] - edge <= x <= drawing.region[1] + edge
+        else:
+            assert x <= drawing.region[0] + edge or x >= drawing.region[1] - edge
+
+
+def test_dots_of_many_members_are_order_statistics_and_their_number_is_said():
+    members = np.random.default_rng(0).normal(size=5000)
+    drawing = dots(claim_row("==", 0.0, 1.0, members), members)
+    inside = int((abs(members) <= 1).sum())
+    assert drawing.path.count("M") < 100
+    assert drawing.label.startswith("5000 members from ")
+    assert f"; {inside} of them in the region" in drawing.label
+
+
+def test_nothing_is_drawn_where_nothing_was_measured():
+    row = claim_row("==", 0.0, 1.0, [0.0]) | {"estimate": None, "interval": [None, None]}
+    assert dots(row, np.array([])) is None
+
+
+@pytest.mark.parametrize(
+    ("plain", "typeset"),
+    [
+        ("2.5e-07", "2.5×10⁻⁷"), ("1e+12", "1×10¹²"), ("-0.25", "−0.25"), ("2.3e−16", "2.3×10⁻¹⁶"),
+        ("0.1 [-2, 3e-05]", "0.1 [−2, 3×10⁻⁵]"), ("N-1", "N-1"), ("2020-2021", "2020-2021"),
+    ],
+)  # fmt: skip
+def test_powers_of_ten(plain, typeset):
+    assert powers(plain) == typeset
+
+
+def test_sentences_take_numbers_of_lab_and_of_paper():
+    estimates = {("a.b.c", "lab"): 0.5, ("a.b.c", "paper"): 0.25, ("a.b.none", "lab"): None}
+    sentence = "{c:.0%} and {at_paper.c}, {none:.2f} and {unknown}"
+    assert worded(sentence, "a.b", estimates) == "50\N{NO-BREAK SPACE}% and 0.25, – and –"
+    assert worded("{b.c:.1f}", "a", estimates) == "0.5"
+
+
+# What is committed
+
+
+@pytest.fixture(scope="module")
+def binaries():
+    return discover()
+
+
+class Claims(dict):
+    """The committed ledger, in which a claim that no binary has is an error; newer claims have no estimate yet."""
+
+    def __init__(self, binaries):
+        rows = json.loads((GALLERY / "claims.json").read_text())
+        super().__init__({(row["id"], row["preset"]): row["estimate"] for row in rows})
+        self.ids = {claim.id for found in binaries.values() for claim in found.claims}
+
+    def get(self, key, default=None):
+        if key[0] not in self.ids:
+            raise KeyError(key[0])
+        return super().get(key, default)
+
+
+def fields(sentence):
+    return [field for _, field, _, _ in string.Formatter().parse(sentence) if field]
+
+
+@pytest.fixture(scope="module")
+def ledger(binaries):
+    return Claims(binaries)
+
+
+def test_every_binary_says_in_two_sentences_what_it_found_with_a_number_of_the_ledger(binaries, ledger):
+    recorded = {name for name in binaries if any(id.startswith(f"{name}.") for id, _ in ledger)}
+    assert len(recorded) >= 37
+    for name in recorded:
+        found = binaries[name].finding
+        assert fields(found), name
+        assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", worded(found, name, ledger))) <= 2, name
+
+
+def test_every_paper_has_a_question_and_an_answer_with_a_number_of_the_ledger(binaries, ledger):
+    assert {name.split(".")[0] for name in binaries} >= {*ORDER}
+    for paper in map(paper_of, ORDER):
+        assert paper.question.endswith("?")
+        assert fields(paper.answer)
+        answer = worded(paper.answer, paper.key, ledger)
+        assert answer.endswith(".")
+        assert "–" not in answer
+        assert paper.picture in paper.captions
+
+
+def test_every_committed_picture_of_a_paper_has_a_caption():
+    committed = {path.relative_to(GALLERY).with_suffix("").parts for path in GALLERY.glob("*/*/*/*.png")}
+    pictures = {f"{paper}/{figure}/{picture}" for paper, figure, _, picture in committed if paper in ORDER}
+    assert pictures <= {f"{key}/{name}" for key in ORDER for name in paper_of(key).captions}
+
+
+def test_an_unknown_claim_in_a_sentence_is_an_error_here(ledger):
+    with pytest.raises(KeyError, match="nonsense"):
+        worded("{nonsense}", "von_oswald.one_step", ledger)
+
+
+# Menus
+
+
+def test_first_screen_has_the_title_and_commands_of_the_readme_and_every_experiment(binaries):
+    with contextlib.redirect_stdout(io.StringIO()) as captured:
+        front.main()
+    said = captured.getvalue()
+    readme = (GALLERY.parent / "README.md").read_text()
+    assert said.startswith(readme.splitlines()[0].lstrip("# "))
+    assert "  make reproduce" in said
+    assert set(front.experiments()) == set(binaries)
+    assert all(f"  {name.split('.')[1]} " in said for name in binaries)
+    assert all(len(line) <= 100 for line in said[said.index("experiments.dai") :].splitlines())
+
+
+def test_first_screen_refuses_a_readme_without_commands():
+    with pytest.raises(ValueError, match="commands"):
+        front.first_screen("# Title\n\nA paragraph.\n")
+
+
+def test_make_help_names_every_target():
+    if shutil.which("make") is None:
+        pytest.skip("there is no make")
+    root = GALLERY.parent
+    said = subprocess.run(["make", "help"], cwd=root, capture_output=True, text=True, check=True).stdout
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (root / "Makefile").read_text(), re.M)
+    assert set(re.findall(r"^  make ([a-z-]+) +\S", said, re.M)) == set(phony.split()) - {"help", "force"}

@@ -1,0 +1,224 @@
+"""The page of the committed records in Chromium: no error, no request, and everything on it works on a phone."""
+
+import json
+import re
+import shutil
+import time
+from itertools import pairwise
+
+import pytest
+
+from experiments.page import LARGEST, write_page
+from experiments.reproduce import GALLERY, discover
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+WIDTHS = (360, 1280)
+ROWS = json.loads((GALLERY / "claims.json").read_text())
+
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium)"),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """The page of the committed gallery, in at most 6 MB and 30 seconds of processor time."""
+    out = tmp_path_factory.mktemp("page") / "page.html"
+    before = time.process_time()
+    left_out = write_page(GALLERY, GALLERY / "claims.json", out, discover())
+    assert set(left_out.values()) <= {"no record"}  # binaries that are newer than the gallery
+    assert time.process_time() - before < 30
+    assert out.stat().st_size <= LARGEST
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium with a profile of its own."""
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright's client is not installed")
+    with api.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
+def opened(request, browser, path):
+    """The page at one width, with what it says on the console and what it asks for."""
+    context = browser.new_context(viewport={"width": request.param, "height": 800}, reduced_motion="reduce")
+    found, said, asked = context.new_page(), [], []
+    found.on("console", lambda message: said.append(message.text))
+    found.on("pageerror", lambda error: said.append(str(error)))
+    found.on("request", lambda sent: asked.append(sent.url))
+    found.goto(path.as_uri())
+    yield found, said, asked
+    context.close()
+
+
+@pytest.fixture
+def tab(opened, path):
+    """The page as it opens; afterwards nothing may have been said on the console, and nothing asked for but it."""
+    found, said, asked = opened
+    found.evaluate("reset(); location.hash = ''; all('details').forEach(d => { d.open = false }); scrollTo(0, 0)")
+    yield found
+    assert said == []
+    assert {url.split("#")[0] for url in asked if not url.startswith("data:")} == {path.as_uri()}
+
+
+def shown(tab):
+    """Names of the claims that are seen, in their order."""
+    return tab.locator(".claims li").evaluate_all("rows => rows.filter(r => !r.hidden).map(r => r.dataset.name)")
+
+
+def in_view(tab, selector):
+    box = tab.locator(selector).bounding_box()
+    return box is not None and -5 <= box["y"] < 800
+
+
+def test_policy_stops_what_is_put_into_the_page(browser, path, tmp_path):
+    other = tmp_path / "page.html"
+    other.write_text(path.read_text().replace("</main>", "<script>document.title = 'broken'</script></main>"))
+    opened = browser.new_page()
+    opened.goto(other.as_uri())
+    assert opened.title().startswith("icl_lab")
+    opened.close()
+
+
+def test_nothing_is_wider_than_the_window(tab):
+    tab.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= tab.viewport_size["width"]
+    assert tab.locator("img").count() > 70
+    assert tab.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+
+
+def test_every_picture_and_drawing_has_words_and_every_control_a_label(tab):
+    for selector, name in (("img", "alt"), ("svg[role=img]", "aria-label")):
+        words = tab.locator(selector).evaluate_all(f"all => all.map(one => one.getAttribute('{name}'))")
+        assert words
+        assert all(word and len(word) > 10 for word in words)
+    assert tab.evaluate("[...document.querySelectorAll('input, select')].every(one => one.labels.length === 1)")
+    headings = tab.locator("h1, h2, h3").evaluate_all("all => all.map(one => Number(one.tagName[1]))")
+    assert headings[0] == 1
+    assert headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(headings))
+
+
+def test_every_link_leads_to_something(tab):
+    missing = tab.locator("a[href^='#']").evaluate_all(
+        "links => links.map(l => decodeURIComponent(l.hash.slice(1))).filter(id => !document.getElementById(id))"
+    )
+    assert missing == []
+
+
+def test_all_claims_of_the_ledger_are_there(tab):
+    assert sorted(shown(tab)) == sorted(row["id"] for row in ROWS)
+    assert tab.locator(".shown").text_content() == f"{len(ROWS)} of {len(ROWS)} claims"
+
+
+def test_filters_by_paper_verdict_and_text(tab):
+    tab.get_by_label("Verdict", exact=True).select_option("fails")
+    tab.get_by_label("Paper", exact=True).select_option("reddy")
+    expected = {row["id"] for row in ROWS if row["id"].startswith("reddy.") and row["verdict"] == "fails"}
+    assert set(shown(tab)) == expected
+    tab.get_by_role("button", name="Reset", exact=True).click()
+    assert len(shown(tab)) == len(ROWS)
+    tab.get_by_label("Text", exact=True).fill("gradient step  COSINE")
+    found = shown(tab)
+    assert 0 < len(found) < 40
+    for text in tab.locator(".claims li:not([hidden])").all_text_contents():
+        assert all(word in text.lower() for word in ("gradient", "step", "cosine"))
+    tab.get_by_label("Text", exact=True).fill("no claim says this")
+    assert shown(tab) == []
+    tab.get_by_role("button", name="Reset the filters").click()
+    assert len(shown(tab)) == len(ROWS)
+    assert tab.evaluate("document.activeElement.name") == "text"
+
+
+def test_orders(tab):
+    tab.get_by_label("Order", exact=True).select_option("name")
+    assert shown(tab) == tab.evaluate("names => names.sort((a, b) => a.localeCompare(b))", shown(tab))
+    tab.get_by_label("Order", exact=True).select_option("members")
+    members = tab.locator(".claims li").evaluate_all("rows => rows.map(row => Number(row.dataset.members))")
+    assert members == sorted(members, reverse=True)
+
+
+def test_link_to_a_claim_shows_it_whatever_was_filtered(tab):
+    tab.get_by_label("Text", exact=True).fill("no claim says this")
+    tab.evaluate("location.hash = 'claim-von_oswald.one_step.cosine'")
+    row = '[id="claim-von_oswald.one_step.cosine"]'
+    tab.wait_for_function(f"""!document.querySelector('{row}').hidden""")
+    assert in_view(tab, row)
+    assert tab.evaluate("document.activeElement.id") == "claim-von_oswald.one_step.cosine"
+
+
+def test_section_leads_to_its_claims(tab):
+    tab.locator('[id="reddy.clamping"] a.filter').click()
+    assert set(shown(tab)) == {row["id"] for row in ROWS if row["id"].startswith("reddy.clamping.")}
+    assert in_view(tab, "#claims")
+
+
+def test_keyboard_reaches_the_content_first_and_opens_what_is_folded(browser, path):
+    opened = browser.new_page()
+    opened.goto(path.as_uri())
+    opened.keyboard.press("Tab")
+    assert opened.evaluate("document.activeElement.className") == "skip"
+    assert opened.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    opened.keyboard.press("Enter")
+    assert opened.evaluate("document.activeElement.id") == "main"
+    folded = opened.locator('[id="von_oswald.one_step"] details summary').first
+    folded.focus()
+    opened.keyboard.press("Enter")
+    assert opened.locator('[id="von_oswald.one_step"] details[open]').count() == 1
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_is_seen_on_its_ground(browser, path, scheme):
+    opened = browser.new_page(color_scheme=scheme)
+    opened.goto(path.as_uri())
+    ground = luminance(opened.evaluate("getComputedStyle(document.body).backgroundColor"))
+    for selector in ("body", "small", ".source", "a.more", ".verdict.holds", ".verdict.fails", ".verdict.not-resolved"):
+        colour = opened.locator(f"main {selector}" if selector != "body" else "body").first
+        other = luminance(colour.evaluate("one => getComputedStyle(one).color"))
+        light, dark = max(ground, other), min(ground, other)
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (scheme, selector)  # WCAG 2, level AA
+    opened.close()
+
+
+def luminance(colour):
+    """Relative luminance of ``rgb(r, g, b)`` (WCAG 2)."""
+    channels = [int(n) / 255 for n in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear))
+
+
+def test_prints_every_picture_and_no_control(browser, path):
+    opened = browser.new_page()
+    opened.goto(path.as_uri())
+    opened.evaluate("dispatchEvent(new Event('beforeprint'))")
+    opened.emulate_media(media="print")
+    assert opened.locator("form.controls").is_hidden()
+    assert opened.locator("nav").is_hidden()
+    heights = opened.locator("details.pictures img").evaluate_all("all => all.map(image => image.offsetHeight)")
+    assert heights
+    assert min(heights) > 0
+    opened.close()
+
+
+def test_reads_without_its_script(browser, path):
+    context = browser.new_context(java_script_enabled=False)
+    opened = context.new_page()
+    opened.goto(path.as_uri())
+    assert opened.locator("form.controls").is_hidden()
+    assert opened.locator(".claims li").count() == len(ROWS)
+    context.close()

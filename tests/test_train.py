@@ -1,0 +1,92 @@
+"""``icl_lab.train``: members in one call, the same as the plain loop, refused before work where sizes make no sense."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import icl_lab
+from icl_lab.compare import mean_loss
+from icl_lab.models import LinearSelfAttention, learner
+from icl_lab.prompts import linear_regression
+from icl_lab.solvers import gradient_descent
+from icl_lab.training.model import Model
+
+N, D = 5, 3
+NETWORK = LinearSelfAttention(init_scale=0.1)
+SMALL = {"steps": 20, "batch": 16, "eval_tasks": 64, "learning_rate": 3e-3}
+
+
+def sampler(noise=0.0):
+    return linear_regression(context_length=N, input_size=D, label_noise=noise)
+
+
+def test_members_are_those_of_a_plain_loop():
+    trained = icl_lab.train(NETWORK, sampler(), members=2, **SMALL)
+    keys = jax.random.split(jax.random.key(0), 2)
+    optimizer = optax.chain(optax.clip_by_global_norm(10.0), optax.adam(3e-3))
+
+    @jax.jit
+    def step(params, state, key):
+        samples = sampler()(key, 16)
+        loss = lambda p: mean_loss(learner(NETWORK, p), samples)  # noqa: E731
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    init_key, data_key, eval_key = jax.random.split(keys[1], 3)
+    params = NETWORK.init(init_key, jnp.zeros((N + 1, D + 1)))
+    state = optimizer.init(params)
+    for t in range(20):
+        params, state = step(params, state, jax.random.fold_in(data_key, t))
+    for ours, plain in zip(jax.tree.leaves(trained.params(1)), jax.tree.leaves(params)):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-6)
+    evaluation = sampler()(eval_key, 64)
+    final = trained.fit.metrics["loss"][1, -1]
+    assert trained.fit.metrics["loss"].shape == (2, len(trained.fit.steps))
+    assert trained.fit.steps[-1] == 20
+    np.testing.assert_allclose(mean_loss(trained.learner(1), evaluation), final, rtol=1e-5)
+    (prediction,) = trained.batch_learner(1)(jax.tree.map(lambda leaf: leaf[:1], evaluation.prompt))
+    np.testing.assert_array_equal(
+        prediction, trained.learners()[1](jax.tree.map(lambda leaf: leaf[0], evaluation.prompt))
+    )
+    assert len(trained.learners()) == 2
+
+
+def test_settings_give_each_member_its_own_rate_and_task_distribution():
+    multiple = Model(lambda key: {"w": jnp.zeros(())}, lambda params, prompts: params["w"] * prompts.y[:, 0])
+
+    def shifted(setting):  # the same tasks with all outputs moved
+        def draw(key, batch):
+            samples = sampler()(key, batch)
+            return dataclasses.replace(samples, target=samples.target + setting["shift"])
+
+        return draw
+
+    trained = icl_lab.train(
+        multiple, shifted, settings={"shift": jnp.array([0.0, 0.0, 5.0]), "rate": jnp.array([0.0, 0.1, 0.0])},
+        keys=jax.random.split(jax.random.key(1), 3)[jnp.array([0, 0, 0])],
+        optimizer=lambda setting: optax.sgd(setting["rate"]), progress=False, **(SMALL | {"steps": 1}),
+        references={"gd": jax.vmap(gradient_descent(1.0, steps=1))},
+    )  # fmt: skip
+    still, moved, also_still = trained.fit.params["w"]
+    assert still == also_still == 0 != moved
+    first, _, third = trained.fit.metrics["loss"][:, 0]
+    assert third > first + 5
+    assert {"loss", "gd_loss", "gd_prediction_difference"} <= set(trained.fit.metrics)
+
+
+@pytest.mark.parametrize("name", ["members", "steps", "batch", "eval_tasks"])
+def test_a_size_below_one_is_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        icl_lab.train(NETWORK, sampler(), **(SMALL | {name: 0}))
+
+
+def test_a_member_that_is_not_there_is_refused():
+    trained = icl_lab.train(NETWORK, sampler(), members=1, **(SMALL | {"steps": 1, "eval_tasks": 1, "batch": 1}))
+    with pytest.raises(IndexError, match="no member 1; allowed is 0 to 0"):
+        trained.learner(1)
+    with pytest.raises(IndexError, match="no member -1"):
+        trained.params(-1)
