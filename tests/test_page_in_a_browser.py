@@ -35,7 +35,8 @@ def path(tmp_path_factory):
     """The page of the committed gallery, in at most 6 MB and 30 seconds of processor time."""
     out = tmp_path_factory.mktemp("page") / "page.html"
     before = time.process_time()
-    assert write_page(GALLERY, GALLERY / "claims.json", out, discover()) == {}
+    left_out = write_page(GALLERY, GALLERY / "claims.json", out, discover())
+    assert set(left_out.values()) <= {"no record"}  # binaries that are newer than the gallery
     assert time.process_time() - before < 30
     assert out.stat().st_size <= LARGEST
     return out

@@ -87,7 +87,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         )
         maps = np.asarray(jax.vmap(_scaled_maps)(fitted.params))
         keys = member_keys(config, 800 + stage)
-        far = shifts.losses(config, partial(_learners, trained, gd), fitted.params, keys)
+        far = shifts.losses(config, partial(_learners, trained, gd), fitted.params, keys, config.columns())
         arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals, "maps": maps} | far}
     return {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}, arrays
 
@@ -117,7 +117,7 @@ def figures(record: Record) -> dict[str, Figure]:
         loss.axhline(record.metrics["centred"], **style.THEORY, label="centred GD")
         loss_lines(loss, steps, curves, title, record.metrics["closed_form"])
         panels.alignment_panel(agreement, steps, part, "gd")
-        shifts.draw(row, config, {column: part[column] for column in shifts.BOTH})
+        shifts.draw(row, config.columns(), part)
     most = max(config.heads)
     maps = record[f"heads_{most}/maps"][0]
     shown = [*maps, maps.sum(axis=0)]
