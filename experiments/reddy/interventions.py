@@ -191,9 +191,9 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, rows = panels(3, len(config["lengths"]), width=3.2, height=2.7)
     for n, row in zip(config["lengths"], rows):
         for part, look in zip(HELD, SERIES):
-            values = [_median(delay(record, n, f"{part}_held_{i}")) for i in range(last + 1)]
+            delays = [_median(delay(record, n, f"{part}_held_{i}")) for i in range(last + 1)]
             holds = [window * record[f"n_{n}/steps"][-1] for window in config["windows"]]
-            row[0].plot(holds, values, label=NAMES[f"{part}_held"], **look)
+            row[0].plot(holds, delays, label=NAMES[f"{part}_held"], **look)
         row[0].axvline(_median(onset_of(record, n, "control")), color="0.6", linewidth=0.8)
         row[0].set(xlabel="steps of the hold (grey: control's onset)", ylabel="delay / hold", title=f"N = {n}")
         row[0].legend(fontsize="x-small")
