@@ -160,8 +160,12 @@ def differing(anchor: Record, experiment: Experiment, arrays: Callable[[], Mappi
 
 
 def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:
-    """Whether a record is of the present preset; more members are welcome, and so is one network of several."""
+    """Whether a record is of the present preset; more members are welcome, and so is one network of several.
+
+    A setting that is younger than the record has its default there, the paper's: nobody could change it yet.
+    """
     wanted = flags.to_json(experiment.presets[preset])
+    config = flags.to_json(type(experiment.presets[preset])()) | dict(config)
     enough = config.get("members", 0) >= wanted["members"]
     free: dict[str, Any] = {name: wanted[name] for name in ("members", "only") if name in wanted}
     return label == preset and enough and {**config, **free} == wanted

@@ -45,7 +45,7 @@ from icl_lab.lab.records import Record, RecordError
 PRESETS = ("lab", "paper")
 LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 1_000_000, 2_000_000  # bytes
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
-NOT_KEPT = "the claim has changed and the record's arrays are not kept: to be judged in the next run"
+NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,11 +179,12 @@ def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:
 def rejudge(folder: Path, experiment: Experiment) -> list[str]:
     """Judges a record of the gallery by today's claims; a line for each verdict that changes.
 
-    Of a record without its arrays the rows stay whose claims are as they were; the others are not judged any more.
+    Of a record without its arrays, or of an earlier preset, the rows stay whose claims are as they were; the others are
+    not judged any more.
     """
     record, before = drift.committed(folder)
     then = {row["id"]: row for row in before}
-    if record.arrays:
+    if record.arrays and anchoring.belongs(experiment, folder.name, record.preset, record.config):
         rows = experiment.judged(record)
     else:
         unknown = {"interval": [None, None], "verdict": NOT_JUDGED, "expected_verdict": None, "note": NOT_KEPT}

@@ -41,7 +41,7 @@ def test_another_platform_gets_no_options(monkeypatch, optimising):
     effort.little.cache_clear()
 
 
-def test_effort_changes_no_more_than_rounding():
+def test_effort_changes_no_more_than_rounding(optimising):
     def begin(key):
         return jax.random.truncated_normal(key, -2.0, 2.0, (50, 40)) * jnp.sqrt(0.3)
 

@@ -245,6 +245,8 @@ def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
     assert found.ratio() == pytest.approx(70 / 30)
     assert found.left() == pytest.approx(70)
     assert found.words() == "about 70 s left"
+    now[0] = 150.0
+    assert found.left() == pytest.approx(10)  # it has taken 100 and should have ended
     found.ends(runs[2])
     assert found.left() == 0
 

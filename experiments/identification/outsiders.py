@@ -1,6 +1,7 @@
 """Learners that are no algorithm of a family, with parameters that keep away from limits that are."""
 
 import dataclasses
+from collections.abc import Collection
 from functools import cache, partial
 from typing import Any
 
@@ -97,10 +98,10 @@ def trained(name: str, keys: Array, steps: int) -> Any:
     return jax.vmap(one)(keys)
 
 
-def outsiders(seed: int, share: float = 1.0) -> list[Planted]:
-    """150 outsiders, or a share of every kind."""
+def outsiders(seed: int, kinds: Collection[str] = tuple(KINDS), share: float = 1.0) -> list[Planted]:
+    """150 outsiders, or a share of some kinds."""
     found = []
-    for kind, count in KINDS.items():
+    for kind, count in ((kind, count) for kind, count in KINDS.items() if kind in kinds):
         for i in range(max(1, round(share * count))):
             found.append(_outsider(kind, i, np.random.default_rng([seed, 7, i]), seed))
     return found

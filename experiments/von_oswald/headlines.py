@@ -22,6 +22,11 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "gamma_exact_10": Quick(0.15, "3,000 steps of 256 tasks for 5,000 of 512, and a tuning on a twenty-fifth of "
                                       "the contexts; without the second transition it is 0"),
     },
+    "label_couplings": {
+        "targets": Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is "
+                              "above .5"),
+        "inputs": None,
+    },
     "layer_norm": {
         "one_robust": Quick(0.0, f"an ordering: {_BOUND}"),
         "one_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),
@@ -38,8 +43,8 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "free_5_loss": None,
     },
     "noisy_labels": {
-        "follows_gd": Quick(0.06, "256 tasks a step for 2,048: up to eight times the jitter of Adam; a layer on the "
-                                  "plateau is .9 away"),
+        "follows_gd": Quick(0.0, f"{_BOUND}; 256 tasks a step for 2,048: up to eight times the jitter of Adam, which "
+                                 "is .002; a layer on the plateau is .9 away"),
         "follows_gd_noise": None,
     },
     "noisy_labels_retrained": {

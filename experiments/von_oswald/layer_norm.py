@@ -32,7 +32,7 @@ from icl_lab.prompts import BatchLearner
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Networks, shifts.Scales):
+class Config(Networks):
     """Fig. 14 as the released code runs it."""
 
     networks: tuple[str, ...] = setting(
@@ -42,18 +42,21 @@ class Config(Networks, shifts.Scales):
     learning_rates: tuple[float, ...] = setting((1e-3, 1e-3), "learning rate of each network", above=0)
     gradient_clips: tuple[float, ...] = setting((1e-3, 1e-3), "gradient clip of each network", above=0)
     token_clips: tuple[float, ...] = setting((0.0, 0.0), "token clip of each network, 0 is off", at_least=0)
+    ranges: tuple[float, ...] = setting(shifts.grid(0.5, 2, 0.1), "alpha of the larger inputs", above=0)
+    target_scales: tuple[float, ...] = setting(shifts.grid(0.5, 5, 0.25), "alpha of the larger targets", above=0)
+    shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
 
 
 PRESETS = {
     "smoke": Config(
         batches=(16, 16), steps=(20, 20), measurements=(2, 2), members=2, context_length=4, input_size=3,
-        eval_tasks=16, tuning_contexts=200, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0), shift_tasks=16,
+        eval_tasks=16, tuning_contexts=200, ranges=(0.5, 1.0, 2.0), target_scales=(0.5, 5.0), shift_tasks=16,
         population_tasks=64,
     ),
     "quick": Config(
         batches=(256, 256), steps=(3000, 3000), measurements=(25, 25), members=6, eval_tasks=500, tuning_contexts=4000,
-        input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000,
+        ranges=(0.5, 1.0, 1.5, 2.0), target_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000,
         population_tasks=20_000,
     ),
     "lab": Config(batches=(256, 256), eval_tasks=2000),
@@ -97,8 +100,14 @@ def _compared(config: Config, session: Session, one: Compared, trained: Model, c
 
     keys = member_keys(config, 900 + one.stage)
     finals = paired_losses(learners, always(sampler(config)), params, keys, config.population_tasks)
-    far = shifts.losses(config, learners, params, member_keys(config, 800 + one.stage))
+    far = shifts.losses(config, learners, params, member_keys(config, 800 + one.stage), _columns(config))
+    far = {"range": far["inputs"], "targets": far["targets"]}
     return {"steps": fitted.steps, **fitted.metrics, "without": without.metrics, "final": finals, **far}
+
+
+def _columns(config: Config) -> dict[str, tuple[float, ...]]:
+    """The alpha of each shift."""
+    return {"inputs": config.ranges, "targets": config.target_scales}
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -111,13 +120,11 @@ def figures(record: Record) -> dict[str, Figure]:
         solvers = [solver for solver in ("gd", "gd++") if solver in found["final"]]
         curves = {"trained": found["loss"], "without": found["without"]["loss"]}
         curves |= {solver: found[f"{solver}_loss"] for solver in solvers}
-        loss_lines(row[0], found["steps"], curves)
-        row[0].set_ylim(bottom=0.05, top=0.6)
-        row[0].set_title(f"{network_label(name)}, LayerNorm")
+        loss_lines(row[0], found["steps"], curves, f"{network_label(name)}, LayerNorm")
         for axes_of, solver in zip(row[1:3], solvers):
             panels.alignment_panel(axes_of, found["steps"], found, solver)
         row[2].set_visible(len(solvers) > 1)
-        shifts.draw(row[3:], config, {column: found[column] for column in shifts.BOTH})
+        shifts.draw(row[3:], _columns(config), {"inputs": found["range"], "targets": found["targets"]})
     return {"layer_norm": figure}
 
 
@@ -125,8 +132,8 @@ def _furthest(name: str, solver: str, learner: str = "trained") -> Callable[[Rec
     """(M,) loss of a learner over that of a solver at the largest input range."""
 
     def statistic(record: Record) -> np.ndarray:
-        i = int(np.argmax(record.config["input_scales"]))
-        return record[f"{name}/inputs/{learner}"][:, i] / record[f"{name}/inputs/{solver}"][:, i]
+        i = int(np.argmax(record.config["ranges"]))
+        return record[f"{name}/range/{learner}"][:, i] / record[f"{name}/range/{solver}"][:, i]
 
     return statistic
 
@@ -175,6 +182,7 @@ CLAIMS = (
 )  # fmt: skip
 
 AXES = shifts.AXES | {
+    "*/range/*": ("member", "range"),
     "*/steps": ("{0}_step",),
     "*/final/*": ("member",),
     "*/*": ("member", "{0}_step"),

@@ -140,9 +140,8 @@ def _row(record: Record, name: str) -> Figure:
     found = record[name]
     figure, (axes,) = axes_grid(4 if "gamma" in found else 3, 1)
     curves = {"trained": found["loss"], "gd": found["gd_loss"], "gd++": found["gd++_loss"]}
-    loss_lines(axes[0], found["steps"], curves)
+    loss_lines(axes[0], found["steps"], curves, network_label(name))
     axes[0].set_ylim(0, 0.45)
-    axes[0].set_title(network_label(name))
     panels.alignment_panel(axes[1], found["steps"], found, "gd")
     panels.alignment_panel(axes[2], found["steps"], found, "gd++")
     if "gamma" in found:

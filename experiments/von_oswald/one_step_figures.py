@@ -17,8 +17,8 @@ def figures(record: Record) -> dict[str, Figure]:
     a, config = record.arrays, record.config
     best = record.metrics["closed_form"]
     figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, width=3.6)
-    loss_lines(loss, a["steps"], {"trained": a["loss"], "gd": a["gd_loss"]}, best)
-    loss.set_title(f"one layer, N = {config['context_length']}, D = {config['input_size']}")
+    title = f"one layer, N = {config['context_length']}, D = {config['input_size']}"
+    loss_lines(loss, a["steps"], {"trained": a["loss"], "gd": a["gd_loss"]}, title, best)
     panels.alignment_panel(agreement, a["steps"], a, "gd")
     grid = np.arange(min(config["sizes"]), max(config["sizes"]) + 1)
     finals = {n: np.stack([record[f"size_{d}/{n}"] for d in config["sizes"]]) for n in LEARNERS}

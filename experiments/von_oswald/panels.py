@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from experiments.panels import ABOVE
 from icl_lab.lab.style import LEARNERS, Axes, viridis
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
@@ -24,7 +25,9 @@ def member_lines(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | 
     axes.plot(x, np.median(members, axis=0), **line)
 
 
-def loss_lines(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], level: float | None = None) -> None:
+def loss_lines(
+    axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], title: str, level: float | None = None
+) -> None:
     """Loss over training, (M, R) by learner, relative to GD's on the same tasks.
 
     That is drawn at ``level``, the exact loss of GD (None: its median).
@@ -34,7 +37,7 @@ def loss_lines(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], 
         member_lines(axes, steps, values / curves["gd"] * level, learner)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss (relative to GD's)")
-    axes.legend()
+    axes.legend(ncols=4, title=title, **ABOVE)
 
 
 def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:

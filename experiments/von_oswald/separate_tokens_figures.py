@@ -43,7 +43,8 @@ def figures(record: Record) -> dict[str, Figure]:
     agreement.set_ylim(top=1.02)
     for axes in (copying, share, agreement):
         axes.set_xlabel("training step, from the drop of the loss")
-        axes.legend()
+        axes.locator_params(axis="x", nbins=5)
+        axes.legend(loc="upper left")
 
     return {"separate_tokens": figure, "attention": _attention_figure(record)}
 

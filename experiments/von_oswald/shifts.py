@@ -1,7 +1,7 @@
 """A network on other inputs and targets than those of its training: how it is measured and drawn, whatever it is."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ COLUMNS: dict[str, tuple[str, str, dict[str, str]]] = {
     "other_targets": ("other targets", "task_scale", {"task_law": "mixture"}),
 }
 """Title of a column, what its alpha scales, and what else of the task distribution is another."""
-BOTH = ("inputs", "targets")
 _LEARNERS = ("trained", "without", "gd", "gd++", "interpolated", "ablated")
 
 
@@ -34,28 +33,28 @@ def grid(first: float, last: float, step: float) -> tuple[float, ...]:
 class Scales:
     """What alpha a network is evaluated at; alpha = 1 is the distribution of training."""
 
-    input_scales: tuple[float, ...] = setting(grid(0.5, 2, 0.1), "alpha of the larger inputs", above=0)
+    input_scales: tuple[float, ...] = setting(grid(0.5, 2, 0.15), "alpha of the larger inputs", above=0)
     other_scales: tuple[float, ...] = setting(grid(0.5, 5, 0.25), "alpha of the other shifts", above=0)
     shift_tasks: int = setting(10_000, "tasks at each alpha, the same draws at every alpha", at_least=1)
 
-
-def scales_of(config: Scales, column: str) -> tuple[float, ...]:
-    """The alpha of a column."""
-    return config.input_scales if column == "inputs" else config.other_scales
+    def columns(self, *names: str) -> dict[str, tuple[float, ...]]:
+        """The alpha of these columns, of larger inputs and targets where none is named."""
+        chosen = names or ("inputs", "targets")
+        return {name: self.input_scales if name == "inputs" else self.other_scales for name in chosen}
 
 
 def losses(
     config: Any, learners: Callable[[Any], Mapping[str, BatchLearner]], params: Any, keys: Array,
-    columns: Iterable[str] = BOTH,
+    columns: Mapping[str, Sequence[float]],
 ) -> dict[str, dict[str, np.ndarray]]:  # fmt: skip
-    """(M, A) losses by column and learner, of all learners on the same tasks.
+    """(M, A) losses by column and learner, of all learners on the same ``shift_tasks`` tasks.
 
     Args:
-      config: a ``Task`` with ``Scales``.
+      config: a ``Task`` with ``shift_tasks``.
       learners: ``params of a member -> {name: learner}``.
       params: parameters with leading member axis.
       keys: (M,) keys, apart from those of training.
-      columns: of ``COLUMNS``.
+      columns: the alpha of some of ``COLUMNS``.
     """
 
     def at(column: str) -> Callable[[Array], Sampler]:
@@ -63,18 +62,18 @@ def losses(
         return lambda scale: sampler(config, **{argument: scale}, **changes)
 
     return {
-        column: paired_losses(
-            learners, at(column), params, keys, config.shift_tasks, np.asarray(scales_of(config, column))
-        )
-        for column in columns
+        column: paired_losses(learners, at(column), params, keys, config.shift_tasks, np.asarray(scales))
+        for column, scales in columns.items()
     }
 
 
-def draw(row: Sequence[Axes], config: Scales, found: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+def draw(
+    row: Sequence[Axes], columns: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
     """Draws the columns of ``losses``, one panel each; alpha = 1, the distribution of training, is the grey line."""
-    for axes, (column, curves) in zip(row, found.items()):
-        shown = {learner: curves[learner] for learner in _LEARNERS if learner in curves}
-        panels.shift_panel(axes, np.asarray(scales_of(config, column)), shown, r"$\alpha$", training=1.0)
+    for axes, (column, scales) in zip(row, columns.items()):
+        shown = {learner: found[column][learner] for learner in _LEARNERS if learner in found[column]}
+        panels.shift_panel(axes, np.asarray(scales), shown, r"$\alpha$", training=1.0)
         axes.set_title(COLUMNS[column][0])
 
 

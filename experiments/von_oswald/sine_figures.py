@@ -54,9 +54,9 @@ def _kernel_panel(axes: Axes, task: dict[str, Any]) -> None:
         for which, look in LOOKS.items():
             kernel = task[which]["kernel"][i]
             scaled = kernel / np.abs(kernel).max() * np.sign(kernel[at])
-            label = f"{look['label']}, {query:g}" if which == "trained" else None
+            label = f"query {query:g}" if which == "trained" else None
             axes.plot(grid, scaled, color=colour, linestyle=look["linestyle"], label=label)
             axes.plot(grid[at], scaled[at], "o", color=colour)
     axes.set_xlabel("input of the context token")
-    axes.set_ylabel("kernel (scaled; dashed: features + GD)")
-    axes.legend(ncols=2, title="dot: the query", **panels.ABOVE)
+    axes.set_ylabel("kernel (scaled)")
+    axes.legend(ncols=3, title="kernel at the query (dot); dashed: features + GD", **panels.ABOVE)

@@ -87,7 +87,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         )
         maps = np.asarray(jax.vmap(_scaled_maps)(fitted.params))
         keys = member_keys(config, 800 + stage)
-        far = shifts.losses(config, partial(_learners, trained, gd), fitted.params, keys)
+        far = shifts.losses(config, partial(_learners, trained, gd), fitted.params, keys, config.columns())
         arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals, "maps": maps} | far}
     return {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}, arrays
 
@@ -113,13 +113,11 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, axes = style.panels(4, len(config.heads), width=3.1)
     for (loss, agreement, *row), heads in zip(axes, config.heads):
         part = record[f"heads_{heads}"]
-        loss_lines(loss, steps, {"trained": part["loss"], "gd": part["gd_loss"]}, record.metrics["closed_form"])
-        loss.axhline(record.metrics["centred"], **style.THEORY, label="GD, centred inputs")
-        loss.set_ylim(top=0.52)
-        loss.legend(ncols=2, loc="upper center")
-        loss.set_title(f"softmax, {heads} head{'s' * (heads > 1)}")
+        curves, title = {"trained": part["loss"], "gd": part["gd_loss"]}, f"softmax, {heads} head{'s' * (heads > 1)}"
+        loss.axhline(record.metrics["centred"], **style.THEORY, label="centred GD")
+        loss_lines(loss, steps, curves, title, record.metrics["closed_form"])
         panels.alignment_panel(agreement, steps, part, "gd")
-        shifts.draw(row, config, {column: part[column] for column in shifts.BOTH})
+        shifts.draw(row, config.columns(), part)
     most = max(config.heads)
     maps = record[f"heads_{most}/maps"][0]
     shown = [*maps, maps.sum(axis=0)]

@@ -29,7 +29,6 @@ from experiments.von_oswald.common import (
     constructed,
     interpolated,
     model,
-    optimizer,
     sampler,
     train,
     with_batch,
@@ -49,7 +48,6 @@ class Config(Schedule, shifts.Scales):
     """Fig. 16 as the released code runs it (its batch is the number of tasks)."""
 
     sets: tuple[int, ...] = setting((128, 512, 2048, 8192), "number of tasks in each fixed set", at_least=1)
-    decay_steps: int = setting(0, "last steps of a training, in which the learning rate falls to 0", at_least=0)
     theory_tasks: int = setting(20_000, "tasks that give the coefficient c of the excess loss", at_least=500)
     population_tasks: int = setting(200_000, "fresh tasks for final losses, shared by trained and GD", at_least=1)
 
@@ -60,7 +58,7 @@ PRESETS = {
                     other_scales=(0.5, 5.0), shift_tasks=32),
     "quick": Config(members=6, sets=(128, 512, 2048), eval_tasks=500, theory_tasks=5000, population_tasks=20_000,
                     input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 1.0, 2.0, 5.0), shift_tasks=1000),
-    "lab": Config(eval_tasks=2000, decay_steps=1500),
+    "lab": Config(eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
 
@@ -94,12 +92,11 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             training_sampler_of=lambda now, key: same_tasks(sampler(now), key),
             settings=member_keys(config, 300 + stage),
             references={"gd": gd},
-            optimizer=partial(optimizer, decay_steps=config.decay_steps),
         )
         learners = partial(_learners, trained, gd, middle)
         keys = member_keys(config, 900 + stage)
         finals = paired_losses(learners, always(sampler(config)), fitted.params, keys, config.population_tasks)
-        far = shifts.losses(config, learners, fitted.params, member_keys(config, 800 + stage))
+        far = shifts.losses(config, learners, fitted.params, member_keys(config, 800 + stage), config.columns())
         arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals} | far}
     return {"learning_rate": eta, "closed_form": best, "coefficient": coefficient}, arrays
 
@@ -149,10 +146,10 @@ def figures(record: Record) -> dict[str, Figure]:
     panels.points_panel(finals, at.tolist(), members, "tasks in the set", theory)
     finals.set_xticks(at, [str(tasks) for tasks in config.sets])
     finals.set_yscale("log")
-    for axes, column in zip(far, shifts.BOTH):
+    for axes, (column, scales) in zip(far, config.columns().items()):
         for tasks, look in zip(config.sets, panels.SERIES):
             found = record[f"tasks_{tasks}/{column}"]
-            x = np.array(shifts.scales_of(config, column))
+            x = np.array(scales)
             band(axes, x, found["trained"], **{k: look[k] for k in ("color", "linestyle")}, label=f"{tasks} tasks")
         band(axes, x, found["gd"], "gd")
         axes.set_yscale("log")
@@ -200,12 +197,10 @@ CLAIMS = (
     claim("most_cosine", _PAPER, "8192 tasks align the layer nearly perfectly: cosine at least .98.",
           last("tasks_8192/gd_sensitivity_cosine"), 0.98, relation=">=",
           reason="online training reaches .999; the figure's axis resolves about .02"),
-    claim("interpolated", _PAPER, "The mean of its weights and the GD step's has the GD step's loss (ratio).",
-          ratio("tasks_8192/final/interpolated", "tasks_8192/final/gd"), 1.03, relation="<=",
-          reason="as for the trained layer"),
     claim("theory", "this lab (first order in 1/B)", "At 8192 tasks the excess over the best GD step is c/B (ratio).",
           excess_over_theory(8192), 1.0, 0.2,
-          reason="second order in 1/B is about 120/8192 = 1.5 % of it; what training itself leaves is a tenth"),
+          reason="second order in 1/B is about 120/8192 = 1.5 % of it; what training itself leaves is a tenth",
+          expected_verdict={"lab": "not resolved"}),
 )  # fmt: skip
 
 AXES = shifts.AXES | {"steps": ("step",), "*/final/*": ("member",), "*": ("member", "step")}

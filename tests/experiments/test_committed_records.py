@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab.drift import committed
 
@@ -15,7 +16,10 @@ RECORDS = sorted(path.parent for path in FIGURES.glob("*/*/*/arrays.npz"))
 @pytest.mark.parametrize("folder", RECORDS, ids=lambda folder: str(folder.relative_to(FIGURES)))
 def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder):
     record, before = committed(folder)
-    now = discover()[record.experiment].judged(record)
+    binary = discover()[record.experiment]
+    if not belongs(binary, folder.name, record.preset, record.config):
+        pytest.skip("of an earlier preset: in no ledger, to be made again")
+    now = binary.judged(record)
     assert [row["id"] for row in now] == [row["id"] for row in before]
     for row, then in zip(now, before):
         numbers = np.array([[r["estimate"], *r["interval"], r["control"]] for r in (row, then)], float)
