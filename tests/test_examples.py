@@ -30,7 +30,7 @@ def test_an_example_is_short_and_named_where_it_is_explained(path):
 
 
 def test_a_new_family_is_named():
-    assert names_of("family")["main"]() == {"without": None, "with": "twice-shrunk ridge"}
+    assert names_of("family")["main"]() == {"without": "GD++", "with": "twice-shrunk ridge"}
 
 
 def test_a_new_task_is_drawn_as_it_says_and_learnt():

@@ -11,8 +11,10 @@ import re
 import shutil
 import string
 import subprocess
+import tomllib
 from pathlib import Path
 
+import jinja2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -211,6 +213,22 @@ def test_pictures_are_made_smaller_until_the_page_is_small_enough(made, tmp_path
     assert len(small) <= 0.9 * len(large)
 
 
+def test_a_template_of_its_name_is_put_into_the_section_of_an_experiment(made, tmp_path, monkeypatch):
+    own = jinja2.DictLoader({"explorables/toy.first.html": "<p>live: {{ section.name }}</p>"})
+    usual = jinja2.PackageLoader
+    monkeypatch.setattr(jinja2, "PackageLoader", lambda name: jinja2.ChoiceLoader([own, usual(name)]))
+    _, text = written(made, tmp_path / "page.html")
+    assert text.count("<p>live: ") == text.count("<p>live: toy.first</p>") == 1
+
+
+def test_templates_are_package_data():
+    declared = tomllib.loads((GALLERY.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    package = Path(page.__file__).parent.parent
+    templates = {path.relative_to(package) for path in Path(page.__file__).parent.rglob("*") if "." in path.name}
+    templates = {path for path in templates if path.suffix not in (".py", ".pyc")}
+    assert templates == {p for p in templates if any(p.match(pattern) for pattern in declared["experiments"])} != set()
+
+
 def test_command_names_what_is_left_out_and_refuses_a_folder_without_records(gallery, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.page.__main__.discover", lambda: TOYS)
     truncated(gallery / "toy" / "first" / "lab")
@@ -324,7 +342,7 @@ def test_every_binary_says_in_two_sentences_what_it_found_with_a_number_of_the_l
     for name in recorded:
         found = binaries[name].finding
         assert fields(found), name
-        assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", worded(found, name, ledger))) <= 3, name
+        assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", worded(found, name, ledger))) <= 2, name
 
 
 def test_every_paper_has_a_question_and_an_answer_with_a_number_of_the_ledger(binaries, ledger):

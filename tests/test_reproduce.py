@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from experiments import anchoring, gallery, pace, reproduce
-from experiments.papers import ORDER
+from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
@@ -226,6 +226,15 @@ def test_a_headline_of_each_paper_comes_first_and_then_the_longest():
     assert found == [*first, "toy.long", "toy.short"]
     assert {name.split(".")[0] for name in reproduce.FIRST} == set(ORDER)
     assert set(reproduce.FIRST) <= set(reproduce.discover())
+
+
+def test_the_picture_of_a_run_is_the_one_that_the_page_shows_first(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.png").touch()
+    run = Run("dai.mixers", None, "quick", None, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "paper_of", lambda key: Paper(key, key, captions={"mixers/b": "", "other/a": ""}))
+        assert [path.stem for path in reproduce.pictures(run)] == ["b", "a", "c"]
 
 
 def test_what_is_left_is_scaled_by_how_fast_runs_went_here():

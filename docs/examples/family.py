@@ -1,4 +1,7 @@
-"""A new family for ``identify``: ridge regression with damping, W = (S + k I)^-2 S b, a filter that none of ours is.
+"""A new family for ``identify``: ridge regression applied twice, W = (S + k I)^-2 S b, a filter not in the list.
+
+Without it the learner is named GD++ with steps of their own, which approximate almost any filter; with it the smaller
+model, of one number, gets the name.
 
 A family of spectral filters is a name, its parameters with bounds, and h(l) as numpy code that broadcasts. Units: the
 mean eigenvalue of training is 1; ``eigenvalue=1`` says that k is reported times that unit.

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,7 @@ from icl_lab.prompts import linear_regression
 
 def identify_stages(config: Config) -> dict[str, list[Row]]:
     """Stages of learners that need few fits (one step) and most of them (GD++ with steps of their own)."""
-    sizes: dict[str, int] = {"input_size": 10, "context_length": 20}
-    sampler = linear_regression(**sizes)
+    sampler = linear_regression(context_length=20, input_size=10)
     units, on, rng = battery(sampler, 20, 10, 0)
     setting = Setting(units, on, rotations(rng, 10), FAMILIES)
     rates, gammas = np.array([0.5, 1.0, 0.3]) / units.eigenvalue, np.array([0.3, 0.1, 0.1]) / units.eigenvalue / 20
@@ -34,11 +34,11 @@ def identify_stages(config: Config) -> dict[str, list[Row]]:
         about = structure(ask, on, 0)
         found = answers(ask, on, setting.turns)
         stages: dict[str, Callable[[], Any]] = {
-            "structure": lambda ask=ask: structure(ask, on, 0),
-            "fingerprint": lambda ask=ask: fingerprint(ask, units, 20, 10, 0),
-            "symmetrise": lambda ask=ask: answers(ask, on, setting.turns),
-            "fits": lambda found=found, about=about: all_fits(found, 0.0, about, setting),
-            "symmetrise, fit, decide, range": lambda ask=ask, about=about: one_member(ask, about, setting),
+            "structure": partial(structure, ask, on, 0),
+            "fingerprint": partial(fingerprint, ask, units, 20, 10, 0),
+            "symmetrise": partial(answers, ask, on, setting.turns),
+            "fits": partial(all_fits, found, 0.0, about, setting),
+            "symmetrise, fit, decide, range": partial(one_member, ask, about, setting),
         }
         for stage, run in stages.items():
             times = []

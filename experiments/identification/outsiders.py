@@ -119,8 +119,10 @@ def _outsider(kind: str, i: int, rng: np.random.Generator, seed: int) -> Planted
     if kind == "random MLP":
         width = N * D + N + D
         shapes = {"in": (width, 64), "middle": (64, 64), "out": (64, 1)}
-        params = {k: (rng.normal(size=s) * 2 / s[0] ** 0.5).astype(np.float32) for k, s in shapes.items()}
-        return _of_label_size(Planted(kind, (), mlp, params | {"size": np.float32(1)}))
+        drawn: dict[str, Any] = {
+            k: (rng.normal(size=s) * 2 / s[0] ** 0.5).astype(np.float32) for k, s in shapes.items()
+        }
+        return _of_label_size(Planted(kind, (), mlp, drawn | {"size": np.float32(1)}))
     name = ("untrained linear", "untrained softmax")[i % 2] if kind == "untrained" else kind
     many = _networks(name, seed, KINDS[kind], _steps(kind))
     net = jax.tree.map(lambda leaf: leaf[i], many)

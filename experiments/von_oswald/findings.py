@@ -28,8 +28,8 @@ FINDINGS = {
     ),
     "out_of_distribution": (
         "One layer fails where the gradient step fails: their losses differ by at most {one_step:.3f} in the "
-        "logarithm under every shift, .1 being allowed. Two loops and GD++ part ({two_steps:.2f}). Five layers and "
-        "GD++ part on targets ({five_targets:.1f}) and coincide far out on inputs ({five_far:.2f})."
+        "logarithm under every shift, .1 being allowed. Two loops and GD++ part ({two_steps:.2f}), and so do five "
+        "layers and GD++ on targets ({five_targets:.1f}), which coincide far out on inputs ({five_far:.2f})."
     ),
     "label_couplings": (
         "What parts a looped layer from GD++ on larger targets are couplings of the label in its weights, too small to "
@@ -60,6 +60,10 @@ FINDINGS = {
         "Two heads drop sooner than one: {two_heads_sooner:.0%} of members with two have dropped before half of those "
         "with one. The sudden generalisation on a fixed set of tasks does not replicate: the loss on fresh tasks "
         "never shoots up, and ends at {set_generalises:.2f} times that of the gradient step."
+    ),
+    "grokking": (
+        "A search over batch sizes and learning rates for the late generalisation of Fig. 15. At most {late:.0%} of "
+        "the members of a cell generalise late, and {late_and_up:.0%} after getting worse first."
     ),
     "task_sets": (
         "A layer trained on 128 tasks learns them by heart and fails on fresh ones (median loss {few_overfit:.1f}, "

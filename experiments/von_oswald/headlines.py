@@ -22,6 +22,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "gamma_exact_10": Quick(0.15, "3,000 steps of 256 tasks for 5,000 of 512, and a tuning on a twenty-fifth of "
                                       "the contexts; without the second transition it is 0"),
     },
+    "grokking": {"late": None, "late_and_up": None},
     "label_couplings": {
         "targets": Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is "
                               "above .5"),

@@ -96,7 +96,8 @@ def tuned(
         session, f"{stage}_tuning", config, network, starts, lambda _: sampler(config), jnp.zeros(2),
         steps=config.tuning_steps, batch=config.tuning_batch,
     )  # fmt: skip
-    found = [TunedSolver(*pair, float(loss), float(error)) for pair, loss, error in zip(values, losses, errors)]
+    ends = zip(values, losses, errors)
+    found = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
     return gd, found[int(np.nanargmin(losses))], found[0]
 
 

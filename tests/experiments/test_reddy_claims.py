@@ -8,7 +8,7 @@ import pytest
 from experiments.reddy import clamping_claims, curriculum_claims, data_dependence_claims, label_count, mixtures
 from experiments.reddy.data_dependence_claims import guesses, same_label
 from experiments.reddy.statistics import copies, guess, onset, solved
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, judge
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, judge
 from icl_lab.lab.records import Record
 
 MEMBERS, HOLD, STEPS = 8, 1500, np.arange(0, 5001, 100)
@@ -169,7 +169,7 @@ def test_mixtures_are_both_learned_kept_and_ordered_by_their_share():
     assert among(verdicts(claims, mixed(*where)), HOLDS) == {"kept"}
 
 
-def dependence(model="network", **changes):
+def dependence(model="network", moving=0.0, **changes):
     """Scores and accuracies at the end; the arrays that change are (*points,)."""
     ends = {
         "ic_classes": [[0.5, 0.3, 0.8], [0.5, 0.9, 0.95]], "iwl_classes": [[1.0, 0.9, 0.5], [1.0, 0.1, 0.05]],
@@ -180,7 +180,8 @@ def dependence(model="network", **changes):
     for name, values in ends.items():
         metric, sweep = name.split("_")
         points = np.array(values)
-        curves = np.broadcast_to(points[None, ..., None], (MEMBERS, *points.shape, 1))
+        rates = np.array([1.0, 1.0, 1.0, 1.0 - moving, 1.0])  # on the way to the end
+        curves = points[None, ..., None] * np.broadcast_to(rates, (MEMBERS, *points.shape, 5))
         arrays[f"{model}/{sweep}/{metric}"] = curves
         if metric == "ic":
             arrays[f"{model}/{sweep}/ic2"] = curves
@@ -193,6 +194,12 @@ def dependence(model="network", **changes):
 @pytest.mark.parametrize("model", ["network", "reduced"])
 def test_data_decide_between_weights_and_context(model):
     assert set(dependence(model).values()) == {HOLDS}
+
+
+def test_of_a_sweep_that_still_moves_nothing_is_said():
+    late = {"flat_law", "steep_law", "both", "both_peak"}
+    assert among(dependence(moving=0.1), NOT_REACHED) == late
+    assert among(dependence(moving=0.01), NOT_REACHED) == set()
 
 
 @pytest.mark.parametrize(

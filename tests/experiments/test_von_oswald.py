@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common, noisy_labels, roll_out
+from experiments.von_oswald import common, grokking, noisy_labels, roll_out
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention
@@ -73,3 +73,23 @@ def test_the_exact_loss_of_a_gd_step_on_noisy_labels(corrupted, noise):
     loss = 0.5 * np.square(jax.vmap(gradient_descent(4.0, 1))(noisy.prompt) - noisy.target)
     exact = noisy_labels.exact(TASK, 4.0, corrupted, noise)
     np.testing.assert_allclose(loss.mean(), exact, atol=4 * loss.std() / loss.size**0.5)
+
+
+def test_a_training_is_late_where_fresh_tasks_take_twice_the_steps_of_the_set_and_shoots_up_above_predicting_zero():
+    steps = np.arange(0, 100, 10)
+    drops = lambda at: np.where(steps < at, 0.4, 0.2)  # noqa: E731
+    grokked = np.where((steps > 10) & (steps < 60), 0.6, drops(60))
+    record = Record(
+        "toy", "lab", {}, {"predict_zero": 0.4, "closed_form": 0.2},
+        {"steps": steps, "cell/loss": np.stack([grokked, drops(30), drops(1000)]),
+         "cell/train_loss": np.stack([drops(20)] * 3)}, {},
+    )  # fmt: skip
+    assert grokking.late(record, "cell").tolist() == [True, False, False]
+    assert grokking.shoots_up(record, "cell").tolist() == [True, False, False]
+
+
+def test_batches_of_a_set_hold_its_tasks_and_a_whole_batch_is_the_set():
+    tasks = common.sampler(TASK)(jax.random.key(0), 12)
+    few = grokking.from_set(tasks)(jax.random.key(1), 5)
+    assert np.isin(few.target, tasks.target).all()
+    np.testing.assert_array_equal(grokking.from_set(tasks)(jax.random.key(1), 12).target, tasks.target)

@@ -37,23 +37,16 @@ def nearest_two(x, y, q):
     return np.take_along_axis(y[:, :, 0], order, 1).mean(1, keepdims=True)
 
 
-def disturbed(learner, amount):
-    """The learner plus a random tanh network of the prompt, of that share of its size."""
-    rng = np.random.default_rng(0)
-    w, v = rng.normal(size=(N * D + N + D, 40)) / 5, rng.normal(size=40)
-
-    def changed(x, y, q):
-        plain = learner(x, y, q)
-        wave = np.tanh(np.concatenate([x.reshape(len(x), -1), y[:, :, 0], q], 1) @ w) @ v
-        return plain + amount * 0.75 / 3.5 * wave[:, None]
-
-    return changed
+def jittered(x, y, q):
+    """Ridge whose inputs are coupled a little in the query, as training leaves couplings in weights."""
+    jitter = np.random.default_rng(0).normal(size=(D, D))
+    return ridge(x, y, q + 0.06 * q @ (jitter - np.trace(jitter) / D * np.eye(D)))
 
 
 @pytest.fixture(scope="module")
 def both():
-    """Two members that compute ridge: one exactly, one with a change that breaks its symmetries."""
-    return identify([ridge, disturbed(ridge, 0.05)], **SIZES, sampler=SAMPLER)
+    """Two members that compute ridge: one exactly, one with couplings that break a symmetry."""
+    return identify([ridge, jittered], **SIZES, sampler=SAMPLER)
 
 
 def test_ridge_is_named_with_its_strength_and_its_range(both):
@@ -62,16 +55,17 @@ def test_ridge_is_named_with_its_strength_and_its_range(both):
     assert exact.parameters["strength"] == pytest.approx(0.5, rel=1e-4)
     assert exact.residual < 1e-6
     assert exact.range == exact.label_range == 4
-    assert changed.parameters["strength"] == pytest.approx(0.5, rel=0.1)
-    assert 0.01 < changed.asymmetry < 0.15
-    assert changed.residual < changed.asymmetry / 2  # what symmetrising is for
+    assert changed.parameters["strength"] == pytest.approx(0.5, rel=0.02)
+    assert 0.03 < changed.asymmetry < 0.15
+    assert changed.residual < changed.asymmetry / 10  # what symmetrising is for
     assert exact.ladder[0.01] == "ridge"
     assert next(iter(exact.rivals)) == "ridge"
 
 
 def test_the_structure_of_ridge(both):
     exact = {part: value["median"] for part, value in both.structure.items() if part != "degree"}
-    assert both.structure["permutation"]["grade"] == "approximate"  # the worst member is the changed one
+    assert both.structure["permutation"]["grade"] == "exact"
+    assert both.structure["rotation"]["grade"] == "approximate"  # the worst member is the one with couplings
     assert exact["centred_rotation"] > decision.ASYMMETRY  # a constant added to all labels is not forgotten
     assert both.structure["degree"] is None  # no polynomial
 
