@@ -140,14 +140,14 @@ def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefi
 
 def test_one_training_can_be_chosen_and_another_is_refused():
     lab = PRESETS["lab"]
-    assert list(chosen(lab)) == ["20_with", "20_without", "20_offset"]
+    assert list(chosen(lab)) == [f"{n}_{kind}" for n in (10, 20) for kind in ("with", "without", "offset")]
     ((length, network),) = chosen(dataclasses.replace(lab, only="20_without")).values()
     assert (length, network.positions) == (20, 0)
     for change, said in (
-        ({"only": "30_with"}, "--only=30_with: allowed is all, 20_with"),
+        ({"only": "30_with"}, "--only=30_with: allowed is all, 10_with"),
         ({"heads": 5}, "--heads=5"),
         ({"test_length": 39}, "--test_length=39"),
-        ({"warm_up": 30_000}, "--warm_up=30000"),
+        ({"warm_up": 10_000}, "--warm_up=10000"),
         ({"positions": ("without", "reused")}, "--positions"),
     ):
         with pytest.raises(FlagError, match=said):
