@@ -37,13 +37,14 @@ from experiments import anchoring
 from experiments.reproduce import choose, discover, help_text
 from icl_lab.lab import anchors, drift, flags, records, report
 from icl_lab.lab import experiment as lab
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.command_line import use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
 LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 1_000_000, 2_000_000  # bytes
+OUTCOMES = (HOLDS, FAILS, NOT_RESOLVED, NOT_REACHED)
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
 
@@ -231,11 +232,9 @@ def table(rows: Sequence[Mapping]) -> str:
 
 def by_binary(rows: Sequence[Mapping]) -> str:
     """What holds and what does not, a line for each record, in Markdown."""
-    lines = [_line(("binary", "preset", "hold", "not resolved", "fail", "anchored")), "|---" * 6 + "|"]
+    lines = [_line(("binary", "preset", *OUTCOMES, "anchored")), "|---" * (3 + len(OUTCOMES)) + "|"]
     for (binary, preset), judged in _groups(rows, lambda row: (row["id"].rsplit(".", 1)[0], row["preset"])).items():
-        named = [
-            ", ".join(f"`{row['id'].rsplit('.', 1)[1]}`" for row in judged[which]) for which in (NOT_RESOLVED, FAILS)
-        ]
+        named = [", ".join(f"`{row['id'].rsplit('.', 1)[1]}`" for row in judged[which]) for which in OUTCOMES[1:]]
         one = next(row for of_verdict in judged.values() for row in of_verdict)
         mark = "yes" if one["anchored"] else f"no, `{one['commit']}`"
         lines.append(_line((f"`{binary}`", preset, len(judged[HOLDS]), *named, mark)))
@@ -246,10 +245,10 @@ def with_summary(text: str, rows: Sequence[Mapping]) -> str:
     """The text with the verdicts by paper between its markers; the text as it is where it has none."""
     if BEGIN not in text or END not in text:
         return text
-    lines = [_line(("paper", HOLDS, NOT_RESOLVED, FAILS)), "|---" * 4 + "|"]
+    lines = [_line(("paper", *OUTCOMES)), "|---" * (1 + len(OUTCOMES)) + "|"]
     for paper, judged in _groups(rows, lambda row: row["id"].split(".")[0]).items():
         page = f"[{paper}](experiments/{paper}/README.md)"
-        lines.append(_line((page, *(len(judged[verdict]) for verdict in (HOLDS, NOT_RESOLVED, FAILS)))))
+        lines.append(_line((page, *(len(judged[verdict]) for verdict in OUTCOMES))))
     before, after = text.split(BEGIN)[0], text.split(END, 1)[1]
     return "\n".join([before + BEGIN, *lines, END + after])
 

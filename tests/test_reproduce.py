@@ -304,9 +304,9 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     ]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
     assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
-    assert "| `toy.a` | lab | 1 |  |  | yes |" in (figures / "claims.md").read_text()
+    assert "| `toy.a` | lab | 1 |  |  |  | yes |" in (figures / "claims.md").read_text()
     before = readme.read_text()
-    assert "| [toy](experiments/toy/README.md) | 1 | 0 | 0 |" in before
+    assert "| [toy](experiments/toy/README.md) | 1 | 0 | 0 | 0 |" in before
     assert "former table" not in before
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0
