@@ -27,9 +27,12 @@ from experiments.benchmarks.cluster import cluster
 from experiments.benchmarks.dry_run import dry_run
 from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
+from experiments.benchmarks.identify import identify_stages
 from experiments.benchmarks.induction import induction
+from experiments.benchmarks.layouts import layouts
 from experiments.benchmarks.prefixes import prefixes
 from experiments.benchmarks.scaling import scaling
+from experiments.benchmarks.startup import startup
 from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
@@ -54,6 +57,9 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "scaling": scaling,
     "cluster": cluster,
     "dry_run": dry_run,
+    "startup": startup,
+    "layouts": layouts,
+    "identify": identify_stages,
 }
 
 

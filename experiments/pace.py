@@ -64,16 +64,20 @@ class Pace:
         return max([1.0, *((now - began) / self._expected[run] for run, began in self._began.items())])
 
     def left(self) -> float:
-        """Seconds until all have ended: the work that is left over the workers, at least the longest run of it."""
+        """Seconds until all have ended: the work that is left over the workers, at least the longest run of it.
+
+        A run that takes longer than it should is given another tenth of what it has taken.
+        """
         now, ratio = self._clock(), self.ratio()
-        running = [max(ratio * self._expected[run] - (now - began), 0.0) for run, began in self._began.items()]
+        taken = {run: now - began for run, began in self._began.items()}
+        running = [max(ratio * self._expected[run] - s, s / 10) for run, s in taken.items()]
         waiting = [ratio * s for run, s in self._expected.items() if run not in self._began and run not in self._took]
         return max([(sum(running) + sum(waiting)) / self._workers, *running, *waiting])
 
     def words(self) -> str:
         """``about 4 min left``."""
         left = self.left()
-        return f"about {left / 60:.0f} min left" if left >= 90 else f"about {10 * round(left / 10):.0f} s left"
+        return f"about {left / 60:.0f} min left" if left >= 90 else f"about {max(10 * round(left / 10), 10)} s left"
 
 
 class Left(ProgressColumn):

@@ -32,6 +32,7 @@ import experiments
 from experiments import summary
 from experiments.pace import Left, Pace, committed_seconds, cores, timed
 from experiments.page import write_page
+from experiments.papers import paper_of
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere, start_here
@@ -189,8 +190,15 @@ def outcome(run: Run) -> Outcome:
     judged = run.experiment.judged(record)
     if judged != rows:
         records.replace_claims(run.folder, judged)
-    pictures = sorted(run.folder.glob("*.png"))
-    return Outcome(record, judged, pictures, True, record.provenance.get("seconds", 0.0))
+    return Outcome(record, judged, pictures(run), True, record.provenance.get("seconds", 0.0))
+
+
+def pictures(run: Run) -> list[Path]:
+    """The pictures of a run in the order of the page, others by name."""
+    paper, figure = run.name.split(".", 1)
+    order = [name.removeprefix(f"{figure}/") for name in paper_of(paper).captions if name.startswith(f"{figure}/")]
+    place = {name: n for n, name in enumerate(order)}
+    return sorted(run.folder.glob("*.png"), key=lambda path: (place.get(path.stem, len(place)), path.stem))
 
 
 def _readable(run: Run) -> bool:

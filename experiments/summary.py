@@ -15,7 +15,10 @@ from icl_lab.lab.report import estimate, expected
 Row = Mapping[str, Any]
 WIDTH, LINES = 100, 45
 WORST_FIRST = (FAILS, NOT_RESOLVED, NOT_REACHED, HOLDS)
-COUNTED = {HOLDS: "hold", FAILS: "fail", NOT_RESOLVED: "are not resolved", NOT_JUDGED: "are not judged"}
+COUNTED = {
+    HOLDS: "hold", FAILS: "fail", NOT_RESOLVED: "are not resolved", NOT_REACHED: "are not reached",
+    NOT_JUDGED: "are not judged",
+}  # fmt: skip
 NO_LEDGER = "there is no committed ledger here (figures/claims.json), so nothing is said of lab"
 
 

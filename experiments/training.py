@@ -140,6 +140,11 @@ def mean_in_chunks(
     return jax.tree.map(lambda mean, last: mean + rest / tasks * (last - mean), found, means(keys[whole], rest))
 
 
+FEW_TASKS = 100_000
+"""Fewer are not worth an optimised program: compiled with little effort it takes five times as long, but three learners
+of one layer at N = D = 10 compile in .4 s of CPU instead of 2.1, which 400,000 tasks make up for (two cores)."""
+
+
 def paired_losses(
     learners: Callable[[Any], Mapping[str, BatchLearner]],
     sampler_of: Callable[[Array], Sampler],
@@ -175,7 +180,9 @@ def paired_losses(
 
         return mean_in_chunks(means, key, tasks, chunk)
 
-    @partial(jax.jit, compiler_options=effort.usual())
+    few = tasks * keys.size * np.size(settings) < FEW_TASKS
+
+    @partial(jax.jit, compiler_options=effort.of("little" if few else "some"))
     def evaluate(params: Any, keys: Array, values: Array) -> dict[str, Array]:
         return jax.lax.map(lambda pk: jax.lax.map(lambda value: at(pk[0], pk[1], value), values), (params, keys))
 

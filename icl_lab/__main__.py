@@ -53,7 +53,7 @@ def experiments() -> dict[str, str]:
 
 def _readme() -> str:
     beside = Path(__file__).resolve().parent.parent / "README.md"
-    return beside.read_text() if beside.exists() else str(metadata.metadata("icl-lab").get_payload())
+    return beside.read_text() if beside.exists() else str(metadata.metadata("icl-lab").json["description"])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 The suite is mostly compilation, so that LLVM optimises little, and random examples are always the same.
 """
 
+import functools
 import gc
 import os
 import signal
@@ -47,12 +48,22 @@ def x64():
         yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def compile_fully():
-    """What the test compiles first is compiled as users compile it: that is what is tested, or it computes for long."""
+    """From here on the module compiles as users do: that is what is tested, or it computes for long."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture(scope="session")
+def smoke_run(tmp_path_factory):
+    """``smoke_run(name)``: the smoke run of a binary, one for all tests and workers; nothing is written into it."""
+    import smoke_runs  # not by the process that hands out tests
+
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    return functools.partial(smoke_runs.made, shared / "smoke")
 
 
 def pytest_collection_modifyitems(items):

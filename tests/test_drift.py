@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_reproduce import start_inside
 
 import experiments
 from experiments import reproduce
@@ -128,6 +129,7 @@ def test_reproduce_against_a_gallery_says_drift_and_is_an_error(tmp_path, monkey
         axes={"near": ("member",), "exact": ("one",)},
     )
     monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": toy})
+    monkeypatch.setattr(reproduce, "start_here", start_inside)
     gallery, folder = tmp_path / "gallery", tmp_path / "gallery" / "a" / "b" / "lab"
     gallery.mkdir()
 

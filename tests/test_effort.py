@@ -17,36 +17,47 @@ def optimising():
     jax.config.update("jax_disable_most_optimizations", before)
 
 
-def test_only_a_block_is_compiled_without_optimisation(optimising):
-    assert effort.usual() == {}
-    with effort.none_spent(when=False):
-        assert effort.usual() == {}
-    with effort.none_spent():
-        assert effort.usual() == effort.little() != {}
-    assert effort.usual() == {}
+@pytest.fixture
+def asked_again():
+    yield
+    effort._options.cache_clear()
 
 
-def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch):
-    monkeypatch.setattr(effort, "LITTLE", {"xla_backend_optimization_level": 0, "xla_no_such_option": True})
-    effort.little.cache_clear()
-    assert effort.little() == {"xla_backend_optimization_level": 0}
-    effort.little.cache_clear()
+def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
+    assert effort.of("full") == {} != effort.of("some") != effort.of("little")
+    with effort.at_most("some"):
+        assert effort.of("full") == effort.OPTIONS["some"]
+        assert effort.of("little") == effort.OPTIONS["little"]
+        assert not jax.config.read("jax_disable_most_optimizations")
+        with effort.at_most("full"):
+            assert effort.of("full") == effort.OPTIONS["some"]
+        with effort.at_most("little"):
+            assert effort.of("full") == effort.of("some") == effort.OPTIONS["little"]
+            assert jax.config.read("jax_disable_most_optimizations")
+    assert effort.of("full") == {}
+    assert not jax.config.read("jax_disable_most_optimizations")
+
+
+def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch, asked_again):
+    level = {"xla_backend_optimization_level": 0}
+    monkeypatch.setitem(effort.OPTIONS, "little", level | {"xla_no_such_option": True})
+    effort._options.cache_clear()
+    assert effort.of("little") == level
 
 
 def test_another_platform_gets_no_options(monkeypatch, optimising):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    effort.little.cache_clear()
-    with effort.none_spent():
-        assert effort.usual() == {} == effort.little()
-    effort.little.cache_clear()
+    with effort.at_most("little"):
+        assert effort.of("little") == effort.of("full") == {}
+        assert not jax.config.read("jax_disable_most_optimizations")
 
 
-def test_effort_changes_no_more_than_rounding():
+def test_effort_changes_no_more_than_rounding(optimising):
     def begin(key):
         return jax.random.truncated_normal(key, -2.0, 2.0, (50, 40)) * jnp.sqrt(0.3)
 
     lowered = jax.jit(begin).lower(jax.random.key(0))
-    much, little = (np.asarray(lowered.compile(how)(jax.random.key(0))) for how in (None, effort.little()))
+    much, little = (np.asarray(lowered.compile(how)(jax.random.key(0))) for how in (None, effort.of("little")))
     np.testing.assert_allclose(much, little, rtol=1e-5)
 
 

@@ -29,6 +29,10 @@ def test_an_example_is_short_and_named_where_it_is_explained(path):
     assert f"(examples/{path.name})" in (FOLDER.parent / "extending.md").read_text()
 
 
+def test_a_new_family_is_named():
+    assert names_of("family")["main"]() == {"without": "GD++", "with": "twice-shrunk ridge"}
+
+
 def test_a_new_task_is_drawn_as_it_says_and_learnt():
     task = names_of("task")
     sample = task["quadratic_regression"](context_length=2, input_size=3, label_noise=0.0)(jax.random.key(0), 4)

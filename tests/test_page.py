@@ -11,8 +11,10 @@ import re
 import shutil
 import string
 import subprocess
+import tomllib
 from pathlib import Path
 
+import jinja2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -211,6 +213,22 @@ def test_pictures_are_made_smaller_until_the_page_is_small_enough(made, tmp_path
     assert len(small) <= 0.9 * len(large)
 
 
+def test_a_template_of_its_name_is_put_into_the_section_of_an_experiment(made, tmp_path, monkeypatch):
+    own = jinja2.DictLoader({"explorables/toy.first.html": "<p>live: {{ section.name }}</p>"})
+    usual = jinja2.PackageLoader
+    monkeypatch.setattr(jinja2, "PackageLoader", lambda name: jinja2.ChoiceLoader([own, usual(name)]))
+    _, text = written(made, tmp_path / "page.html")
+    assert text.count("<p>live: ") == text.count("<p>live: toy.first</p>") == 1
+
+
+def test_templates_are_package_data():
+    declared = tomllib.loads((GALLERY.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    package = Path(page.__file__).parent.parent
+    templates = {path.relative_to(package) for path in Path(page.__file__).parent.rglob("*") if "." in path.name}
+    templates = {path for path in templates if path.suffix not in (".py", ".pyc")}
+    assert templates == {p for p in templates if any(p.match(pattern) for pattern in declared["experiments"])} != set()
+
+
 def test_command_names_what_is_left_out_and_refuses_a_folder_without_records(gallery, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("experiments.page.__main__.discover", lambda: TOYS)
     truncated(gallery / "toy" / "first" / "lab")
@@ -295,44 +313,58 @@ def binaries():
     return discover()
 
 
-class Strict(dict):
-    """A ledger in which a missing estimate is an error."""
+class Claims(dict):
+    """The committed ledger, in which a claim that no binary has is an error; newer claims have no estimate yet."""
+
+    def __init__(self, binaries):
+        rows = json.loads((GALLERY / "claims.json").read_text())
+        super().__init__({(row["id"], row["preset"]): row["estimate"] for row in rows})
+        self.ids = {claim.id for found in binaries.values() for claim in found.claims}
 
     def get(self, key, default=None):
-        assert self[key] is not None, key
-        return self[key]
+        if key[0] not in self.ids:
+            raise KeyError(key[0])
+        return super().get(key, default)
 
 
-LEDGER = Strict(
-    {(row["id"], row["preset"]): row["estimate"] for row in json.loads((GALLERY / "claims.json").read_text())}
-)
+def fields(sentence):
+    return [field for _, field, _, _ in string.Formatter().parse(sentence) if field]
 
 
-def test_every_binary_says_in_two_sentences_what_it_found_with_a_number_of_the_ledger(binaries):
-    for name, found in binaries.items():
-        said = worded(found.finding, name, LEDGER)
-        assert [field for _, field, _, _ in string.Formatter().parse(found.finding) if field], name
-        assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", said)) <= 2, name
+@pytest.fixture(scope="module")
+def ledger(binaries):
+    return Claims(binaries)
 
 
-def test_every_paper_has_a_question_and_an_answer_with_a_number_of_the_ledger(binaries):
-    assert {name.split(".")[0] for name in binaries} == {*ORDER}
+def test_every_binary_says_in_two_sentences_what_it_found_with_a_number_of_the_ledger(binaries, ledger):
+    recorded = {name for name in binaries if any(id.startswith(f"{name}.") for id, _ in ledger)}
+    assert len(recorded) >= 37
+    for name in recorded:
+        found = binaries[name].finding
+        assert fields(found), name
+        assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", worded(found, name, ledger))) <= 2, name
+
+
+def test_every_paper_has_a_question_and_an_answer_with_a_number_of_the_ledger(binaries, ledger):
+    assert {name.split(".")[0] for name in binaries} >= {*ORDER}
     for paper in map(paper_of, ORDER):
         assert paper.question.endswith("?")
-        assert [field for _, field, _, _ in string.Formatter().parse(paper.answer) if field]
-        assert worded(paper.answer, paper.key, LEDGER).endswith(".")
+        assert fields(paper.answer)
+        answer = worded(paper.answer, paper.key, ledger)
+        assert answer.endswith(".")
+        assert "–" not in answer
         assert paper.picture in paper.captions
 
 
-def test_every_committed_picture_has_a_caption_and_every_caption_a_picture():
+def test_every_committed_picture_of_a_paper_has_a_caption():
     committed = {path.relative_to(GALLERY).with_suffix("").parts for path in GALLERY.glob("*/*/*/*.png")}
-    pictures = {f"{paper}/{figure}/{picture}" for paper, figure, _, picture in committed}
-    assert pictures == {f"{key}/{name}" for key in ORDER for name in paper_of(key).captions}
+    pictures = {f"{paper}/{figure}/{picture}" for paper, figure, _, picture in committed if paper in ORDER}
+    assert pictures <= {f"{key}/{name}" for key in ORDER for name in paper_of(key).captions}
 
 
-def test_an_unknown_claim_in_a_sentence_is_an_error_here():
-    with pytest.raises(KeyError):
-        worded("{nonsense}", "von_oswald.one_step", LEDGER)
+def test_an_unknown_claim_in_a_sentence_is_an_error_here(ledger):
+    with pytest.raises(KeyError, match="nonsense"):
+        worded("{nonsense}", "von_oswald.one_step", ledger)
 
 
 # Menus

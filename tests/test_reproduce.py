@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from experiments import anchoring, gallery, pace, reproduce
-from experiments.papers import ORDER
+from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
@@ -228,6 +228,15 @@ def test_a_headline_of_each_paper_comes_first_and_then_the_longest():
     assert set(reproduce.FIRST) <= set(reproduce.discover())
 
 
+def test_the_picture_of_a_run_is_the_one_that_the_page_shows_first(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.png").touch()
+    run = Run("dai.mixers", None, "quick", None, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "paper_of", lambda key: Paper(key, key, captions={"mixers/b": "", "other/a": ""}))
+        assert [path.stem for path in reproduce.pictures(run)] == ["b", "a", "c"]
+
+
 def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
     now, runs = [0.0], planned("a", "b", "c")
     expected = dict(zip(runs, (10.0, 20.0, 30.0)))
@@ -245,6 +254,8 @@ def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
     assert found.ratio() == pytest.approx(70 / 30)
     assert found.left() == pytest.approx(70)
     assert found.words() == "about 70 s left"
+    now[0] = 150.0
+    assert found.left() == pytest.approx(10)  # it has taken 100 and should have ended
     found.ends(runs[2])
     assert found.left() == 0
 

@@ -116,7 +116,7 @@ def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callab
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    return _loop(p, step, steps)
+    return looped(p, step, steps)
 
 
 def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
@@ -133,10 +133,11 @@ def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> 
     def step(params: dict, state: Any, key: Array, t: int) -> tuple[dict, Any, Array]:
         return update(params, state, draw(key, t))
 
-    return _loop(p, step, steps)
+    return looped(p, step, steps)
 
 
-def _loop(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
+def looped(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
+    """Some steps ``(params, state, key, t) -> (params, state, loss)`` in a Python loop, from the program's start."""
     start = jax.jit(p.init)(p.keys[0], None)
     begin = (start, p.optimizer(p.first()).init(start))
 

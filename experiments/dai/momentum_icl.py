@@ -48,7 +48,7 @@ PRESETS = {
         steps=4, measure_every=2, warm_up=1, learning_rate=1e-2, words=8, labels=2, shown=2, eval_sequences=4,
     ),
     "quick": Config(
-        members=6, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
+        members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
         batch=32, steps=400, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
         eval_sequences=128,
     ),

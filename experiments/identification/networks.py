@@ -1,17 +1,15 @@
 """Networks of finished runs as functions of arrays: the members of one training share one compiled program."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from icl_lab.identify import Identified, identify
 from icl_lab.lab.runs import FinishedRun, load_run
-from icl_lab.prompts import Prompt, Sampler, linear_regression
+from icl_lab.prompts import BatchLearner, Prompt, Sampler, linear_regression
 
 LAW = {"input_range": "input_range", "input_law": "input_law", "label_noise": "label_noise"}
 """Arguments of ``linear_regression`` by the configuration's field of the same meaning."""
@@ -38,16 +36,33 @@ def members_of(run: FinishedRun, stage: str, members: int | None = None) -> list
     """
     run.batch_learner(0, stage)  # says what is missing
     count = next(len(leaf) for name, leaf in run.record.params.items() if name.startswith(f"{stage}/"))
+    chosen = range(min(count, members or count))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(run.params(member, stage) for member in chosen))
+    return functions(lambda params: run.with_params(params, stage), stacked, len(chosen))
+
+
+def functions(learner: Callable[[Any], BatchLearner], params: Any, members: int) -> list[Callable]:
+    """Members, whose parameters have a leading axis, as functions of arrays that share one compiled program."""
 
     @jax.jit
-    def program(params: Any, x: Any, y: Any, q: Any) -> Any:
-        return run.with_params(params, stage)(Prompt(*(jnp.asarray(part, jnp.float32) for part in (x, y, q))))
+    def program(own: Any, x: Any, y: Any, q: Any) -> Any:
+        return learner(own)(Prompt(x, y, q))
 
-    def answer(params: Any, x: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray:
-        return np.asarray(program(params, *(np.asarray(part, np.float32) for part in (x, y, q))))
+    def one(own: Any, name: str) -> Callable:
+        def answer(x: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray:
+            return np.asarray(program(own, *(np.asarray(part, np.float32) for part in (x, y, q))))
 
-    chosen = range(min(count, members or count))
-    return [_named(partial(answer, run.params(member, stage)), f"member_{member}") for member in chosen]
+        answer.__name__ = name
+        return answer
+
+    return [one(jax.tree.map(lambda leaf: leaf[m], params), f"member {m}") for m in range(members)]  # noqa: B023
+
+
+def identify_members(learners: list[Callable], config: Any, seed: int) -> Identified:
+    """Members on the prompts that a run's configuration describes; raises as ``sampler_of`` and ``identify``."""
+    sampler = sampler_of(config)
+    sizes = {name: config[name] for name in ("context_length", "input_size")}
+    return identify(learners, **sizes, sampler=sampler, seed=seed)
 
 
 def identified(folder: Path, stage: str = "", members: int | None = None, seed: int = 0) -> Identified:
@@ -59,17 +74,4 @@ def identified(folder: Path, stage: str = "", members: int | None = None, seed: 
     """
     run = load_run(folder)
     stage = stage or next(iter(run.stages()), "")
-    config = run.record.config
-    sampler = sampler_of(config)
-    return identify(
-        members_of(run, stage, members), context_length=config["context_length"], input_size=config["input_size"],
-        sampler=sampler, seed=seed,
-    )  # fmt: skip
-
-
-def _named(function: partial, name: str) -> Callable:
-    def learner(x: np.ndarray, y: np.ndarray, q: np.ndarray) -> np.ndarray:
-        return np.asarray(function(x, y, q))
-
-    learner.__name__ = name
-    return learner
+    return identify_members(members_of(run, stage, members), run.record.config, seed)

@@ -1,6 +1,7 @@
 """Learners that are no algorithm of a family, with parameters that keep away from limits that are."""
 
 import dataclasses
+from collections.abc import Collection
 from functools import cache, partial
 from typing import Any
 
@@ -97,10 +98,10 @@ def trained(name: str, keys: Array, steps: int) -> Any:
     return jax.vmap(one)(keys)
 
 
-def outsiders(seed: int, share: float = 1.0) -> list[Planted]:
-    """150 outsiders, or a share of every kind."""
+def outsiders(seed: int, kinds: Collection[str] = tuple(KINDS), share: float = 1.0) -> list[Planted]:
+    """150 outsiders, or a share of some kinds."""
     found = []
-    for kind, count in KINDS.items():
+    for kind, count in ((kind, count) for kind, count in KINDS.items() if kind in kinds):
         for i in range(max(1, round(share * count))):
             found.append(_outsider(kind, i, np.random.default_rng([seed, 7, i]), seed))
     return found
@@ -118,8 +119,10 @@ def _outsider(kind: str, i: int, rng: np.random.Generator, seed: int) -> Planted
     if kind == "random MLP":
         width = N * D + N + D
         shapes = {"in": (width, 64), "middle": (64, 64), "out": (64, 1)}
-        params = {k: (rng.normal(size=s) * 2 / s[0] ** 0.5).astype(np.float32) for k, s in shapes.items()}
-        return _of_label_size(Planted(kind, (), mlp, params | {"size": np.float32(1)}))
+        drawn: dict[str, Any] = {
+            k: (rng.normal(size=s) * 2 / s[0] ** 0.5).astype(np.float32) for k, s in shapes.items()
+        }
+        return _of_label_size(Planted(kind, (), mlp, drawn | {"size": np.float32(1)}))
     name = ("untrained linear", "untrained softmax")[i % 2] if kind == "untrained" else kind
     many = _networks(name, seed, KINDS[kind], _steps(kind))
     net = jax.tree.map(lambda leaf: leaf[i], many)

@@ -160,7 +160,7 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
             _pictures(experiment, folder),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"{folder} holds claims or settings of another form ({error!r})") from error
+        raise RecordError(f"{folder} holds claims or settings that this code does not know ({error})") from error
 
 
 def _pictures(experiment: Experiment, folder: Path) -> list[Path]:

@@ -6,13 +6,15 @@ together: labels attend to their item in the first layer (ILA1), the target atte
 of the network itself is held at its start for the first steps of training, everything else learning: the attention of
 the first layer, the target's attention in the second, the share of it that goes to labels (TLA2), the classifier (CLA).
 What must move first delays the transition by as long as it is held; the others cost less than that, since what they
-wait for is learned meanwhile. The reverse: at the end of the hold, queries and keys, or values and classifier, start
-afresh, and what they had learned until then is lost. Last, a perfect first layer is given from the start.
+wait for is learned meanwhile. It is one hold, the phase in which CLA makes most of its way: what moves only later costs
+nothing here. ``interventions`` holds, and gives, over several windows. The reverse: at the end of the hold, queries and
+keys, or values and classifier, start afresh, and what they had learned until then is lost. Last, a perfect first layer
+is given from the start.
 """
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +35,7 @@ from icl_lab.lab import Experiment, FlagError, Session, arguments, from_json, ma
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import Sample
 from icl_lab.training.clamping import by_member, combined, fit_clamped, frozen, kept_share, pinned_attention
-from icl_lab.training.fitting import Tree
+from icl_lab.training.fitting import Fit, Tree
 
 ATTENTION = ("w_q", "w_k")
 """What makes the attention patterns; the values and the classifier make the answer of what is attended to."""
@@ -104,24 +106,41 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             for name in names
         },
     }
-    fitted = fit_clamped(
+    fitted = train_clamped(
+        session, "training", config, model, keys, each, settings,
+        lambda setting: losing(sgd(setting["config"]), setting, config.hold),
+    )  # fmt: skip
+    return {}, {"steps": fitted.steps} | by_part(fitted.metrics, conditions)
+
+
+def train_clamped(
+    session: Session,
+    stage: str,
+    config: Training,
+    model: Induction,
+    keys: Array,
+    each: Sequence[Intervention],
+    settings: Tree,
+    optimizer: Callable[[Tree], optax.GradientTransformation],
+) -> Fit:
+    """Trains members from ``settings["fresh"]``, each clamped in its own way; measures them as they are clamped."""
+    return fit_clamped(
         lambda _, setting: setting["fresh"],
         lambda params, prompts, clamp, step: (model.logits(params, prompts, clamp, step), None),
         cross_entropy,
         lambda setting: sampler(config, setting["law"]),
-        lambda setting: losing(sgd(setting["config"]), setting, config.hold),
+        optimizer,
         keys,
         by_member(each),
         settings,
         batch=config.batch,
         batched=True,
         measure=measure(config, model),
-        train=partial(session.fit, "training"),
+        train=partial(session.fit, stage),
         steps=config.steps,
         measure_every=config.measure_every,
         members_at_once=members_at_once(config.batch, 2),
     )
-    return {}, {"steps": fitted.steps} | by_part(fitted.metrics, conditions)
 
 
 def chosen(config: Config) -> tuple[str, ...]:
@@ -187,7 +206,7 @@ def losing(inner: optax.GradientTransformation, setting: Tree, step: int) -> opt
     return optax.GradientTransformation(init, update)
 
 
-def measure(config: Config, model: Induction) -> Callable[..., dict[str, Array]]:
+def measure(config: Training, model: Induction) -> Callable[..., dict[str, Array]]:
     """Accuracy and progress measures on novel classes, of the network as it is clamped at that step."""
 
     def measured(

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.reddy.statistics import learned, onset, onsets, or_last, present
+from experiments.reddy.statistics import crossing, onsets, or_last, present
 from icl_lab.lab import Record, claims_of
 
 PARTS = {
@@ -97,17 +97,13 @@ def _cla_time(record: Record) -> np.ndarray:
     """
     steps, half = record.arrays["steps"], (1 + record.arrays["control/cla"][:, :1]) / 2
 
-    given, control = (onset(record.arrays[f"{name}/cla"] - half, steps, 0.0) for name in ("ila1_given", "control"))
+    given, control = (crossing(record.arrays[f"{name}/cla"] - half, steps, 0.0) for name in ("ila1_given", "control"))
     return or_last(given, record) / present(control)
 
 
 def _remaining(record: Record) -> np.ndarray:
     """(M,) onset with a perfect first layer, at most the last step, over that of the control."""
     return or_last(onsets(record, "ila1_given"), record) / present(onsets(record, "control"))
-
-
-def _solved(condition: str) -> Callable[[Record], np.ndarray]:
-    return lambda record: learned(record.arrays[f"{condition}/ic"], 0.9)
 
 
 RISE = 0.1
@@ -127,8 +123,10 @@ CLAIMS = (
     ),
     *(
         _claim(
-            f"{name}_does_not_delay", "", f"Holding {_NAMES[name]} delays the onset by less than half of it.",
-            _delay(f"{name}_held"), 0.5, relation="<=", reason="the same half", control=_least_delay("cla_held"),
+            f"{name}_does_not_delay", "",
+            f"Holding {_NAMES[name]} while CLA is learned delays the onset by less than half of the hold.",
+            _delay(f"{name}_held"), 0.5, relation="<=", control=_least_delay("cla_held"),
+            reason="the same half; it says nothing of later holds: in this one the control's ILA1 hardly moves",
         )
         for name in ("ila1", "tla2")
     ),
@@ -188,13 +186,5 @@ CLAIMS = (
         "Values and classifier that start afresh then cost more than queries and keys do "
         "(paired difference of delays over hold).",
         _less_than("attention_lost", "answer_lost"), 0.0, relation=">=", reason="an order, for the same reason",
-    ),
-    *(
-        _claim(
-            f"{name}_learns", "", f"Condition: {NAMES[name]}. The task is solved in the end (share of members "
-            "with accuracy .9 on novel classes).",
-            _solved(name), 0.5, relation=">=", reason="a delay is one only where the onset comes", interval="wilson",
-        )
-        for name in NAMES
     ),
 )  # fmt: skip

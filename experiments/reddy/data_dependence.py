@@ -47,6 +47,7 @@ class Config(Training):
     models: tuple[str, ...] = setting(("network", "reduced"), "what is trained", choices=tuple(MODELS))
     only: str = setting("all", "the one part to run, <model>_classes, <model>_spread or <model>_exponent, or all")
     reduced_steps: int = setting(150_000, "training steps of the reduced model", at_least=1)
+    exponent_steps: int = setting(150_000, "training steps of the third sweep, of both models", at_least=1)
     class_grid: tuple[int, ...] = setting((128, 256, 512, 1024, 2048), "K of the first sweep", at_least=1)
     burstiness_grid: tuple[int, ...] = setting((0, 1, 2, 4), "B of the first sweep", at_least=0)
     spread_grid: tuple[float, ...] = setting(
@@ -62,22 +63,24 @@ class Config(Training):
 
 
 _SMALL = SMALL | {
-    "members": 6, "steps": 6000, "reduced_steps": 4000, "measure_every": 500, "class_grid": (64, 128, 256, 512),
-    "burstiness_grid": (0, 1, 2), "spread_grid": (0.0, 0.3, 0.5, 0.7), "spread_classes": (256, 128),
-    "exponent_grid": (0.0, 0.5, 1.0, 1.5), "exponent_classes": 512,
+    "members": 6, "steps": 6000, "reduced_steps": 4000, "exponent_steps": 30_000,
+    "measure_every": 500, "class_grid": (64, 128, 256, 512),
+    "burstiness_grid": (0, 1, 2), "spread_grid": (0.0, 0.3, 0.5, 0.7), "spread_classes": (256, 256),
+    "exponent_grid": (0.0, 0.5, 1.0, 1.5), "exponent_classes": 1024,
 }  # fmt: skip
 
 PRESETS = {
     "smoke": Config(
         **SMOKE | {
-            "models": ("reduced",), "reduced_steps": 4, "class_grid": (4, 8),
+            "models": ("reduced",), "reduced_steps": 4, "exponent_steps": 4, "class_grid": (4, 8),
             "burstiness_grid": (0, 1), "spread_grid": (0.0, 0.5),
             "spread_classes": (8, 8), "exponent_grid": (0.0, 1.0, 2.0), "exponent_classes": 8,
         },
     ),
     "quick": Config(
         **_SMALL | {
-            "members": 6, "models": ("reduced",), "reduced_steps": 600, "measure_every": 200, "class_grid": (64, 256),
+            "members": 6, "models": ("reduced",), "reduced_steps": 600, "exponent_steps": 600,
+            "measure_every": 200, "class_grid": (64, 256),
             "burstiness_grid": (1, 2), "spread_grid": (0.0, 0.7), "exponent_grid": (0.0, 1.0, 2.0),
             "exponent_classes": 256, "learning_rate": 0.1, "steps": 600,
         },
@@ -129,6 +132,8 @@ def check(config: Config) -> None:
     models, sweeps = map(set, zip(*chosen(config)))
     for model in models:
         check_steps(config, "steps" if model == "network" else "reduced_steps")
+    if "exponent" in sweeps:
+        check_steps(config, "exponent_steps")
     settings.check_prompt(config)
     settings.check_exponent("exponent", config.exponent, config.distinct_labels)
     for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
@@ -185,6 +190,7 @@ def _trained(config: Config, session: Session, program: Program, trained: Induct
     """Curves (M, *shape, R) of the sweeps of one program, by ``<model>/<sweep>/<metric>``."""
     model, names, distinct = program
     steps = config.steps if model == "network" else config.reduced_steps
+    steps, clock = (steps, "steps") if distinct else (config.exponent_steps, "exponent_steps")
     one = dataclasses.replace(config, steps=steps, distinct_labels=config.distinct_labels and distinct)
     points = {name: sweep(config, model, name) for name in names}
     values = {key: np.concatenate([p.values[key] for p in points.values()]) for key in points[names[0]].values}
@@ -197,7 +203,7 @@ def _trained(config: Config, session: Session, program: Program, trained: Induct
     )
     keys = repeated(member_keys(config), total)
     fitted = train(session, program.stage, one, trained, keys, law)
-    arrays, start = {f"{model}/steps": fitted.steps}, 0
+    arrays, start = {f"{model}/{clock}": fitted.steps}, 0
     for name, (shape, _) in points.items():
         stop = start + math.prod(shape) * config.members
         for metric in ("ic", "ic2", "iwl", "loss"):
@@ -209,9 +215,10 @@ def _trained(config: Config, session: Session, program: Program, trained: Induct
 
 AXES = {
     "*/steps": ("{0}_step",),
+    "*/exponent_steps": ("{0}_exponent_step",),
     "*/classes/*": ("member", "classes", "burstiness", "{0}_step"),
     "*/spread/*": ("member", "spread", "{0}_step"),
-    "*/exponent/*": ("member", "exponent", "{0}_step"),
+    "*/exponent/*": ("member", "exponent", "{0}_exponent_step"),
 }
 
 EXPERIMENT = Experiment(

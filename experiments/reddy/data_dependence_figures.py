@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments.panels import ABOVE, SERIES
-from experiments.reddy.data_dependence_claims import guesses, in_context, in_weights
+from experiments.reddy.data_dependence_claims import accuracy, guesses, in_context, in_weights
 from icl_lab.lab import Record
 from icl_lab.lab.style import Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
@@ -24,7 +24,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """Every sweep that was run: one row a model."""
     found = {}
     for name, draw, columns in (
-        ("classes", _classes, 2),
+        ("classes", _classes, 3),
         ("spread", _accuracies, 1),
         ("exponent", _accuracies, 1),
     ):
@@ -39,10 +39,10 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _classes(row: np.ndarray, record: Record, model: str, sweep: str) -> None:
-    """In-context score and in-weights accuracy against K, one curve a B."""
+    """In-context score, the accuracy that it is made of, and in-weights accuracy against K, one curve a B."""
     x = record.config["class_grid"]
-    both = (("in-context score", in_context), ("in-weights accuracy", in_weights))
-    for axes, (label, measure) in zip(row, both):
+    shown = (("in-context score", in_context), ("in-context accuracy", accuracy), ("in-weights accuracy", in_weights))
+    for axes, (label, measure) in zip(row, shown):
         values = measure(record, model, sweep)
         for i, copies in enumerate(record.config["burstiness_grid"]):
             band(axes, x, values[:, :, i], label=f"B = {copies}", **SERIES[i % len(SERIES)])

@@ -16,6 +16,10 @@ FINDINGS = {
         "of the first layer by {ila1_does_not_delay:.0%}. A perfect first layer from the start does not shorten the "
         "slow phase ({slow_phase_stays:.1f} times as long), and {wait_stays:.0%} of the wait remains."
     ),
+    "interventions": (
+        "After a hold of the classifier past the control's onset {cla_necessary_4:.0%} of the wait remains at four "
+        "pairs. With a trained classifier and values given, {answer_not_sufficient_4:.0%} of it remains."
+    ),
     "data_dependence": (
         "The data decide: from the fewest classes to the most the in-context score rises by "
         "{network_classes_in_context:.2f}, and in-weights accuracy changes by {network_classes_in_weights:.2f}. At a "
@@ -76,6 +80,10 @@ PAPER = Paper(
         "clamping/clamping": (
             "Accuracy and progress measures while one part is held: while the classifier is held, the attention of "
             "the other parts hardly moves."
+        ),
+        "interventions/interventions": (
+            "Delay of the jump over the length of the hold, and what remains of the wait after the longest hold and "
+            "where a trained part is given."
         ),
         "data_dependence/classes": (
             "Accuracy in context and in weights by number of classes and burstiness: many classes and many copies "

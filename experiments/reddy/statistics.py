@@ -49,8 +49,8 @@ def crossing(curves: np.ndarray, steps: np.ndarray, levels: np.ndarray | float) 
 
 
 def onsets(record: Record, name: str) -> np.ndarray:
-    """(M,) onset of the in-context accuracy ``<name>/ic``; infinite if never."""
-    return onset(record.arrays[f"{name}/ic"], record.arrays["steps"], solved(record.config))
+    """(M,) onset of the in-context accuracy ``<name>/ic``, between measurements by interpolation; infinite if never."""
+    return crossing(record.arrays[f"{name}/ic"], record.arrays["steps"], solved(record.config))
 
 
 def or_last(times: np.ndarray, record: Record) -> np.ndarray:

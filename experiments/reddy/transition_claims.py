@@ -55,14 +55,26 @@ def _reaches(part: str, *tests: str) -> Callable[[Record], np.ndarray]:
     return lambda record: np.prod([learned(record.arrays[f"{part}/{test}"], 0.9) for test in tests], axis=0)
 
 
-def _loss_at_half_wait(part: str) -> Callable[[Record], np.ndarray]:
-    """(M,) loss on the training distribution half-way through the wait, on the scale from log(N/B) = 0 to log L = 1."""
+def _slope(record: Record, part: str, start: float, stop: float) -> np.ndarray:
+    """(M,) fall of the loss on the training distribution between two shares of the wait, per wait."""
+    curves, steps, waited = record.arrays[f"{part}/loss"], record.arrays["steps"], wait(record, part)
+    ends = [[np.interp(share * t, steps, c) for t, c in zip(waited, curves)] for share in (start, stop)]
+    return (np.array(ends[0]) - np.array(ends[1])) / (stop - start)
+
+
+def _flatness(part: str) -> Callable[[Record], np.ndarray]:
+    """(M,) slope of the loss around half of the wait over the smaller of those in its first tenth and last quarter."""
 
     def statistic(record: Record) -> np.ndarray:
-        floor, start = -np.log(_guess(record, part)), np.log(record.config["labels"])
-        return (at_half_wait(record, part, record.arrays[f"{part}/loss"]) - floor) / (start - floor)
+        before, middle, after = (_slope(record, part, *ends) for ends in ((0, 0.1), (0.4, 0.6), (0.75, 1)))
+        return middle / np.maximum(np.minimum(before, after), 1e-3)
 
     return statistic
+
+
+def _shelf(part: str) -> Callable[[Record], np.ndarray]:
+    """(M,) slope of the loss in the first half of the wait over that in its last quarter."""
+    return lambda record: _slope(record, part, 0, 0.5) / _slope(record, part, 0.75, 1)
 
 
 def _accuracy_at_half_wait(part: str) -> Callable[[Record], np.ndarray]:
@@ -138,11 +150,11 @@ CLAIMS = (
             ),
             _claim(
                 f"plateau_{part}", _WHERE[part],
-                f"Half-way through the wait, on {_LAW[part]}, the loss lies between log L and log(N/B) (0: log(N/B), "
-                "1: log L).",
-                _loss_at_half_wait(part), 0.5, 0.4,
-                reason="strictly between, by a tenth: log L is left; the network knows at most that the label is one "
-                "of the context's",
+                f"On {_LAW[part]} the loss falls to a plateau and leaves it: around half of the wait its slope is less "
+                "than half of those in the first tenth and in the last quarter of the wait (over the smaller one; "
+                "median).",
+                _flatness(part), 0.5, 0.0, relation="<=", interval="median", expected_verdict={"lab": "fails"},
+                reason="a plateau is flat against what comes before and after; half is the least that can be seen",
             ),
             _claim(
                 f"guesses_{part}", _WHERE[part],
@@ -164,6 +176,13 @@ CLAIMS = (
                 _kept(part), 0.0, 0.03, reason="the best of several dozen measurements of 1000 tasks is .01 too good",
             ),
         )
+    ),
+    _claim(
+        "shelf_novel", "Fig. 3",
+        "On mostly novel classes the loss begins flat and ends steep: its slope in the first half of the wait is less "
+        "than half of that in the last quarter (ratio; median; control: on trained classes alone).",
+        _shelf("novel"), 0.5, 0.0, relation="<=", interval="median", reason="a steady fall has one",
+        control=_shelf("trained"),
     ),
     _claim(
         "together", "Fig. 1d",

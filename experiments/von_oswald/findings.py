@@ -28,8 +28,8 @@ FINDINGS = {
     ),
     "out_of_distribution": (
         "One layer fails where the gradient step fails: their losses differ by at most {one_step:.3f} in the "
-        "logarithm under every shift, .1 being allowed. Two loops and GD++ part ({two_steps:.2f}). Five layers and "
-        "GD++ part on targets ({five_targets:.1f}) and coincide far out on inputs ({five_far:.2f})."
+        "logarithm under every shift, .1 being allowed. Two loops and GD++ part ({two_steps:.2f}), and so do five "
+        "layers and GD++ on targets ({five_targets:.1f}), which coincide far out on inputs ({five_far:.2f})."
     ),
     "label_couplings": (
         "What parts a looped layer from GD++ on larger targets are couplings of the label in its weights, too small to "

@@ -3,23 +3,10 @@
 A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
 """
 
-import numpy as np
-
-from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
-from icl_lab.lab import Record
-
-
-def _learns_identity(record: Record) -> bool:
-    """Whether every member predicts its own training tasks better than linear attention its best (error 1/3)."""
-    n = max(record.config["lengths"])
-    return bool(np.all(record[f"identity/{n}_with/error/identity"][:, n] < 1 / 3))
-
+from experiments.zhang_frei_bartlett.nonlinear_transformer_claims import LEARNED
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Quick
 
 _A_QUICK = "1,500 steps of 128 tasks for 5,000 of 256: Adam leaves up to three times as much on an entry of A"
-_LEARNED = Criterion(
-    "trained on identity covariance, every member's error at M = N is below 1/3, what linear attention leaves on c = 1",
-    _learns_identity,
-)
 
 QUICK: dict[str, dict[str, Quick | None]] = {
     "dense_starts": {
@@ -38,7 +25,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     },
     "nonlinear_transformer": {
         "positions_identity": Quick(
-            0.0, "800 steps of two layers of width 32 for 10,000 of three of width 64", NOT_REACHED, _LEARNED
+            0.0, "800 steps of two layers of width 32 for 10,000 of three of width 64", NOT_REACHED, LEARNED
         ),
         "fails_9": None,
     },

@@ -9,7 +9,9 @@ same task distribution. The paper divides by D alone; its axes end at 4 and 8 fo
 M, N -> infinity of linear attention that it draws is 25.3 and 387.
 
 The authors explain the rise of the error beyond N by position embeddings that were never trained. To test this, the
-same training is done without position embeddings, from the same weights on the same prompts.
+same training is done without position embeddings, from the same weights on the same prompts. Two controls: the *same*
+trained network, its trained rows of position reused beyond N; and a network trained at random offsets, all of whose
+rows are trained. Claims pool the training lengths: a member's statistic is its mean over N.
 """
 
 import dataclasses
@@ -40,8 +42,9 @@ class Config(prefixes.Training):
     """Fig. 1 as published; the networks without position embeddings are this lab's."""
 
     lengths: tuple[int, ...] = setting((40, 70, 100), "N, labelled examples in a training prompt", at_least=1)
-    only: str = setting("all", "the one training to run, <N>_with or <N>_without position embeddings, or all")
+    only: str = setting("all", "the one training to run, <N>_with, <N>_without or <N>_offset, or all")
     layers: int = setting(12, "layers", at_least=1)
+    positions: tuple[str, ...] = setting(prefixes.POSITIONS, "kinds of position embeddings", choices=prefixes.POSITIONS)
     heads: int = setting(8, "heads, a divisor of the width", at_least=1)
     width: int = setting(256, "width of the residual stream", at_least=1)
     scales: tuple[float, ...] = setting((1.0, 4.0, 9.0), "c of the test covariances c diag(Exp(1))", above=0)
@@ -52,9 +55,9 @@ class Config(prefixes.Training):
 
 
 _LAB = Config(
-    input_size=5, lengths=(10, 20), layers=3, heads=4, width=64, steps=10_000, measure_every=500, eval_tasks=512,
-    learning_rate=1e-3, warm_up=500, decay=True, start_dimension=1, start_points=7, curriculum_every=500,
-    test_length=50, covariances=256, prompts=32,
+    members=8, input_size=5, lengths=(20,), layers=3, heads=4, width=64, steps=30_000, measure_every=500,
+    eval_tasks=512, learning_rate=1e-3, warm_up=500, decay=True, start_dimension=1, start_points=7,
+    curriculum_every=500, test_length=50, covariances=256, prompts=32,
 )  # fmt: skip
 
 PRESETS = {
@@ -74,12 +77,13 @@ PRESETS = {
 
 
 def chosen(config: Config) -> dict[str, tuple[int, GPT]]:
-    """N and network of every training to run, by stage: ``<N>_with`` or ``<N>_without`` position embeddings."""
-    rows = {"with": 2 * config.test_length + 1, "without": 0}
+    """N and network of every training to run, by stage: ``<N>_with``, ``<N>_without`` or ``<N>_offset``."""
+    rows = {"with": 2 * config.test_length + 1, "without": 0, "offset": 2 * config.test_length + 1}
     every = {
         f"{n}_{positions}": (n, GPT(config.layers, config.heads, config.width, rows[positions]))
         for n in config.lengths
-        for positions in prefixes.POSITIONS
+        for positions in rows
+        if positions in config.positions
     }
     return {stage: one for stage, one in every.items() if config.only in ("all", stage)}
 
@@ -94,6 +98,9 @@ def check(config: Config) -> None:
     settings.check(config)
     check_each_once("lengths", config.lengths)
     check_each_once("scales", config.scales)
+    check_each_once("positions", config.positions)
+    if "reused" in config.positions and "with" not in config.positions:
+        raise FlagError("--positions: allowed is reused together with with, whose network it is")
     if config.width % config.heads:
         raise FlagError(f"--heads={config.heads}: allowed is a divisor of --width={config.width}")
     if config.test_length < 2 * max(config.lengths):
@@ -133,6 +140,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             params = jax.tree.map(itemgetter(own), fitted.params)
             found = {"steps": fitted.steps, "loss": fitted.metrics["loss"][own]}
             arrays[covariance][stage] = found | tested(predictor, params)
+            if stage.endswith("_with") and "reused" in config.positions:
+                arrays[covariance][f"{length}_reused"] = tested(predictor, prefixes.reused(params, length))
     return {"tests": list(tests)}, arrays
 
 
@@ -146,8 +155,9 @@ AXES = {
 
 def parts(config: Mapping[str, Any]) -> list[str]:
     """Patterns of the arrays of what is trained and of the tests (``Experiment.parts``)."""
-    trained = [f"*/{stage}/*" for stage in chosen(from_json(Config, config))]
-    return trained + [f"*/exp_{scale:g}" for scale in config["scales"]]
+    given = from_json(Config, {"positions": ("with", "without")} | dict(config))  # records of before had these two
+    stages, kinds = (f"*/{stage}/*" for stage in chosen(given)), (f"*_{kind}/*" for kind in given.positions)
+    return [*stages, *kinds, *(f"*/exp_{scale:g}" for scale in config["scales"])]
 
 
 EXPERIMENT = Experiment(

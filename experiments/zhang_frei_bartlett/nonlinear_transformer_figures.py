@@ -20,8 +20,13 @@ LOOKS: dict[tuple[str, int], dict] = {  # of a training covariance and the rank 
     ("random", 2): {"color": "#7A3600", "linestyle": (0, (1, 0.6)), "marker": "X"},
 }
 
-HIGHEST = 60.0
-"""End of the error axis; linear attention goes on above it at c = 9."""
+KINDS = {
+    "with": "with position embeddings",
+    "without": "without position embeddings",
+    "reused": "with, trained rows reused",
+    "offset": "with, trained at random offsets",
+}
+"""What becomes of position embeddings, in figures."""
 
 _ERROR = "error / error of predicting 0"
 
@@ -64,7 +69,7 @@ def _title(test: str) -> str:
 def _published(record: Record) -> Figure:
     """One panel a test: error over M, of networks with position embeddings.
 
-    Bands are the members; the fainter ones the paper's 90 % bootstrap over covariances, mean over members.
+    Bands are the members; thin outlines the paper's 90 % bootstrap over covariances, mean over members.
     """
     config, tests = record.config, list(record.metrics["tests"])
     figure, (row,) = axes_grid(len(tests), 1, width=3.1, height=3.4)
@@ -76,7 +81,7 @@ def _published(record: Record) -> Figure:
             label, name = f"{covariance} covariance, N = {n}", f"{covariance}/{n}_with"
             _curve(axes, record, name, test, label=label, markevery=(3 * rank, 10), **look)
             interval = record[f"{name}/interval/{test}"].mean(axis=0)
-            axes.fill_between(lengths, *interval, color=look["color"], alpha=0.12, linewidth=0)
+            axes.fill_between(lengths, *interval, facecolor="none", edgecolor=look["color"], alpha=0.3, linewidth=0.5)
         band(axes, lengths[:d], record[f"least_squares/error/{test}"][:, :d], color="0.45", label="least squares")
         for trained, dash in (("identity", (0, (1, 1))), ("random", (0, (1, 3)))):
             n = max(config["lengths"])
@@ -87,7 +92,7 @@ def _published(record: Record) -> Figure:
             limit, color="black", linestyle=(0, (6, 2, 1, 2)), linewidth=0.8, label="its limit M, N = ∞, random"
         )
         axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
-        axes.set(yscale="log", ylim=(lowest / 1.5, HIGHEST), title=_title(test), xlabel="examples in context M")
+        axes.set(yscale="log", ylim=(lowest / 1.5, None), title=_title(test), xlabel="examples in context M")
     row[0].set_ylabel(_ERROR)
     _legend(figure, row, 4)
     return figure
@@ -123,9 +128,9 @@ def _beyond(record: Record) -> Figure:
     ]  # fmt: skip
     figure, (row,) = axes_grid(len(shown), 1, width=3.0, height=3.0)
     for axes, (covariance, n) in zip(row, shown):
-        for positions, learner in (("with", "trained"), ("without", "gd")):
-            if _has(record, name := f"{covariance}/{n}_{positions}"):
-                look = LEARNERS[learner] | {"label": f"{positions} position embeddings", "markevery": 10}
+        for (positions, label), learner in zip(KINDS.items(), ("trained", "gd", "gd++", "interpolated")):
+            if f"{(name := f'{covariance}/{n}_{positions}')}/error/identity" in record.arrays:
+                look = LEARNERS[learner] | {"label": label, "markevery": 10}
                 _curve(axes, record, name, own_test(covariance), **look)
         axes.axvline(n, color="0.6", linewidth=0.8, label="M = N")
         axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M")
@@ -141,13 +146,14 @@ def own_test(covariance: str) -> str:
 
 def _training(record: Record) -> Figure:
     """Error over training, mean over all prefixes."""
-    figure, (row,) = axes_grid(len(POSITIONS), 1, width=3.6)
-    for axes, positions in zip(row, POSITIONS):
+    kinds = [positions for positions in POSITIONS if _looks(record, positions)]
+    figure, (row,) = axes_grid(len(kinds), 1, width=3.6)
+    for axes, positions in zip(row, kinds):
         for covariance, n, _, look in _looks(record, positions):
             style = look | {"marker": "", "label": f"{covariance} covariance, N = {n}"}
             found = record[f"{covariance}/{n}_{positions}"]
             band(axes, found["steps"], found["loss"], **style)
-        axes.set(yscale="log", title=f"{positions} position embeddings", xlabel="training step")
+        axes.set(yscale="log", title=KINDS[positions], xlabel="training step")
         axes.set_ylabel("error, mean over prefixes")
     _legend(figure, row, 4)
     return figure

@@ -22,8 +22,9 @@ from icl_lab.training.fitting import Fit
 COVARIANCES = ("identity", "random")
 """Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""
 
-POSITIONS = ("with", "without")
-"""Position embeddings."""
+POSITIONS = ("with", "without", "reused", "offset")
+"""Position embeddings: as in the paper; none; those of the first, with trained rows reused beyond the training length;
+trained at random offsets, so that every row is."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,16 +112,37 @@ def model(network: GPT, length: int, input_size: int) -> Model:
     return Model(init, predict, network.layers)
 
 
+def reused(params: dict, length: int) -> dict:
+    """Parameters whose rows of position beyond 2N tokens are those of 2N tokens before: trained ones, inputs' on
+    inputs, labels' on labels. Leaves have any leading axes.
+    """
+    table = params["params"]["position"]
+    rows = jnp.arange(table.shape[-2])
+    rows = jnp.where(rows <= 2 * length, rows, rows % (2 * length))
+    return {"params": params["params"] | {"position": table[..., rows, :]}}
+
+
+def offset(params: dict, length: int, key: Array) -> dict:
+    """Parameters whose rows of position begin at an even row drawn anew, so that a prompt of N examples fits."""
+    table = params["params"]["position"]
+    start = 2 * jax.random.randint(key, (), 0, (table.shape[0] - 2 * length - 1) // 2 + 1)
+    return {"params": params["params"] | {"position": jnp.roll(table, -start, axis=0)}}
+
+
 def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array) -> Fit:
     """Trains a network by Adam on prompts of ``length`` examples: the members on identity, then on random covariance.
 
     A member has the same key on both: the same start and the same draws. One trains at a time on a CPU. Measured
-    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance.
+    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance. A stage
+    ``<N>_offset`` draws the first row of position in every step.
     """
     d, kinds, members = config.input_size, len(COVARIANCES), keys.shape[0]
+    offsets = stage.endswith("_offset")
 
     def loss(params: dict, key: Array, setting: Setting) -> Array:
         samples = training_tasks(key, config.batch, length, setting, d)
+        if offsets:
+            params = offset(params, length, jax.random.fold_in(key, 1))
         return prefix_loss(errors(network, params, samples), setting["points"])
 
     def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:

@@ -5,10 +5,10 @@ weights, queries and tasks along one eigenvector, and on the out-of-distribution
 in one orthant, prompts in a subspace, queries orthogonal to the context. Every point has a closed form (this lab). A
 linear layer is indifferent to the scale of the task, but inputs c times as large are answered c^2 times too large, with
 a normalised error of (1 - c^2)^2 for long prompts, those of a subspace that are rescaled to their former mean square
-among them; contexts in one orthant have a mean, which it takes for covariance; and for a query orthogonal to the
-context it predicts 0 only if the training covariance was isotropic. Least squares has no error on any of them (and
-predicts 0 for the orthogonal query), so that a transformer that tolerates them, as Garg et al. report, is not this
-layer.
+among them; contexts in one orthant have a mean, whose square adds to the covariance that it reads; and for a query
+orthogonal to the context it predicts 0 only if the training covariance was isotropic. Least squares has no error on any
+of them (and predicts 0 for the orthogonal query), so that a transformer that tolerates them, as Garg et al. report, is
+not this layer.
 """
 
 import sys

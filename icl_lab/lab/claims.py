@@ -85,8 +85,8 @@ class Claim:
         if quick is None:
             return dataclasses.replace(self, expected_verdict={})
         changed = dataclasses.replace(
-            self, tolerance=quick.tolerance, criterion=quick.criterion, expected_verdict={"quick": quick.verdict},
-            minimum_members=max(self.minimum_members, QUICK_MEMBERS),
+            self, tolerance=quick.tolerance, criterion=quick.criterion or self.criterion,
+            expected_verdict={"quick": quick.verdict}, minimum_members=max(self.minimum_members, QUICK_MEMBERS),
             reason=f"{quick.reason} (at lab {self.tolerance:g}: {self.reason})",
         )  # fmt: skip
         return dataclasses.replace(changed, statistic=self.farthest, interval="exact") if quick.identity else changed

@@ -22,6 +22,8 @@ from icl_lab.prompts import BatchLearner
 from icl_lab.training import effort, processes
 
 PRESETS = ("smoke", "quick", "lab", "paper")
+EFFORT = {"smoke": "little", "quick": "some"}
+"""How hard XLA works on the programs of presets that are compilation for a large part."""
 log = logging.getLogger("icl_lab")
 
 
@@ -150,7 +152,7 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            with session.profile.listening(), effort.none_spent(preset == "smoke"):
+            with session.profile.listening(), effort.at_most(EFFORT.get(preset, "full")):
                 metrics, tree = experiment.run(config, session)
             arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,8 @@ from icl_lab.lab.experiment import Experiment, default_outdir
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record, RecordError
 
+LARGEST = 10_000
+"""Cells that a grid may have."""
 LOG = "log.txt"
 
 
@@ -126,6 +129,8 @@ def parse_grid(text: str, config_class: type) -> dict[str, tuple]:
         if len(set(values)) != len(values):
             raise FlagError(f"--grid={text}: a value of {name} is given twice")
         grid[name] = values
+    if (count := math.prod(len(values) for values in grid.values())) > LARGEST:
+        raise FlagError(f"--grid={text}: {count} cells; allowed are {LARGEST}")
     return grid
 
 

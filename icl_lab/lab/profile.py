@@ -51,11 +51,12 @@ class Profile:
     def _said(self, event: str, **_: Any) -> None:
         self._cached += event == CACHED
 
-    def _timed(self, event: str, seconds: float, fun_name: str = "", **_: Any) -> None:
+    def _timed(self, event: str, duration_secs: float, **metadata: Any) -> None:
         if phase := PHASES.get(event):
-            name = fun_name if fun_name.startswith("jit(") else f"jit({fun_name})"
+            called = str(metadata.get("fun_name", ""))
+            name = called if called.startswith("jit(") else f"jit({called})"
             one = self.found[self.stage, name]
-            one[phase] += seconds  # type: ignore[assignment]
+            one[phase] += duration_secs  # type: ignore[assignment]
             if phase == "compiling":
                 one.update(programs=1, cached=self._cached)
                 self._cached = 0

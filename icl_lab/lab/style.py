@@ -71,9 +71,7 @@ def viridis(count: int) -> np.ndarray:
     return mpl.colormaps["viridis"](np.linspace(0, 0.85, count))
 
 
-def band(
-    axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line
-) -> None:
+def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = None, share: Any = 0.8, **line) -> None:
     """Median over members with the band that holds the middle ``share`` of the finite values in (M, X)."""
     line = (dict(LEARNERS[learner], marker="") if learner else {}) | line
     members = np.where(np.isfinite(members), members, np.nan)

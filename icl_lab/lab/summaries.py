@@ -12,7 +12,7 @@ from icl_lab.lab.plans import show
 from icl_lab.lab.records import Record
 from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
-LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvP", strict=True)]
+LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvPX*")]
 """One a line of a panel; where there are more lines they go round, and there is no legend."""
 
 

@@ -87,7 +87,7 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt)
         distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
-        return amplitude * jax.nn.softmax(-distances / (2 * bandwidth**2)) @ prompt.y
+        return jnp.asarray(amplitude, prompt.y.dtype) * (jax.nn.softmax(-distances / (2 * bandwidth**2)) @ prompt.y)
 
     return predict
 

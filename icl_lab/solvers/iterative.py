@@ -53,7 +53,8 @@ def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
     """
 
     def solve(s: Array, b: Array) -> Array:
-        centre, half = (high + low) / 2, (high - low) / 2
+        a, c = jnp.asarray(low, b.dtype), jnp.asarray(high, b.dtype)
+        centre, half = (c + a) / 2, (c - a) / 2
         ratio = half / centre
         step = b / centre
         w, rho = step, ratio
@@ -86,8 +87,8 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
 
     def solve(s: Array, b: Array) -> Array:
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
-        top = jnp.linalg.eigvalsh(s)[-1] if normalised else 1.0
-        inverse = start / top * eye if of == "identity" else start / top**2 * s
+        top = jnp.linalg.eigvalsh(s)[-1] if normalised else jnp.ones((), s.dtype)
+        inverse = jnp.asarray(start, s.dtype) * (eye / top if of == "identity" else s / top**2)
         for _ in range(steps):
             inverse = inverse @ (2 * eye - s @ inverse)
         return inverse @ b
@@ -127,9 +128,9 @@ def gradient_flow(time: ArrayLike) -> Learner:
     """
 
     def solve(s: Array, b: Array) -> Array:
-        values, vectors = jnp.linalg.eigh(s)
-        small = jnp.abs(values * time) < 1e-6
-        factor = jnp.where(small, time, -jnp.expm1(-time * values) / jnp.where(small, 1, values))
+        t, (values, vectors) = jnp.asarray(time, s.dtype), jnp.linalg.eigh(s)
+        small = jnp.abs(values * t) < 1e-6
+        factor = jnp.where(small, t, -jnp.expm1(-t * values) / jnp.where(small, 1, values))
         return vectors @ (factor[:, None] * (vectors.T @ b))
 
     return _of_moments(solve, 1)

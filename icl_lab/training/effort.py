@@ -1,47 +1,59 @@
-"""How hard XLA works on a program: little where compiling it costs more than running it."""
+"""How hard XLA works on a program: less where compiling it costs more than running it."""
 
 import contextlib
 import functools
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
 
-LITTLE: dict[str, Any] = {
-    "xla_backend_optimization_level": 0,
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
+OPTIONS: dict[str, dict[str, Any]] = {
+    "little": {
+        "xla_backend_optimization_level": 0,
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_cpu_parallel_codegen_split_count": 1,
+    },
+    "some": {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False},
+    "full": {},
 }
-"""XLA options that compile a program of a training on a CPU in a quarter of the time; they change its rounding."""
+"""Compiler options by effort, on a CPU; they change rounding. ``little`` compiles in a fifth of the time what then runs
+five times as long; ``some`` in half of it what ran as fast as with ``full``, wherever it was timed (docs/speed.md)."""
+_MOST: ContextVar[str] = ContextVar("most", default="full")
 
 
-@functools.cache
-def little() -> dict[str, Any]:
-    """Compiler options for a program that is called a few times: none but on a CPU."""
-    if not _on_cpu():
-        return {}
-    try:
-        jax.jit(lambda: 0).lower().compile(LITTLE)
-    except jax.errors.JaxRuntimeError:  # options of XLA come and go, all but the first
-        return dict(list(LITTLE.items())[:1])
-    return LITTLE
+def of(effort: str) -> dict[str, Any]:
+    """Compiler options for a program that is worth this effort, or less inside ``at_most``.
 
-
-def usual() -> dict[str, Any]:
-    """Compiler options for every other program: those of ``little`` where nothing is to be optimised (a smoke run)."""
-    return little() if jax.config.read("jax_disable_most_optimizations") else {}
+    Args:
+      effort: ``little``, ``some`` or ``full``.
+    """
+    most = "little" if jax.config.read("jax_disable_most_optimizations") else _MOST.get()
+    return _options(_lower(effort, most)) if jax.default_backend() == "cpu" else {}
 
 
 @contextlib.contextmanager
-def none_spent(when: bool = True) -> Iterator[None]:
-    """Inside this block nothing is optimised, where ``when`` and on a CPU: for runs that are compilation mostly."""
+def at_most(effort: str) -> Iterator[None]:
+    """Inside this block programs get no more effort than this; with ``little`` nothing else that JAX compiles does."""
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", before or (when and _on_cpu()))
+    token = _MOST.set(_lower(effort, _MOST.get()))
+    jax.config.update("jax_disable_most_optimizations", before or (effort == "little" and bool(of(effort))))
     try:
         yield
     finally:
+        _MOST.reset(token)
         jax.config.update("jax_disable_most_optimizations", before)
 
 
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
+def _lower(*efforts: str) -> str:
+    return min(efforts, key=list(OPTIONS).index)
+
+
+@functools.cache
+def _options(effort: str) -> dict[str, Any]:
+    found = OPTIONS[effort]
+    try:
+        jax.jit(lambda: 0).lower().compile(found)
+    except jax.errors.JaxRuntimeError:  # options of XLA come and go, all but the first
+        return dict(list(found.items())[:1])
+    return found

@@ -75,11 +75,12 @@ class Ensemble:
                 )  # fmt: skip
             return program, sum(need)
 
-        one_by_one, usual, all_of = None if members_at_once is None else 1, effort.usual(), (state, *like)
-        wanted = (  # initial parameters are made once; the state is still there when it is measured
-            ("initialisation", begin, like, None, effort.little(), 0),
-            ("training", advance, all_of, members_at_once, usual, 0),
-            ("measuring", observe, all_of, one_by_one, usual, size_of_state),
+        one_by_one, all_of = None if members_at_once is None else 1, (state, *like)
+        # initial parameters are made once; the state is still there when it is measured
+        wanted: tuple[tuple[Any, ...], ...] = (
+            ("initialisation", begin, like, None, effort.of("little"), 0),
+            ("training", advance, all_of, members_at_once, effort.of("full"), 0),
+            ("measuring", observe, all_of, one_by_one, effort.of("some"), size_of_state),
         )
         with ThreadPoolExecutor(len(wanted)) as pool:  # XLA compiles one while the next is traced
             compiled = [pool.submit(lowered(*how[1:4]).compile, how[4]) for how in wanted]

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from accelerators import lowering
 
 from experiments import anchoring
 from experiments.reproduce import discover
-from icl_lab.lab import records, session
+from icl_lab.lab import records
 from icl_lab.lab.claims import NOT_JUDGED
-from icl_lab.lab.experiment import execute
 from icl_lab.lab.record import below
 
 BINARIES = discover()
@@ -18,6 +16,7 @@ WITHOUT_TRAINING = {
     "dai.dual_form": "looks at the networks of dai.pretrain",
     "dai.implicit_finetuning": "fine-tunes the networks of dai.pretrain, a few examples one by one",
     "dai.layers": "fine-tunes the networks of dai.pretrain, a few examples one by one",
+    "identification.planted": "asks learners whose algorithm is known",
     "reddy.landscape": "closed forms and gradient flows, in float64",
     "zhang_frei_bartlett.landscape": "gradient flows, in float64",
     "zhang_frei_bartlett.staircase": "gradient flows, in float64",
@@ -25,13 +24,6 @@ WITHOUT_TRAINING = {
 }
 """Binaries that have no training program to lower for accelerators, and why."""
 PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"
-
-
-@pytest.fixture(scope="module")
-def quick_to_compile():
-    """The smoke preset is all compilation; what is compiled runs for milliseconds. Binaries share small programs."""
-    with anchoring.compiling_quickly():
-        yield
 
 
 def anchors(name):
@@ -46,20 +38,19 @@ def test_anchors_are_compared_under_the_versions_they_were_made_with():
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_smoke_yields_figures_and_claims(name, tmp_path, quick_to_compile, monkeypatch):
-    binary, unwanted = BINARIES[name], []
-    monkeypatch.setattr(session, "fit", lowering(session.fit, unwanted))
-    outcome = execute(binary, "smoke", binary.presets["smoke"], tmp_path)
-    record = records.load(tmp_path)
+def test_smoke_yields_figures_and_claims(name, smoke_run):
+    binary = BINARIES[name]
+    folder, ledger, figures, unwanted = smoke_run(name)
+    record = records.load(folder)
     assert (record.experiment, record.preset) == (name, "smoke")
     assert record.arrays
     assert {array: len(axes) for array, axes in record.axes.items()} == {n: a.ndim for n, a in record.arrays.items()}
-    assert [row["id"] for row in outcome.ledger] == [claim.id for claim in binary.claims]
-    assert {row["verdict"] for row in outcome.ledger} == {NOT_JUDGED}
+    assert [row["id"] for row in ledger] == [claim.id for claim in binary.claims]
+    assert {row["verdict"] for row in ledger} == {NOT_JUDGED}
     learners = binary.learners(binary.presets["smoke"])  # of a training, or of a part of its parameters
     assert [name for name in learners if below(record.params, name) is None] == []
-    assert {path.suffix for path in outcome.figures} == {".png", ".pdf"}
-    assert all(path.read_bytes().startswith((PNG, PDF)) for path in outcome.figures)
+    assert {path.suffix for path in figures} == {".png", ".pdf"}
+    assert all(path.read_bytes().startswith((PNG, PDF)) for path in figures)
     for kept in anchors(name):
         if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
             assert anchoring.differing(kept, binary, lambda: record.arrays) == []

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from experiments.reddy.clamping import Config, clamps, losing, uniform
+from experiments.reddy.interventions import mixed
 from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
 from icl_lab.compare import progress_measures
@@ -92,3 +93,21 @@ def test_a_held_classifier_is_all_but_attention_and_values_and_moves_outside_the
     others = dict.fromkeys(("ila1_held", "tila2_held", "tla2_held", "ila1_given"), (0, 5))
     moved = held(updates, clamps(CONFIG, others, names), 2)["params"]
     assert all(update.all() for update in moved.values())
+
+
+def test_a_condition_starts_from_the_parts_that_are_given_and_no_others():
+    fresh = {
+        "params": {name: jnp.zeros((1, 2, 3, 3)) for name in ("w_q", "w_k", "w_v")} | {"read_out": jnp.zeros((1, 4))}
+    }
+    trained = jax.tree.map(jnp.ones_like, fresh)
+
+    def given(condition):
+        found = mixed(fresh, trained, condition)["params"]
+        return {name: found[name].reshape(-1, found[name].size // 2)[:, 0].tolist() for name in found}
+
+    layers = {"w_q": [1, 0], "w_k": [1, 0], "w_v": [1, 0], "read_out": [0, 0]}
+    assert given("layer_1_given") == layers
+    assert given("layer_1_missing") == {name: [1 - value for value in values] for name, values in layers.items()}
+    assert given("layer_2_given") == {"w_q": [0, 1], "w_k": [0, 1], "w_v": [0, 0], "read_out": [0, 0]}
+    assert given("answer_given") == {"w_q": [0, 0], "w_k": [0, 0], "w_v": [0, 1], "read_out": [1, 1]}
+    assert given("cla_held_0") == {name: [0, 0] for name in layers}

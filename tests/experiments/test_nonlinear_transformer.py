@@ -113,10 +113,11 @@ def record(errors):
     return Record("zhang_frei_bartlett.nonlinear_transformer", "lab", config, {}, arrays, {})
 
 
-def test_a_rise_is_the_mean_beyond_the_longest_n_over_the_error_there():
+def test_a_rise_is_the_mean_beyond_n_over_the_error_there_pooled_over_n():
     curve = [[1, 1, 1, 0.1, 2, 1, 0], [1, 1, 1, 0.5, 0.05, 0.05, 0.05]]
-    found = claims.rise("identity", "exp_1")(record({"identity/3_with/error/exp_1": curve}))
-    np.testing.assert_allclose(found, [1.0, -1.0])
+    same = np.ones((2, 7))
+    made = record({"identity/3_with/error/exp_1": curve, "identity/2_with/error/exp_1": same})
+    np.testing.assert_allclose(claims.rise("identity", "exp_1")(made), [0.5, -0.5])  # the mean over N = 2 and 3
 
 
 def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():
@@ -139,14 +140,30 @@ def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefi
 
 def test_one_training_can_be_chosen_and_another_is_refused():
     lab = PRESETS["lab"]
-    assert list(chosen(lab)) == ["10_with", "10_without", "20_with", "20_without"]
+    assert list(chosen(lab)) == ["20_with", "20_without", "20_offset"]
     ((length, network),) = chosen(dataclasses.replace(lab, only="20_without")).values()
     assert (length, network.positions) == (20, 0)
     for change, said in (
-        ({"only": "30_with"}, "--only=30_with: allowed is all, 10_with"),
+        ({"only": "30_with"}, "--only=30_with: allowed is all, 20_with"),
         ({"heads": 5}, "--heads=5"),
         ({"test_length": 39}, "--test_length=39"),
-        ({"warm_up": 10_000}, "--warm_up=10000"),
+        ({"warm_up": 30_000}, "--warm_up=30000"),
+        ({"positions": ("without", "reused")}, "--positions"),
     ):
         with pytest.raises(FlagError, match=said):
             check(dataclasses.replace(lab, **change))
+
+
+def test_reused_rows_are_trained_ones_of_the_same_kind_of_token():
+    table = jnp.arange(13.0)[:, None]  # N = 2: rows 0 to 4 are trained
+    found = prefixes.reused({"params": {"position": table}}, 2)["params"]["position"][:, 0]
+    assert found.tolist() == [0, 1, 2, 3, 4, 1, 2, 3, 0, 1, 2, 3, 0]
+
+
+def test_at_random_offsets_every_row_is_trained_and_inputs_stay_on_even_rows():
+    params = {"params": {"position": jnp.arange(13)[:, None]}}
+    starts = {
+        tuple(prefixes.offset(params, 2, key)["params"]["position"][:5, 0].tolist())
+        for key in jax.random.split(KEY, 200)
+    }
+    assert starts == {tuple(range(start, start + 5)) for start in range(0, 9, 2)}

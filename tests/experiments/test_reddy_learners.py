@@ -8,21 +8,20 @@ from experiments.reddy import curriculum
 from experiments.reddy.settings import WORLDS, laws
 from experiments.reddy.training import accuracy, evaluation_samples
 from experiments.settings import member_keys
-from icl_lab.lab.experiment import execute
 
 
-def test_a_loaded_network_is_as_accurate_as_the_record_says(tmp_path):
+def test_a_loaded_network_is_as_accurate_as_the_record_says(smoke_run):
     """The last accuracy on novel classes, of each member on its own test set: the weights, found in the state."""
     config = curriculum.PRESETS["smoke"]
-    execute(curriculum.EXPERIMENT, "smoke", config, tmp_path)
-    run = icl_lab.load_run(tmp_path)
+    run = icl_lab.load_run(smoke_run("reddy.curriculum").folder)
     assert run.stages() == ["training"]
     worlds = laws(config, member_keys(config, WORLDS))
+    draw = jax.jit(lambda law, key: evaluation_samples(config, law, "ic", key))
     for member in range(config.members):
         key = jax.random.split(member_keys(config)[member], 3)[2]
         law = jax.tree.map(lambda leaf, m=member: leaf[m], worlds)
-        samples = evaluation_samples(config, law, "ic", key)
-        logits = run.batch_learner(member)(samples.prompt)
+        samples = draw(law, key)
+        logits = jax.jit(run.batch_learner(member))(samples.prompt)
         np.testing.assert_allclose(accuracy(logits, samples), run.record["control/ic"][member, -1], atol=1e-6)
-        alone = run.learner(member)(jax.tree.map(lambda leaf: leaf[0], samples.prompt))
+        alone = jax.jit(run.learner(member))(jax.tree.map(lambda leaf: leaf[0], samples.prompt))
         np.testing.assert_allclose(alone, logits[0], rtol=1e-4, atol=1e-5)

@@ -4,13 +4,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.reddy import landscape, reduced_model
+from experiments.reddy import landscape, reduced_model, reduced_model_claims
 from experiments.reddy.landscape_figures import NAMES
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
 from icl_lab.theory import balanced_alpha, cliff_time_limit
 
+TIMES, PATH, LOSS = reduced_model_claims._flow(8, 32, "mean_field")
+JUMP = np.interp(-np.log(32) / 2, -LOSS, TIMES) / 0.05
+"""Step at which the flow has half of its loss, at the rate of the preset lab."""
 MEMBERS, STEPS, EQUAL_STEPS = 10, np.arange(0, 8001, 100), np.arange(0, 4001, 100)
 
 
@@ -20,22 +23,23 @@ def rise(steps, at, low, high, width):
 
 
 def reduced_record(changes=None):
-    """Members that jump as the paper says: labels of the context first, then all at once."""
-    arrays: dict[str, Any] = {"steps": STEPS, "equal_steps": EQUAL_STEPS, "theory_beta_1": np.linspace(0, 9, 50)}
-    arrays["theory_alpha"] = balanced_alpha(arrays["theory_beta_1"], 8)
-    for part, mean in (("three", 3700), ("two", 4800)):
-        at = mean + np.linspace(-300, 300, MEMBERS)
+    """Members that jump as the flow does: labels of the context first, then all at once."""
+    config = to_json(reduced_model.PRESETS["lab"])
+    arrays: dict[str, Any] = {"steps": STEPS, "equal_steps": EQUAL_STEPS}
+    for part, late in (("three", 1.0), ("two", 1.15)):
+        at = late * JUMP + np.linspace(-80, 80, MEMBERS)
         early = (1 - (STEPS[None] < at[:, None] - 1500)) if part == "three" else 0.0
         arrays[f"{part}/ic"] = rise(STEPS, at, 0.03, 1.0, 20)
         arrays[f"{part}/ila1"] = rise(STEPS, at, 0.17, 0.9, 20)
         arrays[f"{part}/cla"] = np.maximum(rise(STEPS, at - 500, 0.25, 0.7, 200), rise(STEPS, at, 0.25, 1.0, 20))
         arrays[f"{part}/tla2"] = np.maximum(rise(STEPS, at, 0.47, 0.95, 20), 0.47 + 0.4 * early)
         arrays[f"{part}/beta_1"] = rise(STEPS, at, 0.0, 5.0, 20)
-        arrays[f"{part}/alpha"] = np.interp(arrays[f"{part}/beta_1"], arrays["theory_beta_1"], arrays["theory_alpha"])
+        arrays[f"{part}/alpha"] = np.interp(arrays[f"{part}/beta_1"], PATH[:, 0], PATH[:, 1])
+        arrays[f"{part}/ic_loss"] = rise(STEPS, at, np.log(32), 0.0, 20)
     starts = [np.where(np.arange(MEMBERS) < 5, 3000, 9000), np.full(MEMBERS, 1500), np.full(MEMBERS, 600)]
     arrays["equal/ic"] = np.stack([rise(EQUAL_STEPS, at, 0.25, 1.0, 20) for at in starts])
     arrays["more/ic"] = rise(EQUAL_STEPS, np.full(MEMBERS, 1200), 0.06, 1.0, 20)[None]
-    return Record("toy", "lab", to_json(reduced_model.PRESETS["lab"]), {}, arrays | (changes or {}), {})
+    return Record("toy", "lab", config, {}, arrays | (changes or {}), {})
 
 
 def landscape_record(changes=None):
@@ -55,7 +59,7 @@ def landscape_record(changes=None):
             f"{form}/slope_error": np.zeros(labels.size),
             f"{form}/saddle_slope": np.zeros((saddles, 3)),
             f"{form}/saddle_rate_error": np.zeros(saddles),
-            f"{form}/wait": np.stack([top, 1.01 * top]) / 1.01,
+            f"{form}/wait": np.stack([top / (1 + 0.04 * 3.0 ** -np.arange(len(n))[:, None]), top]),
             f"{form}/lengths_loss": loss,
             f"{form}/times": times,
             f"{form}/path": np.stack([beta_1, balanced_alpha(beta_1, 8), beta_1], axis=1),
@@ -82,7 +86,7 @@ def test_members_that_jump_as_the_paper_says_bear_every_claim_out():
 
 def test_members_that_do_not_are_told():
     good = reduced_record().arrays
-    slow = reduced_record({"three/ic": rise(STEPS, np.full(MEMBERS, 3700), 0.03, 1.0, 400)})
+    slow = reduced_record({"three/ic": rise(STEPS, np.full(MEMBERS, JUMP), 0.03, 1.0, 400)})
     assert failing(reduced_model, slow) == {"sharp_three"}
     never = reduced_record({"two/ic": 0.1 + 0 * good["two/ic"], "more/ic": 0.1 + 0 * good["more/ic"]})
     assert {"solves_two", "more_from_zero"} <= failing(reduced_model, never)
@@ -94,6 +98,10 @@ def test_members_that_do_not_are_told():
     assert {"equal_start", "two_later"} <= failing(reduced_model, alike)
     astray = reduced_record({"two/alpha": 1.3 * good["two/alpha"]})
     assert failing(reduced_model, astray) == {"path_two"}
+    later = reduced_record({"two/ic_loss": rise(STEPS, np.full(MEMBERS, 2.5 * JUMP), np.log(32), 0.0, 20)})
+    assert failing(reduced_model, later) == {"clock_two"}
+    low = reduced_record({"two/ic_loss": 0.6 * good["two/ic_loss"]})
+    assert failing(reduced_model, low) == {"loss_two"}
     stuck = reduced_record({"equal/ic": 0.25 + 0 * good["equal/ic"]})
     assert failing(reduced_model, stuck) == {"equal_from_one", "equal_start"}
     early = reduced_record({"equal/ic": good["equal/ic"][[1, 1, 2]]})
@@ -116,7 +124,8 @@ def test_another_landscape_is_told():
         }
     )
     assert failing(landscape, changed) == {
-        "cliff_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit", "escape_mean_field",
+        "cliff_simplified", "narrowing_simplified", "wait_pairs_simplified", "wait_labels_simplified", "limit",
+        "escape_mean_field",
         "random_mean_field", "slope_simplified", "critical_simplified", "saddle_mean_field", "shelf_mean_field", "path",
     }  # fmt: skip
 

@@ -32,7 +32,8 @@ def _record(jump_width=60.0, order=1.0):
         parts |= {
             f"{part}/ic": accuracy, f"{part}/ic2": accuracy, f"{part}/cla": labels,
             f"{part}/tla2": _sigmoid(slow, 200, 0.45, 0.9), f"{part}/ila1": _sigmoid(jump, 80, 0.26, 0.8),
-            f"{part}/tila2": _sigmoid(jump, 80, 0.12, 0.8), f"{part}/loss": 2.1 - 2.0 * _sigmoid(jump, jump_width),
+            f"{part}/tila2": _sigmoid(jump, 80, 0.12, 0.8),
+            f"{part}/loss": 2.77 - 0.67 * _sigmoid(60 + 0 * jump, 30) - 2.0 * _sigmoid(jump, jump_width),
         }  # fmt: skip
     config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 1, "labels": 16, "members": 16}
     return Record("reddy.transition", "lab", config, {}, {"steps": STEPS} | parts, {})
@@ -60,8 +61,8 @@ def test_claims_fail_of_other_births():
 @pytest.mark.parametrize(
     ("changes", "fails"),
     [
-        ({"novel/loss": 2.7 + 0 * STEPS}, {"plateau_novel"}),  # at log L still: on no plateau
-        ({"trained/loss": np.where(STEPS > 100, 1.4, 2.77)}, {"plateau_trained"}),  # at log(N/B) at once
+        ({"novel/loss": 2.77 - STEPS / 2000}, {"plateau_novel", "shelf_novel"}),  # a steady fall
+        ({"trained/loss": 2.77 - (STEPS / 2000) ** 2}, {"plateau_trained"}),  # a shelf from the start, no plateau
         ({"novel/ic": np.where(STEPS > 500, 0.5, 0.06) + 0.5 * (STEPS > 2000)}, {"guesses_novel"}),
         ({"trained/ic2": 0.06 + 0.9 * (STEPS > 3500)}, {"together"}),
         ({"novel/ila1": np.where(STEPS > 900, 0.8, 0.26)}, {"latent_ila1", "jump_together"}),

@@ -144,6 +144,10 @@ def test_cells_have_folders_of_their_own_on_every_file_system():
         ("rate:1,1.0", "a value of rate is given twice"),
         ("rate:1;rate:2", "rate is given twice"),
         ("law:gamma", "law=gamma: allowed is one of normal, uniform"),
+        (
+            f"seed:{','.join(map(str, range(101)))};width:{','.join(map(str, range(1, 101)))}",
+            "10100 cells; allowed are",
+        ),
     ],
 )
 def test_a_bad_grid_is_refused(text, message):

@@ -1,6 +1,7 @@
 """A finished run gives back its record and its trained members."""
 
 import dataclasses
+import shutil
 
 import jax
 import numpy as np
@@ -16,12 +17,8 @@ from icl_lab.lab.record import RecordError, below, flat
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    smoke = one_step.PRESETS["smoke"]
-    config = dataclasses.replace(smoke, onset_members=2, onset_steps=10, steps=10, measure_every=10)
-    outdir = tmp_path_factory.mktemp("run")
-    execute(one_step.EXPERIMENT, "smoke", config, outdir)
-    return outdir
+def folder(tmp_path_factory, smoke_run):
+    return shutil.copytree(smoke_run("von_oswald.one_step").folder, tmp_path_factory.mktemp("run"), dirs_exist_ok=True)
 
 
 def test_a_loaded_learner_predicts_what_the_record_says(folder):
@@ -30,11 +27,12 @@ def test_a_loaded_learner_predicts_what_the_record_says(folder):
     assert run.experiment is one_step.EXPERIMENT
     assert run.stages() == ["training", "onset_16", "size_2"]
     config = one_step.PRESETS["smoke"]
+    draw = jax.jit(sampler(config), static_argnums=1)
     for member in range(2):
         key = jax.random.split(one_step.member_keys(config)[member], 3)[2]
-        samples = sampler(config)(key, config.eval_tasks)
-        found = jax.vmap(run.learner(member))(samples.prompt)
-        np.testing.assert_allclose(found, run.batch_learner(member)(samples.prompt), rtol=1e-5, atol=1e-7)
+        samples = draw(key, config.eval_tasks)
+        found = jax.jit(jax.vmap(run.learner(member)))(samples.prompt)
+        np.testing.assert_allclose(found, jax.jit(run.batch_learner(member))(samples.prompt), rtol=1e-5, atol=1e-7)
         loss = squared_error(found, samples).mean()
         np.testing.assert_allclose(loss, run.record["loss"][member, -1], rtol=1e-5)
     assert not np.array_equal(*(jax.tree.leaves(run.params(member))[0] for member in (0, 1)))

@@ -51,10 +51,11 @@ form.hidden = false;
 form.addEventListener("input", filter);
 form.order.addEventListener("change", order);
 form.addEventListener("submit", (event) => event.preventDefault());
-form.addEventListener("reset", () => setTimeout(() => { filter(); order(); }));
-document.querySelector(".reset").addEventListener("click", () => { reset(); form.text.focus(); });
+for (const button of all(".reset")) {
+  button.addEventListener("click", () => { reset(); form.text.focus(); });
+}
 for (const link of all("a.filter")) {
-  link.addEventListener("click", () => { form.reset(); form.text.value = link.dataset.text; filter(); order(); });
+  link.addEventListener("click", () => { reset(); form.text.value = link.dataset.text; filter(); });
 }
 for (const button of navigator.clipboard ? all(".copy") : []) {
   button.hidden = false;

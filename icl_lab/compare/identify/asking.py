@@ -70,7 +70,8 @@ def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Cal
     """A learner of prompts as a compiled function of arrays, whether it takes one prompt or a batch."""
 
     def prompts(*sizes: int) -> Prompt:
-        return Prompt(*(jax.ShapeDtypeStruct((*sizes, *shape), float) for shape in ((n, d), (n, 1), (d,))))
+        x, y, q = (jax.ShapeDtypeStruct((*sizes, *shape), float) for shape in ((n, d), (n, 1), (d,)))
+        return Prompt(x, y, q)  # type: ignore[arg-type]
 
     shapes: list[str] = []
     for sizes, run in (((), jax.vmap(learner)), ((n + d + 3,), learner)):

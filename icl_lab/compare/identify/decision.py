@@ -65,8 +65,8 @@ class Member:
 
     @property
     def fit(self) -> Fit | None:
-        """The named fit."""
-        return self.fits[0] if self.verdict == "identified" else None
+        """The named fit; None also where the learner is zero, which needs none."""
+        return self.fits[0] if self.verdict == "identified" and self.fits else None
 
 
 def described(fit: Fit) -> str:

@@ -1,6 +1,7 @@
 """What a family of algorithms is: models of growing size, their parameters, and what they predict on a battery."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -110,13 +111,11 @@ def filter_family(
     steps: Sequence[int] = (0,),
     contains: str = "",
     starts: int = 8,
-    warm: Callable[[Mapping[Key, Floats], int], Sequence[Floats]] = lambda fitted, steps: (),
+    warm: Callable[..., Sequence[Floats]] = lambda fitted, steps: (),
 ) -> Family:
     """A family of spectral filters: x_q^T h(S) b with ``h = response(eigenvalues, steps, *parameters)``."""
     models = tuple(
-        Model(
-            name, k, tuple(parameters), filtered(response, k), starts=starts, warm=lambda fitted, k=k: warm(fitted, k)
-        )
+        Model(name, k, tuple(parameters), filtered(response, k), starts=starts, warm=functools.partial(warm, steps=k))
         for k in steps
     )
     return Family(name, models, FILTER, contains=contains, filters="plain")

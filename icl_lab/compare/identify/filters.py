@@ -43,7 +43,7 @@ def chebyshev(l: Floats, steps: int, high: Floats, ratio: Floats) -> Floats:  # 
     """T_K((b + a - 2 l) / (b - a)) / T_K((b + a) / (b - a)), a = ratio b, by the recurrence of T_K."""
     values = []
     for z in (1 - 2 * (l / high - ratio) / (1 - ratio), (1 + ratio) / (1 - ratio)):
-        before, now = 1.0, z
+        before, now = np.ones_like(z), z
         for _ in range(steps - 1):
             before, now = now, 2 * z * now - before
         values.append(now)
@@ -53,7 +53,7 @@ def chebyshev(l: Floats, steps: int, high: Floats, ratio: Floats) -> Floats:  # 
 def gd_plus_plus(l: Floats, steps: int, *numbers: Floats) -> Floats:  # noqa: E741
     """The recurrence of ``icl_lab.theory.residual_factor``; shared (e, g), or e_1 .. e_K and g_1 .. g_(K - 1)."""
     own = len(numbers) > 2
-    r, seen = 1.0, l
+    r, seen = np.ones_like(l), l
     for k in range(steps):
         e, g = (numbers[k], numbers[steps + k] if k < steps - 1 else 0.0) if own else numbers
         r, seen = r * (1 - e * seen), seen * (1 - g * seen) ** 2

@@ -5,7 +5,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.interpolate import BSpline
 
 from icl_lab.compare.identify.asking import Floats
 from icl_lab.compare.identify.family import Key, Model, Parameter
@@ -133,6 +132,8 @@ def free_filter(seen: Spectrum, target: Floats, fit: Rows, judge: Rows) -> Float
     logs = np.log(seen.eigenvalues)
     inner = np.linspace(max(logs.min(), logs.max() - 8), logs.max(), 15)
     knots = np.concatenate([np.full(3, inner[0]), inner, np.full(3, inner[-1])])
+    from scipy.interpolate import BSpline
+
     spline = BSpline.design_matrix(np.clip(logs, *inner[[0, -1]]).ravel(), knots, 3).toarray().reshape(*logs.shape, -1)
     count = spline.shape[-1]
     design = np.einsum("cqr,crk->cqk", seen.weights, spline / seen.eigenvalues[..., None])

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
         found = dataclasses.replace(found, raw=mixed)
     fits, free = all_fits(found, asymmetry, about, setting)
-    common = {"asymmetry": asymmetry, "noise": found.noise, "free": free, "fits": tuple(fits)}
+    common: dict[str, Any] = {"asymmetry": asymmetry, "noise": found.noise, "free": free, "fits": tuple(fits)}
     on, mean = setting.battery.take(JUDGE), found.mean[JUDGE]
     best = {name: min((f for f in fits if f.model.family == name), key=lambda f: f.residual, default=None)
             for name in setting.families}  # fmt: skip
@@ -155,7 +156,8 @@ def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float]
 
 def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:
     """Parameters as the solver of that name takes them; those of a step are numbered from 1."""
-    names, found = [p.name for p in fit.model.parameters], {}
+    names = [p.name for p in fit.model.parameters]
+    found: dict[str, float] = {}
     for p, value in zip(fit.model.parameters, fit.theta, strict=True):
         many = names.count(p.name) > 1
         k = sum(name.rpartition(" ")[0] == p.name for name in found) + 1

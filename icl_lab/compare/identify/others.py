@@ -72,11 +72,12 @@ def dmmse(theta: Floats, on: Battery) -> Floats:
 
 def softmax_heads(theta: Floats, on: Battery) -> Floats:
     """sum_h c_h sum_i softmax_i(b_h x_i.x_q) y_i; theta is b_1 .. b_H, c_1 .. c_H."""
-    overlap, heads, found = on.q @ on.x.swapaxes(1, 2), theta.shape[1] // 2, 0.0  # (C, Q, N)
+    overlap, heads = on.q @ on.x.swapaxes(1, 2), theta.shape[1] // 2  # (C, Q, N)
+    found = np.zeros((len(theta), *on.q.shape[:2]))
     for h in range(heads):
         weights = softmax(theta[:, h, None, None, None] * overlap)
         found = found + theta[:, heads + h, None, None] * (weights @ on.y[..., None])[..., 0]
-    return np.asarray(found)
+    return found
 
 
 def smoothing(theta: Floats, on: Battery) -> Floats:
@@ -152,7 +153,7 @@ def general_preconditioner(size: int) -> tuple[Model, ...]:
     return tuple(
         Model(
             "preconditioned GD", k, entries, functools.partial(matrix, steps=k), own=True, starts=0,
-            warm=lambda fitted, k=k: warm(fitted, k),
+            warm=functools.partial(warm, steps=k),
         )
         for k in (1, 2, 3)
     )  # fmt: skip

@@ -153,8 +153,8 @@ def battery(
         raise ValueError("sampler: inputs and labels must not all be zero")
     x, q, tasks, y = x / unit**0.5, q / unit**0.5, tasks * unit**0.5 / label, y / label
     low, high = np.quantile(spectra[spectra > 1e-9 * unit] / unit, (0.05, 0.95))
-    norms = [float(np.sqrt((a**2).sum(1).mean())) for a in (tasks, q)]
-    units = Units(unit, label, float(low), float(high), *norms, assumed=sampler is None)
+    task_norm, query_norm = (float(np.sqrt((a**2).sum(1).mean())) for a in (tasks, q))
+    units = Units(unit, label, float(low), float(high), task_norm, query_norm, sampler is None)
     rng = np.random.default_rng(seed)
     wide = wide_inputs(rng, units, CONTEXTS, n, d)
     contexts = np.stack([x[:CONTEXTS], wide], 1).reshape(2 * CONTEXTS, n, d)

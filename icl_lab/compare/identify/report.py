@@ -91,7 +91,7 @@ class Identified:
         """
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(7, 7.5), layout="constrained")
+        figure = Figure(figsize=(8.5, 7.5), layout="constrained")
         top, bottom = figure.subplots(2, 1, height_ratios=(3, 2))
         grid, r, spread = self.filter
         shown = (self._agreeing() or self.members)[0]
@@ -99,9 +99,10 @@ class Identified:
             top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
         top.plot(grid, r.T, color="0.4", lw=0.8)
         for fit, style in zip(_shown(shown), ("C3-", "C0--", "C2:")):
-            factor = _factor(fit, grid / self.units.eigenvalue)
+            dense = np.geomspace(grid[0], grid[-1], 400)
+            factor = _factor(fit, dense / self.units.eigenvalue)
             if factor is not None:
-                top.plot(grid, factor, style, label=f"{described(fit)} ({fit.residual:.3f})")
+                top.plot(dense, factor, style, label=f"{described(fit)} ({fit.residual:.3f})")
         top.axvspan(self.units.low * self.units.eigenvalue, self.units.high * self.units.eigenvalue, alpha=0.08)
         inside = (grid < 1.5 * self.units.high * self.units.eigenvalue) & np.isfinite(r).all(0)
         low, high = float(r[:, inside].min(initial=0)), float(r[:, inside].max(initial=1))
@@ -119,7 +120,7 @@ class Identified:
         bottom.axvline(NAMED, color="C3", lw=0.8, label="named below")
         bottom.set(xscale="log", xlim=(1e-5, 10), xlabel="residual", yticks=place, yticklabels=names)
         bottom.invert_yaxis()
-        bottom.legend(loc="lower right", fontsize="small")
+        bottom.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
         return figure
 
 

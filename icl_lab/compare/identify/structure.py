@@ -21,8 +21,10 @@ def grade(deviation: float) -> str:
 def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     """How far a learner (in units) is from each symmetry: |change| / |f| over training prompts, 0 where it has it.
 
-    ``linear_labels`` is the largest of three: the part that is even in the labels, and of the odd part f(4 y) - 4 f(y)
-    over 4 f and f(y1 + y2) - f(y1) - f(y2), the last two labels of the same inputs. ``linear_query`` allows a constant.
+    ``linear_labels`` is the largest of three: the part that is even in the labels, and of the odd part
+    4 f(y / 4) - f(y), and f(y1 + y2) - f(y1) - f(y2) for labels of the same inputs, divided by sqrt(2): labels stay in
+    the training range, beyond which couplings in the weights of deep networks grow. ``linear_query``, likewise,
+    allows a constant.
     ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
     leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
     better), or a vector to all inputs of the context.
@@ -40,8 +42,8 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     inner = np.ones((n, n)) / n + basis @ haar(rng, count, n - 1) @ basis.T
     shift, shifted = rng.normal(size=(count, 1)), x + rng.normal(size=(count, 1, d))
     asked = {
-        "": (x, y, q), "4": (x, 4 * y, q), "other": (x, other, q), "sum": (x, y + other, q),
-        "more": (x, y, more), "both": (x, y, q + more), "none": (x, y, 0 * q),
+        "": (x, y, q), "less": (x, y / 4, q), "other": (x, other, q), "sum": (x, (y + other) / 2**0.5, q),
+        "more": (x, y, more), "both": (x, y, (q + more) / 2**0.5), "none": (x, y, 0 * q),
         "permutation": (np.take_along_axis(x, order[..., None], 1), np.take_along_axis(y, order, 1), q),
         "rotation": (x @ turn, y, (q[:, None] @ turn)[:, 0]),
         "example_rotation": (mix @ x, (mix @ y[..., None])[..., 0], q),
@@ -60,10 +62,13 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     ]
     return {
         "linear_labels": max(
-            off((plus + minus)[:count] / 2), off(odd["4"] - 4 * f, 4), off(odd["sum"] - f - odd["other"], total)
+            off((plus + minus)[:count] / 2),
+            off(4 * odd["less"] - f),
+            off(odd["sum"] - (f + odd["other"]) / 2**0.5, total),
         ),
         "linear_query": off(
-            odd["both"] - f - odd["more"] + odd["none"], float(np.linalg.norm(odd["both"])) / max(size, 1e-300)
+            odd["both"] - (f + odd["more"]) / 2**0.5 + (2**0.5 - 1) * odd["none"],
+            float(np.linalg.norm(odd["both"])) / max(size, 1e-300),
         ),
         **{name: off(odd[name] - f) for name in ("permutation", "rotation", "example_rotation")},
         "centred_rotation": min(centred),

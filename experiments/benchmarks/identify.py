@@ -1,0 +1,50 @@
+"""Seconds that ``identify`` takes a member, by stage; compilation apart."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.benchmarks.timing import Config, Row, Timing, row
+from icl_lab import solvers
+from icl_lab.compare.identify.asking import asked
+from icl_lab.compare.identify.families import FAMILIES
+from icl_lab.compare.identify.one import Setting, all_fits, one_member
+from icl_lab.compare.identify.probes import answers, battery, in_units, rotations, training_prompts
+from icl_lab.compare.identify.structure import fingerprint, structure
+from icl_lab.prompts import linear_regression
+
+
+def identify_stages(config: Config) -> dict[str, list[Row]]:
+    """Stages of learners that need few fits (one step) and most of them (GD++ with steps of their own)."""
+    sampler = linear_regression(context_length=20, input_size=10)
+    units, on, rng = battery(sampler, 20, 10, 0)
+    setting = Setting(units, on, rotations(rng, 10), FAMILIES)
+    rates, gammas = np.array([0.5, 1.0, 0.3]) / units.eigenvalue, np.array([0.3, 0.1, 0.1]) / units.eigenvalue / 20
+    rows = []
+    for name, learner in {
+        "GD, 1 step": solvers.gradient_descent(0.8 / units.eigenvalue, 1),
+        "GD++, 3 steps of their own": solvers.gd_plus_plus(rates, gammas),
+    }.items():
+        started = time.perf_counter()
+        ask = in_units(asked(learner, name, training_prompts(on, units)), units)
+        compile_ms = 1e3 * (time.perf_counter() - started)
+        about = structure(ask, on, 0)
+        found = answers(ask, on, setting.turns)
+        stages: dict[str, Callable[[], Any]] = {
+            "structure": partial(structure, ask, on, 0),
+            "fingerprint": partial(fingerprint, ask, units, 20, 10, 0),
+            "symmetrise": partial(answers, ask, on, setting.turns),
+            "fits": partial(all_fits, found, 0.0, about, setting),
+            "symmetrise, fit, decide, range": partial(one_member, ask, about, setting),
+        }
+        for stage, run in stages.items():
+            times = []
+            for _ in range(config.rounds):
+                started = time.perf_counter()
+                run()
+                times.append(1e3 * (time.perf_counter() - started))
+            rows.append(row(f"{name}: {stage}", Timing(compile_ms if stage == "structure" else 0.0, np.array(times))))
+    return {"identify": rows}

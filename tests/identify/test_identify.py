@@ -1,0 +1,267 @@
+"""identify on learners that are plain numpy functions: names, refusals, errors, and the rules of the decision."""
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab import solvers
+from icl_lab.compare.identify import decision
+from icl_lab.compare.identify.families import FAMILIES
+from icl_lab.compare.identify.fitting import Fit, free_filter
+from icl_lab.compare.identify.probes import FIT, JUDGE, battery, inputs_with, rotations, spectrum
+from icl_lab.identify import LearnerError, identify
+from icl_lab.prompts import linear_regression
+
+N, D = 8, 3
+SIZES = {"context_length": N, "input_size": D}
+SAMPLER = linear_regression(**SIZES, input_range=2.0)
+UNIT = 1 / 3  # mean eigenvalue: the variance of U(-1, 1)
+
+
+def ridge(x, y, q, strength=0.5):
+    gram = x.swapaxes(1, 2) @ x + strength * np.eye(x.shape[2])
+    return (q[:, None] @ np.linalg.solve(gram, x.swapaxes(1, 2) @ y))[:, 0]
+
+
+def descent(x, y, q, rate=0.6 / UNIT, steps=3):
+    w = np.zeros((len(x), x.shape[2], 1))
+    for _ in range(steps):
+        w = w - rate / x.shape[1] * x.swapaxes(1, 2) @ (x @ w - y)
+    return (q[:, None] @ w)[:, 0]
+
+
+def nearest_two(x, y, q):
+    order = np.argsort(((x - q[:, None]) ** 2).sum(-1), axis=1)[:, :2]
+    return np.take_along_axis(y[:, :, 0], order, 1).mean(1, keepdims=True)
+
+
+def jittered(x, y, q):
+    """Ridge whose inputs are coupled a little in the query, as training leaves couplings in weights."""
+    jitter = np.random.default_rng(0).normal(size=(D, D))
+    return ridge(x, y, q + 0.06 * q @ (jitter - np.trace(jitter) / D * np.eye(D)))
+
+
+@pytest.fixture(scope="module")
+def both():
+    """Two members that compute ridge: one exactly, one with couplings that break a symmetry."""
+    return identify([ridge, jittered], **SIZES, sampler=SAMPLER)
+
+
+def test_ridge_is_named_with_its_strength_and_its_range(both):
+    assert (both.verdict, both.family) == ("identified", "ridge")
+    exact, changed = both.members
+    assert exact.parameters["strength"] == pytest.approx(0.5, rel=1e-4)
+    assert exact.residual < 1e-6
+    assert exact.range == exact.label_range == 4
+    assert changed.parameters["strength"] == pytest.approx(0.5, rel=0.02)
+    assert 0.03 < changed.asymmetry < 0.15
+    assert changed.residual < changed.asymmetry / 10  # what symmetrising is for
+    assert exact.ladder[0.01] == "ridge"
+    assert next(iter(exact.rivals)) == "ridge"
+
+
+def test_the_structure_of_ridge(both):
+    exact = {part: value["median"] for part, value in both.structure.items() if part != "degree"}
+    assert both.structure["permutation"]["grade"] == "exact"
+    assert both.structure["rotation"]["grade"] == "approximate"  # the worst member is the one with couplings
+    assert exact["centred_rotation"] > decision.ASYMMETRY  # a constant added to all labels is not forgotten
+    assert both.structure["degree"] is None  # no polynomial
+
+
+def test_the_measured_filter_is_that_of_ridge(both):
+    grid, r, spread = both.filter
+    np.testing.assert_allclose(r[0], 0.5 / (N * grid + 0.5), atol=1e-6)
+    assert spread[0].max() < 1e-6
+    np.testing.assert_allclose(r[1], r[0], atol=0.05)
+
+
+def test_the_verdict_prints_and_plots(both):
+    text = str(both)
+    assert "identified: ridge" in text
+    assert "strength" in text
+    assert "standard normal" not in text
+    figure = both.plot()
+    assert len(figure.axes) == 2
+    figure.canvas.draw()
+
+
+def test_gradient_descent_is_named_with_steps_rate_and_degree():
+    found = identify(descent, **SIZES, sampler=SAMPLER)
+    (member,) = found.members
+    assert (found.family, member.steps) == ("GD", 3)
+    assert member.parameters["learning_rate"] == pytest.approx(0.6 / UNIT, rel=1e-5)
+    assert found.structure["degree"] == 3
+    assert found.structure["linear_labels"]["grade"] == "exact"
+
+
+def test_one_step_is_one_class_and_no_sampler_is_said():
+    found = identify(solvers.gradient_descent(0.5, 1), **SIZES)
+    assert {"GD", "GD++", "heavy ball", "Nesterov", "Chebyshev"} <= set(found.members[0].equals)
+    assert found.family == "GD"
+    assert "no sampler was given" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("learner", "family"),
+    [
+        (solvers.softmax_regression(2.0), "softmax regression"),
+        (solvers.lms(0.5, normalised=True), "normalised LMS"),
+        (solvers.centred(solvers.gradient_descent(1.5, 1)), "centred GD"),
+        (solvers.centred(solvers.gradient_descent(1.5, 1), add_mean=True), "centred GD + mean"),
+        (solvers.conjugate_gradients(2), "conjugate gradients"),
+        (solvers.preconditioned_gradient_descent(jnp.diag(jnp.array([0.5, 1.0, 3.0])), 1), "preconditioned GD"),
+        (lambda x, y, q: 1e-5 * y[:, 0], "zero"),
+        (lambda x, y, q: y.mean(1), "mean of labels"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_filter_is_named_too(learner, family):
+    assert identify(learner, **SIZES, sampler=SAMPLER).family == family
+
+
+def test_an_outsider_is_refused_with_the_reason():
+    found = identify(nearest_two, **SIZES, sampler=SAMPLER)
+    assert (found.verdict, found.family) == ("none of these", None)
+    assert "linear_query" in found.members[0].reason
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(D, 20))
+    asymmetric = identify(lambda x, y, q: np.tanh(q @ w) @ np.ones((20, 1)) * y[:, 0], **SIZES, sampler=SAMPLER)
+    assert asymmetric.verdict == "none of these"
+    assert "asymmetry" in asymmetric.members[0].reason
+
+
+def test_members_that_differ_are_mixed():
+    found = identify([ridge, descent], **SIZES, sampler=SAMPLER)
+    assert (found.verdict, found.family) == ("mixed", None)
+    assert [m.family for m in found.members] == ["ridge", "GD"]
+
+
+def raises(x, y, q):
+    raise RuntimeError("out of order")
+
+
+COUNTER = iter(range(10**9))
+BAD = {
+    "raised RuntimeError": raises,
+    "not finite": lambda x, y, q: np.full((len(x), 1), np.nan),
+    "float64 (2048,)": lambda x, y, q: y[:, 0, 0],
+    "differently": lambda x, y, q: y[:, 0] + next(COUNTER),
+    "its own prompt": lambda x, y, q: y[:, 0] - y[:1, 0] + np.arange(len(y))[:, None],
+    "given one prompt": lambda prompt: prompt.y.sum(),
+}
+
+
+@pytest.mark.parametrize("said", BAD)
+def test_a_bad_learner_is_refused_by_name(said):
+    with pytest.raises(LearnerError, match="learner 1") as refused:
+        identify([ridge, BAD[said]], **SIZES, sampler=SAMPLER)
+    assert said in str(refused.value)
+
+
+def test_sizes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="at least 2"):
+        identify(ridge, context_length=1, input_size=2)
+    with pytest.raises(ValueError, match="at least 1"):
+        identify(ridge, context_length=4, input_size=0)
+    with pytest.raises(ValueError, match="sampler"):
+        identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
+    with pytest.raises(ValueError, match="at least one learner"):
+        identify([], **SIZES)
+
+
+def test_a_model_of_another_library():
+    linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
+
+    def learner(x, y, q):
+        fits = [linear_model.Ridge(alpha=0.5, fit_intercept=False).fit(a, b[:, 0]) for a, b in zip(x, y)]
+        return np.stack([fit.predict(one[None]) for fit, one in zip(fits, q)])
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = identify(learner, **SIZES, sampler=SAMPLER)
+    assert found.family == "ridge"
+
+
+@pytest.mark.parametrize("size", [1, 3, 5, 8])
+def test_the_mean_over_rotations_leaves_of_a_matrix_a_multiple_of_the_identity(size):
+    draw = np.random.default_rng(0).normal(size=(size, size))
+    for half in rotations(np.random.default_rng(1), size):
+        np.testing.assert_allclose(half @ half.swapaxes(1, 2), np.broadcast_to(np.eye(size), half.shape), atol=1e-12)
+        mean = (half.swapaxes(1, 2) @ (draw + draw.T) @ half).mean(0)
+        np.testing.assert_allclose(mean, 2 * np.trace(draw) / size * np.eye(size), atol=1e-12)
+
+
+def test_probes_have_the_spectrum_that_they_are_given():
+    rng, values = np.random.default_rng(0), np.array([[0.2, 1.0, 2.5]])
+    q, v = (np.linalg.qr(rng.normal(size=(1, size, 3)))[0] for size in (N, D))
+    x = inputs_with(values, q, v)
+    np.testing.assert_allclose(np.linalg.eigvalsh(x[0].T @ x[0] / N), values[0], rtol=1e-10)
+
+
+def test_the_free_filter_follows_any_smooth_filter():
+    _, on, _ = battery(SAMPLER, N, D, 0)
+    seen = spectrum(on.x, on.y, on.q)
+    target = (seen.weights @ np.sqrt(seen.eigenvalues)[..., None])[..., 0]
+    assert np.median(free_filter(seen, target, FIT, JUDGE)) < 1e-3
+
+
+def fit_of(name, residual, own=False, steps=None, on_raw=None, shift=0.0):
+    """A fit of that residual; its predictions differ from those of others by ``shift``."""
+    model = next(m for m in FAMILIES[name].models if m.own == own and (steps is None or m.steps == steps))
+    predictions, theta = np.full((10, 4), 1.0 + shift), np.full(model.size, 0.1)
+    raw = residual if on_raw is None else on_raw
+    return Fit(model, theta, residual, residual, predictions, np.full(10, residual), raw, FAMILIES[name].raw)
+
+
+def names(fits, noise=0.0):
+    return [fit.model.family for fit in decision.remaining(fits, noise)]
+
+
+def test_a_larger_model_replaces_a_smaller_one_only_by_a_tenth_and_by_two_thousandths():
+    assert names([fit_of("GD", 0.010, steps=2), fit_of("heavy ball", 0.0085, steps=2)]) == ["GD"]
+    assert names([fit_of("GD", 0.040, steps=2), fit_of("heavy ball", 0.037, steps=2)]) == ["GD"]
+    assert names([fit_of("GD", 0.010, steps=2), fit_of("heavy ball", 0.007, steps=2)]) == ["heavy ball"]
+
+
+def test_free_gd_plus_plus_is_not_named_against_a_smaller_model_that_is_close():
+    flexible = fit_of("GD++", 0.0001, own=True, steps=4)
+    assert names([fit_of("ridge", 0.009), flexible]) == ["ridge"]
+    assert names([fit_of("ridge", 0.03), flexible]) == ["GD++"]
+    assert names([fit_of("ridge", 0.03), flexible], noise=0.02) == ["ridge"]
+
+
+def test_nothing_above_five_percent_is_named():
+    assert names([fit_of("ridge", 0.051)]) == []
+
+
+def test_unequal_fits_that_are_equally_good_are_two_classes():
+    a, b = fit_of("ridge", 0.0100), fit_of("gradient flow", 0.0105, shift=0.05)
+    assert len(decision.classes(decision.remaining([a, b], 0.0))) == 2
+    same = fit_of("gradient flow", 0.0105, shift=0.005)
+    assert len(decision.classes(decision.remaining([a, same], 0.0))) == 1
+
+
+def test_a_family_of_the_basis_is_named_only_where_symmetric_ones_miss_the_learner():
+    gd, power = fit_of("GD", 0.001, steps=1, on_raw=0.05), fit_of("preconditioned GD", 0.0)
+    assert names([gd, power]) == ["GD"]
+    gd = fit_of("GD", 0.001, steps=1, on_raw=0.10)
+    assert names([gd, power]) == ["preconditioned GD"]
+
+
+def test_gd_plus_plus_with_a_large_rate_is_said_to_be_gradient_descent_too():
+    fit = fit_of("GD++", 0.0, steps=2)
+    small, large = (Fit(fit.model, np.array([rate, 0.1]), *list(vars(fit).values())[2:]) for rate in (0.6, 0.7))
+    assert decision.same_family_as(small) == ()
+    assert decision.same_family_as(large) == ("GD",)
+
+
+def test_the_ladder_holds_the_smallest_model_within_each_bound():
+    fits = [fit_of("GD", 0.07, steps=2), fit_of("heavy ball", 0.015, steps=2), fit_of("GD++", 0.001, own=True, steps=3)]
+    found = decision.ladder(fits)
+    assert [found[b] for b in (0.10, 0.05, 0.01)] == [
+        "GD, 2 steps",
+        "heavy ball, 2 steps",
+        "GD++, 3 steps of their own",
+    ]

@@ -1,0 +1,36 @@
+"""The smoke run of a binary, made once for all tests and all workers of pytest (fixture ``smoke_run``)."""
+
+import fcntl
+import pickle
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+from accelerators import lowering
+
+from experiments.reproduce import discover
+from icl_lab.lab import session
+from icl_lab.lab.experiment import execute
+
+
+class SmokeRun(NamedTuple):
+    """What came of ``execute``: many tests read the folder, none writes into it."""
+
+    folder: Path
+    ledger: list[dict]
+    figures: list[Path]
+    unwanted: list[set[str]]  # of each training, what its programs hold that accelerators must not be given
+
+
+def made(root: Path, name: str) -> SmokeRun:
+    """The smoke run of a binary below ``root``; another process that makes it is waited for."""
+    root.mkdir(exist_ok=True)
+    told = root / f"{name}.pickle"
+    with open(root / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            binary, unwanted = discover()[name], []
+            with mock.patch.object(session, "fit", lowering(session.fit, unwanted)):
+                outcome = execute(binary, "smoke", binary.presets["smoke"], root / name)
+            told.write_bytes(pickle.dumps(SmokeRun(root / name, outcome.ledger, outcome.figures, unwanted)))
+        return pickle.loads(told.read_bytes())
