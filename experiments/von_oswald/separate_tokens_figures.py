@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from experiments.panels import ABOVE
 from experiments.von_oswald.separate_tokens_claims import drop_index
 from icl_lab.lab import Record, style
 from icl_lab.lab.style import Axes, Figure
@@ -44,7 +45,9 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes in (copying, share, agreement):
         axes.set_xlabel("training step, from the drop of the loss")
         axes.locator_params(axis="x", nbins=5)
-        axes.legend(loc="upper left")
+    copying.legend(ncols=3, fontsize=7, **ABOVE)
+    agreement.legend(loc="lower right")
+    share.legend(loc="upper left")
 
     return {"separate_tokens": figure, "attention": _attention_figure(record)}
 

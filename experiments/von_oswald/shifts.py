@@ -71,10 +71,11 @@ def draw(
     row: Sequence[Axes], columns: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
     """Draws the columns of ``losses``, one panel each; alpha = 1, the distribution of training, is the grey line."""
-    for axes, (column, scales) in zip(row, columns.items()):
+    for i, (axes, (column, scales)) in enumerate(zip(row, columns.items())):
         shown = {learner: found[column][learner] for learner in _LEARNERS if learner in found[column]}
         panels.shift_panel(axes, np.asarray(scales), shown, r"$\alpha$", training=1.0)
         axes.set_title(COLUMNS[column][0])
+        axes.legend(loc="upper left").set_visible(i == 0)
 
 
 AXES = {"*/inputs/*": ("member", "input_scale"), "*targets/*": ("member", "other_scale"),
