@@ -92,7 +92,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     checkpoint, learners = session.checkpoint("planted"), {s: _learners(config, s) for s in config.suites}
     count = len(learners[config.suites[0]])
     table = np.full((len(config.suites), len(config.changes), count, len(COLUMNS)), np.nan)
-    table = (checkpoint.load({"table": table}) or {"table": table})["table"].copy()
+    table = (checkpoint.load({"state": table, "metrics": {}}) or {"state": table})["state"].copy()
     with session.bar("learners", table[..., 0].size) as advance:
         for s, suite in enumerate(config.suites):
             judge = judged_by(suite)
@@ -101,7 +101,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
                     change, (place, one) = config.changes[c], list(learners[suite].items())[i]
                     rng = np.random.default_rng([suite, 11, place])
                     table[s, c, i] = judge(one, change, rng, config.papers and change == 0.05)
-                    checkpoint.save(lambda: {"table": table}, finished=False)
+                    checkpoint.save(lambda: {"state": table, "metrics": {}}, finished=False)
                 advance(s * len(config.changes) * count + index + 1, table[..., 0].size)
     families = np.array([one.family for one in learners[config.suites[0]].values()])
     arrays = {name: table[..., k] for k, name in enumerate(COLUMNS)}

@@ -73,7 +73,7 @@ class Session:
         return result
 
     def checkpoint(self, stage: str) -> Checkpoint:
-        """Where a stage that is no training saves what it has: ``load``, then ``save`` after each piece."""
+        """Where a stage that is no training keeps ``{"state": pytree, "metrics": arrays}`` after each piece."""
         return Checkpoint(self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every)
 
     @contextlib.contextmanager
