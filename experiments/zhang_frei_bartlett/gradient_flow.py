@@ -262,6 +262,7 @@ AXES = {
     "drift_predicted": ("batch", "rate"),
     "quiet/time": ("quiet_time",),
     "quiet/u": ("member", "start", "quiet_time"),
+    "quiet/predicted": ("start", "quiet_time"),
     "flow/gap": ("member",),
     "flow/time": ("flow_time",),
     "flow/*": ("member", "flow_time"),

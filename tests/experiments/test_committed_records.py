@@ -20,10 +20,12 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
     if not belongs(binary, folder.name, record.preset, record.config):
         pytest.skip("of an earlier preset: in no ledger, to be made again")
     now = binary.judged(record)
+    expected = {claim.id: claim.expected_verdict for claim in binary.claims}
     assert [row["id"] for row in now] == [row["id"] for row in before]
     for row, then in zip(now, before):
         numbers = np.array([[r["estimate"], *r["interval"], r["control"]] for r in (row, then)], float)
         np.testing.assert_allclose(*numbers, rtol=1e-9, atol=1e-12, err_msg=row["id"])  # sums differ by machine
         for name in ("verdict", "expected_verdict", "expected", "tolerance", "members", "interval_kind"):
             assert row[name] == then[name], row["id"]
-        assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
+        if "lab" in expected[row["id"]]:  # a claim of a part that was never run at lab expects nothing there
+            assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
