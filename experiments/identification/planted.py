@@ -212,7 +212,8 @@ def figures(record: Record) -> dict[str, Figure]:
     for c, (axis, change) in enumerate(zip(axes[0], config.changes)):
         left = np.zeros(len(labels))
         for k, (name, colour) in enumerate(zip(OUTCOMES, colours)):
-            share = np.array([(outcome[:, c, family == g] == k).mean() for g in (*range(len(GROUPS)), -1)])
+            seen = [outcome[:, c, family == g].ravel() for g in (*range(len(GROUPS)), -1)]
+            share = np.array([(one == k).sum() / max(one.size, 1) for one in seen])
             axis.barh(np.arange(len(labels)), share, left=left, color=colour, label=name)
             left += share
         axis.set(yticks=np.arange(len(labels)), yticklabels=labels if c == 0 else [], xlim=(0, 1))
