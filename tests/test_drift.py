@@ -92,9 +92,10 @@ def test_a_verdict_that_was_not_committed_as_holding_is_no_drift():
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(FIGURES)))
 def test_a_committed_record_is_readable_and_has_the_claims_of_its_binary(folder):
-    """It is held against itself, too: no drift."""
+    """It is held against itself, too: no drift. A part of a paper run is in no ledger, and not judged anew."""
     found, rows = committed(folder)
-    assert [row["id"] for row in rows] == [claim.id for claim in BINARIES[found.experiment].claims]
+    if folder.name in PRESETS:
+        assert [row["id"] for row in rows] == [claim.id for claim in BINARIES[found.experiment].claims]
     assert drift(found, rows, found, rows) == []
     assert bool(found.arrays) == (folder / "arrays.npz").exists()
 

@@ -30,7 +30,9 @@ def caught(record: Record) -> np.ndarray:
         minimum = np.stack([record[f"dimension_{d}/curvature"][:, n - 1] > 0 for n in record.config["lengths"]], -1)
         share = (record[f"dimension_{d}/ended"] == SPURIOUS).mean(axis=-1)[:, large]
         parts.append(np.where(minimum[:, None], share > 0.1, np.nan).ravel())
-    return np.concatenate(parts)
+    if (cells := np.concatenate(parts)).size == 1:
+        raise NotRun("more than one cell of starts")
+    return cells
 
 
 def pooled(found: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Statistic:

@@ -181,7 +181,7 @@ def test_wrong_shapes_are_refused():
     for pair in ((without_outputs, least_squares()), (least_squares(), without_outputs)):
         with pytest.raises(AssertionError, match=said):
             compare(*pair, samples)
-    with pytest.raises(AssertionError, match=r"without_outputs .* expected is \(6, L\) or"):
+    with pytest.raises(AssertionError, match=r"without_outputs .* expected is \(9, L\) or"):
         compare(without_outputs, without_outputs, labelled())
     with pytest.raises(AssertionError):
         compare(lambda prompt: prompt.y, lambda prompt: prompt.y, samples)

@@ -22,7 +22,7 @@ CONFIG = dataclasses.replace(
 
 
 @pytest.fixture(scope="module")
-def subject(quick_to_compile):
+def subject():
     networks = one_network(load_networks(RANDOM, "rotary", 1), 0)
     return analysis.subjects(jax.random.key(0), networks, dataclasses.replace(CONFIG, seeds=2))[1]  # five classes
 

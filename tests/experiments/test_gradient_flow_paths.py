@@ -85,8 +85,14 @@ def test_population_gd_is_the_mean_field_without_noise_and_stays_at_u21_zero():
     [
         ({"adam_steps": 21}, "--adam_steps=21: allowed is a multiple of --measurements=2"),
         ({"drift_rates": (0.03,)}, "--drift_rates=0.03: allowed is a rate of which --drift_time"),
-        ({"drift_time": 2.0, "drift_rates": (1.0,)}, "--drift_rates=1: SGD of batch 16 stays at u"),
-        ({"quiet_starts": (0.5, 30.0)}, "--sgd_rate=0.02: SGD of batch 16 stays at u = 30"),
+        (
+            {"drift_time": 2.0, "drift_rates": (1.0,)},
+            "--drift_rates=1: allowed are rates at which SGD of batch 16 stays at u",
+        ),
+            {"drift_time": 2.0, "drift_rates": (1.0,)},
+            "--drift_rates=1: allowed are rates at which SGD of batch 16 stays at u",
+        ),
+        ({"quiet_starts": (0.5, 30.0)}, "--sgd_rate=0.02: allowed are rates at which SGD of batch 16 stays at u = 30"),
         ({"quiet_starts": (0.5, 0.5)}, "--quiet_starts=0.5,0.5: allowed is each value once"),
         ({"flow_time": 0.1}, "--flow_time=0.1: allowed is more than"),
     ],

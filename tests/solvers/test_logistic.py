@@ -135,7 +135,7 @@ def test_labels_zero_and_one_are_refused_where_they_are_known(learn):
         learn(of_zero_and_one)
     assert jax.eval_shape(learn, of_zero_and_one).shape == (2,)  # traced: unknown
     with pytest.raises(ValueError, match=r"probability must lie between 0 and 1; of labels y it is \(1 \+ y\) / 2"):
-        logistic_losses(learn(prompt), -prompt.y[0])
+        logistic_losses(learn(prompt), jnp.array([-1.0, 1.0]))
 
 
 def test_bad_steps():
