@@ -165,7 +165,7 @@ def test_link_to_a_claim_shows_it_whatever_was_filtered(tab):
     tab.evaluate("location.hash = 'claim-von_oswald.one_step.cosine'")
     row = '[id="claim-von_oswald.one_step.cosine"]'
     tab.wait_for_function(f"""!document.querySelector('{row}').hidden""")
-    assert in_view(tab, row)
+    tab.wait_for_function(f"""(y => -5 <= y && y < 800)(document.querySelector('{row}').getBoundingClientRect().y)""")
     assert tab.evaluate("document.activeElement.id") == "claim-von_oswald.one_step.cosine"
 
 
