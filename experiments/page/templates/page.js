@@ -43,7 +43,9 @@ function reveal() {
   if (!target) return;
   if (target.hidden) reset();
   for (let around = target.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
-  target.scrollIntoView();
+  const show = () => target.scrollIntoView({ behavior: "instant" });
+  show();
+  for (const wait of [50, 200]) setTimeout(show, wait); // rows near it have their own height only once they are drawn
   if (target.matches("[tabindex]")) target.focus({ preventScroll: true });
 }
 
