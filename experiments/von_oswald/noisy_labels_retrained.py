@@ -134,7 +134,12 @@ def _past(record: Record, learner: str, reference: str) -> np.ndarray:
     return np.where(past.any(axis=0), largest, np.nan)
 
 
-claim = claims_of("von_oswald.noisy_labels_retrained", "this lab, on von Oswald et al. 2022", presets=())
+claim = claims_of(
+    "von_oswald.noisy_labels_retrained",
+    "this lab, on von Oswald et al. 2022",
+    at_lab={"matches_gdpp": "fails", "interpolated": "not resolved"},
+    presets=("lab",),
+)
 
 CLAIMS = (
     claim("matches_gdpp", "",
