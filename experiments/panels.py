@@ -27,25 +27,6 @@ SERIES: tuple[dict, ...] = (
 """Looks of the values of a grid, which are no learners of ``icl_lab.lab.style``."""
 
 
-def loss_panel(
-    axes: Axes,
-    steps: np.ndarray,
-    curves: Mapping[str, np.ndarray],
-    floor: float | None = None,
-    floor_label: str = "theory",
-) -> None:
-    """Loss over training: (M, R) curves as bands; references, which do not train, as (M,) lines with their band."""
-    for learner, values in curves.items():
-        if values.ndim == 1:
-            values = np.repeat(values[:, None], len(steps), axis=1)
-        band(axes, steps, values, learner)
-    if floor is not None:
-        axes.axhline(floor, **THEORY, label=floor_label)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("loss")
-    axes.legend()
-
-
 def alignment_panel(
     axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str, title: str = ""
 ) -> None:

@@ -36,7 +36,7 @@ def _rate(record: Record) -> np.ndarray:
     return record["linear_1/rate"][:, -1] / record.metrics["parameters"]["logistic_1"][0]
 
 
-_ALL = {"quick": "holds", "lab": "holds"}
+_ALL = {"lab": "holds"}
 
 claim = claims_of("von_oswald.logistic", "von Oswald et al. 2022, named as future work (this lab)", presets=("lab",))
 

@@ -66,7 +66,7 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check_labels(config: Config) -> None:
+def check_labels(config: Any) -> None:
     """Raises FlagError where fields do not fit together."""
     check(config)
     if max(config.corrupted) > config.context_length:

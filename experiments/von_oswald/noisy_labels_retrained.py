@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import panels
-from experiments.settings import check, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
 from experiments.von_oswald.findings import FINDINGS
 from experiments.von_oswald.headlines import QUICK
+from experiments.von_oswald.noisy_labels import check_labels
 from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
-from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
+from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.models import LinearSelfAttention
@@ -48,15 +49,6 @@ PRESETS = {
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check_labels(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    if max(config.corrupted) > config.context_length:
-        raise FlagError(
-            f"--corrupted={max(config.corrupted)}: allowed is at most --context_length={config.context_length}"
-        )
 
 
 def _network(config: Config) -> LinearSelfAttention:

@@ -179,7 +179,7 @@ CLAIMS = (
     claim("few_overfit", _PAPER,
           "On 128 tasks the layer overfits: loss on fresh tasks at least 1, above predicting zero (median).",
           array("tasks_128/final/trained"), 1.0, relation=">=", interval="median",
-          reason="the published range is 1 to 5", expected_verdict={"quick": "holds", "lab": "holds"}),
+          reason="the published range is 1 to 5", expected_verdict={"lab": "holds"}),
     claim("few_by_heart", _PAPER,
           "It has learned those 128 tasks by heart: loss on them at most .02, a tenth of the best GD step's.",
           last("tasks_128/train_loss"), 0.02, relation="<=",
