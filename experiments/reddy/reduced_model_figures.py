@@ -59,6 +59,7 @@ def _measures(axes: Axes, record: Record, part: str) -> None:
         shifted = np.stack([np.interp(x, steps - at, curve, left=np.nan, right=np.nan) for at, curve in curves])
         band(axes, x, shifted, color=color, linestyle=dash, label=label)
     axes.set_xlabel("training steps from a member's jump")
+    axes.locator_params(axis="x", nbins=5)  # wide labels
     axes.set_ylabel("progress measure")
     axes.set_ylim(-0.03, 1.03)
     axes.legend(title=NAMES[part], ncols=2, **panels.ABOVE)
