@@ -24,8 +24,8 @@ FINDINGS = {
     "data_dependence": (
         "The data decide: from the fewest classes to the most the in-context score (0 is guessing, 1 perfect) rises by "
         "{network_classes_in_context:.2f}, and in-weights accuracy changes by {network_classes_in_weights:.2f}. At a "
-        "rank-frequency exponent of 1 the network has learned both in part when training ends ({network_both:.2f} where "
-        ".5 was asked), the reduced model even less ({reduced_both:.2f})."
+        "rank-frequency exponent of 1 the network has learned both in part when training ends ({network_both:.2f} "
+        "where .5 was asked), the reduced model even less ({reduced_both:.2f})."
     ),
     "label_count": (
         "With more labels than pairs every network learns in context ({more_labels_4:.0%} at four pairs). With as "
@@ -35,8 +35,8 @@ FINDINGS = {
     "mixtures": (
         "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
         "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall {kept:.3f}). With a larger "
-        "share of novel classes the network learns in context sooner (log2 of the ratio of steps {novel_share:.1f}) and "
-        "in weights later ({trained_share:+.1f})."
+        "share of novel classes the network learns in context sooner (log2 of the ratio of steps {novel_share:.1f}) "
+        "and in weights later ({trained_share:+.1f})."
     ),
     "reduced_model": (
         "A model of three scalars jumps as the network does, within {sharp_three:.0%} of the steps up to there, in "
@@ -47,8 +47,8 @@ FINDINGS = {
     "landscape": (
         "With more labels than pairs the loss begins on a shelf, whose slope is that of a closed form (relative error "
         "{slope_mean_field:.0e}), and ends in a cliff. With as many labels as pairs the slope at the origin is "
-        "{critical_mean_field:.0f}, and the time to leave this saddle grows as log(1/size) of the start, at the rate of "
-        "a closed form (ratio {escape_mean_field:.3f})."
+        "{critical_mean_field:.0f}, and the time to leave this saddle grows as log(1/size) of the start, at the rate "
+        "of a closed form (ratio {escape_mean_field:.3f})."
     ),
     "curriculum": (
         "With equally many samples, contexts that grow change the time of the jump by {length:.0%} (median). Novel "
@@ -63,7 +63,8 @@ PAPER = Paper(
     "Why does in-context learning set in abruptly, and what decides whether it does?",
     "The network must first learn to answer with some label of the context: holding the classifier, which learns "
     "this, delays the jump by {clamping.cla_delays:.0%} of the hold, holding the attention of the first layer by "
-    "{clamping.ila1_does_not_delay:.0%}. Whether it jumps depends on the data: many classes and more labels than pairs.",
+    "{clamping.ila1_does_not_delay:.0%}. Whether it jumps depends on the data: many classes and more labels than "
+    "pairs.",
     "clamping/delays",
     {
         "transition/curves": (

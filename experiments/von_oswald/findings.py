@@ -88,9 +88,9 @@ FINDINGS = {
         "(largest relative difference of the losses {follows_gd:.3f}) or noisy ({follows_gd_noise:.3f})."
     ),
     "noisy_labels_retrained": (
-        "Trained on corrupted labels, two loops have {matches_gdpp:.2f} times the loss of tuned GD++ at the worst number "
-        "of such labels (median over members). With clean labels they have {beats_gd:.2f} times the loss of two plain "
-        "gradient steps."
+        "Trained on corrupted labels, two loops have {matches_gdpp:.2f} times the loss of tuned GD++ at the worst "
+        "number of such labels (median over members). With clean labels they have {beats_gd:.2f} times the loss of two "
+        "plain gradient steps."
     ),
     "twelve_layers": (
         "After a tenth of the published steps the loss of twelve layers with MLPs is still falling, so nothing is said "

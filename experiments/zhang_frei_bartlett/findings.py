@@ -7,20 +7,20 @@ from experiments.papers import Paper
 
 FINDINGS = {
     "risk": (
-        "Trained at one prompt length N and tested at any other M, a layer has the risk of the closed form: its largest "
-        "deviation is {matrix_identity:.2%} of the risk at the shorter length. The risk falls as 1/M to a floor "
-        "(exponent {context_rate:.3f}), and training at any N other than M gives at least {best_length_identity:.3f} "
-        "times the risk of N = M."
+        "Trained at one prompt length N and tested at any other M, a layer has the risk of the closed form: its "
+        "largest deviation is {matrix_identity:.2%} of the risk at the shorter length. The risk falls as 1/M to a "
+        "floor (exponent {context_rate:.3f}), and training at any N other than M gives at least "
+        "{best_length_identity:.3f} times the risk of N = M."
     ),
     "shifts": (
         "The scale of the task does not matter to a trained layer (largest over smallest error "
         "{weights_invariant:.3f}), the scale of the inputs does: at three times the inputs its error tends to "
-        "{limit_3:.1f} times that of predicting zero, where theory says 64. Contexts from one orthant raise the error by "
-        "a factor of {orthants_fail:.1f}; least squares has no error on any of these."
+        "{limit_3:.1f} times that of predicting zero, where theory says 64. Contexts from one orthant raise the error "
+        "by a factor of {orthants_fail:.1f}; least squares has no error on any of these."
     ),
     "random_covariance": (
-        "Where every prompt has its own covariance, no layer of linear attention solves all prompts: its error tends to "
-        "{limit_1:.4f} times that of predicting zero (theory 1/3), and at nine times the variances it is "
+        "Where every prompt has its own covariance, no layer of linear attention solves all prompts: its error tends "
+        "to {limit_1:.4f} times that of predicting zero (theory 1/3), and at nine times the variances it is "
         "{worse_than_zero_9:.0f} times that on the longest prompts tested. The slope of its predictions on the answers "
         "is {slope:.3f}, two thirds and not the one third of the paper."
     ),
@@ -37,8 +37,8 @@ FINDINGS = {
         "longer on every second level in {rank_2:.0%} of all pairs of levels."
     ),
     "landscape": (
-        "From dense initial weights gradient flow may miss the optimum on short prompts: in {minima_attract:.0%} of the "
-        "settings with a spurious minimum more than a tenth of the large starts end in it, and none where it is a "
+        "From dense initial weights gradient flow may miss the optimum on short prompts: in {minima_attract:.0%} of "
+        "the settings with a spurious minimum more than a tenth of the large starts end in it, and none where it is a "
         "saddle. The initial weights predict where {race_each:.0%} of the starts of the smallest scale end, and "
         "{race_ends:.0%} at scale .5."
     ),
@@ -48,9 +48,9 @@ FINDINGS = {
         "and {adam_stays:.0%} of sixteen by Adam reach the optimum."
     ),
     "theorems": (
-        "The flow ends at the optimal weights also from ten times the largest scale that Theorem 4.1 allows. The excess "
-        "loss falls at the rate of the smallest curvature (ratio {rate:.3f}); the constant of Lemma 5.4 is smaller by "
-        "a factor of {loose:.0f} (mean)."
+        "The flow ends at the optimal weights also from ten times the largest scale that Theorem 4.1 allows. The "
+        "excess loss falls at the rate of the smallest curvature (ratio {rate:.3f}); the constant of Lemma 5.4 is "
+        "smaller by a factor of {loose:.0f} (mean)."
     ),
     "nonlinear_transformer": (
         "Without position embeddings the error of small GPT-2 networks does not rise beyond the training length "
