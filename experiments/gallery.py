@@ -10,8 +10,8 @@ anew from the record; nothing is trained but for its anchor. Final parameters ar
 the gallery holds; they say which records have no anchor. --rejudge collects nothing: it judges the records that the
 gallery holds by the claims as they are now.
 
-A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). What of the gallery
-the present code no longer vouches for, a line each, is listed by
+A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). The records that the
+present code no longer reproduces are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 

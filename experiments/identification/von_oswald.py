@@ -73,9 +73,9 @@ class Config(Setting):
 
     networks: tuple[str, ...] = setting(tuple(EXPECTED), "record/training of each network", choices=tuple(EXPECTED))
     steps: int = setting(400, "training steps of the control, a multiple of measure_every", at_least=1)
-    measure_every: int = setting(400, "steps between its measurements", at_least=1)
-    batch: int = setting(512, "its batch", at_least=1)
-    eval_tasks: int = setting(500, "tasks that measure it", at_least=1)
+    measure_every: int = setting(400, "steps between measurements of the control", at_least=1)
+    batch: int = setting(512, "batch of the control", at_least=1)
+    eval_tasks: int = setting(500, "tasks that measure the control", at_least=1)
 
 
 PRESETS = {

@@ -1,4 +1,4 @@
-"""Enough labels start the curriculum (Reddy 2023, Fig. A.5).
+"""More labels than pairs are needed for in-context learning (Reddy 2023, Fig. A.5).
 
 At the start of training a network can do better than chance before it looks for the target's item: by answering with
 some label of the context, which lowers the loss from log L to log N. Where L = N there is nothing to gain by that, and

@@ -1,9 +1,9 @@
-"""Why a looped layer parts from GD++ on larger targets (this lab, on von Oswald et al. 2022, Fig. 6).
+"""Why a looped layer differs from GD++ on larger targets (this lab, on von Oswald et al. 2022, Fig. 6).
 
 A layer looped twice is GD++ in training, and exceeds its loss on targets much larger than those of training. GD++ has
 no entries in the label row and column of A, and none in B that carry between inputs and label. Training leaves small
 ones, whose effect grows with the square of the targets. Here they are set to zero in the trained weights (an ablation;
-nothing is trained again), and both networks are held against GD++ under the shifts of Fig. 6.
+nothing is trained again), and both networks are compared with GD++ under the shifts of Fig. 6.
 
 Panels: loss under each shift, as trained, without the label couplings, and of GD++.
 """

@@ -55,7 +55,7 @@ class Config(Setting):
     tuning_tasks: int = setting(20_000, "tasks on which the rates of the algorithms are tuned", at_least=1)
     population_tasks: int = setting(100_000, "tasks for final losses, shared by all learners", at_least=1)
     bayes_tasks: int = setting(2000, "tasks for the loss of the Bayes predictor", at_least=1)
-    bayes_draws: int = setting(40_000, "its Monte Carlo draws, an even number", at_least=2)
+    bayes_draws: int = setting(40_000, "Monte Carlo draws of the Bayes predictor, an even number", at_least=2)
 
 
 PRESETS = {

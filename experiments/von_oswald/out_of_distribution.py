@@ -3,8 +3,8 @@
 Networks trained on U(-1/2, 1/2) inputs and N(0, I) task vectors are evaluated on larger inputs, on larger targets, on
 inputs and on targets of another distribution (exponential, normal or Laplace, normalised), beside the best GD or GD++
 and the mean of trained and constructed weights. A network that *is* an algorithm must fail as the algorithm fails. For
-one layer and larger inputs the loss is known: with c = N/(N + D - .2),
-L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N + D - .2)/N]. Why loops part from GD++ on targets: ``label_couplings``.
+one layer and larger inputs the loss is known: with c = N/(N + D - .2), L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N +
+D - .2)/N]. Why two loops differ from GD++ on targets: ``label_couplings``.
 """
 
 import dataclasses

@@ -4,8 +4,8 @@ Linear attention, no LayerNorm, weights of its own in every layer, tokens clippe
 Figs. 3 and 7 are, with twelve steps of gradient descent at the best shared learning rate and of GD++ with one (eta,
 gamma) a step, tuned through the token clip.
 
-The published training has 50,000 steps of 2048 tasks, the lab preset 5,000 of 256: and its loss is still
-falling at the last step: where it ends is not reached.
+The published training has 50,000 steps of 2048 tasks, the lab preset 5,000 of 256. There the loss is still falling at
+the last step, so nothing is claimed about where it ends.
 
 Panels: loss over training; agreement with GD and with GD++.
 """
