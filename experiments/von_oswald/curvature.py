@@ -132,8 +132,7 @@ def figures(record: Record) -> dict[str, Figure]:
     kappa.axvline(best[shown], color="black", linestyle=":", label=r"best $\gamma$")
     kappa.set_xlabel(r"$\gamma$")
     kappa.set_ylabel(r"$\log_{10}$ condition number")
-    kappa.set_title(f"N = {shown}")
-    kappa.legend(loc="upper left")
+    kappa.legend(title=f"N = {shown}", ncols=2, **panels.ABOVE)
     trained = {"trained": np.stack([record[f"length_{n}/gamma"] for n in lengths])}
     panels.points_panel(
         gammas, lengths, trained, "context length N", theory=(np.array(lengths), np.array(list(best.values())))

@@ -154,10 +154,10 @@ def figures(record: Record) -> dict[str, Figure]:
     share.minorticks_off()
     share.legend(title=f"scale of the start ({config['starts']} each)", ncols=len(config["scales"]), **ABOVE)
     for axes, start in zip(losses, STARTS):
-        for name, color in (("sgd", "#0072B2"), ("adam", "#009E73")):
+        for name, color, dash in (("sgd", "#0072B2", "-"), ("adam", "#D55E00", "--")):
             for m, curve in enumerate(record[f"{name}_{start}"]):
                 label = None if m else f"{name.upper() if name == 'sgd' else 'Adam'}, each of {config['members']}"
-                axes.plot(record["steps"], curve, color=color, linewidth=0.8, alpha=0.7, label=label)
+                axes.plot(record["steps"], curve, color=color, linestyle=dash, linewidth=0.8, alpha=0.7, label=label)
         for level, label in ((0.0, "optimum"), (1.0, "spurious minimum")):
             axes.axhline(level, **THEORY, label=label if level else None)
         axes.set(ylim=(-0.1, 3), xlabel="training step", ylabel="loss: 0 optimal, 1 spurious")
