@@ -149,11 +149,11 @@ claim = claims_of(
 CLAIMS = (
     claim("one_step", "", f"One layer fails as the GD step fails {_SHIFTS}.",
           _worst("looped_1", "trained", "gd"), 0.1, **_SAME),
-    claim("one_step_interpolated", "", f"So does the interpolated layer {_SHIFTS}.",
+    claim("one_step_interpolated", "", f"One layer, interpolated, fails as the GD step fails {_SHIFTS}.",
           _worst("looped_1", "interpolated", "gd"), 0.1, **_SAME),
     claim("two_steps", "", f"One layer looped twice fails as tuned GD++ fails {_SHIFTS} (control: plain GD).",
           _worst("looped_2", "trained", "gd++"), 0.1, control=_worst("looped_2", "trained", "gd"), **_SAME),
-    claim("two_steps_interpolated", "", f"So does the interpolated layer {_SHIFTS}.",
+    claim("two_steps_interpolated", "", f"Two loops, interpolated, fail as tuned GD++ fails {_SHIFTS}.",
           _worst("looped_2", "interpolated", "gd++"), 0.1, **_SAME),
     claim("five_targets", "",
           "Five free layers follow tuned GD++ on larger and other targets (largest |log ratio|, less that in training; "

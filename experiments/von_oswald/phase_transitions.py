@@ -185,7 +185,7 @@ CLAIMS = (
           "full batch, default rate).",
           shoots_up, 1.1, relation=">=", reason="a tenth is visible on the figure's axis", **_FAILS),
     claim("set_generalises", "",
-          "It then generalises: at the last step the loss on fresh tasks is near that of the best GD step (ratio).",
+          "The block with MLP generalises in the end: its last loss on fresh tasks is near the best GD step's (ratio).",
           lambda record: record["set/loss"][:, -1] / record.metrics["closed_form"], 1.0, 0.1,
           reason="'about .2' in the figure", **_FAILS),
     claim("set_lag", "",

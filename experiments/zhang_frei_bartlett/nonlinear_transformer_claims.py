@@ -82,14 +82,15 @@ def _beyond_training(trained: str) -> list[Claim]:
         ),
         _claim(
             f"positions_{trained}", " (test: this lab)",
-            f"That rise is smaller without them (difference of log10, same start and prompts; {on}; control: the rise "
+            f"Without position embeddings that rise is smaller (difference of log10, same start and prompts; {on}; "
+            f"control: the rise "
             "that remains without).",
             difference(with_, without), expected=0.0, tolerance=0.0, relation=">=", reason="an ordering",
             control=without,
         ),
         _claim(
             f"no_rise_without_{trained}", " (test: this lab)",
-            f"Without them there is no rise (log10 as above; {on}; control: with).",
+            f"Without position embeddings there is no rise beyond M = N (log10 as above; {on}; control: with).",
             without, expected=0.0, tolerance=0.05, relation="<=",
             reason="12 % of an error could not be told from none in the figure", control=with_,
         ),
@@ -126,7 +127,8 @@ CLAIMS = (
     ),
     _claim(
         "beats_linear", "",
-        "There it beats linear attention trained to its optimum at the same N (log10 of the ratio of errors).",
+        "At M = N the network beats linear attention trained to its optimum at the same N (log10 of the ratio of "
+        "errors).",
         above_linear("identity", "identity"), expected=0.0, relation="<=", reason="an ordering", **_NOT_YET,
     ),
     _claim(
@@ -155,7 +157,8 @@ CLAIMS = (
     ),
     _claim(
         "random_above_9", "",
-        "At c = 9 it fails too: its error there is at least twice that at c = 1 (log10 of the ratio at M = N).",
+        "Trained on random covariance it fails at c = 9 too: its error there is at least twice that at c = 1 (log10 "
+        "of the ratio at M = N).",
         above("random", "exp_9", "random", "exp_1"), expected=_TWICE, relation=">=", reason="as above", **_NOT_YET,
     ),
     *(claim for trained in COVARIANCES for claim in _beyond_training(trained)),
