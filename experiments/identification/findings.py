@@ -24,10 +24,10 @@ PAPER = Paper(
     "This laboratory",
     "Which algorithm is it?",
     "Which algorithm does an in-context learner compute?",
-    "`identify` fits a list of algorithms to the predictions of a learner on linear regression, and names the smallest "
-    "one that explains them or refuses with a reason. How often a name is wrong is not measured yet: the bars are set "
-    "(right for at least 85 % of 312 known learners, no name for any of 150 others, with predictions changed by .05), "
-    "the runs are not made.",
+    "The function identify fits a list of algorithms to the predictions of a learner on linear regression, and names "
+    "the smallest one that explains them or refuses with a reason. How often a name is wrong is not measured yet: the "
+    "bars are set (right for at least 85 % of 312 known learners, no name for any of 150 others, with predictions "
+    "changed by .05), the runs are not made.",
     "planted/planted",
     {
         "planted/planted": "Share of right, refused and wrong names, by family and by the change of predictions.",

@@ -68,7 +68,7 @@ PAPER = Paper(
     "clamping/delays",
     {
         "transition/curves": (
-            "Accuracy, loss and progress measures of sixteen members: a long wait, then a jump; answers with labels "
+            "Accuracy, loss and progress measures: a long wait, then a jump; answers with labels "
             "of the context (CLA) and attention to labels (TLA2) rise long before."
         ),
         "transition/attention": (

@@ -1,4 +1,4 @@
-"""The reduced induction-head model (Reddy 2023, Figs. 5, 6 and A.2): two scalars are enough for the sudden transition.
+"""The reduced model: two scalars are enough for the sudden transition (Reddy 2023, Figs. 5, 6 and A.2).
 
 Two layers of attention become three scalars: beta_1, with which layer 1 attends to the previous token, alpha, with
 which layer 2 attends where the target's item was written, beta_2, with which it attends to labels; the classifier is

@@ -1,4 +1,4 @@
-"""Logistic regression in context: beyond regression, which von Oswald et al. 2022 name as future work (this lab).
+"""Logistic regression in context, which von Oswald et al. 2022 name as future work (this lab).
 
 Tasks are w ~ N(0, s^2 I) with labels +1 of probability 1 / (1 + exp(-w.x)), else -1; networks predict the logit of the
 query's label. Training and evaluation take the logistic loss in expectation over that label, whose probability the

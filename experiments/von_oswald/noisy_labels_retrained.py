@@ -1,8 +1,9 @@
-"""Networks trained on corrupted context labels (this lab; the released code evaluates only, see ``noisy_labels``).
+"""Networks trained on corrupted context labels (this lab).
 
-m of the N context labels are replaced by N(0, 1) draws, in training and evaluation. A layer looped twice is trained at
-each m (all m and all members in one program) and compared with two-step GD and GD++ whose eta and gamma are tuned by
-gradient on the same tasks, and with the mean of trained and GD++ weights.
+The released code only evaluates on such labels (``noisy_labels``). Here m of the N context labels are replaced by N(0,
+1) draws, in training and evaluation. A layer looped twice is trained at each m (all m and all members in one program)
+and compared with two-step GD and GD++ whose eta and gamma are tuned by gradient on the same tasks, and with the mean of
+trained and GD++ weights.
 """
 
 import dataclasses

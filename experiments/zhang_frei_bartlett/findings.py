@@ -25,16 +25,16 @@ FINDINGS = {
         "is {slope:.3f}, two thirds and not the one third of the paper."
     ),
     "gradient_flow": (
-        "Gradient flow ends at the optimal weights, at the scale u that theory predicts (ratio {flow_scale:.4f}). SGD "
-        "and Adam come to nearly the same product of weights at {sgd_scale:.2f} and {adam_scale:.2f} of that scale, "
-        "since batch noise moves u at the rate of a closed form (measured over predicted {drift:.3f}; after a long run "
-        "at a rate of .02 u is {course:.2f} times the predicted one)."
+        "Gradient flow ends at the optimal weights, at the scale u that theory predicts (ratio {flow_scale:.4f}); SGD "
+        "and Adam come to nearly the same product of weights at {sgd_scale:.2f} and {adam_scale:.2f} of that scale. "
+        "The noise of SGD's batches moves u at the rate of a closed form (measured over predicted {drift:.3f}; after a "
+        "long run at a rate of .02 u is {course:.2f} times the predicted one)."
     ),
     "staircase": (
         "Separate keys and queries learn one principal component after another: the loss rests on the levels of a "
         "closed form, to {levels:.0e} of the gain, and the initial weights predict the time of each drop (predicted "
         "over measured {time_2:.3f} for the second). With merged matrices the loss drops once; heads of rank two rest "
-        "longer on every second level in {rank_2:.0%} of all pairs of levels."
+        "longer on every second level in {rank_2:.0%} of the pairs of levels (median)."
     ),
     "landscape": (
         "From dense initial weights gradient flow may miss the optimum on short prompts: in {minima_attract:.0%} of "

@@ -145,7 +145,7 @@ CLAIMS = (
     _claim(
         "minima_attract", _LAB,
         "Where the spurious point is a minimum more than a tenth of the dense starts of scale .1 and more end in it "
-        "(share of cells of D, spectrum, scale and N in which it does).",
+        "(share of cells of D, spectrum, scale and N).",
         caught, 0.9, 0.0, relation=">=", interval="wilson", reason="all are expected to; the interval needs 37 of 37",
     ),
     _claim(

@@ -120,7 +120,8 @@ def _beyond_training(trained: str) -> list[Claim]:
 CLAIMS = (
     _claim(
         "least_squares", "; Garg et al. 2022, Fig. 2",
-        "Trained on identity covariance it is near least squares, whose error is 0, at M = N (control: the longest N).",
+        "Trained on identity covariance the network is near least squares, whose error is 0, at M = N (control: the "
+        "longest N).",
         pooled(lambda r, n: error(r, n, "identity", "identity")), expected=0.0, tolerance=0.05, relation="<=",
         reason="Garg et al. print .02 at M = D and .0006 at M = 2 D after 500,000 steps",
         control=lambda r: error(r, max(r.config["lengths"]), "identity", "identity"), **_NOT_YET,
@@ -140,8 +141,8 @@ CLAIMS = (
     *(
         _claim(
             f"fails_{c}", "",
-            f"Trained on identity covariance it fails at c = {c}: its error there is at least twice that at c = 1 "
-            "(log10 of the ratio at M = N, same prompts; control: trained on random covariance).",
+            f"Trained on identity covariance the network fails at c = {c}: its error there is at least twice that at "
+            "c = 1 (log10 of the ratio at M = N, same prompts; control: trained on random covariance).",
             above("identity", f"exp_{c}", "identity", "exp_1"), expected=_TWICE, relation=">=",
             reason="least squares and every predictor that scales with its labels have the same error at every c",
             control=above("random", f"exp_{c}", "random", "exp_1"), **_NOT_YET,
@@ -157,8 +158,8 @@ CLAIMS = (
     ),
     _claim(
         "random_above_9", "",
-        "Trained on random covariance it fails at c = 9 too: its error there is at least twice that at c = 1 (log10 "
-        "of the ratio at M = N).",
+        "Trained on random covariance the network fails at c = 9 too: its error there is at least twice that at c = "
+        "1 (log10 of the ratio at M = N).",
         above("random", "exp_9", "random", "exp_1"), expected=_TWICE, relation=">=", reason="as above", **_NOT_YET,
     ),
     *(claim for trained in COVARIANCES for claim in _beyond_training(trained)),

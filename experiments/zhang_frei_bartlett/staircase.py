@@ -1,7 +1,7 @@
-"""Saddle to saddle: separate keys and queries learn one principal component after another, merged ones all at once.
+"""Saddle to saddle, one principal component after another, or all at once (Zhang, Singh, Latham & Saxe 2025).
 
-Population gradient flow from small starts (Zhang, Singh, Latham & Saxe 2025, on the attention of Zhang, Frei &
-Bartlett 2023). With H heads of rank one, y_hat = sum_h value_h (beta^T key_h)(query_h^T x_q), there are 2^D fixed
+Population gradient flow from small starts, with separate or with merged keys and queries, for the attention of Zhang,
+Frei & Bartlett 2023. With H heads of rank one, y_hat = sum_h value_h (beta^T key_h)(query_h^T x_q), there are 2^D fixed
 points in function space, and the loss falls in D steps: regression on m principal components in context, m = 1, 2, ..
 Levels and final scales of the heads are closed forms; when each plateau ends follows from the initial weights alone.
 Merged matrices leave the origin once, after a time ln(1/w) / |Lam^2|_F for a start of size w, and have no second

@@ -219,7 +219,8 @@ CLAIMS = (
         lambda record: record["random/gap"][:, -1], 0.0, 1e-7, relation="<=", reason="tolerances of the solver",
     ),
     _claim(
-        "random_scale", "Theorem 4.5, (4.12)", "There u ends at |A*|_F^(1/2) (ratio; control: at what (C.15) prints).",
+        "random_scale", "Theorem 4.5, (4.12)",
+        "Under random covariances u ends at |A*|_F^(1/2) (ratio; control: at what (C.15) prints).",
         array("random/u"), 1.0, 1e-6, reason="tolerances of the solver", control=array("random/printed"),
     ),
 )  # fmt: skip
