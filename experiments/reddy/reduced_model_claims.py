@@ -175,8 +175,8 @@ CLAIMS = (
             ),
             _claim(
                 f"clock_{part}", "Figs. 5-7 (this lab)",
-                "It jumps when the mean-field flow does (rate times steps at half of log L, over the flow's time; "
-                f"{NAMES[part]}; median).",
+                "The model jumps when the mean-field flow does (rate times steps at half of log L, over "
+                f"the flow's time; {NAMES[part]}; median).",
                 jump_time(part), 1.0, 0.25, interval="median", reason="a quarter: starts differ by that much",
             ),
             _claim(

@@ -176,7 +176,8 @@ CLAIMS = (
     ),
     claim(
         "two_robust", "",
-        "There two layers lose less than tuned two-step GD++, whose loss is some 10^5 (ratio; control: without).",
+        "At twice the range two layers lose less than tuned two-step GD++, whose loss is 10^5 (ratio; control: "
+        "without).",
         _furthest("free_2", "gd++"), 1.0, relation="<=", reason="an ordering",
         control=_furthest("free_2", "gd++", "without"),
     ),

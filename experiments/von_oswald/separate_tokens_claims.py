@@ -113,7 +113,8 @@ CLAIMS = (
         reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55", **_RISING,
     ),
     claim(
-        "not_two_steps", _FIGURE, "These members do not reach two GD steps: loss at least 1.2 times that of two steps.",
+        "not_two_steps", _FIGURE,
+        "Members that dropped do not reach two GD steps: loss at least 1.2 times that of two steps.",
         _of_dropped(_two_step_ratio), expected=1.2, relation=">=",
         reason="one step has 1.32 times the loss of two; two thirds of the gap must remain",
     ),
@@ -134,7 +135,7 @@ CLAIMS = (
     ),
     claim(
         "copies_inputs_too", _THIS_LAB,
-        "That head does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
+        "The head does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
         _of_dropped(_share_ratio("softmax")), expected=1.0, tolerance=0.1,
         reason="a tenth of the way to 0, which it is by hand",
     ),

@@ -36,7 +36,7 @@ def _of_law(law: str) -> tuple[Claim, ...]:
         claim(f"{law}_loss", paper, "The network trained whole learns sines in context (loss).", _final(law, "trained"),
               0.001, relation="<=", reason="where the published curves end, on an axis to .006", **ends),
         claim(f"{law}_same_loss", paper,
-              "That network is as good as meta-learned features with one gradient step (difference of losses).",
+              "The network trained whole is as good as meta-learned features with one step (difference of losses).",
               lambda record: _final(law, "trained")(record) - _final(law, "control")(record), 0.0, 0.0005,
               reason="about a line's width on the figure's axis to .006", **ends),
         claim(f"{law}_cosine", paper,

@@ -140,7 +140,8 @@ CLAIMS = (
         "corrections of second order in eta / B, a tenth or two at the smallest batch",
     ),
     _claim(
-        "drift", _LAB, "That drift is the closed form (measured over predicted, mean over all small ones).",
+        "drift", _LAB,
+        "The drift of the balance is the closed form (measured over predicted, mean over all small ones).",
         drift_ratio, 1.0, 0.1, "corrections of the order of 1 / B",
     ),
     _claim(

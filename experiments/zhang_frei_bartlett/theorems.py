@@ -195,7 +195,8 @@ CLAIMS = (
         reason="a bound that is proven: it fails where a closed form here is wrong",
     ),
     _claim(
-        "loose", "Lemma 5.4 (this lab)", "mu is smaller than that by two orders or more (the same ratio).",
+        "loose", "Lemma 5.4 (this lab)",
+        "mu is smaller than the smallest such ratio by two orders or more (the same ratio).",
         lambda record: np.nanmin(record["flow/steepness"], 1) / record["flow/constant"], 100.0, relation=">=",
         reason="two orders: no time that mu predicts is one that is seen",
     ),
