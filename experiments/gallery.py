@@ -3,15 +3,15 @@
     python -m experiments.gallery --runs=runs
     python -m experiments.gallery --rejudge
 
-Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
-its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
-anew from the record; nothing is trained but for its anchor. Final parameters are kept where they take less than 2 MB.
-``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made of all that
-the gallery holds; they say which records have no anchor. --rejudge collects nothing: it judges the records that the
-gallery holds by the claims as they are now.
+A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
+binary (more members are allowed; of several runs the one with most is taken). Its figures are drawn and its claims
+judged anew from the record; only its anchor trains anything. Final parameters are kept if they take less than 2 MB.
+``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made from the
+whole gallery; they say which records have no anchor. --rejudge collects nothing: it judges the records of the gallery
+by the present claims.
 
-A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). What of the gallery
-the present code no longer vouches for, a line each, is listed by
+A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). The records that the
+present code no longer reproduces are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 

@@ -231,7 +231,7 @@ def help_text(experiment: Experiment) -> str:
     settings = f"Settings, which --preset chooses together ({', '.join(PRESETS)}):"
     for title, of, given in (
         (
-            "How it is run; but for --preset and --grid no number depends on it but for rounding:",
+            "How it is run (beside --preset and --grid, none of these changes a number by more than rounding):",
             Options,
             {"": vars(Options())},
         ),
