@@ -179,8 +179,13 @@ def start_logging() -> None:
 
 
 def use_compilation_cache(root: Path = Path("runs")) -> None:
-    """Keeps compiled programs on disk, so that repeats start at once (never changes a number)."""
-    jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
+    """Keeps compiled programs on disk, so that repeats start at once (never changes a number).
+
+    Where JAX has been told of a folder (``JAX_COMPILATION_CACHE_DIR``) they are kept there.
+    """
+    config: Any = jax.config  # whose names no type checker knows
+    if not config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
