@@ -55,6 +55,15 @@ def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=50, help="how often test_faults.py kills a run")
 
 
+@pytest.fixture(autouse=True)
+def compiler_options():
+    """What a command line asks of XLA for its whole process ends with the test: anchors are compared under our own."""
+    before = os.environ.get("XLA_FLAGS")
+    yield
+    if before is not None:
+        os.environ["XLA_FLAGS"] = before
+
+
 @pytest.fixture
 def x64():
     """The test computes in float64. Under ``hypothesis.given`` write ``with jax.enable_x64(True)`` in the test."""
