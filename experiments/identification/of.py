@@ -3,18 +3,21 @@
     python -m experiments.identification.of --run=figures/von_oswald/weight_maps/lab
 
 Every training of the run whose parameters were kept is identified (--stage names one), with the training distribution
-that the run's configuration describes. The verdicts are printed; --plots=folder draws a fingerprint of each.
+that the run's configuration describes. The verdicts are printed, and how often the token clip acts where a network has
+one; --plots=folder draws a fingerprint of each.
 
-Exit status: 0 done; 2 refused, with a line that says why.
+Exit status: 0 done; 2 refused, with a line that says why; where one of several trainings is refused the others are
+identified all the same.
 """
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from absl import flags as absl_flags
 
-from experiments.identification.networks import identified
+from experiments.identification.networks import clipped, identified, prompts_of
 from experiments.reproduce import help_text
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, load_run, style
@@ -37,18 +40,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = Path(values.run)
         if not values.run or not (folder / "record.json").exists():
             raise flags.FlagError(f"--run={values.run}: allowed is the folder of a finished run")
-        stages = [values.stage] if values.stage else load_run(folder).stages()
+        run, members = load_run(folder), values.members or None
+        stages = [values.stage] if values.stage else run.stages()
         if not stages:
             raise flags.FlagError(
                 f"--run={values.run}: this run kept no parameters that its binary can turn to learners"
             )
+        refused = []
         for stage in stages:
-            found = identified(folder, stage, values.members or None, values.seed)
-            print(f"{stage}: {found}", flush=True)
+            try:
+                found = identified(folder, stage, members, values.seed)
+            except ValueError as error:  # RecordError and LearnerError are such
+                refused.append(f"{stage}: {error}")
+                continue
+            print(f"{stage}: {found}\n  prompts: {prompts_of(run.record.config, stage)}", flush=True)
+            for factor, shares in clipped(run, stage, members, values.seed).items():
+                print(f"  token clip acts on {np.median(shares):.1%} of prompts (median) at inputs times {factor:g}")
             if values.plots:
                 Path(values.plots).mkdir(parents=True, exist_ok=True)
                 with style.styled():
-                    style.save(found.plot(), Path(values.plots) / f"identify_{stage}", f"{folder} · {stage}")
+                    name = stage.replace("/", "_")
+                    style.save(found.plot(), Path(values.plots) / f"identify_{name}", f"{folder} · {stage}")
+        if refused:
+            return lab.refused("\n".join(refused))
     except (absl_flags.Error, ValueError, OSError) as error:  # RecordError and LearnerError are ValueErrors
         return lab.refused(f"{error}\nTry --help.")
     return lab.DONE

@@ -1,7 +1,10 @@
 """identify on learners that are plain numpy functions: names, refusals, errors, and the rules of the decision."""
 
 import warnings
+from dataclasses import replace
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.fitting import Fit, free_filter
 from icl_lab.compare.identify.probes import FIT, JUDGE, battery, inputs_with, rotations, spectrum
 from icl_lab.identify import LearnerError, identify
-from icl_lab.prompts import linear_regression
+from icl_lab.prompts import Sample, linear_regression
 
 N, D = 8, 3
 SIZES = {"context_length": N, "input_size": D}
@@ -121,6 +124,39 @@ def test_what_is_no_filter_is_named_too(learner, family):
     assert identify(learner, **SIZES, sampler=SAMPLER).family == family
 
 
+def of_a_set(tasks, noise):
+    """Noisy labels of tasks (T, D, 1) in turn by chance."""
+    plain = linear_regression(**SIZES, input_law="normal")
+
+    def sampler(key, batch):
+        keys = jax.random.split(key, 3)
+        prompt = plain(keys[0], batch).prompt
+        w = tasks[jax.random.randint(keys[1], (batch,), 0, len(tasks))]
+        y = prompt.x @ w + noise**0.5 * jax.random.normal(keys[2], prompt.y.shape)
+        return Sample(replace(prompt, y=y), jnp.einsum("bd,bdo->bo", prompt.x_query, w), {"w": w})
+
+    return sampler
+
+
+@pytest.mark.parametrize(
+    ("learner", "family"),
+    [(partial(solvers.dmmse_or_ridge, log_odds=-3.0, strength=0.25), "dMMSE or ridge"), (solvers.dmmse, "dMMSE")],
+)
+def test_tasks_of_a_finite_set_are_known_and_may_be_mixed_with_ridge(learner, family):
+    tasks = jax.random.normal(jax.random.key(9), (8, D, 1))
+    found = identify(learner(tasks, noise_variance=0.25), **SIZES, sampler=of_a_set(tasks, 0.25))
+    assert found.family == family
+    assert found.members[0].parameters["noise_variance"] == pytest.approx(0.25, rel=1e-3)
+    if "ridge" in family:
+        assert found.members[0].parameters["log_odds"] == pytest.approx(-3, abs=0.01)
+
+
+def test_all_tasks_of_a_large_set_are_known():
+    tasks = jax.random.normal(jax.random.key(9), (900, D, 1))
+    _, on, _ = battery(of_a_set(tasks, 0.0), N, D, 0)
+    assert on.tasks.shape == (900, D)
+
+
 def test_an_outsider_is_refused_with_the_reason():
     found = identify(nearest_two, **SIZES, sampler=SAMPLER)
     assert (found.verdict, found.family) == ("none of these", None)
@@ -151,6 +187,19 @@ BAD = {
     "its own prompt": lambda x, y, q: y[:, 0] - y[:1, 0] + np.arange(len(y))[:, None],
     "given one prompt": lambda prompt: prompt.y.sum(),
 }
+
+
+def test_a_learner_may_write_into_its_arguments():
+    """As code that centres in place, or a tensor that shares memory with the array."""
+
+    def learner(x, y, q):
+        found = descent(x, y, q)
+        for array in (x, y, q):
+            array[:] = 7
+        return found
+
+    clean, writing = (identify(one, **SIZES, sampler=SAMPLER).members[0] for one in (descent, learner))
+    assert writing == clean
 
 
 @pytest.mark.parametrize("said", BAD)

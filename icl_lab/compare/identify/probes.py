@@ -160,10 +160,16 @@ def battery(
     contexts = np.stack([x[:CONTEXTS], wide], 1).reshape(2 * CONTEXTS, n, d)
     labels = np.stack([y[:CONTEXTS], np.einsum("cnd,cd->cn", wide, tasks[CONTEXTS : 2 * CONTEXTS])], 1)
     queries = q[: 2 * CONTEXTS * QUERIES].reshape(2 * CONTEXTS, QUERIES, d)
-    every = np.unique(tasks, axis=0) if linear else tasks
-    known = every if len(every) < len(tasks) // 2 else None
+    known = _all_tasks(draw, seed) if linear and len(np.unique(tasks, axis=0)) < len(tasks) // 2 else None
+    known = None if known is None else known * unit**0.5 / label
     covariance = np.einsum("bnd,bne->de", x, x) / len(x) / n
     return units, Battery(contexts, labels.reshape(-1, n), queries, known, covariance), rng
+
+
+def _all_tasks(draw: Sampler, seed: int) -> Floats:
+    """(T, D) the tasks of a finite set, of so many draws that one of a thousand is left out with probability 1e-11."""
+    drawn = draw(jax.random.key(seed), 2**15).latent["w"]
+    return np.unique(np.asarray(drawn, np.float64)[:, :, 0], axis=0)
 
 
 def wide_inputs(rng: np.random.Generator, units: Units, count: int, n: int, d: int) -> Floats:
