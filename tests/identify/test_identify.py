@@ -189,19 +189,6 @@ BAD = {
 }
 
 
-def test_a_learner_may_write_into_its_arguments():
-    """As code that centres in place, or a tensor that shares memory with the array."""
-
-    def learner(x, y, q):
-        found = descent(x, y, q)
-        for array in (x, y, q):
-            array[:] = 7
-        return found
-
-    clean, writing = (identify(one, **SIZES, sampler=SAMPLER).members[0] for one in (descent, learner))
-    assert writing == clean
-
-
 @pytest.mark.parametrize("said", BAD)
 def test_a_bad_learner_is_refused_by_name(said):
     with pytest.raises(LearnerError, match="learner 1") as refused:

@@ -54,7 +54,7 @@ def test_dmmse_is_the_posterior_mean_over_its_tasks(prompt):
 
 
 def test_dmmse_or_ridge_is_the_posterior_mean_over_a_set_and_a_normal_prior(prompt):
-    x, y, q = plain(prompt)
+    x, y, _ = plain(prompt)
     tasks, noise, strength = np.random.default_rng(1).normal(size=(5, D, OUTPUTS)), 3.0, 0.4
 
     def density(miss, c):

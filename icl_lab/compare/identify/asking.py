@@ -92,7 +92,7 @@ def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Cal
 
 def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Floats) -> Floats:
     """(B,) predictions of at most a chunk, which is filled up with copies of its first prompt."""
-    size = len(x)  # a learner that writes into its arguments writes into copies
+    size = len(x)
     x, y, q = (np.concatenate([a, np.repeat(a[:1], CHUNK - size, 0)]) for a in (x, y, q))
     try:
         found = np.asarray(call(x, y[:, :, None], q))
