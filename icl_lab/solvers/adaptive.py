@@ -62,9 +62,9 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
 def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike, log_odds: ArrayLike = 0.0) -> Learner:
     """The Bayes predictor where a task is one of a given set, or drawn from N(0, sigma^2 / lambda I).
 
-    It is p dMMSE + (1 - p) ridge, p the posterior of the set by the evidence of the labels: log p/(1-p) = log mean_t N(y | X W_t, sigma^2 I)
-    - log N(y | 0, sigma^2 (I + X X^T / lambda)) + log odds. Networks trained on few tasks move between the two
-    predictors (Raventos et al. 2023) and are described by such a mixture (Wurgaft et al. 2025).
+    It is p dMMSE + (1 - p) ridge, with p the posterior of the set by the evidence of the labels: log p/(1 - p) is
+    log mean_t N(y | X W_t, sigma^2 I) - log N(y | 0, sigma^2 (I + X X^T / lambda)) + log odds. Networks trained on few
+    tasks move between the two predictors (Raventos et al. 2023), as such a mixture describes (Wurgaft et al. 2025).
 
     Args:
       tasks: (T, D, O) the W_t.

@@ -163,9 +163,14 @@ def test_an_outsider_is_refused_with_the_reason():
     assert "linear_query" in found.members[0].reason
     rng = np.random.default_rng(0)
     w = rng.normal(size=(D, 20))
-    asymmetric = identify(lambda x, y, q: np.tanh(q @ w) @ np.ones((20, 1)) * y[:, 0], **SIZES, sampler=SAMPLER)
-    assert asymmetric.verdict == "none of these"
-    assert "asymmetry" in asymmetric.members[0].reason
+    ones = np.ones((20, 1))
+    asymmetric = lambda x, y, q: np.tanh(q @ w) @ ones * y[:, 0]  # noqa: E731
+    without_context = lambda x, y, q: q @ w @ ones  # noqa: E731
+    found = identify([asymmetric, without_context], **SIZES, sampler=SAMPLER)
+    assert found.verdict == "none of these"
+    assert "asymmetry" in found.members[0].reason
+    assert "not odd_labels" in found.members[1].reason
+    assert "2 of 2: none of these, the first one: asymmetry" in str(found)
 
 
 def test_members_that_differ_are_mixed():
@@ -201,7 +206,14 @@ def test_sizes_that_do_not_fit_are_refused():
         identify(ridge, context_length=1, input_size=2)
     with pytest.raises(ValueError, match="at least 1"):
         identify(ridge, context_length=4, input_size=0)
-    with pytest.raises(ValueError, match="sampler"):
+    with pytest.raises(ValueError, match=r"context_length must be a whole number of at least 2, got 8\.0"):
+        identify(ridge, context_length=8.0, input_size=2)
+    for no_sampler in (5, lambda key, batch: None):
+        with pytest.raises(ValueError, match=r"sampler must be a function \(key, batch\) -> Sample"):
+            identify(ridge, **SIZES, sampler=no_sampler)
+    with pytest.raises(LearnerError, match="learner 1 is a dict, not a function"):
+        identify([ridge, {}], **SIZES, sampler=SAMPLER)
+    with pytest.raises(ValueError, match=r"prompts must be x \(9, 3\)"):
         identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
     with pytest.raises(ValueError, match="at least one learner"):
         identify([], **SIZES)

@@ -32,9 +32,11 @@ def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, F
       trial: training prompts. On others, which may lie far outside of training, what is not finite counts as 1e30.
 
     Raises:
-      LearnerError: for one that raises, returns another shape or, on the trial, numbers that are not finite, or answers
-        the same prompts otherwise when asked again in another order.
+      LearnerError: for one that is no function, raises, returns another shape or, on the trial, numbers that are not
+        finite, or answers the same prompts otherwise when asked again in another order.
     """
+    if not callable(learner):
+        raise LearnerError(f"{name} is a {type(learner).__name__}, not a function")
     call = learner if _takes_arrays(learner) else _batched(learner, name, *trial[0].shape[1:])
 
     def ask(x: Floats, y: Floats, q: Floats) -> Floats:

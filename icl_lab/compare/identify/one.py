@@ -131,16 +131,20 @@ def _norm(values: Floats) -> Floats:
 
 
 def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float], free: float) -> str:
-    if asymmetry > decision.ASYMMETRY:
-        first = f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}"
-        return f"{first}, and no family fitted to the learner itself is within {decision.NAMED}"
     broken = [part for part, value in about.items() if grade(value) == "no" and part not in ("rotation", "locality")]
     said = f"not {', not '.join(broken)}; " if broken else ""
+    of_raw = ""
+    if asymmetry > decision.ASYMMETRY:
+        said, of_raw = (
+            f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}; {said}",
+            " fitted to the learner itself",
+        )
     if not ranked:
-        return f"{said}no family has this structure"
+        return f"{said}no family{of_raw} has this structure"
     roughly = f"; roughly {decision.described(ranked[0])}" if ranked[0].residual <= decision.ROUGHLY else ""
     filter_ = f"; a filter of any form: {free:.3f}" if np.isfinite(free) else ""
-    return f"{said}the best, {decision.described(ranked[0])}, is {ranked[0].residual:.3f} away{roughly}{filter_}"
+    best = f"the best{of_raw}, {decision.described(ranked[0])}, is {ranked[0].residual:.3f} away"
+    return f"{said}{best}{roughly}{filter_}"
 
 
 def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:

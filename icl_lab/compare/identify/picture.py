@@ -7,6 +7,9 @@ import numpy as np
 
 from icl_lab.compare.identify.decision import NAMED
 
+LEAST = 1e-5
+"""Where the axis of residuals begins; a bar of less is drawn a little longer than that."""
+
 
 def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     """A matplotlib ``Figure`` of what ``Identified.fingerprint`` returns.
@@ -34,12 +37,12 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     top.legend(loc="best")
     names = words["families"][:16]
     place = np.arange(len(names))
-    bottom.barh(place - 0.2, arrays["residual"][:16], 0.4, label="training prompts")
-    bottom.barh(place + 0.2, arrays["doubled"][:16], 0.4, label="inputs twice as large")
+    for shift, name, said in ((-0.2, "residual", "training prompts"), (0.2, "doubled", "inputs twice as large")):
+        bottom.barh(place + shift, np.maximum(arrays[name][:16], 2 * LEAST), 0.4, label=said)
     for value, said, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
-        bottom.axvline(max(value, 1e-6), ls=style, color="k", lw=0.8, label=said)
+        bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=said)
     bottom.axvline(NAMED, color="C3", lw=0.8, label="named below")
-    bottom.set(xscale="log", xlim=(1e-5, 10), xlabel="residual", yticks=place, yticklabels=names)
+    bottom.set(xscale="log", xlim=(LEAST, 10), xlabel="residual", yticks=place, yticklabels=names)
     bottom.invert_yaxis()
     bottom.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return figure

@@ -135,11 +135,13 @@ def battery(
     """Units and prompts: even contexts are training prompts, odd ones have wide spectra.
 
     Raises:
-      ValueError: for a sampler whose prompts are not as many numbers, or have several outputs.
+      ValueError: for a sampler that draws no samples, whose prompts have other sizes, or several outputs.
     """
     n, d = context_length, input_size
     draw = sampler or linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
-    sample: Sample = draw(jax.random.key(seed), 2048)
+    sample = draw(jax.random.key(seed), 2048) if callable(draw) else draw
+    if not isinstance(sample, Sample):
+        raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {type(sample).__name__}")
     x, y, q = (np.asarray(part, np.float64) for part in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query))
     if x.shape[1:] != (n, d) or y.shape[1:] != (n, 1):
         raise ValueError(f"sampler: prompts must be x ({n}, {d}) and y ({n}, 1), got {x.shape[1:]} and {y.shape[1:]}")

@@ -41,15 +41,16 @@ class Identified:
 
     def __str__(self) -> str:
         counts = collections.Counter(_line(member) for member in self.members)
-        lines = [
-            self._headline(),
-            *(f"  {count} of {len(self.members)}: {line}" for line, count in counts.most_common()),
-        ]
+        reasons = {_line(member): member.reason for member in self.members[::-1] if member.verdict == "none of these"}
+        lines = [self._headline()]
+        for line, count in counts.most_common():
+            first = f"{', the first one' * (count > 1)}: {reasons[line]}" if line in reasons else ""
+            lines.append(f"  {count} of {len(self.members)}: {line}{first}")
         for name in ("residual", "asymmetry", "noise", "free"):
             values = np.array([getattr(member, name) for member in self.members], float)
             if np.isfinite(values).any():
                 said = "free filter's residual" if name == "free" else name
-                lines.append(f"  {said}: median {np.nanmedian(values):.4f}, worst {np.nanmax(values):.4f}")
+                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {np.nanmax(values):.2g}")
         lines += self._first_named()
         graded = (f"{k} {v['grade']} ({v['worst']:.1e})" for k, v in self.structure.items() if isinstance(v, dict))
         lines.append("  structure, worst member: " + ", ".join(graded))
@@ -124,7 +125,7 @@ def _line(member: Member) -> str:
             return "zero"
         others = [name for name in member.equals if name != member.fit.model.family]
         return described(member.fit) + (f" (the same as {', '.join(others)})" if others else "")
-    return f"{member.verdict}: {' or '.join(member.equals) or member.reason}"
+    return member.verdict + (f": {' or '.join(member.equals)}" if member.equals else "")
 
 
 def _shown(member: Member) -> list[Fit]:

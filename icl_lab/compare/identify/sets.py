@@ -54,6 +54,6 @@ def _family(name: str, model: Model, contains: str = "") -> Family:
 DMMSE = _family("dMMSE", Model("dMMSE", 0, (NOISE,), dmmse))
 MIXTURE = _family(
     "dMMSE or ridge",
-    Model("dMMSE or ridge", 0, (NOISE, STRENGTH, LOG_ODDS), dmmse_or_ridge, starts=16, warm=_from_dmmse),
+    Model("dMMSE or ridge", 0, (NOISE, STRENGTH, LOG_ODDS), dmmse_or_ridge, starts=6, warm=_from_dmmse),
     contains="dMMSE at large log odds, ridge at small ones",
 )
