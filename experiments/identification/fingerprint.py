@@ -56,7 +56,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 
 def figures(record: Record) -> dict[str, Figure]:
     """The fingerprint of every network."""
-    return {name: draw(record.metrics[name], record.arrays_below(name)) for name in record.config["networks"]}
+    return {name: draw(record.metrics[name], record[name]) for name in record.config["networks"]}
 
 
 def off(name: str, beyond: bool = False) -> Callable[[Record], np.ndarray]:
@@ -86,13 +86,13 @@ CLAIMS = (
           "training range.", off("looped_1"), 0.05, reason=REASON),
     claim("three_passes", "", "Three passes: the same.", off("looped_3"), 0.05, reason=REASON),
     claim("one_layer_beyond", "", "One layer: the same up to four times the largest eigenvalue of training.",
-          off("looped_1", beyond=True), 0.05, reason="a layer of linear attention is linear in the eigenvalue, exactly"),
+          off("looped_1", beyond=True), 0.05, reason="one linear layer is linear in the eigenvalue, exactly"),
 )  # fmt: skip
 
 AXES = {
-    "*/grid": ("point",), "*/r": ("{0}_member", "point"), "*/spread": ("{0}_member", "point"),
-    "*/named": ("{0}_member", "point"), "*/dense": ("dense_point",), "*/curves": ("{0}_curve", "dense_point"),
-    "*/training": ("end",), "*": ("{0}_family",),
+    "*/grid": ("point",), "*/r": ("member", "point"), "*/spread": ("member", "point"), "*/named": ("member", "point"),
+    "*/dense": ("dense_point",), "*/curves": ("{0}_curve", "dense_point"), "*/training": ("end",),
+    "*/residual": ("{0}_family",), "*/doubled": ("{0}_family",),
 }  # fmt: skip
 
 QUICK = {"one_layer": None, "three_passes": None}

@@ -26,9 +26,9 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     grid, r, (low, high) = arrays["grid"], arrays["r"], arrays["training"]
     for line, width in zip(r, arrays["spread"]):
         top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
-    top.plot(grid, r.T, color="0.4", lw=0.8)
-    top.plot([], [], color="0.4", lw=0.8, label="measured, a line a member")
-    for curve, said, style in zip(arrays["curves"], words["curves"], ("C3-", "C0--", "C2:")):
+    top.plot(grid, r.T, color="0.6", lw=2.2)
+    top.plot([], [], color="0.6", lw=2.2, label="measured, a line a member")
+    for curve, said, style in zip(arrays["curves"], words["curves"], ("C3--", "C0-.", "C2:")):
         top.plot(arrays["dense"], curve, style, label=said)
     top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")
     inside = r[:, (grid < 1.5 * high) & np.isfinite(r).all(0)]
