@@ -1,5 +1,6 @@
 """identify on learners that are plain numpy functions: names, refusals, errors, and the rules of the decision."""
 
+import json
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -88,6 +89,26 @@ def test_the_verdict_prints_and_plots(both):
     figure = both.plot()
     assert len(figure.axes) == 2
     figure.canvas.draw()
+
+
+def test_the_fingerprint_holds_the_named_algorithm_and_rivals_of_other_classes(both):
+    words, arrays = both.fingerprint()
+    json.dumps(words)
+    np.testing.assert_allclose(arrays["named"][0], arrays["r"][0], atol=1e-6)
+    assert words["families"][0] == "ridge"
+    assert (np.diff(arrays["residual"]) >= 0).all()
+    assert len(words["curves"]) == len(arrays["curves"]) == 3
+    assert words["curves"][0].startswith("ridge (")
+    assert sum(said.startswith("ridge") for said in words["curves"]) == 1
+    one_step = identify(solvers.gradient_descent(0.5, 1), **SIZES).fingerprint()[0]["curves"]
+    assert not [said for said in one_step[1:] if said.split(",")[0] in ("GD", "GD++", "heavy ball", "Nesterov")]
+
+
+@pytest.mark.parametrize("learner", [lambda x, y, q: 0 * y[:, 0], lambda x, y, q: y.mean(1), nearest_two])
+def test_what_is_no_filter_or_has_no_name_can_be_drawn_too(learner):
+    found = identify(learner, **SIZES, sampler=SAMPLER)
+    assert np.isnan(found.fingerprint()[1]["named"]).all()
+    found.plot().canvas.draw()
 
 
 def test_gradient_descent_is_named_with_steps_rate_and_degree():
