@@ -83,11 +83,7 @@ def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setti
     ]
     fit, judge = setting.battery.take(FIT), setting.battery.take(JUDGE)
     kinds = {family.filters for family in allowed} - {""}
-    free = min(
-        (float(np.median(free_filter(getattr(setting.battery, kind), _target(found, setting, kind), FIT, JUDGE)))
-         for kind in sorted(kinds)),
-        default=float("nan"),
-    )  # fmt: skip
+    free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
     models = [(model, family) for family in allowed for model in _models(family, setting, asymmetry)]
     fits: list[Fit] = []
     known: dict[Key, Floats] = {}
@@ -114,20 +110,16 @@ def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Mode
     return (*family.models, *general_preconditioner(d))
 
 
-def _target(found: Answers, setting: Setting, kind: str) -> Floats:
-    """What a free filter is fitted to: of centred prompts without the mean of labels, where that is closer."""
-    if kind == "plain":
-        return found.mean
-    mean = setting.battery.y.mean(1)[:, None]
-    seen = setting.battery.centred
-    with_mean = free_filter(seen, found.mean - mean, FIT, JUDGE) * _norm(found.mean - mean) / _norm(found.mean)
-    return (
-        found.mean - mean if np.median(with_mean) < np.median(free_filter(seen, found.mean, FIT, JUDGE)) else found.mean
-    )
-
-
-def _norm(values: Floats) -> Floats:
-    return np.linalg.norm(values[JUDGE], axis=1)
+def _free(found: Answers, on: Battery, kind: str) -> float:
+    """Residual of the best filter of any form; of centred prompts without the mean of labels, where that is closer."""
+    seen, mean = getattr(on, kind), found.mean
+    errors = free_filter(seen, mean, FIT, JUDGE)
+    if kind == "centred":
+        less = mean - on.y.mean(1)[:, None]
+        others = free_filter(seen, less, FIT, JUDGE)
+        shrunk = np.linalg.norm(less[JUDGE], axis=1) / np.linalg.norm(mean[JUDGE], axis=1)
+        errors = others if np.median(others * shrunk) < np.median(errors) else errors
+    return float(np.median(errors))
 
 
 def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float], free: float) -> str:
