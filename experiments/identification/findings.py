@@ -6,6 +6,15 @@ Fields are described in ``experiments.page.words``: ``{name}`` is a claim of the
 from experiments.papers import Paper
 
 FINDINGS = {
+    "planted": (
+        "Of 312 learners whose algorithm is known, {right_1_02:.0%} get the right name where their predictions are "
+        "changed by .02 and {right_1_05:.0%} where by .05 (a wrong one: {wrong_1_02:.0f} and {wrong_1_05:.0f}); of 150 "
+        "that are no algorithm of the list {outsiders_1_02:.0f} and {outsiders_1_05:.0f} get a name (suite 1)."
+    ),
+    "von_oswald": (
+        "At scales of the inputs that nothing was fitted on, the named algorithm predicts a member's loss better than "
+        "its training loss does in {out_of_range:.0%} of members and scales."
+    ),
     "fingerprint": (
         "On contexts that nothing was fitted on, the residual factor of one layer is that of the named algorithm to "
         "{one_layer:.1g} inside the training range and to {one_layer_beyond:.1g} up to four times its end; that of "

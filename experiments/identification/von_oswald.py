@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.identification.findings import FINDINGS
 from experiments.identification.networks import functions, identify_members, members_of, sampler_of
 from experiments.von_oswald.common import Setting, model, train
 from icl_lab.compare.identify.families import FAMILIES
@@ -265,7 +266,10 @@ AXES = {
 QUICK = {"weight_maps_looped_1_class": None, "weight_maps_looped_3_class": None, "out_of_range": None}
 """Quick asks two members of two networks: too few for a share."""
 
-EXPERIMENT = Experiment("identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK)
+EXPERIMENT = Experiment(
+    "identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK,
+    finding=FINDINGS["von_oswald"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

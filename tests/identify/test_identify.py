@@ -241,6 +241,22 @@ def test_sizes_that_do_not_fit_are_refused():
 
 
 def test_a_model_of_another_library():
+    """A layer of linear attention in Equinox, which comes with diffrax: one step of gradient descent."""
+    equinox = pytest.importorskip("equinox", reason="Equinox is not installed")
+
+    class Attention(equinox.Module):
+        key_query: jax.Array
+
+        def __call__(self, x, y, q):
+            return (x @ self.key_query @ q) @ y / len(x)
+
+    model = jax.jit(jax.vmap(Attention(0.9 * jnp.eye(D))))
+    found = identify(lambda x, y, q: model(x, y, q), **SIZES, sampler=SAMPLER)
+    assert found.members[0].steps == 1
+    assert found.members[0].parameters["learning_rate"] == pytest.approx(0.9, rel=1e-4)
+
+
+def test_a_model_of_scikit_learn():
     linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
 
     def learner(x, y, q):
