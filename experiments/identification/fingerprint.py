@@ -36,7 +36,7 @@ class Config(Members):
 
 PRESETS = {
     "smoke": Config(members=1, networks=("looped_1",)),
-    "quick": Config(members=2, networks=("looped_1",)),
+    "quick": Config(members=1, networks=("looped_1",)),
     "lab": Config(),
     "paper": Config(),
 }
@@ -96,7 +96,7 @@ AXES = {
 }  # fmt: skip
 
 QUICK = {"one_layer": None, "three_passes": None}
-"""Quick asks two members of one network: too few for a median."""
+"""Quick asks one member of one network, for a preview of the figure."""
 
 EXPERIMENT = Experiment(
     "identification.fingerprint", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK,

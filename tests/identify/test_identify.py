@@ -120,6 +120,13 @@ def test_gradient_descent_is_named_with_steps_rate_and_degree():
     assert found.structure["linear_labels"]["grade"] == "exact"
 
 
+def test_of_few_families_only_those_are_named():
+    two = solvers.gd_plus_plus([2.0, 2.0], [0.1 / N, 0.1 / N])  # e >= 27 g / 4: GD of four rates, too
+    assert "GD" in identify(two, **SIZES, sampler=SAMPLER).members[0].equals
+    found = identify(two, **SIZES, sampler=SAMPLER, families={"GD++": FAMILIES["GD++"]})
+    assert found.members[0].equals == ("GD++",)
+
+
 def test_one_step_is_one_class_and_no_sampler_is_said():
     found = identify(solvers.gradient_descent(0.5, 1), **SIZES)
     assert {"GD", "GD++", "heavy ball", "Nesterov", "Chebyshev"} <= set(found.members[0].equals)

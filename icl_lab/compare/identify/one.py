@@ -47,9 +47,10 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
     rivals = {decision.described(fit): fit.residual for fit in ranked}
     member = partial(member, free=free, fits=tuple(fits), rivals=rivals, ladder=decision.ladder(fits))
     left = decision.remaining(fits, found.noise)
-    order = list(setting.families)
     names = lambda fits: tuple(  # noqa: E731
-        sorted({name for fit in fits for name in (fit.model.family, *decision.same_family_as(fit))}, key=order.index)
+        name
+        for name in setting.families
+        if any(name in (fit.model.family, *decision.same_family_as(fit)) for fit in fits)
     )
     if not left:
         least = ranked[0].residual if ranked else float("nan")
