@@ -35,7 +35,7 @@ def test_prompts_are_those_of_the_configuration():
 
 def test_a_token_clip_acts_more_often_on_larger_inputs_and_none_where_there_is_none():
     run = load_run(GALLERY / "von_oswald" / "multi_step" / "lab")
-    shares = [share.mean() for share in clipped(run, "free_5", members=2).values()]
+    shares = [share.mean() for share in clipped(run, "free_5", members=1).values()]
     assert shares == sorted(shares)
     assert shares[0] < 0.05
     assert shares[-1] > 0.9

@@ -29,6 +29,7 @@ class Identified:
         worst; ``degree`` is that of the first member's residual factor in the eigenvalues, None where it has none.
       filter: ``grid`` (G,) of eigenvalues of X^T X / N, ``r`` (M, G), ``spread`` over rotations (M, G).
       units: of training prompts.
+      asked: sizes and seed.
     """
 
     verdict: str
