@@ -98,7 +98,7 @@ def by_chance(size: int) -> float:
 
     Gradient descent's preconditioner is symmetric. Of normal couplings, whose mean trace is in the rate, D (D - 1) / 2
     degrees of freedom are antisymmetric and D (D + 1) / 2 - 1 are not: the squared share of the first, which no
-    symmetric matrix fits, has a beta distribution. Returns the root of its ``CHANCE`` quantile: .37 at D = 5, .54 at 10.
+    symmetric matrix fits, has a beta distribution. Returns the root of its ``CHANCE`` quantile, .37 at D = 5.
     """
     from scipy.special import betaincinv
 
