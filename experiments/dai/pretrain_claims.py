@@ -19,7 +19,7 @@ _CHANCE = np.array([1 / task.classes for task in HELD_OUT])
 _claim = claims_of("dai.pretrain", relation=">=", minimum_members=3)
 _WHERE = "this lab, for Dai et al. 2022"
 PILOTS = "loose: pilots with another seed have .98 and 1.00"
-_TOPICS = np.mean([1 / 2, 1 / 3, 1 / 4])
+_TOPICS = (1 / 2 + 1 / 3 + 1 / 4) / 3
 GUESSING = float(np.dot(FAMILY_SHARES, [_TOPICS, 1 / 2, 1 / 5, 1 / 2, 1 / 3]))
 """Share of the labels of the mixture that guessing among those of the context gets right: its families by share."""
 JUDGED = ENCODINGS[:2]
