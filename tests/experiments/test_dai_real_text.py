@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from experiments.dai import implicit_finetuning, real_text
+from icl_lab.lab.command_line import parse_command_line
 from icl_lab.lab.flags import FlagError
 from icl_lab.models import LanguageModel, gpt2
 from icl_lab.models.gpt2 import END, Tokenizer
@@ -129,3 +131,16 @@ def test_the_sentences_of_the_worked_example_are_enough_and_in_balance():
     assert len({text for text, _ in lines}) == len(lines)
     count = Counter(label for _, label in lines)
     assert count == {"positive": len(lines) / 2, "negative": len(lines) / 2}
+
+
+def test_the_command_of_the_worked_example_is_let_through(config, small, tmp_path, monkeypatch):
+    network = LanguageModel(len(WORDS), 1, 2, 8, positions=10_000)
+    monkeypatch.setattr(real_text, "gpt2_network", lambda path, heads: network)
+    words = Tokenizer(lambda text: [min(len(word), 20) for word in text.split()], lambda ids: "")
+    monkeypatch.setattr(real_text, "load_tokenizer", lambda folder: words)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (command,) = re.findall(r"^\.venv/bin/python -m (.*)$", (ROOT / "docs/gpt2.md").read_text(), re.M)
+    monkeypatch.chdir(ROOT)
+    said = command.replace("NAME", str(tmp_path)).split()
+    chosen, _ = parse_command_line(implicit_finetuning.EXPERIMENT, [*said, f"--outdir={tmp_path / 'out'}"])
+    assert chosen.dry_run
