@@ -36,6 +36,11 @@ FINDINGS = {
         "closed form says (ratio {penalty:.2f}), and no layer gets below one plain step ({floor:.3f} of its loss). "
         "The layer is {analogy:.1f} times as far from heavy ball as from one plain step, so the analogy fails."
     ),
+    "momentum_tasks": (
+        "Through the whole curriculum, networks with momentum answer {better:+.3f} more of the questions on six "
+        "held-out tasks than those without (published: +.028), and {no_more_than_local_mixers:+.3f} more than those with the "
+        "better of two local mixers; they come to the mixture in {sooner:.0%} of the steps."
+    ),
     "pretrain": (
         "{gated_rotary:.0%} of the networks with rotary positions and {gated_sinusoidal:.0%} of those with sinusoidal "
         "ones learn in context (demonstrations gain .1 on four of six held-out tasks). Without demonstrations they are "
@@ -97,6 +102,14 @@ PAPER = Paper(
         "momentum_regression/alternating": (
             "Two layers on alternating tokens: without a mixer they predict zero, with one some members reach the "
             "gradient step."
+        ),
+        "momentum_tasks/tasks": (
+            "Accuracy on the six held-out tasks with momentum, with local mixers and without any, and the steps that "
+            "each network takes to the mixture."
+        ),
+        "momentum_language_model/perplexity": (
+            "Validation perplexity against steps, bytes and seconds, and the gap between momentum and none: it peaks "
+            "early and shrinks."
         ),
         "pretrain/demonstrations": (
             "Accuracy of the pretrained networks by number of demonstrations, beside chance, meanings of the labels alone "

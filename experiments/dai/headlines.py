@@ -48,6 +48,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "penalty": Quick(0.15, "10^4 tasks for 10^5: three times the noise"),
         "analogy": None,
     },
+    "momentum_tasks": {"better": None, "no_more_than_local_mixers": None},
     "pretrain": {
         "gated_rotary": Quick(
             0.0, "150 steps for 5,000", NOT_REACHED,
