@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.dai.mixed_language import falls_from
 from experiments.dai.mixers import chosen, momenta, of
-from icl_lab.claims import Criterion
+from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import Record, claims_of
 
 LENGTHS = ("T/4", "T/2", "T")
@@ -41,16 +41,16 @@ def judged_steps(record: Record) -> np.ndarray:
     return (record["steps"] >= end / 2) & (record["steps"] <= end)
 
 
-def drift_of_gap(record: Record) -> float:
-    """Change of the mean gap over the judged steps by a straight line, as a share of its mean there.
+def drift_of_gap(record: Record) -> tuple[float, float]:
+    """Change of the mean gap over the judged steps by a straight line, and its mean there, in nats a byte.
 
-    Infinite where fewer than three measurements are judged, or where there is no gap.
+    The change is infinite where fewer than three measurements are judged.
     """
     those = judged_steps(record)
     steps, mean = record["steps"][those], gap(record)[:, those].mean(0)
-    if steps.size < 3 or mean.mean() <= 0:
-        return np.inf
-    return float(np.polyfit(steps, mean, 1)[0] * (steps[-1] - steps[0]) / mean.mean())
+    if steps.size < 3:
+        return np.inf, np.nan
+    return float(np.polyfit(steps, mean, 1)[0] * (steps[-1] - steps[0])), float(mean.mean())
 
 
 def limit_of_gap(record: Record) -> np.ndarray:
@@ -112,21 +112,26 @@ def _less_recent(record: Record, mixer: str) -> np.ndarray:
     return (recent_mass(record, mixer) - recent_mass(record, "vanilla")).mean(1)
 
 
-STABLE = 0.1
-"""The gap may change by so much of itself over the judged steps."""
+SHARE = 0.1
+"""The gap is stable if it changes by less than so much of itself, or than the gain that the paper reports."""
 
 
 def _is_stable(record: Record) -> bool:
-    return abs(drift_of_gap(record)) <= STABLE
+    change, mean = drift_of_gap(record)
+    return abs(change) <= max(SHARE * abs(mean), PUBLISHED[2])
 
 
 _STABLE = Criterion(
     "over the second half of the steps at constant learning rate the gap between momentum and vanilla changes by less "
-    f"than {STABLE:.0%} of itself",
+    f"than {SHARE:.0%} of itself, or than the published gain of {PUBLISHED[2]} nats",
     _is_stable,
 )
+_AT_LAB = dict.fromkeys(
+    ("gain_quarter", "gain_half", "gain_whole", "beats_local_mixers", "no_more_than_local_mixers"), NOT_REACHED
+) | {"gap_remains": "fails"}
+"""Expected after a pilot of one member with another seed: .09 nats after 1,600 of 3,000 steps, .02 in the end."""
 
-_claim = claims_of("dai.momentum_language_model", "Dai et al. 2022, ", minimum_members=5)
+_claim = claims_of("dai.momentum_language_model", "Dai et al. 2022, ", _AT_LAB, minimum_members=5)
 
 
 CLAIMS = (
