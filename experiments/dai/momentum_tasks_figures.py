@@ -39,7 +39,7 @@ def _tasks(axes: Axes, record: Record) -> None:
         axes.hlines(record["ceiling"][:, t].mean(), *ends, color="black", linestyle=":", label=None if t else "Bayes")
     axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
     axes.set_ylabel("accuracy behind all demonstrations")
-    axes.set_ylim(0, 1.02)
+    axes.set_ylim(-0.02, 1.02)
     axes.legend(ncols=2, **ABOVE)
 
 
@@ -64,10 +64,9 @@ def _steps(axes: Axes, record: Record) -> None:
     for i in range(len(names)):
         for m in range(members):
             below, at = 0.0, i + 0.8 * ((m + 0.5) / members - 0.5)
-            for s, stage in enumerate(stages):
-                steps = float(record["end/steps"][i, m, s])
-                text = stage if i == m == 0 else None
-                axes.bar(at, steps, 0.7 / members, below, color=SHADES[s % len(SHADES)], label=text)
+            for s, steps in enumerate(record["end/steps"][i, m, :-1].astype(float)):
+                text = stages[s] if i == m == 0 else None
+                axes.bar(at, steps, 0.7 / members, below, color=SHADES[s % len(SHADES)], label=text, zorder=2)
                 below += steps
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
     axes.set_ylabel("steps until the mixture")
