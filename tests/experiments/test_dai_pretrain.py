@@ -164,7 +164,7 @@ def test_zero_shot_follows_meaning_where_both_vary_together():
     [({"stage_loss": (1.0,)}, "--stage_loss"),
      ({"warm_up": 1800}, "--warm_up"), ({"heads": 3}, "--heads"), ({"fewer": (10,)}, "--fewer"),
      ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 1801}, "--steps"),
-     ({"most_steps": 4501}, "--most_steps")],
+     ({"most_steps": 6001}, "--most_steps")],
 )  # fmt: skip
 def test_refuses_what_does_not_fit(change, flag):
     with pytest.raises(FlagError, match=flag):
