@@ -74,7 +74,7 @@ PRESETS = {
         kinds=("nearest neighbour",),
         outsiders=0.01,
     ),
-    "quick": Config(members=2, suites=(0,), changes=(0.05,), outsiders=0.1),
+    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1),
     "lab": Config(suites=(1, 2)),
     "paper": Config(),
 }

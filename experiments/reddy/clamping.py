@@ -56,7 +56,7 @@ class Config(Training):
 
 PRESETS = {
     "smoke": Config(**SMOKE, hold=2),
-    "quick": Config(**SMALL | {"measure_every": 50}, members=2, steps=150, hold=50),
+    "quick": Config(**SMALL | {"measure_every": 50}, members=2, steps=100, hold=50),
     "lab": Config(**SMALL, members=16, steps=5000, hold=1500),
     "paper": Config(),
 }

@@ -59,7 +59,7 @@ PRESETS = {
         members=2, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16, lengths=(3,), contexts=50,
         tuning_contexts=200, extreme_draws=39, decay_steps=10,
     ),
-    "quick": Config(members=6, batch=256, steps=3000, measure_every=1000, eval_tasks=500, lengths=(10, 25),
+    "quick": Config(members=6, batch=256, steps=5000, measure_every=1000, eval_tasks=500, lengths=(10,),
                     tuning_contexts=4000, extreme_draws=39),
     "lab": Config(batch=512, measure_every=1000, decay_steps=1500, eval_tasks=1000),
     "paper": Config(),

@@ -55,7 +55,7 @@ PRESETS = {
         population_tasks=64,
     ),
     "quick": Config(
-        batches=(256, 256), steps=(3000, 3000), measurements=(25, 25), members=6, eval_tasks=500, tuning_contexts=4000,
+        batches=(256, 256), steps=(2000, 2000), measurements=(20, 20), members=6, eval_tasks=500, tuning_contexts=4000,
         ranges=(0.5, 1.0, 1.5, 2.0), target_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000,
         population_tasks=20_000,
     ),

@@ -61,7 +61,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=2, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, tuning_tasks=16, population_tasks=32, bayes_tasks=4, bayes_draws=16),
-    "quick": Config(members=6, batch=256, steps=6000, measure_every=500, eval_tasks=500,
+    "quick": Config(members=6, batch=256, steps=4000, measure_every=500, eval_tasks=500,
                     tuning_tasks=4000, population_tasks=10_000, bayes_tasks=200),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),

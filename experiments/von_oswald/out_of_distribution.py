@@ -62,7 +62,7 @@ PRESETS = {
         shift_tasks=32, tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
     "quick": Config(
-        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 512), steps=(2000, 5000),
+        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 512), steps=(4000, 3000),
         measurements=(10, 10), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 1e-3), token_clips=(0.0, 0.0),
         members=6, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
         shift_tasks=1000, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,

@@ -49,7 +49,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=3, heads=(2,), context_length=4, input_size=3, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, set_members=2, set_tasks=16, set_steps=20, mlp_width=8),
-    "quick": Config(members=50, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=1000),
+    "quick": Config(members=50, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=400),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip

@@ -46,7 +46,7 @@ PRESETS = {
         population_tasks=64,
     ),
     "quick": Config(
-        batches=(64,), steps=(400,), measurements=(10,), members=2, eval_tasks=256, tuning_contexts=2000,
+        batches=(64,), steps=(100,), measurements=(5,), members=2, eval_tasks=256, tuning_contexts=2000,
         tuning_steps=200, tuning_batch=128, population_tasks=5000,
     ),
     "lab": Config(batches=(256,), steps=(5000,), eval_tasks=1000, tuning_steps=5000, population_tasks=100_000),

@@ -17,12 +17,12 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from icl_lab.lab import flags, options, records, stopping
-from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.records import RecordError
-from icl_lab.training import memory, processes
+from icl_lab.training import effort, memory, processes
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
 """Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
@@ -197,6 +197,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     parse_words(values, words)
     chosen = flags.parse(Options(), values)
     options.check(chosen)
+    if EFFORT.get(chosen.preset) == "some":
+        effort.whole_process("some")
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
