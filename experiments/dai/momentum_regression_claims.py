@@ -48,7 +48,7 @@ def _over_momenta(record: Record, statistic: Callable[[str], np.ndarray]) -> np.
     """(M,) mean over the coefficients with which a member left the plateau of joint tokens; NaN without any."""
     gone = np.stack([left(record, "joint", name) for name in momenta(record)])
     values = np.stack([statistic(name) for name in momenta(record)])
-    return given((gone * values).sum(0) / np.maximum(gone.sum(0), 1), gone.any(0))
+    return given((gone * values).sum(0) / np.maximum(gone.sum(0), 1), gone.sum(0) > 0)
 
 
 def nearer(record: Record, other: str) -> np.ndarray:

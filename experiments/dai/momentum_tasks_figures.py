@@ -35,8 +35,8 @@ def _tasks(axes: Axes, record: Record) -> None:
     chance = 1 / np.array(record.metrics["classes"])
     for t in range(len(tasks)):
         ends = (t - 0.4, t + 0.4)
-        axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label=None if t else "chance")
-        axes.hlines(record["ceiling"][:, t].mean(), *ends, color="black", linestyle=":", label=None if t else "Bayes")
+        axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
+        axes.hlines(record["ceiling"][:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
     axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
     axes.set_ylabel("accuracy behind all demonstrations")
     axes.set_ylim(-0.02, 1.02)

@@ -3,7 +3,7 @@
 The experiment runs with a session that compiles its trainings, times them for a second and returns them hardly trained,
 until ``BUDGET`` seconds are over (a training or a step of a bar is finished) or every training of the committed run was
 tried. What is left is taken from the committed provenance, scaled by the speed of the trainings. Programs that are
-marked by ``once`` are called once for each shape of their arguments and counted from then on.
+marked by ``tried_once`` are called once for each shape of their arguments and counted from then on.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class Cost(NamedTuple):
         return self.runs * (sum(stage.seconds for stage in self.stages.values()) + (self.rest or 0.0))
 
 
-def once(program: C) -> C:
+def tried_once(program: C) -> C:
     """A compiled program that a dry run calls once for each shape of its arguments; then it gives the same again.
 
     For programs whose numbers do not decide how often any is called. Elsewhere it is the program.

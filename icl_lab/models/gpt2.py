@@ -121,8 +121,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     files = [whole] if whole.is_file() else parts
     if missing := [str(file) for file in files if not file.is_file()]:
         raise ValueError(
-            "a tokenizer is tokenizer.json, or vocab.json and merges.txt, in one folder; "
-            f"missing: {', '.join(missing)}"
+            f"a tokenizer is tokenizer.json, or vocab.json and merges.txt, in one folder; missing: {', '.join(missing)}"
         )
     tokenizers = _library("tokenizers")
     try:

@@ -175,7 +175,7 @@ def test_a_program_is_called_once_for_each_shape_and_counted_from_then_on(tmp_pa
     monkeypatch.setattr(dry_run, "TRIED", 0.01)
     called, found = [], []
 
-    @dry_run.once
+    @dry_run.tried_once
     def program(rows, *, name):
         called.append((len(rows), name))
         time.sleep(0.02 * len(rows))
