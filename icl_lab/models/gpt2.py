@@ -30,7 +30,7 @@ FUNCTION: dict[str, tuple] = {
     "scale_attn_by_inverse_layer_idx": (False,),
     "tie_word_embeddings": (True,),
 }
-"""What a ``config.json`` may say of the function that the weights are for; the first value is what it means if silent."""
+"""What a ``config.json`` may say of the function that the weights are for; silence means the first value."""
 T = TypeVar("T")
 
 
@@ -156,7 +156,7 @@ def _configuration(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
-    """What a function of the open file and a name finds of every tensor, by name without the prefix; no mask buffers."""
+    """What a function of the open file and a name finds of every tensor but masks, by name without the prefix."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file of weights")
     size = path.stat().st_size
