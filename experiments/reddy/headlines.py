@@ -20,12 +20,12 @@ _HALF = "a bound without slack: one solution gives way to the other"
 
 QUICK: dict[str, dict[str, Quick | None]] = {
     "clamping": {
-        "cla_delays": Quick(0.0, "150 steps; at this rate the onset comes after 2,000", NOT_REACHED, _LEARNED),
+        "cla_delays": Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, _LEARNED),
         "ila1_does_not_delay": None,
         "slow_phase_stays": None,
     },
     "curriculum": {
-        "length": Quick(0.0, "300 steps; at this rate the onset comes after 2,000", NOT_REACHED, _LEARNED),
+        "length": Quick(0.0, "200 steps; at this rate the onset comes after 2,000", NOT_REACHED, _LEARNED),
         "novel": None,
     },
     "data_dependence": {

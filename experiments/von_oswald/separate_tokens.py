@@ -58,7 +58,7 @@ class Config(Setting):
     init_scale: float = setting(0.02, "weights start with variance init_scale / layers / fan_in", above=0)
     key_size: int = setting(20, "width of queries, keys and values", at_least=1)
     positions: str = setting("sinusoidal", "positional encoding", choices=("sinusoidal", "one_hot"))
-    position_size: int = setting(10, "its channels: even, for one_hot at least 2N + 1", at_least=1)
+    position_size: int = setting(10, "channels of the positions: even, for one_hot at least 2N + 1", at_least=1)
     readout: str = setting(
         "position", "the prediction is minus the last position channel, or the label's", choices=("position", "label")
     )

@@ -62,8 +62,8 @@ class Config(Setting):
     control_scale: float = setting(
         0.002, "variance at the control's start: over D + 1 up to the hidden layer, over E behind", above=0
     )
-    depth: int = setting(4, "layers up to which the trained features are held against functional GD", at_least=1)
-    population_tasks: int = setting(100_000, "tasks for final losses, shared by both", at_least=1)
+    depth: int = setting(4, "layers up to which the trained features are compared with functional GD", at_least=1)
+    population_tasks: int = setting(100_000, "tasks for final losses, shared by network and control", at_least=1)
 
 
 PRESETS = {

@@ -1,0 +1,49 @@
+"""Which algorithm is it? Its card on the page, and what each binary found, in two sentences.
+
+Fields are described in ``experiments.page.words``: ``{name}`` is a claim of the binary at lab.
+"""
+
+from experiments.papers import Paper
+
+FINDINGS = {
+    "planted": (
+        "With predictions changed by .05, the right class is named for {right_1_05:.0%} and {right_2_05:.0%} of 312 "
+        "learners whose algorithm is known (two seeds). A wrong one is named for {wrong_1_05:.0f} and {wrong_2_05:.0f} "
+        "of them, and any name is given to {outsiders_1_05:.0f} and {outsiders_2_05:.0f} of 150 learners that are no "
+        "algorithm of the list."
+    ),
+    "von_oswald": (
+        "At scales of the inputs that nothing was fitted on, the named algorithm predicts a member's loss better than "
+        "its training loss does in {out_of_range:.0%} of members and scales."
+    ),
+    "fingerprint": (
+        "On contexts that nothing was fitted on, the residual factor of one layer is that of the named algorithm to "
+        "{one_layer:.1g} inside the training range and to {one_layer_beyond:.1g} up to four times its end; that of "
+        "three passes to {three_passes:.1g} inside."
+    ),
+}
+
+PAPER = Paper(
+    "identification",
+    "This laboratory",
+    "Which algorithm is it?",
+    "What does a network compute, and how often is the name that it is given wrong?",
+    "A network is measured on prompts of known spectrum, and every algorithm of a list is fitted. One layer of linear "
+    "attention has the residual factor of the algorithm that it is named to {fingerprint.one_layer:.1g}.",
+    "fingerprint/looped_3",
+    {
+        "fingerprint/looped_1": (
+            "One layer: the measured residual factor of ten members falls linearly with the eigenvalue, as that of one "
+            "step of gradient descent, and stays so outside the training range."
+        ),
+        "fingerprint/looped_3": (
+            "Three passes of the same layer: the measured factor, that of the named algorithm and the two best filters "
+            "of other classes; below, how far every family is from the network."
+        ),
+        "planted/planted": (
+            "What learners with a known algorithm are called, by family and by the share by which their predictions "
+            "were changed."
+        ),
+        "von_oswald/von_oswald": "The measured residual factor of every network of von Oswald et al. 2022.",
+    },
+)
