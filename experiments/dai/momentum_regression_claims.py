@@ -33,10 +33,11 @@ def left(record: Record, part: str, mixer: str) -> np.ndarray:
     Its final loss is more than half of the way from that of predicting zero to the least that theory allows: the best
     step, on alternating tokens after copying by hand with this mixer.
     """
+    trained = of(record, f"{part}/final/trained", mixer)  # first: a run without this part is told by it
     zero, best = (record.metrics[f"{part}_{name}"] for name in ("zero", "best_step"))
     if part == "alternating":
         best = record.metrics["alternating_by_hand"].get(mixer, best)
-    return of(record, f"{part}/final/trained", mixer) < (zero + best) / 2
+    return trained < (zero + best) / 2
 
 
 def given(values: np.ndarray, where: np.ndarray) -> np.ndarray:
@@ -72,12 +73,10 @@ def _cosine(record: Record) -> np.ndarray:
 
 def _stays_longer(record: Record) -> np.ndarray:
     """(M,) whether half of the way is done later with the largest coefficient than without a mixer, or never."""
+    curves, steps = [of(record, "joint/loss", name) for name in ("vanilla", momenta(record)[-1])], record["joint/steps"]
     start, end = record.metrics["joint_zero"], record.metrics["joint_best_step"]
-    times = {
-        name: half_drop_times(of(record, "joint/loss", name), record["joint/steps"], start, end)
-        for name in ("vanilla", momenta(record)[-1])
-    }
-    return (times[momenta(record)[-1]] > times["vanilla"]).astype(float)
+    without, largest = (half_drop_times(curve, steps, start, end) for curve in curves)
+    return (largest > without).astype(float)
 
 
 def _learned(record: Record) -> np.ndarray:

@@ -18,7 +18,7 @@ from experiments.dai.momentum_language_model_claims import CLAIMS as LANGUAGE_CL
 from experiments.dai.momentum_language_model_claims import drift_of_gap, limit_of_gap, steps_until
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batch_learner
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_REACHED, NotRun, judge
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention, folded_weights
@@ -196,6 +196,20 @@ def test_members_on_the_plateau_are_counted_and_are_in_no_mean():
     assert found["shift_leaves"]["estimate"] == 12 / 20
     assert found["momentum_leaves"]["estimate"] == 8 / 20
     assert [found[name]["members"] for name in ("shift_copies", "momentum_copies", "past_is_noise")] == [12, 8, 8]
+
+
+@pytest.mark.parametrize(("part", "other"), [("joint", "alternating"), ("alternating", "joint")])
+def test_a_run_of_one_part_leaves_the_claims_of_the_other_not_judged(part, other):
+    record = _regression_record()
+    arrays, metrics = (
+        {name: value for name, value in tree.items() if not name.startswith(other)}
+        for tree in (record.arrays, record.metrics)
+    )
+    alone = dataclasses.replace(record, arrays=arrays, metrics=metrics)
+    verdicts = [judge(claim, alone, [f"{other}/*"])["verdict"] for claim in REGRESSION_CLAIMS]
+    both = [judge(claim, record)["verdict"] for claim in REGRESSION_CLAIMS]
+    assert all(found in (NOT_JUDGED, whole) for found, whole in zip(verdicts, both))
+    assert 5 <= verdicts.count(NOT_JUDGED) <= 8
 
 
 def test_settings_of_regression_that_do_not_fit_are_refused():
