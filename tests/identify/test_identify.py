@@ -342,6 +342,37 @@ def test_a_family_of_the_basis_is_named_only_where_symmetric_ones_miss_the_learn
     assert names([gd, power]) == ["preconditioned GD"]
 
 
+@pytest.mark.parametrize("size", [3, 5, 10])
+def test_chance_is_how_much_of_random_couplings_no_symmetric_matrix_fits(size):
+    couplings = np.random.default_rng(0).normal(size=(20_000, size, size))
+    couplings -= np.trace(couplings, axis1=1, axis2=2)[:, None, None] / size * np.eye(size)
+    antisymmetric = (couplings - couplings.swapaxes(1, 2)) / 2
+    share = np.linalg.norm(antisymmetric, axis=(1, 2)) / np.linalg.norm(couplings, axis=(1, 2))
+    below = (share < decision.by_chance(size * (size + 1) // 2)).mean()
+    assert below == pytest.approx(decision.CHANCE, abs=4 * (decision.CHANCE / 20_000) ** 0.5)
+
+
+def one_step(matrix):
+    """A numpy function that predicts x_q^T P X^T y / N."""
+    return lambda x, y, q: ((q @ matrix)[:, None] @ (x.swapaxes(1, 2) @ y))[:, 0] / x.shape[1]
+
+
+def test_a_mild_preconditioner_is_not_called_gd_and_couplings_as_large_are():
+    """Both 4 % from a multiple of the identity; one is symmetric, the other is any matrix, as training leaves it."""
+    size = 5
+    drawn = np.random.default_rng(3).normal(size=(size, size))
+    drawn -= np.trace(drawn) / size * np.eye(size)
+    symmetric = (drawn + drawn.T) / 2
+    matrices = [0.6 / UNIT * (np.eye(size) + 0.04 * size**0.5 * m / np.linalg.norm(m)) for m in (symmetric, drawn)]
+    sampler = linear_regression(context_length=N, input_size=size, input_range=2.0)
+    found = identify([one_step(m) for m in matrices], context_length=N, input_size=size, sampler=sampler)
+    mild, coupled = found.members
+    assert 0.03 < mild.asymmetry < decision.LEFT
+    assert mild.family == "preconditioned GD"
+    assert mild.residual < 1e-3
+    assert coupled.family == "GD"
+
+
 def test_gd_plus_plus_with_a_large_rate_is_said_to_be_gradient_descent_too():
     fit = fit_of("GD++", 0.0, steps=2)
     small, large = (Fit(fit.model, np.array([rate, 0.1]), *list(vars(fit).values())[2:]) for rate in (0.6, 0.7))

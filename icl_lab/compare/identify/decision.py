@@ -16,8 +16,9 @@ SHARE, LEAST = 0.10, 0.002
 EQUAL = 0.01
 """Fits whose predictions differ by less, relative, in 95 % of contexts, belong together."""
 
-LEFT = 0.06
-"""Asymmetry that training leaves where the algorithm is symmetric is below this (4 to 5 % were seen)."""
+LEFT, CHANCE = 0.06, 0.01
+"""Asymmetry that training leaves where the algorithm is symmetric is below this (4 to 5 % were seen). Below it a
+preconditioner is named where couplings of no preferred form look as symmetric with this probability at most."""
 
 FLEXIBLE, CLOSE = 4, 0.01
 """A model of so many numbers or more approximates almost anything: it never replaces a smaller one that is close."""
@@ -79,14 +80,30 @@ def described(fit: Fit) -> str:
 def improves(larger: Fit, smaller: Fit, noise: float) -> bool:
     """Whether the larger model's residual is so much better that it replaces the smaller one.
 
-    Where one of them is fitted to f itself both are judged there; then the smaller one must also miss f by more than
-    training leaves in a network that breaks no symmetry on purpose, and the larger one by less than half of that.
+    Where one of them is fitted to f itself both are judged there. The smaller one must then miss f by more than
+    training leaves in a network that breaks no symmetry on purpose, and the larger one by less than half of that; or
+    the larger one is any symmetric matrix, leaves less than ``by_chance``, and the two are apart.
     """
     if larger.raw != smaller.raw:
-        return smaller.on_raw > LEFT and larger.on_raw < smaller.on_raw / 2
+        left = larger.on_raw / max(smaller.on_raw, 1e-300)
+        symmetric = larger.raw and larger.model.own and smaller.on_raw > EQUAL and left < by_chance(larger.model.size)
+        return symmetric or (smaller.on_raw > LEFT and left < 0.5)
     if larger.model.size >= FLEXIBLE and smaller.residual < max(CLOSE, 3 * noise):
         return False
     return smaller.residual - larger.residual > max(SHARE * smaller.residual, LEAST)
+
+
+def by_chance(size: int) -> float:
+    """Share of a miss that a symmetric D x D matrix of so many numbers rarely gets below where the cause is chance.
+
+    Gradient descent's preconditioner is symmetric. Of normal couplings, whose mean trace is in the rate, D (D - 1) / 2
+    degrees of freedom are antisymmetric and D (D + 1) / 2 - 1 are not: the squared share of the first, which no
+    symmetric matrix fits, has a beta distribution. Returns the root of its ``CHANCE`` quantile, .37 at D = 5.
+    """
+    from scipy.special import betaincinv
+
+    d = round(((8 * size + 1) ** 0.5 - 1) / 2)
+    return float(betaincinv(d * (d - 1) / 4, (size - 1) / 2, CHANCE)) ** 0.5 if d > 1 else 0.0
 
 
 def remaining(fits: Sequence[Fit], noise: float) -> list[Fit]:

@@ -36,7 +36,7 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
     if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
         reason = "predictions are below .001 labels"
         return member(verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason)
-    if asymmetry > decision.LEFT or setting.battery.tasks is not None:
+    if asymmetry > decision.EQUAL or setting.battery.tasks is not None:
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
         found = dataclasses.replace(found, raw=mixed)
     fits, free = all_fits(found, asymmetry, about, setting)
@@ -94,7 +94,7 @@ def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setti
             size, left = model.size, decision.remaining(fits, found.noise)
             gain = left[0].residual - 0.8 * free if left and not left[0].raw else np.inf
             filtered = gain <= max(decision.SHARE * left[0].residual, decision.LEAST) if left else False
-            enough = bool(left) and left[0].residual <= decision.LEAST and left[0].on_raw <= decision.LEFT
+            enough = bool(left) and left[0].residual <= decision.LEAST and left[0].on_raw <= decision.EQUAL
         if enough or (filtered and family.filters):
             continue
         target = found.raw if family.raw else found.mean
@@ -106,7 +106,7 @@ def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setti
 def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Model]:
     """The models of a family; of preconditioned GD also those with any matrix, where GD could be replaced by it."""
     d = setting.battery.q.shape[2]
-    if family.name != "preconditioned GD" or d > 10 or asymmetry < decision.LEFT:
+    if family.name != "preconditioned GD" or d > 10 or asymmetry < decision.EQUAL:
         return family.models
     return (*family.models, *general_preconditioner(d))
 
