@@ -21,6 +21,7 @@ from icl_lab.compare import (
     similarities,
     top_overlap,
 )
+from icl_lab.lab.dry_run import tried_once
 from icl_lab.models import LanguageModel
 from icl_lab.models.language import block, embedded, of_layer, unembedded
 from icl_lab.models.transformer import Params
@@ -72,6 +73,7 @@ def finetuned(
         yield jax.device_get(_finetuned(network, params, part, objective, sequential)), own
 
 
+@tried_once
 @partial(jax.jit, static_argnames=("network", "objective", "sequential"))
 def _finetuned(network: LanguageModel, params: Params, jobs: Jobs, objective: str, sequential: bool) -> Tuned:
     def one(job: Jobs) -> Tuned:
@@ -112,6 +114,7 @@ def answers(
     return np.concatenate(found, axis=1)
 
 
+@tried_once
 @partial(jax.jit, static_argnames="network")
 def _answers(
     network: LanguageModel, params: Params, weights: Weights, tokens: Array, at: Array, candidates: Array
@@ -126,6 +129,7 @@ def _answers(
     return jax.lax.map(of_network, weights)
 
 
+@tried_once
 @partial(jax.jit, static_argnames=("network", "setting", "position"))
 def states(
     network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, setting: str, position: str
