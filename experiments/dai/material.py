@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, encode_task
 from icl_lab.prompts.text import BEGIN, CLASSES, END, FIRST_LABEL, PAD, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import example_rows
+from icl_lab.prompts.text_tasks import class_scores
 
 Ints = NDArray[np.int32]
 
@@ -33,6 +34,7 @@ class Material(NamedTuple):
       candidates: (A,) tokens of the label words.
       marks: the tokens ``begin``, ``end`` and ``pad`` of ``encode_task``.
       strangers: tokens that a context of random tokens is drawn from.
+      ceiling: accuracy of the Bayes answer to the test questions; NaN where it is not known.
     """
 
     sets: tuple[list[Demonstration], ...]
@@ -41,6 +43,7 @@ class Material(NamedTuple):
     candidates: Ints
     marks: dict[str, int]
     strangers: Ints
+    ceiling: float = float("nan")
 
 
 def toy_material(
@@ -60,10 +63,11 @@ def toy_material(
     of_development, of_test, of_sets = jax.random.split(key, 3)
 
     def drawn(key: Array, count: int) -> tuple[list[Demonstration], Questions]:
-        rows, classes = (np.asarray(part) for part in _rows(key, of, task, count))
+        rows, classes = (np.asarray(part) for part in _rows(key, of, task, count)[:2])
         texts = [(row[:-2].tolist(), int(row[-2])) for row in rows]  # question, label, end
         return texts, Questions([question for question, _ in texts], classes)
 
+    _, classes, best = _rows(of_test, of, task, test)
     return Material(
         sets=tuple(drawn(jax.random.fold_in(of_sets, seed), demonstrations)[0] for seed in seeds),
         development=drawn(of_development, development)[1],
@@ -71,13 +75,15 @@ def toy_material(
         candidates=np.asarray(FIRST_LABEL + task.labels)[: int(task.classes)],
         marks={"begin": BEGIN, "end": END, "pad": PAD},
         strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words), dtype=np.int32),
+        ceiling=float((best == classes).mean()),
     )
 
 
 @partial(jax.jit, static_argnames="count")
-def _rows(key: Array, of: Language, task: TextTask, count: int) -> tuple[Array, Array]:
+def _rows(key: Array, of: Language, task: TextTask, count: int) -> tuple[Array, Array, Array]:
+    """Tokens, classes, and the Bayes answers."""
     words, classes = sentences(key, of, task, count)
-    return example_rows(task, words, classes), classes
+    return example_rows(task, words, classes), classes, class_scores(of, task, words).argmax(-1)
 
 
 def encoded(material: Material, demonstrations: Sequence[Demonstration], questions: Questions) -> EncodedTask:

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.models.language import LanguageModel, block, embedded, of_layer
+from icl_lab.models.language import OUTSIDE, LanguageModel, block, embedded
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED
 
-DOUBLINGS, HALVINGS = 24, 14
-SMALLEST = 2.0**-4
+PROBING, GROWING, HALVINGS = -2, -1, 14
+SMALLEST, LARGEST = 2.0**-4, 2.0**20
 AGREEMENT = 1e-3
 """Relative difference up to which two sizes are called matched: 2^-14 of the scale, and rounding."""
 
@@ -61,47 +61,48 @@ def matched_update(
     weights = before["params"]
     tokens, at = jnp.asarray(task.zero_shot), jnp.asarray(task.query_lengths)
     everyone = jnp.arange(len(tokens))
-    rows = plain = embedded(network, weights, tokens)
-    scales, reached, moved = [], [], {name: [] for name in TUNED}
-    for layer in range(network.layers):
-        own = of_layer(weights, layer)
-        change = {name: after["params"][name][layer] - own[name] for name in TUNED}
+    layers = {name: stack for name, stack in weights.items() if name not in OUTSIDE}
+    changes = {name: after["params"][name] - weights[name] for name in TUNED}
 
-        def scaled(scale: Array, own: Params = own, change: Params = change) -> Params:
-            return own | {name: own[name] + scale * change[name] for name in TUNED}
+    def of_layer(streams: tuple[Array, Array], one: tuple) -> tuple[tuple[Array, Array], tuple]:
+        rows, plain = streams
+        own, change, asked = one
+        scaled = lambda scale: own | {name: own[name] + scale * change[name] for name in TUNED}  # noqa: E731
+        plain, attended = block(network, own, plain)
+        zero_shot = attended.output[everyone, at]
 
-        def output(weights: Params, rows: Array) -> Array:
-            return block(network, weights, rows)[1].output[everyone, at]
+        def size(scale: Array) -> Array:
+            moved = block(network, scaled(scale), rows)[1].output[everyone, at]
+            return jnp.sqrt(_squares(moved - zero_shot) / _squares(zero_shot))
 
-        zero_shot = output(own, plain)
+        scale = _solved(size, asked)
+        rows, attended = block(network, scaled(scale), rows)
+        reached = jnp.sqrt(_squares(attended.output[everyone, at] - zero_shot) / _squares(zero_shot))
+        return (rows, plain), ({name: scaled(scale)[name] for name in TUNED}, scale, reached)
 
-        def size(scale: Array, rows: Array = rows, zero_shot: Array = zero_shot, scaled=scaled) -> Array:
-            return relative_sizes(zero_shot[:, None], output(scaled(scale), rows)[:, None])[0]
-
-        scale = _solved(size, sizes[layer])
-        scales.append(scale)
-        reached.append(size(scale))
-        for name in TUNED:
-            moved[name].append(scaled(scale)[name])
-        rows, plain = block(network, scaled(scale), rows)[0], block(network, own, plain)[0]
-    found = before | {"params": weights | {name: jnp.stack(parts) for name, parts in moved.items()}}
-    return MatchedUpdate(found, jnp.stack(scales), jnp.stack(reached))
+    start = embedded(network, weights, tokens)
+    _, (moved, scales, reached) = jax.lax.scan(of_layer, (start, start), (layers, changes, jnp.asarray(sizes)))
+    return MatchedUpdate(before | {"params": weights | moved}, scales, reached)
 
 
 def _solved(size: Callable[[Array], Array], asked: Array) -> Array:
-    """The least scale on a doubling grid with this size, by bisection; 0 where the size is larger without any."""
-    high = jax.lax.while_loop(
-        lambda high: (size(high) < asked) & (high < SMALLEST * 2.0**DOUBLINGS), lambda high: 2 * high, SMALLEST
-    )
-    low = jnp.where(high > SMALLEST, high / 2, 0)
+    """The least scale on a doubling grid with this size, by bisection; 0 where the size is larger without any.
 
-    def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
-        middle = (ends[0] + ends[1]) / 2
-        enough = size(middle) >= asked
-        return jnp.where(enough, ends[0], middle), jnp.where(enough, middle, ends[1])
+    One loop, so that ``size`` is compiled once: it probes 0, then doubles both ends, then halves what is between them.
+    """
 
-    ends = jax.lax.fori_loop(0, HALVINGS, halved, (low, jnp.asarray(high)))
-    return jnp.where(size(jnp.zeros(())) >= asked, 0, ends[1])
+    def step(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        low, high, turn = now
+        probing, growing = turn == PROBING, turn == GROWING
+        tried = jnp.where(probing, 0, jnp.where(growing, high, (low + high) / 2))
+        enough = size(tried) >= asked
+        grows = growing & ~enough
+        done = jnp.where(probing & enough, HALVINGS, turn + jnp.where(grows & (high < LARGEST), 0, 1))
+        high_now = jnp.where(grows, 2 * high, jnp.where(enough, tried, high))
+        return jnp.where(enough, low, tried), high_now, done
+
+    start = jnp.zeros(()), jnp.full((), SMALLEST), jnp.full((), PROBING)
+    return jax.lax.while_loop(lambda now: now[2] < HALVINGS, step, start)[1]
 
 
 def _squares(states: Array) -> Array:

@@ -17,7 +17,7 @@ from icl_lab.compare.implicit_finetuning import (
     update_similarity_floor,
     within_span,
 )
-from icl_lab.models.language import MIXERS, LanguageModel, block, embedded, of_layer, unembedded
+from icl_lab.models.language import MIXERS, OUTSIDE, LanguageModel, block, embedded, unembedded
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask
 
@@ -109,39 +109,47 @@ def network_states(
         tokens = jnp.pad(tokens, ((0, 0), (0, 1))).at[jnp.arange(len(tokens)), asked_at].set(candidates[0])
     network.check(tokens, 2)
     weights = params["params"]
-    layers = [of_layer(weights, layer) for layer in range(network.layers)]
+    layers = {name: stack for name, stack in weights.items() if name not in OUTSIDE}
     stream = embedded(network, weights, tokens)
-    context, shared = stream[:1, :begins], []
-    for own in layers:
-        context, attended = block(network, own, context)
-        shared.append((attended.keys[0], attended.values[0]))
+
+    def of_context(rows: Array, own: Params) -> tuple[Array, tuple[Array, Array]]:
+        rows, attended = block(network, own, rows)
+        return rows, (attended.keys[0], attended.values[0])
+
+    _, shared = jax.lax.scan(of_context, stream[:1, :begins], layers)  # a loop: one block is compiled, not L
     places = jnp.asarray(task.matched)[:, 0] if setting == "in_context" else jnp.zeros(0, jnp.int32)
 
-    def of_query(query: tuple[Array, Array, Array | None]) -> NetworkStates:
+    def of_query(query: tuple[Array, Array, Array | None]) -> tuple[Array, ...]:
         rows, length, put = query
-        at, found = length - 1 + one_more, []
-        rows = rows[None]
-        for layer, own in enumerate(layers):
-            touched = None if patch is None else partial(_put, at, put[layer], patch.layers[layer], own["p_bias"])
-            rows, attended = block(network, own, rows, **_behind(network, own, shared[layer], rows), touched=touched)
+        at = length - 1 + one_more
+
+        def of_layer(rows: Array, one: tuple) -> tuple[Array, tuple[Array, ...]]:
+            own, before, output, chosen = one
+            touched = None if patch is None else partial(_put, at, output, chosen, own["p_bias"])
+            rows, attended = block(network, own, rows, **_behind(network, own, before, rows), touched=touched)
             channels = attended.queries[0, at]
             scores = jnp.einsum("hk,shk->hs", channels, attended.keys[0]) * channels.shape[-1] ** -0.5
-            found.append((attended.output[0, at], scores, channels))
-        output, scores, channels = (jnp.stack(parts) for parts in zip(*found))
-        own_tokens = jnp.arange(rows.shape[1]) < length + one_more
-        logits = unembedded(weights, rows[0, length - 1])
-        return NetworkStates(
-            output=output,
-            query_scores=jnp.where(own_tokens[None, None], scores[:, :, begins:], 0),
-            demonstration_scores=scores[:, :, places].sum(1),
-            queries=channels,
-            logits=logits,
-            candidate_logits=logits[candidates],
-            predictions=jnp.argmax(logits[candidates]),
-        )
+            return rows, (attended.output[0, at], channels, scores)
+
+        chosen = None if patch is None else patch.layers
+        rows, found = jax.lax.scan(of_layer, rows[None], (layers, shared, put, chosen))
+        return *found, unembedded(weights, rows[0, length - 1])
 
     queries = (stream[:, begins:], lengths, None if patch is None else patch.outputs)
-    return jax.vmap(of_query)(queries) if at_once is None else jax.lax.map(of_query, queries, batch_size=at_once)
+    whole = at_once is None or at_once >= len(lengths)
+    output, channels, scores, logits = (
+        jax.vmap(of_query)(queries) if whole else jax.lax.map(of_query, queries, batch_size=at_once)
+    )
+    own_tokens = jnp.arange(scores.shape[-1] - begins)[None] < lengths[:, None] + one_more  # (I, Q)
+    return NetworkStates(
+        output=output,
+        query_scores=jnp.where(own_tokens[:, None, None], scores[..., begins:], 0),
+        demonstration_scores=scores[..., places].sum(2),
+        queries=channels,
+        logits=logits,
+        candidate_logits=logits[:, candidates],
+        predictions=jnp.argmax(logits[:, candidates], axis=1),
+    )
 
 
 def _behind(network: LanguageModel, own: Params, before: tuple[Array, Array], rows: Array) -> dict[str, Any]:
