@@ -31,7 +31,6 @@ from experiments.settings import check_each_once
 from icl_lab.compare import NetworkStates, Patch, relative_sizes
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
-from icl_lab.compare.network_states import SETTINGS
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
@@ -154,7 +153,9 @@ class Chosen(NamedTuple):
     path: dict[str, Floats]
 
 
-def choose(subject: Subject, config: Analysis, s: int, key: Array | None = None, count: int | None = None, **how: Any) -> Chosen:
+def choose(
+    subject: Subject, config: Analysis, s: int, key: Array | None = None, count: int | None = None, **how: Any
+) -> Chosen:
     """Chooses the learning rate for set ``s``, or for its first demonstrations.
 
     Args:
@@ -168,7 +169,7 @@ def choose(subject: Subject, config: Analysis, s: int, key: Array | None = None,
     material = subject.material
     task, searched = (encoded(material, material.sets[s], split) for split in (material.test, material.development))
     shown = searched if count is None else with_demonstrations(searched, range(count))
-    zero_shot, in_context = (subject.read(None, shown, setting) for setting in SETTINGS)
+    zero_shot, in_context = subject.read(None, searched, "zero_shot"), subject.read(None, shown, "in_context")
     most = joined_sizes(relative_sizes(zero_shot.output, in_context.output))
     found: list[dict[str, Floats]] = []
     for part, own in subject.tuned(jobs_of(searched, config.rates, count), **how):

@@ -132,7 +132,11 @@ def readings(
         of = subject._replace(params=params)
         own = of.tuned_once(jobs_of(task, rate))
         weights, mismatch = sized(of, own.weights)
-        read = (of.read(None, task, "zero_shot"), of.read(None, task, "in_context"), of.read(weights, task, "zero_shot"))
+        read = (
+            of.read(None, task, "zero_shot"),
+            of.read(None, task, "in_context"),
+            of.read(weights, task, "zero_shot"),
+        )
         return Reading(params, *read, own.queries, rate, mismatch)
 
     def update(name: str) -> Reading:
@@ -175,15 +179,18 @@ def readings(
     if elsewhere is not None:
         updates["wrong_task"] = lambda rate: subject.tuned_once(elsewhere.jobs)
         contexts["wrong_demonstrations"] = lambda: context(elsewhere.demonstrations)
-    found, fresh = {PAPER: paper}, untrained(fresh_key, subject.network)
-    bases = {"untrained": fresh, "trained_embeddings": trained_embeddings(subject.params, fresh)} | subject.others
-    found |= {name: base(bases[name]) for name in BASES if name in controls}
+    bases = {
+        "untrained": lambda: _fresh(fresh_key, subject.network),
+        "trained_embeddings": lambda: trained_embeddings(subject.params, _fresh(fresh_key, subject.network)),
+        "text": lambda: subject.others["text"],
+    }
+    found = {PAPER: paper} | {name: base(bases[name]()) for name in BASES if name in controls}
     found |= {name: update(name) for name in UPDATES if name in controls}
     read = lambda name: subject.read(None, contexts[name](), "in_context")  # noqa: E731
     return found | {name: paper._replace(in_context=read(name)) for name in CONTEXTS if name in controls}
 
 
-_noise = jax.jit(random_update)
+_noise, _fresh = jax.jit(random_update), jax.jit(untrained, static_argnums=1)
 
 
 class Measured(NamedTuple):

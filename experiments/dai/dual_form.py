@@ -111,9 +111,9 @@ _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 AXES = {
     "descent/*": ("member",),
-    "*_share": ("member", "task", "head"),
-    "*/finetuning_identity": ("member", "task", "head"),
-    "*": ("member", "task", "layer", "head"),
+    "*/*_share": ("{0}_member", "task", "head"),
+    "*/finetuning_identity": ("{0}_member", "task", "head"),
+    "*": ("{0}_member", "task", "layer", "head"),
 }
 
 EXPERIMENT = Experiment(

@@ -150,9 +150,7 @@ def _of_same_size(params: Any, as_large: Any, folder: str) -> Any:
 def analysed(key: Array, asked: list[Subject], config: Config) -> tuple[dict[str, Any], list[str]]:
     """Arrays (6, ..) by name, of one network on all tasks; and why numbers are not defined."""
     sets = range(config.seeds)
-    chosen = [
-        [analysis.choose(subject, config, s, jax.random.fold_in(key, s)) for s in sets] for subject in asked
-    ]
+    chosen = [[analysis.choose(subject, config, s, jax.random.fold_in(key, s)) for s in sets] for subject in asked]
     keys, found = jax.random.split(key, len(asked)), []
     for t, (subject, own) in enumerate(zip(asked, chosen)):
         others = chosen[(t + len(asked) // 2) % len(asked)]  # of another family
@@ -192,7 +190,10 @@ def of_task(
     over_sets = stacked(beside)
     rates = {name: over_sets.pop(name) for name in ("rate", "free_rate")}
     mean = jax.tree.map(lambda values: present_mean(values, 0), over_sets)
-    mean |= {"mismatch": np.abs(over_sets["mismatch"]).max(0), "row_rate": np.exp(np.log(over_sets["row_rate"]).mean(0))}
+    mean |= {
+        "mismatch": np.abs(over_sets["mismatch"]).max(0),
+        "row_rate": np.exp(np.log(over_sets["row_rate"]).mean(0)),
+    }
     targets, found = chosen[0].task.targets, {name: joined([one[name] for one in by_set]) for name in by_set[0]}
     whole, undefined = [], []
     for name, row in found.items():

@@ -63,11 +63,10 @@ def toy_material(
     of_development, of_test, of_sets = jax.random.split(key, 3)
 
     def drawn(key: Array, count: int) -> tuple[list[Demonstration], Questions]:
-        rows, classes = (np.asarray(part) for part in _rows(key, of, task, count)[:2])
+        rows, classes = (np.asarray(part) for part in _rows(key, of, task, count))
         texts = [(row[:-2].tolist(), int(row[-2])) for row in rows]  # question, label, end
         return texts, Questions([question for question, _ in texts], classes)
 
-    _, classes, best = _rows(of_test, of, task, test)
     return Material(
         sets=tuple(drawn(jax.random.fold_in(of_sets, seed), demonstrations)[0] for seed in seeds),
         development=drawn(of_development, development)[1],
@@ -75,15 +74,21 @@ def toy_material(
         candidates=np.asarray(FIRST_LABEL + task.labels)[: int(task.classes)],
         marks={"begin": BEGIN, "end": END, "pad": PAD},
         strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words), dtype=np.int32),
-        ceiling=float((best == classes).mean()),
+        ceiling=float(_bayes_accuracy(of_test, of, task, test)),
     )
 
 
 @partial(jax.jit, static_argnames="count")
-def _rows(key: Array, of: Language, task: TextTask, count: int) -> tuple[Array, Array, Array]:
-    """Tokens, classes, and the Bayes answers."""
+def _rows(key: Array, of: Language, task: TextTask, count: int) -> tuple[Array, Array]:
     words, classes = sentences(key, of, task, count)
-    return example_rows(task, words, classes), classes, class_scores(of, task, words).argmax(-1)
+    return example_rows(task, words, classes), classes
+
+
+@partial(jax.jit, static_argnames="count")
+def _bayes_accuracy(key: Array, of: Language, task: TextTask, count: int) -> Array:
+    """On the questions that ``_rows`` draws with this key."""
+    words, classes = sentences(key, of, task, count)
+    return (class_scores(of, task, words).argmax(-1) == classes).mean()
 
 
 def encoded(material: Material, demonstrations: Sequence[Demonstration], questions: Questions) -> EncodedTask:

@@ -143,9 +143,7 @@ def compared(
     """
     weights, matched = params["params"], jnp.asarray(task.matched)
     directions = label_directions(weights["embedding"], weights["norm_scale"], jnp.asarray(task.candidates))
-    found = similarities(
-        key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline
-    )
+    found = similarities(key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline)
     found |= {name: found[name].at[:, 0].set(jnp.nan) for name in ("kendall", "kendall_random")}
     pairs = {
         "in_context_tuned": (in_context, tuned), "zero_shot_tuned": (zero_shot, tuned),

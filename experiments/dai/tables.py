@@ -1,6 +1,6 @@
 """Tables of ``implicit_finetuning``, by row and by task as in the paper: in its record, as Markdown, or as CSV.
 
-    python -m experiments.dai.tables RUN_FOLDER [--csv]
+python -m experiments.dai.tables RUN_FOLDER [--csv]
 """
 
 import csv
@@ -34,9 +34,7 @@ def by_row(names: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
     network: half the difference of two halves, root mean square over networks.
     """
     return {
-        positions: {
-            row: {name: _row(of, name, c) for name in (*SIMILARITIES, *NUMBERS)} for c, row in enumerate(names)
-        }
+        positions: {row: {name: _row(of, name, c) for name in (*SIMILARITIES, *NUMBERS)} for c, row in enumerate(names)}
         for positions, of in arrays.items()
     }
 
