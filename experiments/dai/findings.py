@@ -36,9 +36,9 @@ FINDINGS = {
         "The layer is {analogy:.1f} times as far from heavy ball as from one plain step, so the analogy fails."
     ),
     "pretrain": (
-        "With rotary positions demonstrations raise accuracy over zero-shot by {useful_rotary:.2f} on the fourth best "
-        "of six held-out tasks, which three networks do not resolve. With learned positions labels are predicted no "
-        "better than by guessing among those of the context ({beyond_the_set_learned:.2f} nats)."
+        "{gated_rotary:.0%} of the networks with rotary positions and {gated_sinusoidal:.0%} of those with sinusoidal "
+        "ones learn in context (demonstrations gain .1 on four of six held-out tasks). Without demonstrations they are "
+        "{zero_shot_rotary:.2f} and {zero_shot_sinusoidal:.2f} above chance, where meanings alone are not selected."
     ),
 }
 
@@ -105,12 +105,12 @@ PAPER = Paper(
             "gradient step."
         ),
         "pretrain/demonstrations": (
-            "Accuracy of the pretrained networks by number of demonstrations: with rotary positions it grows on most "
-            "tasks, with learned ones in one of three networks."
+            "Accuracy of the pretrained networks by number of demonstrations, beside chance, meanings of the labels alone "
+            "and Bayes; thin lines are networks that fail the gate."
         ),
         "pretrain/curriculum": (
-            "Loss through the stages of pre-training beside the entropy of the label set: most networks get below it "
-            "in the last stages."
+            "Loss through the stages of pre-training, a line for each network, grey where it fails the gate; in the "
+            "mixture beside what guessing among the labels costs."
         ),
     },
 )

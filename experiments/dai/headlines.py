@@ -14,8 +14,8 @@ def _acquired(record: Record) -> bool:
 
 
 def _beyond_guessing(record: Record) -> bool:
-    """Whether late labels are predicted better than by guessing among those of the context."""
-    return bool((record["rotary/late_loss"] < record["rotary/label_entropy"])[:, -1].all())
+    """Whether late labels of the mixture are predicted better than by guessing among those of the context."""
+    return bool((record["rotary/end/late_loss"] < record["rotary/end/label_entropy"])[:, -1].all())
 
 
 _SIGN = "the sign of a paired difference has no slack at lab either"
@@ -49,8 +49,8 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "analogy": None,
     },
     "pretrain": {
-        "useful_rotary": Quick(
-            0.0, "100 steps for 7,500", NOT_REACHED,
+        "gated_rotary": Quick(
+            0.0, "150 steps for 5,000", NOT_REACHED,
             Criterion("every member predicts labels better than by guessing among those of the context",
                       _beyond_guessing),
         ),

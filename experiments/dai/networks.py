@@ -32,7 +32,7 @@ class OfNetworks(Members):
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
     members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
-    positions: tuple[str, ...] = setting(ENCODINGS, "position encodings, networks of each", choices=ENCODINGS)
+    positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
     demonstrations: int = setting(32, "N", at_least=1)
 
 
@@ -80,14 +80,16 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
     if folder == RANDOM:
         return _random(positions, members)
     record = _record(folder)
-    trained, there = record.config["members"], record.config["positions"]
+    there = record.config["positions"]
     if positions not in there:
         raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}")
-    if members > trained:
-        raise _refused(folder, f"a run of at least --members={members} networks of an encoding; it has {trained}")
     if (params := below(record.params, positions)) is None:
         raise _refused(folder, "a run that kept its final parameters, params.npz")
-    config = Network(**{field.name: record.config[field.name] for field in dataclasses.fields(Network)})
+    kept = len(jax.tree.leaves(params)[0])
+    if members > kept:
+        raise _refused(folder, f"a run of at least --members={members} networks with {positions} positions; it has {kept}")
+    settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
+    config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
     params, languages, tasks = jax.tree.map(lambda leaf: leaf[:members], all_of_them)
     return Networks(network(config, positions), params, languages, tasks, config.demonstrations)

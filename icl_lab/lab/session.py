@@ -24,7 +24,7 @@ log = logging.getLogger("icl_lab")
 class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
-    ``stages`` says of every training so far ``members`` and ``steps``, ``seconds`` in this process and ``memory`` in
+    ``stages`` says of every training so far ``members``, ``steps`` taken, ``seconds`` in this process and ``memory`` in
     bytes on each device; ``params`` holds the final parameters of those whose parameters are nested dicts.
     """
 
@@ -59,7 +59,7 @@ class Session:
             )
         self.stages[stage] = {
             "members": result.diverged_at.size,
-            "steps": options["steps"],
+            "steps": int(result.steps[-1]),
             "seconds": round(time.monotonic() - began, 1),
             "memory": result.memory,
         }

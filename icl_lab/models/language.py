@@ -24,8 +24,8 @@ class LanguageModel(nn.Module):
     """GPT-2 with tied embeddings: blocks of causal softmax attention and an MLP, all with biases (``gpt_block``).
 
     The MLP is four times as wide; after a last LayerNorm the next token's logits are products with the rows of the
-    embedding (Radford et al. 2019). Options: rotary positions (Su et al. 2021), and a fixed mixer of earlier values
-    beside attention (Dai et al. 2022, momentum-based attention, and the local mixers that it is judged against).
+    embedding (Radford et al. 2019). Options: rotary positions (Su et al. 2021) or sinusoids (Vaswani et al. 2017) in place
+    of learned ones, and a fixed mixer of earlier values beside attention (Dai et al. 2022, momentum-based attention, and the local mixers that it is judged against).
     Weights start at N(0, spread^2), those that write to the residual stream at N(0, spread^2 / 2L), biases at 0.
 
     Row-vector convention. Parameters: embedding (V, E), position (P, E); stacked over layers w_q, w_k, w_v, w_p
@@ -39,8 +39,11 @@ class LanguageModel(nn.Module):
       heads: H, a divisor of the width.
       width: E, of the residual stream.
       positions: rows of the table of learned absolute position embeddings, 0 for none. A longer prompt is refused.
+      start: row of that table at which a prompt begins.
       rotary: base of rotary positions, 0 for none. Channels i and i + K/2 of a head's queries and keys are turned by
         t rotary^(-2i/K) at token t, so that scores depend on distances alone.
+      sinusoidal: base of fixed sinusoids that are added to the embeddings (``sinusoids``), 0 for none. They are as large
+        as embeddings at the start, up to a factor of 2^-1/2 (root mean square).
       scaled: embeddings (of tokens and positions) start with standard deviation E^-1/2 and are multiplied by E^1/2 on
         the way in; else they start at ``spread``.
       spread: standard deviation of the initial weights.
@@ -57,7 +60,9 @@ class LanguageModel(nn.Module):
     heads: int = 12
     width: int = 768
     positions: int = 1024
+    start: int = 0
     rotary: float = 0.0
+    sinusoidal: float = 0.0
     scaled: bool = False
     spread: float = SPREAD
     mixer: str = "none"
@@ -142,6 +147,13 @@ class LanguageModel(nn.Module):
                 "rotary must be 0 or a base above 1, and then the channels of a head even; "
                 f"got rotary={self.rotary}, width={self.width}, heads={self.heads}"
             )
+        if self.sinusoidal and (self.sinusoidal <= 1 or self.width % 2):
+            raise ValueError(
+                "sinusoidal must be 0 or a base above 1, and then the width even; "
+                f"got sinusoidal={self.sinusoidal}, width={self.width}"
+            )
+        if self.start and not 0 <= self.start < self.positions:
+            raise ValueError(f"start must be a row of the positions={self.positions} or 0, got {self.start}")
         if self.mixer not in MIXERS:
             raise ValueError(f"mixer must be one of {tuple(MIXERS)}, got {self.mixer!r}")
         if not 0 <= self.eta < 1 or (self.learned_eta and (self.mixer != "momentum" or not self.eta)):
@@ -152,10 +164,10 @@ class LanguageModel(nn.Module):
         if tokens.ndim != rank or not tokens.shape[-1] or not jnp.issubdtype(tokens.dtype, jnp.integer):
             shape = "(B, T)" if rank == 2 else "(T,)"
             raise ValueError(f"tokens must be integers {shape} with T at least 1, got {tokens.dtype} {tokens.shape}")
-        if self.positions and tokens.shape[-1] > self.positions:
+        if self.positions and tokens.shape[-1] > self.positions - self.start:
             raise ValueError(
-                f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions} longer than the context "
-                f"of the network, positions={self.positions}"
+                f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions + self.start} longer than "
+                f"the context of the network, positions={self.positions} from start={self.start}"
             )
         if not is_traced(tokens):
             ids = np.asarray(tokens)
@@ -167,7 +179,20 @@ class LanguageModel(nn.Module):
 def language_logits(network: LanguageModel, params: Params, tokens: Array, beside: Array | None = None) -> Array:
     """``vmap`` of the network on a batch of prompts, the same to rounding: the form for training and evaluation.
 
-    Faster on a CPU: the tokens of all prompts are the rows of one matrix.
+    Returns:
+      (B, T, V) logits of the next token.
+
+    The other arguments and errors are those of ``last_residual``.
+    """
+    return unembedded(params["params"], last_residual(network, params, tokens, beside))
+
+
+def last_residual(
+    network: LanguageModel, params: Params, tokens: Array, beside: Array | None = None, starts: Array | None = None
+) -> Array:
+    """The residual stream behind the last block, of which ``unembedded`` makes logits: where not all are wanted.
+
+    Faster on a CPU than ``vmap`` of the network: the tokens of all prompts are the rows of one matrix.
 
     Args:
       network: the module.
@@ -175,19 +200,20 @@ def language_logits(network: LanguageModel, params: Params, tokens: Array, besid
       tokens: (B, T) ids.
       beside: (L, H, T, T) what is added to the patterns instead of the network's own mixer, None for that: networks
         whose mixers differ are members of one program.
+      starts: (B,) row of the table of positions at which each prompt begins, None for the network's ``start``.
 
     Returns:
-      (B, T, V) logits of the next token.
+      (B, T, E).
 
     Raises:
       ValueError: as the module.
     """
     network.check(tokens, 2)
     weights = params["params"]
-    rows = embedded(network, weights, tokens)
+    rows = embedded(network, weights, tokens, starts)
     for layer in range(network.layers):
         rows = block(network, of_layer(weights, layer), rows, None if beside is None else beside[layer])[0]
-    return unembedded(weights, rows)
+    return rows
 
 
 def block(
@@ -217,12 +243,30 @@ MIXERS: dict[str, Callable[[LanguageModel, Params, int], Array | None]] = {
 """What a mixer adds to the pattern of every head of a layer: (H, T, T), or (1, T, T) where it is the same."""
 
 
-def embedded(network: LanguageModel, weights: Params, tokens: Array) -> Array:
-    """(B, T) ids -> (B, T, E), the start of the residual stream."""
-    rows = weights["embedding"][tokens]
+def embedded(network: LanguageModel, weights: Params, tokens: Array, starts: Array | None = None) -> Array:
+    """(B, T) ids -> (B, T, E), the start of the residual stream.
+
+    ``starts`` (B,) are the rows of the table of positions at which the prompts begin, None for the network's own.
+    """
+    rows, size = weights["embedding"][tokens], network.width**-0.5 if network.scaled else network.spread
     if network.positions:
-        rows = rows + weights["position"][None, : tokens.shape[1]]
+        own = slice(network.start, network.start + tokens.shape[1])
+        drawn = None if starts is None else starts[:, None] + jnp.arange(tokens.shape[1])[None]
+        rows = rows + (weights["position"][None, own] if drawn is None else weights["position"][drawn])
+    if network.sinusoidal:
+        rows = rows + size * sinusoids(tokens.shape[1], network.width, network.sinusoidal)[None]
     return rows * network.width**0.5 if network.scaled else rows
+
+
+def sinusoids(tokens: int, width: int, base: float) -> Array:
+    """(T, E) sinusoids of token t = 0 .. T - 1: sin(t base^(-2i/E)) for the first E/2 channels i, then the cosines.
+
+    Vaswani et al. 2017, section 3.5, where the base is 10,000. Their mean square is 1/2: embeddings of standard deviation 1, as
+    ``scaled`` makes them, are larger by a factor of 2^1/2 and neither drowns the other (fairseq, which Dai et al. use,
+    scales embeddings in this way and adds sinusoids as they are).
+    """
+    angles = np.arange(tokens)[:, None] * base ** (-np.arange(0, width, 2) / width)[None]
+    return jnp.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), jnp.float32)
 
 
 def unembedded(weights: Params, rows: Array) -> Array:

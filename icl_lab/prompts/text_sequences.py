@@ -70,8 +70,8 @@ def sequence_length(demonstrations: int) -> int:
     return 1 + EXAMPLE * (demonstrations + 1)
 
 
-def curriculum(of: Language, held_out: Array, demonstrations: int) -> Callable[[Array, int, ArrayLike], Sequences]:
-    """A sampler of sequences of one length, ``(key, batch, stage) -> Sequences``.
+def curriculum(of: Language, held_out: Array, demonstrations: int) -> dict[str, Callable[[Array, int], Sequences]]:
+    """A sampler of sequences ``(key, batch) -> Sequences`` for each of ``STAGES``, all of one length.
 
     Args:
       of: the language.
@@ -79,18 +79,15 @@ def curriculum(of: Language, held_out: Array, demonstrations: int) -> Callable[[
       demonstrations: examples before the last one of the mixture.
     """
     length = sequence_length(demonstrations)
-    branches = [
-        lambda key: _strings(key, length),
-        lambda key: _couples(key, length),
-        lambda key: _classified(key, of, held_out, length, clear=True),
-        lambda key: _classified(key, of, held_out, length, clear=False),
-    ]
-
-    def sample(key: Array, batch: int, stage: ArrayLike) -> Sequences:
-        keys = jax.random.split(key, batch)
-        return jax.lax.switch(stage, [lambda ks, one=one: jax.vmap(one)(ks) for one in branches], keys)
-
-    return sample
+    drawn: dict[str, Callable[[Array], Sequences]] = {
+        "strings": lambda key: _strings(key, length),
+        "couples": lambda key: _couples(key, length),
+        "clear": lambda key: _classified(key, of, held_out, length, clear=True),
+        "mixture": lambda key: _classified(key, of, held_out, length, clear=False),
+    }
+    return {
+        stage: lambda key, batch, one=one: jax.vmap(one)(jax.random.split(key, batch)) for stage, one in drawn.items()
+    }
 
 
 def example_rows(task: TextTask, words: Array, classes: Array) -> Array:

@@ -48,6 +48,7 @@ def fit(
     schedule: Callable[[Tree, Array], Tree] | None = None,
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
     adapt: Callable[[Tree, int, dict[str, np.ndarray]], Tree] | None = None,
+    until: Callable[[dict[str, np.ndarray]], bool] = lambda row: False,
     resume: Resume | None = None,
     progress: Callable[[int, int], None] | None = None,
     mesh: Mesh | None = None,
@@ -66,7 +67,7 @@ def fit(
       optimizer: an optax transformation, or ``setting -> transformation`` (a learning rate for each member).
       keys: (M,) typed PRNG keys, one a member.
       settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
-      steps: number of training steps, a multiple of ``measure_every``.
+      steps: largest number of training steps, a multiple of ``measure_every``.
       measure: ``(params, key, setting) -> {name: array}``. Beside its names the metrics hold ``train_loss``, the mean
         loss of the steps since the measurement before (NaN at step 0).
       measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
@@ -78,6 +79,7 @@ def fit(
       adapt: ``(settings, steps taken, what was measured (M, ...)) -> settings`` for all members, after every
         measurement, as for a curriculum that waits for what is learned. A pure function that keeps shapes: a resumed
         run calls it again on the measurements that it kept. ``init`` sees the settings as they are given.
+      until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
       mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all.
@@ -103,7 +105,7 @@ def fit(
         at, params = measure_every * np.arange(len(rows)), jax.tree.map(jnp.asarray, state.params)
         return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory)
 
-    if saved is not None and len(rows) > chunks:  # finished: nothing is compiled
+    if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
         advanced(steps, steps)
         return fitted(saved["state"], 0)
     ensemble = Ensemble(
@@ -128,12 +130,13 @@ def fit(
     for done in range(len(rows)):
         settings = adapted(done)
     advanced((len(rows) - 1) * measure_every, steps)
-    for done in range(len(rows), chunks + 1):
+    while len(rows) <= chunks and not until(rows[-1]):
+        done = len(rows)
         state, train_loss = ensemble.advance(state, settings)
         rows.append(measured(ensemble.gathered(train_loss)))
         settings = adapted(done)
         if resume is not None:
-            resume.save(snapshot, finished=done == chunks)
+            resume.save(snapshot, finished=done == chunks or until(rows[-1]))
         advanced(done * measure_every, steps)
     return fitted(ensemble.gathered(state), ensemble.memory)
 
