@@ -243,15 +243,3 @@ def present_mean(values: ArrayLike, axis: int | tuple[int, ...] | None) -> Float
     defined = ~np.isnan(values)
     count = defined.sum(axis)
     return np.where(count, np.where(defined, values, 0).sum(axis) / np.maximum(count, 1), np.nan)
-
-
-GAIN, TASKS = 0.1, 4
-
-
-def gated(accuracy: np.ndarray) -> np.ndarray:
-    """(M,) bool: which networks learn in context: ICL at least 10 points above ZSL on at least 4 of the 6 tasks.
-
-    Args:
-      accuracy: (M, 6, ..) accuracies of which the first is without demonstrations, the last behind all of them.
-    """
-    return (accuracy[..., -1] - accuracy[..., 0] >= GAIN - 1e-6).sum(-1) >= TASKS

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.analysis import gated, present_mean
-from experiments.dai.common import encodings
+from experiments.dai.analysis import present_mean
+from experiments.dai.common import encodings, gated
 from icl_lab.lab import Claim, NotRun, Record
 
 MAIN, SECOND = "rotary", "sinusoidal"

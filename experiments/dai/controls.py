@@ -51,8 +51,8 @@ CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")
 """Behind another context: with labels all wrong, of another task, of random tokens."""
 CONTROLS = BASES + UPDATES + CONTEXTS
 UNMATCHED = ("local_own_rate", "local_same_rate")
-"""Layer by layer at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: sizes are what
-they are."""
+"""Layer by layer at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: sizes are
+what they are."""
 ACCURACIES = ("zero_shot", "in_context", "finetuned")
 PAIRS = ("in_context_tuned", "zero_shot_tuned", "zero_shot_in_context")
 SIMILARITIES = (
@@ -61,8 +61,8 @@ SIMILARITIES = (
     "in_context_ratio", "finetuned_ratio",
 )  # fmt: skip
 FROM_SECOND = ("sim_am_before", "sim_am_after", "sim_am_delta", "kendall", "kendall_random")
-"""Their means leave out the first layer. Queries there are frozen, so fine-tuning cannot change Kendall's correlation; and
-with rotary positions demonstrations cannot change its scores to the query."""
+"""Their means leave out the first layer. Queries there are frozen, so fine-tuning cannot change Kendall's correlation;
+and with rotary positions demonstrations cannot change its scores to the query."""
 SCORES = ("recall", "base_rate", "lift", "contrast", "agreement", "kappa", *(f"accuracy_{name}" for name in ACCURACIES))
 ANSWERS = tuple(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap"))
 NUMBERS = SCORES + ANSWERS
@@ -259,8 +259,8 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
 
 
 def alpha(reading: Reading, other: Reading) -> dict[str, Floats]:
-    """Cosines of what two kinds of fine-tuning change, mean over questions and layers: of attention ``scores`` (alpha of
-    Deutch et al. 2024), and of ``outputs``."""
+    """Cosines of what two kinds of fine-tuning change, mean over questions and layers: of attention ``scores`` (alpha
+    of Deutch et al. 2024), and of ``outputs``."""
     found = updates_compared(reading.zero_shot, reading.finetuned, other.finetuned)
     return {name: present_mean(values, None) for name, values in found.items()}
 

@@ -78,7 +78,7 @@ CLAIMS = (
                    array("cosine"), array("mean_cosine"), 0.1, relation=">=",
                    reason="less than a tenth of the range of a cosine is no help; paired by network, task and head"),
             _claim("no_shrinking", _PAPER,
-                   "Demonstrations leave the zero-shot part as it is, as in the relaxed form (1 - a, which is 1 there).",
+                   "Demonstrations leave the zero-shot part as it is, as in the relaxed form (1 - a, 1 there).",
                    lambda record, positions: 1 - array("mass")(record, positions), None, 1.0, tolerance=0.1,
                    reason="a tenth of the output; without any attention to the demonstrations it is 1"),
         ) for claim in claims

@@ -12,14 +12,15 @@ FINDINGS = {
         "outputs is {relaxed_direction:.2f}, where .9 was asked."
     ),
     "implicit_finetuning": (
-        "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above its "
-        "floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, and "
+        "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above "
+        "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, and "
         "{sim_aou_as_shuffled_labels:.2f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
         "change gives {fine_tuning_carries_less:.0%} of what demonstrations add."
     ),
     "layers": (
-        "Whether the similarity of fine-tuning to in-context learning rises with depth: from the first layer to the last "
-        "SimAOU changes by {sim_aou_rises:.2f}, and what it has above its floor by {sim_aou_rises_above_floor:.2f}."
+        "Whether the similarity of fine-tuning to in-context learning rises with depth: from the first layer to the "
+        "last SimAOU changes by {sim_aou_rises:.2f}, and what it has above its floor by "
+        "{sim_aou_rises_above_floor:.2f}."
     ),
     "momentum_language_model": (
         "Momentum in attention lowers the perplexity of small language models by {gain_whole:.0%}. Most of this any "
@@ -48,8 +49,9 @@ PAPER = Paper(
     "Why can GPT learn in-context? Language models implicitly perform gradient descent as meta-optimizers",
     "Is in-context learning an implicit fine-tuning?",
     "Demonstrations and fine-tuning change attention alike (SimAOU {implicit_finetuning.sim_aou_over_floor:.2f} "
-    "above its floor, {implicit_finetuning.sim_aou_over_wrong_task:.2f} above fine-tuning on another task). Whether that "
-    "is about the labels, which are what is learned, is asked of the same metric after fine-tuning on shuffled labels.",
+    "above its floor, {implicit_finetuning.sim_aou_over_wrong_task:.2f} above fine-tuning on another task). Whether "
+    "that is about the labels, which are what is learned, is asked of the same metric after fine-tuning on shuffled "
+    "labels.",
     "implicit_finetuning/accuracy",
     {
         "implicit_finetuning/controls": (
@@ -57,7 +59,8 @@ PAPER = Paper(
             "outputs as much in every layer."
         ),
         "implicit_finetuning/by_task": (
-            "Tables 2 to 5 of the paper by task: each metric of fine-tuning beside its base rate, floor or random value."
+            "Tables 2 to 5 of the paper by task: each metric of fine-tuning beside its base rate, floor or random "
+            "value."
         ),
         "implicit_finetuning/carried": (
             "What attention outputs do in the zero-shot run, put in layer by layer: log-probability that in-context "

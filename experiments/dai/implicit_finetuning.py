@@ -21,7 +21,7 @@ tasks), those of each position encoding apart; the others are counted.
 import dataclasses
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def check(config: Config) -> None:
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays (M, 6, ..) by position encoding, then by the names of ``of_task``.
 
-    Metrics: tables by row and by task; and why a number is not defined, with how often that is so over networks and tasks.
+    Metrics: tables by row and by task; and why a number is not defined, with how often that is so.
 
     Raises:
       FlagError: where the networks are not there, or files of GPT-2 cannot be used.
@@ -165,7 +165,7 @@ def of_task(
     """Everything that is measured of a network on one task, and why numbers are not defined. C rows of the table.
 
     Accuracies ``zero_shot``, ``in_context``, ``finetuned`` and ``finetuned_free`` (at the rate that is chosen without
-    regard to the size of the change), with ``chance`` and ``ceiling``; ``by_set`` (S,) with each set; ``curve`` (K + 2,)
+    regard to the size of the change), ``chance`` and ``ceiling``; ``by_set`` (S,) with each set; ``curve`` (K + 2,)
     against the number of demonstrations; ``rate`` and ``free_rate`` (S,). Similarities (C, L), numbers (C,), and
     ``retest`` (2, C): of similarities and numbers, each on half of the sets and the other half of the questions.
     ``mismatch`` (C, L), ``row_rate`` (C,); ``path``, over rates; ``carried``, by reading; ``alpha``; ``order``.
@@ -214,7 +214,7 @@ def of_task(
         **{name: np.stack([present_mean(row.similarities[name], (0, 1)) for row in found.values()])
            for name in SIMILARITIES},
         **{name: np.array([one[name] for one in whole]) for name in NUMBERS},
-        "retest": {name: np.array([[row[name] for row in half] for half in parts]) for name in (*SIMILARITIES, *NUMBERS)},
+        "retest": {name: np.array([[row[name] for row in part] for part in parts]) for name in parts[0][0]},
         **mean, "order": controls.order_metrics(of_order, subject, chosen[0], config.orders),
     }, undefined  # fmt: skip
 

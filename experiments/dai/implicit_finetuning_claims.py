@@ -34,7 +34,7 @@ def _row(metric: str, row: str = PAPER) -> Values:
 
 
 def _shared(what: str, place: str) -> Values:
-    """(M,) gain of log-probability by attention outputs put into the zero-shot run, as a share of in-context learning's.
+    """(M,) gain of log-probability by attention outputs put into the zero-shot run, as a share of that of ICL.
 
     Gains are summed over tasks first. ``layer``: of the best single layer; ``all``: of all at once.
     """
@@ -210,8 +210,8 @@ CLAIMS = tuple(
                "In-context attention output of one layer, the best, carries half of what demonstrations add.",
                _shared("in_context", "layer"), None, 0.5, second=True, reason="half; with all layers it is 1"),
         _claim("fine_tuning_carries_less", f"{_LAB}, what carries the answer",
-               "Fine-tuning's change of attention outputs, made as large as that of the demonstrations, carries at most "
-               "half of what they add.",
+               "Fine-tuning's change of attention outputs, made as large as that of the demonstrations, carries at "
+               "most half of what they add.",
                _shared("finetuned_sized", "all"), None, 0.5, relation="<=", reason="half"),
     ) for claim in claims
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Figures of ``implicit_finetuning``: accuracies and metrics by task, controls, learning rates, what carries the answer."""
+"""Figures of ``implicit_finetuning``: accuracies, metrics by task, controls, rates, what carries the answer."""
 
 from typing import Any
 

@@ -1,8 +1,8 @@
 """Similarity of in-context learning and fine-tuning, layer by layer (Dai et al. 2022, first version, box plots).
 
-For 50 test questions of every held-out task, behind every set of demonstrations: SimAOU, SimAM and Kendall's correlation
-in every layer, each beside its control. The first version of the paper finds that low layers are noisy and that
-similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with depth and
+For 50 test questions of every held-out task, behind every set of demonstrations: SimAOU, SimAM and Kendall's
+correlation in every layer, each beside its control. The first version of the paper finds that low layers are noisy and
+that similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with depth and
 normalising makes large updates similar; and noise in place of the update, of equal size in every layer.
 
 A slope needs depth: ``--networks`` may be the folder of any run of ``pretrain``, such as one with ``--layers=8``.
@@ -13,7 +13,6 @@ import sys
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, present_mean, subjects

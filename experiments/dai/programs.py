@@ -106,7 +106,7 @@ def states(
     at_once: int,
     patch: Patch | None = None,
 ) -> NetworkStates:
-    """``network_states`` of F networks with these weights, (F, ..) by name, in place of their own: leaves (F, I, ..)."""
+    """``network_states`` of F networks that have these weights, (F, ..) by name, in place of their own: (F, I, ..)."""
     return jax.lax.map(
         lambda own: network_states(
             network, with_weights(params, own), task, setting, position=position, patch=patch, at_once=at_once

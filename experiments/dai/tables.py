@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.analysis import gated, present_mean
+from experiments.dai.analysis import present_mean
+from experiments.dai.common import gated
 from experiments.dai.controls import FROM_SECOND, NUMBERS, SIMILARITIES
 from icl_lab.lab.records import RecordError, load
 

@@ -1,7 +1,8 @@
 """Fine-tuned networks made equal in the size of what they change, layer by layer: controls that can be compared.
 
-A similarity depends on the size of an update as well as on its direction (normalised SimAOU grows with it). So a control
-(noise in place of the update, another objective, another task) is compared with fine-tuning at equal sizes (this lab).
+A similarity depends on the size of an update as well as on its direction (normalised SimAOU grows with it). So a
+control (noise in place of the update, another objective, another task) is compared with fine-tuning at equal sizes
+(this lab).
 """
 
 from collections.abc import Callable

@@ -162,7 +162,7 @@ patched = jax.jit(lambda params, patch: network_states(NETWORK, params, TASK, "z
 
 def test_outputs_of_every_layer_carry_the_whole_answer(params):
     # rotary positions: the last token enters alike in all settings, and only attention looks at other tokens
-    states, tuned, _ = everything(params, 0.5)
+    states, _, _ = everything(params, 0.5)
     every = np.ones(2, bool)
     for other in states[1:]:
         found = patched(params, Patch(other.output, every))

@@ -101,7 +101,7 @@ def test_every_claim_beside_a_control_names_it():
 def test_the_slope_over_depth():
     np.testing.assert_allclose(layers_claims.slope(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]])), [2, 1], rtol=1e-12)
     assert np.isnan(layers_claims.slope(np.ones((2, 1)))).all()
-    values = np.zeros((2, 6, 5, 3)) + [1.0, 2.0, 4.0]
+    values = np.broadcast_to([1.0, 2.0, 4.0], (2, 6, 5, 3))
     np.testing.assert_allclose(layers_claims.layer_means(values), [[1, 2, 4]] * 2, rtol=1e-12)
     rising = next(claim for claim in layers_claims.CLAIMS if claim.id.endswith("kendall_rises"))
     np.testing.assert_allclose(rising.statistic(record(kendall=values)), [2, np.nan], rtol=1e-12)  # from the second
