@@ -129,7 +129,8 @@ def test_controls_change_as_much_as_fine_tuning(subject, table):
         own = table[name]
         np.testing.assert_allclose(relative_sizes(own.zero_shot.output, own.finetuned.output), size, rtol=2e-3)
         assert np.abs(own.mismatch).max() < 2e-3
-        change = own.finetuned.output - paper.finetuned.output
+    for name in ("random_update", "wrong_task"):
+        change = table[name].finetuned.output - paper.finetuned.output
         assert np.abs(change).max() > 0.05 * np.abs(paper.finetuned.output - paper.zero_shot.output).max()
     assert table["random_context"].finetuned is paper.finetuned
     assert np.abs(table["random_context"].in_context.output - paper.in_context.output).max() > 1e-3
