@@ -164,6 +164,16 @@ def test_adapted_settings_are_found_again_on_resuming(tmp_path):
     assert_same(train(adapt=halved_while_high, resume=Checkpoint(tmp_path, "run", 0)), straight)
 
 
+def test_training_ends_where_it_is_told_to_and_is_not_taken_up_again(whole, tmp_path):
+    until = lambda row: bool(row["loss"][0] == whole.metrics["loss"][0, 2])  # noqa: E731
+    ended = train(until=until, resume=Checkpoint(tmp_path, "run", 0))
+    np.testing.assert_array_equal(ended.steps, whole.steps[:3])
+    assert_same(ended, train(steps=8))
+    again = train(until=until, resume=Checkpoint(tmp_path, "run", 0))
+    assert_same(again, ended)
+    assert again.memory == 0  # nothing was compiled
+
+
 def test_measurements_have_members_and_rows(whole):
     np.testing.assert_array_equal(whole.steps, [0, 4, 8, 12])
     assert {name: value.shape for name, value in whole.metrics.items()} == {

@@ -1,4 +1,4 @@
-"""What the binaries of this paper share: the pre-trained network, its made-up language, its held-out tasks, the gate."""
+"""What the binaries of this paper share: pre-trained network, made-up language, held-out tasks, the gate."""
 
 import dataclasses
 

@@ -108,7 +108,7 @@ PAPER = Paper(
             "gradient step."
         ),
         "pretrain/demonstrations": (
-            "Accuracy of the pretrained networks by number of demonstrations, beside chance, meanings of the labels alone "
+            "Accuracy of the pretrained networks by number of demonstrations, beside chance, meanings of labels alone "
             "and Bayes; thin lines are networks that fail the gate."
         ),
         "pretrain/curriculum": (

@@ -87,7 +87,9 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
         raise _refused(folder, "a run that kept its final parameters, params.npz")
     kept = len(jax.tree.leaves(params)[0])
     if members > kept:
-        raise _refused(folder, f"a run of at least --members={members} networks with {positions} positions; it has {kept}")
+        raise _refused(
+            folder, f"a run of at least --members={members} networks with {positions} positions; it has {kept}"
+        )
     settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
     config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))

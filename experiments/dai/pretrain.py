@@ -44,7 +44,7 @@ TEST = 200
 
 SMALL: dict[str, Any] = {
     "layers": 4, "heads": 4, "width": 64, "demonstrations": 12, "offsets": 32, "batch": 16, "learning_rate": 2e-3,
-    "warm_up": 100, "measure_every": 50, "most_steps": 4500, "eval_tasks": 64, "held_out_tasks": 16, "test_tasks": 500,
+    "warm_up": 100, "measure_every": 50, "most_steps": 6000, "eval_tasks": 32, "held_out_tasks": 8, "test_tasks": 500,
 }  # fmt: skip
 PRESETS = {
     "smoke": Config(

@@ -74,7 +74,9 @@ def train(
     module, key, left = network(config, positions), member_keys(config, 0, number + 1)[number], config.most_steps
     names = ("late_loss", "label_entropy")
     end: dict[str, np.ndarray] = {name: np.full(len(STAGES), np.nan) for name in names}
-    end["steps"], reached, params, curves = np.zeros(len(STAGES), int), 0, {}, {}
+    end["steps"], reached = np.zeros(len(STAGES), int), 0
+    params: dict[str, Any] = {}
+    curves: dict[str, dict[str, np.ndarray]] = {}
     for i, stage in enumerate(STAGES):
         steps, goal = (config.steps, -np.inf) if stage == LAST else (left, config.stage_loss[i])
         if not steps:
@@ -90,11 +92,10 @@ def train(
         if stage != LAST and not end["late_loss"][i] <= goal:
             break
         reached, left = reached + 1, left - end["steps"][i]
-    rows = {stage: (config.steps if stage == LAST else config.most_steps) // config.measure_every + 1 for stage in STAGES}
-    padded = {
-        stage: {name: _padded(curves.get(stage, {}).get(name, like[:0]), count) for name, like in curves[STAGES[0]].items()}
-        for stage, count in rows.items()
-    }
+    nothing, padded = {name: curve[:0] for name, curve in curves[STAGES[0]].items()}, {}
+    for stage in STAGES:
+        rows = (config.steps if stage == LAST else config.most_steps) // config.measure_every + 1
+        padded[stage] = {name: _padded(curve, rows) for name, curve in curves.get(stage, nothing).items()}
     own = jax.tree.map(lambda leaf: np.asarray(leaf[0]), params)
     return own, {"reached": np.array(reached), "end": end, **padded}
 
@@ -178,7 +179,9 @@ def _measured(
     }
 
 
-def accuracies_of_tasks(config: Config, module: LanguageModel, params: dict, key: Array, setting: dict, count: int) -> Array:
+def accuracies_of_tasks(
+    config: Config, module: LanguageModel, params: dict, key: Array, setting: dict, count: int
+) -> Array:
     """(6, n + 1) accuracies of one network on ``count`` sequences of each task."""
 
     def one(own: tuple) -> Array:
@@ -196,8 +199,8 @@ def accuracies(
     rows = example_rows(task, words, classes).reshape(count, -1)
     tokens = jnp.concatenate([jnp.full((count, 1), BEGIN), rows], axis=1)
     asked = 2 + LENGTH + EXAMPLE * np.arange(examples)  # the field before a label predicts it
-    logits = unembedded(params["params"], last_residual(module, params, tokens)[:, asked])[..., FIRST_LABEL + task.labels]
+    logits = unembedded(params["params"], last_residual(module, params, tokens)[:, asked])[
+        ..., FIRST_LABEL + task.labels
+    ]
     among = jnp.where(jnp.arange(CLASSES)[None, None] < task.classes, logits, -jnp.inf)
     return (among.argmax(-1) == classes.reshape(count, examples)).mean(0)
-
-

@@ -24,9 +24,10 @@ class LanguageModel(nn.Module):
     """GPT-2 with tied embeddings: blocks of causal softmax attention and an MLP, all with biases (``gpt_block``).
 
     The MLP is four times as wide; after a last LayerNorm the next token's logits are products with the rows of the
-    embedding (Radford et al. 2019). Options: rotary positions (Su et al. 2021) or sinusoids (Vaswani et al. 2017) in place
-    of learned ones, and a fixed mixer of earlier values beside attention (Dai et al. 2022, momentum-based attention, and the local mixers that it is judged against).
-    Weights start at N(0, spread^2), those that write to the residual stream at N(0, spread^2 / 2L), biases at 0.
+    embedding (Radford et al. 2019). Options: rotary positions (Su et al. 2021) or sinusoids (Vaswani et al. 2017) in
+    place of learned ones, and a fixed mixer of earlier values beside attention (Dai et al. 2022, momentum-based
+    attention, and the local mixers that it is judged against). Weights start at N(0, spread^2), those that write to the
+    residual stream at N(0, spread^2 / 2L), biases at 0.
 
     Row-vector convention. Parameters: embedding (V, E), position (P, E); stacked over layers w_q, w_k, w_v, w_p
     (L, E, E), of which head h has the h-th E/H columns (rows of w_p), their biases q_bias .. p_bias (L, E), norms
@@ -42,8 +43,8 @@ class LanguageModel(nn.Module):
       start: row of that table at which a prompt begins.
       rotary: base of rotary positions, 0 for none. Channels i and i + K/2 of a head's queries and keys are turned by
         t rotary^(-2i/K) at token t, so that scores depend on distances alone.
-      sinusoidal: base of fixed sinusoids that are added to the embeddings (``sinusoids``), 0 for none. They are as large
-        as embeddings at the start, up to a factor of 2^-1/2 (root mean square).
+      sinusoidal: base of fixed sinusoids that are added to the embeddings (``sinusoids``), 0 for none; their root mean
+        square is 2^-1/2 of that of the embeddings at the start.
       scaled: embeddings (of tokens and positions) start with standard deviation E^-1/2 and are multiplied by E^1/2 on
         the way in; else they start at ``spread``.
       spread: standard deviation of the initial weights.
@@ -166,8 +167,8 @@ class LanguageModel(nn.Module):
             raise ValueError(f"tokens must be integers {shape} with T at least 1, got {tokens.dtype} {tokens.shape}")
         if self.positions and tokens.shape[-1] > self.positions - self.start:
             raise ValueError(
-                f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions + self.start} longer than "
-                f"the context of the network, positions={self.positions} from start={self.start}"
+                f"a prompt of {tokens.shape[-1]} tokens is {tokens.shape[-1] - self.positions + self.start} longer "
+                f"than the context of the network, positions={self.positions} from start={self.start}"
             )
         if not is_traced(tokens):
             ids = np.asarray(tokens)
@@ -261,9 +262,9 @@ def embedded(network: LanguageModel, weights: Params, tokens: Array, starts: Arr
 def sinusoids(tokens: int, width: int, base: float) -> Array:
     """(T, E) sinusoids of token t = 0 .. T - 1: sin(t base^(-2i/E)) for the first E/2 channels i, then the cosines.
 
-    Vaswani et al. 2017, section 3.5, where the base is 10,000. Their mean square is 1/2: embeddings of standard deviation 1, as
-    ``scaled`` makes them, are larger by a factor of 2^1/2 and neither drowns the other (fairseq, which Dai et al. use,
-    scales embeddings in this way and adds sinusoids as they are).
+    Vaswani et al. 2017, section 3.5, where the base is 10,000. Their mean square is 1/2: embeddings of standard
+    deviation 1, as ``scaled`` makes them, are larger by a factor of 2^1/2 and neither drowns the other (fairseq, which
+    Dai et al. use, scales embeddings in this way and adds sinusoids as they are).
     """
     angles = np.arange(tokens)[:, None] * base ** (-np.arange(0, width, 2) / width)[None]
     return jnp.asarray(np.concatenate([np.sin(angles), np.cos(angles)], axis=1), jnp.float32)

@@ -85,9 +85,11 @@ def curriculum(of: Language, held_out: Array, demonstrations: int) -> dict[str, 
         "clear": lambda key: _classified(key, of, held_out, length, clear=True),
         "mixture": lambda key: _classified(key, of, held_out, length, clear=False),
     }
-    return {
-        stage: lambda key, batch, one=one: jax.vmap(one)(jax.random.split(key, batch)) for stage, one in drawn.items()
-    }
+
+    def sampler(one: Callable[[Array], Sequences]) -> Callable[[Array, int], Sequences]:
+        return lambda key, batch: jax.vmap(one)(jax.random.split(key, batch))
+
+    return {stage: sampler(one) for stage, one in drawn.items()}
 
 
 def example_rows(task: TextTask, words: Array, classes: Array) -> Array:

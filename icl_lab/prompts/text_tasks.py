@@ -21,6 +21,7 @@ from icl_lab.prompts.text import (
     unit,
 )
 
+CANDIDATES, TRIAL, BAND = 32, 256, 0.25
 SENTENCES, DIRECTIONS = 4096, 256
 
 
@@ -65,12 +66,15 @@ def held_out_sets(key: Array) -> Array:
 
 
 def held_out_tasks(key: Array, of: Language) -> TextTask:
-    """The six tasks, stacked: each is the first that is drawn, whatever can be answered of it without demonstrations.
+    """The six tasks, stacked; each is one that the meanings of its labels neither answer nor mislead about.
 
-    A rule that draws a task again where the meanings of its labels answer too much of it decides what is found
-    without demonstrations: it leaves in the tasks whose meanings mislead. ``meaning_only_accuracy`` less chance, mean
-    over tasks: WITHOUT_RULE in WORLDS fresh languages as drawn here, and WITH_RULE in the same languages where a task
-    above .8 is drawn again up to 15 times. What headroom a task leaves is therefore reported and not chosen.
+    Of ``CANDIDATES`` draws the first is taken whose ``meaning_only_accuracy`` is within ``BAND`` of chance on either
+    side; if none is, the one nearest to chance. Why a rule, and why both sides: as they come, polar tasks are all or
+    nothing. In 400 languages meanings answered more than .8 of 51 and 44 % of them and less than .2 of 19 and 22 %, and
+    over all tasks they were .072 (standard error .005) above chance: two of five tasks that can be learned leave
+    nothing to learn, and others begin far below chance. Where only draws above .8 were drawn again, as this lab once
+    did, they were -.022 (.004): the rule itself misleads. With the band every task leaves something to learn, and
+    accuracy without demonstrations is near chance by construction, which says nothing about networks.
 
     Args:
       key: that of ``held_out_sets``.
@@ -80,9 +84,16 @@ def held_out_tasks(key: Array, of: Language) -> TextTask:
     labels = [jnp.concatenate([own, jnp.zeros(longest - len(own), own.dtype)]) for own in held_out_labels(key)]
     kinds = [(FAMILIES.index(kind.family), kind.classes, kind.alpha) for kind in HELD_OUT]
     families, classes, alphas = (jnp.array(column) for column in zip(*kinds))
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(len(HELD_OUT)))
-    draw = jax.vmap(text_task, (0, None, 0, 0, 0, 0))
-    return draw(keys, of, families, jnp.stack(labels), classes, alphas)
+
+    def chosen(i: Array, family: Array, labels: Array, classes: Array, alpha: Array) -> TextTask:
+        draw = lambda k: text_task(k, of, family, labels, classes, alpha)  # noqa: E731
+        drawn = jax.vmap(draw)(jax.random.split(jax.random.fold_in(key, i), CANDIDATES))
+        alone = jax.vmap(lambda task: meaning_only_accuracy(jax.random.key(0), of, task, TRIAL))(drawn)
+        distance = jnp.abs(alone - 1 / classes)
+        first = jnp.where((distance <= BAND).any(), (distance <= BAND).argmax(), distance.argmin())
+        return jax.tree.map(lambda leaf: leaf[first], drawn)
+
+    return jax.vmap(chosen)(jnp.arange(len(HELD_OUT)), families, jnp.stack(labels), classes, alphas)
 
 
 def class_scores(of: Language, task: TextTask, words: Array, sharpness: ArrayLike = SHARPNESS) -> Array:

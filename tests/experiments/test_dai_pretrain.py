@@ -5,58 +5,87 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import common, pretrain
-from experiments.dai.common import network
-from experiments.dai.pretrain import PRESETS, check, led
-from experiments.dai.pretrain_claims import CLAIMS
+from experiments.dai.common import gated, network, worlds
+from experiments.dai.pretrain import PRESETS, check, count
+from experiments.dai.pretrain_claims import CLAIMS, encoding_difference, follows_meaning
+from experiments.dai.pretrain_stages import accuracies, train
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
-from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, text_task
+from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, sentences, text_task
+from icl_lab.prompts.text_sequences import STAGES, example_rows
 from icl_lab.prompts.text_tasks import HELD_OUT
+from icl_lab.training import Fit
 
 CONFIG = dataclasses.replace(PRESETS["lab"], members=4)
 
 
-def settings(stage, since):
-    return {"stage": jnp.array(stage), "since": jnp.array(since), "learning_rate": jnp.zeros(len(stage))}
+class Reading:
+    """A session that trains nothing: a stage has the steps and the losses that it is told, unless they do not end."""
+
+    def __init__(self, losses):
+        self.losses, self.asked = losses, []
+
+    def fit(self, name, init, loss, optimizer, keys, settings, *, steps, measure_every, until, **_):
+        self.asked.append((name, steps, "start" in settings))
+        rows, every = [{"train_loss": np.array([np.nan]), "late_loss": np.array([0.0])}], measure_every
+        losses = iter(self.losses[name.rsplit("_", 1)[1]])
+        while len(rows) <= steps // every and not until(rows[-1]):
+            rows.append({"train_loss": np.array([1.0]), "late_loss": np.array([next(losses)])})
+        metrics = {key: np.stack([row[key] for row in rows], 1) for key in rows[0]}
+        metrics["label_entropy"] = np.ones_like(metrics["late_loss"])
+        return Fit({"w": np.full(1, len(self.asked))}, every * np.arange(len(rows)), metrics, np.full(1, -1))
 
 
-def test_a_stage_ends_when_its_loss_is_reached_or_its_time_is_over():
-    low, high = np.array(CONFIG.stage_loss) * 0.99, np.array(CONFIG.stage_loss) * 1.01
-    step = CONFIG.most_steps
-    now = led(CONFIG, settings([0, 0, 1, 2], [50, 0, 50, 50]), step, np.array([high[0], high[0], low[1], high[2]]))
-    np.testing.assert_array_equal(now["stage"], [0, 1, 2, 2])
-    np.testing.assert_array_equal(now["since"], [50, step, step, 50])
-    last = led(CONFIG, settings([3] * 4, [100] * 4), CONFIG.steps, np.zeros(4))
-    np.testing.assert_array_equal(last["stage"], 3)
-    np.testing.assert_array_equal(last["since"], 100)
+def through(losses):
+    session = Reading(losses)
+    world = dict.fromkeys(("language", "tasks", "held_out"), np.zeros(1))
+    return session, *train(session, CONFIG, "rotary", 3, world)
 
 
-def test_the_learning_rate_rises_stays_and_falls_over_the_last_stage():
-    early = led(CONFIG, settings([0] * 4, [0] * 4), 0, np.full(4, 9.0))
-    np.testing.assert_allclose(early["learning_rate"], CONFIG.learning_rate * CONFIG.measure_every / CONFIG.warm_up)
-    stayed = led(CONFIG, settings([1] * 4, [0] * 4), 1000, np.full(4, 9.0))
-    np.testing.assert_allclose(stayed["learning_rate"], CONFIG.learning_rate)
-    start = 2000
-    rates = [
-        float(led(CONFIG, settings([3] * 4, [start] * 4), step, np.full(4, 9.0))["learning_rate"][0])
-        for step in (start, (start + CONFIG.steps) // 2, CONFIG.steps)
-    ]
-    np.testing.assert_allclose(rates, CONFIG.learning_rate * np.array([1, 0.5, 0.02]), rtol=1e-5)
+def test_a_stage_ends_by_its_loss_and_the_mixture_by_its_steps():
+    low = [goal * 0.99 for goal in CONFIG.stage_loss]
+    losses = {"strings": [5, 5, low[0]], "couples": [5, low[1]], "clear": [low[2]], "mixture": [0.1] * 1000}
+    session, params, found = through(losses)
+    every, mixture = CONFIG.measure_every, CONFIG.steps
+    assert [name for name, *_ in session.asked] == [f"rotary_3_{stage}" for stage in STAGES]
+    left = [CONFIG.most_steps, CONFIG.most_steps - 3 * every, CONFIG.most_steps - 5 * every, mixture]
+    assert [steps for _, steps, _ in session.asked] == left
+    assert [starts for *_, starts in session.asked] == [False, True, True, True]
+    assert (found["reached"], params["w"]) == (4, 4)
+    np.testing.assert_array_equal(found["end"]["steps"], [3 * every, 2 * every, every, mixture])
+    np.testing.assert_allclose(found["end"]["late_loss"], [*low, 0.1])
+    curve = found["couples"]["late_loss"]
+    assert curve.shape == (CONFIG.most_steps // every + 1,)
+    np.testing.assert_allclose(curve[:3], [0, 5, low[1]], rtol=1e-6)
+    assert np.isnan(curve[3:]).all()
 
 
-def test_held_out_tasks_are_drawn_with_the_share_that_the_flag_allows(monkeypatch):
-    class Drawn(Exception):  # noqa: N818
-        pass
+def test_a_network_that_takes_too_long_is_counted_with_the_stage_it_is_in():
+    _, params, found = through({"strings": [1.0], "couples": [5] * 1000})
+    assert found["reached"] == 1
+    assert params["w"] == 2
+    every = CONFIG.measure_every
+    np.testing.assert_array_equal(found["end"]["steps"], [every, CONFIG.most_steps - every, 0, 0])
+    assert np.isnan(found["end"]["late_loss"][2:]).all()
+    assert np.isnan(found["mixture"]["late_loss"]).all()
 
-    def stop(key, of, most_zero_shot=0.8):
-        raise Drawn(most_zero_shot)
 
-    monkeypatch.setattr(common, "held_out_tasks", stop)
-    with pytest.raises(Drawn) as found:
-        pretrain.run(dataclasses.replace(PRESETS["smoke"], most_zero_shot=0.5), None)
-    assert found.value.args == (0.5,)
+def test_networks_have_numbers_of_their_own_wherever_they_are_trained():
+    config = dataclasses.replace(PRESETS["smoke"], members=3)
+    whole = worlds(config)
+    part = worlds(dataclasses.replace(config, members=2), first=1)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(jax.random.key_data(a[1:]), jax.random.key_data(b))
+                 if jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key) else np.testing.assert_array_equal(a[1:], b),
+                 whole, part)  # fmt: skip
+
+
+def test_how_many_networks_there_are_of_each_encoding():
+    lab = PRESETS["lab"]
+    assert [count(lab, positions) for positions in lab.positions] == [20, 10, 3]
+    two = dataclasses.replace(lab, members=2)
+    assert [count(two, positions) for positions in lab.positions] == [2, 2, 2]
+    assert count(dataclasses.replace(lab, positions=("sinusoidal",)), "sinusoidal") == 20
 
 
 def test_accuracy_is_that_of_answers_read_one_by_one():
@@ -65,9 +94,9 @@ def test_accuracy_is_that_of_answers_read_one_by_one():
     of, labels = language(jax.random.key(2)), jnp.array([3, 7, 1, 20, 11])
     task = jax.jit(text_task)(jax.random.key(3), of, 0, labels, 3, 0.5)
     key = jax.random.key(4)
-    found = jax.jit(lambda key: pretrain._accuracies(2, module, params, key=key, of=of, task=task, count=3))(key)
-    words, classes = pretrain.sentences(key, of, task, 9)
-    rows = np.asarray(pretrain.example_rows(task, words, classes)).reshape(3, 3 * 8)
+    found = jax.jit(lambda key: accuracies(2, module, params, key, of, task, 3))(key)
+    words, classes = sentences(key, of, task, 9)
+    rows = np.asarray(example_rows(task, words, classes)).reshape(3, 3 * 8)
     tokens = np.concatenate([np.full((3, 1), BEGIN), rows], axis=1)
     logits = np.asarray(jax.jit(jax.vmap(lambda one: module.apply(params, one)[0]))(tokens))
     candidates = FIRST_LABEL + np.asarray(labels)[:3]
@@ -78,24 +107,64 @@ def test_accuracy_is_that_of_answers_read_one_by_one():
     np.testing.assert_allclose(found, right / 3, atol=1e-6)
 
 
-def record(accuracy):
-    return Record("dai.pretrain", "lab", {}, {}, {"rotary/final_accuracy": accuracy})
-
-
-def test_a_network_is_useful_when_four_tasks_gain_a_tenth():
-    useful = next(claim for claim in CLAIMS if claim.id == "dai.pretrain.useful_rotary")
+def test_the_gate_asks_for_a_tenth_on_four_tasks():
     accuracy = np.zeros((3, len(HELD_OUT), 3))
-    accuracy[:, :4, -1] = [[0.12], [0.14], [0.13]]
-    assert judge(useful, record(accuracy))["verdict"] == HOLDS
-    accuracy[:, 3, -1] = [0.01, 0.02, 0.01]
-    assert judge(useful, record(accuracy))["verdict"] == FAILS
+    accuracy[0, :4, -1] = 0.1
+    accuracy[1, :3, -1] = 0.9
+    accuracy[2] = 0.9  # nothing is gained
+    np.testing.assert_array_equal(gated(accuracy), [True, False, False])
+    np.testing.assert_array_equal(gated(accuracy.astype(np.float32) + np.float32(0.3)), [True, False, False])
+
+
+def record(accuracy, **arrays):
+    return Record("dai.pretrain", "lab", {}, {}, {"rotary/final_accuracy": accuracy, **arrays})
+
+
+def verdict(name, of):
+    return judge(next(claim for claim in CLAIMS if claim.id == f"dai.pretrain.{name}"), of)
+
+
+def test_the_share_of_networks_that_pass_the_gate_is_judged():
+    accuracy = np.zeros((20, len(HELD_OUT), 3))
+    accuracy[:16, :4, -1] = 0.2
+    row = verdict("gated_rotary", record(accuracy))
+    assert (row["estimate"], row["members"], row["verdict"]) == (0.8, 20, HOLDS)
+    accuracy[4:] = 0
+    assert verdict("gated_rotary", record(accuracy))["verdict"] == FAILS
+
+
+def test_networks_that_fail_the_gate_are_counted_and_not_averaged():
+    accuracy = np.full((4, len(HELD_OUT), 3), 0.5)
+    accuracy[:3, :, -1] = 0.9
+    accuracy[3, [0, 2], -1] = 0.1  # the polar tasks of a network that does not learn in context
+    row = verdict("polar_rotary", record(accuracy))
+    assert (row["members"], row["estimate"]) == (3, pytest.approx(0.9))
+
+
+def test_encodings_are_compared_in_pairs_that_both_got_through():
+    accuracy = np.zeros((3, len(HELD_OUT), 2))
+    other = accuracy[:2] + np.array([0.25, 0.5])[:, None, None]
+    arrays = {"sinusoidal/final_accuracy": other, "rotary/reached": np.array([4, 4, 4]),
+              "sinusoidal/reached": np.array([4, 1])}  # fmt: skip
+    np.testing.assert_allclose(encoding_difference(record(accuracy, **arrays)), [-0.25, np.nan])
+
+
+def test_zero_shot_follows_meaning_where_both_vary_together():
+    accuracy = np.zeros((2, len(HELD_OUT), 2))
+    meaning = np.random.default_rng(0).random((2, len(HELD_OUT)))
+    chance = np.array([1 / task.classes for task in HELD_OUT])
+    accuracy[0, :, 0] = meaning[0]
+    accuracy[1, :, 0] = 2 * chance - meaning[1]
+    found = follows_meaning("rotary")(record(accuracy, meaning_only=meaning))
+    np.testing.assert_allclose(found, [1, -1])
 
 
 @pytest.mark.parametrize(
     ("change", "flag"),
     [({"stage_loss": (1.0,)}, "--stage_loss"),
-     ({"warm_up": 7500, "steps": 7500}, "--warm_up"), ({"heads": 3}, "--heads"),
-     ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 7501}, "--steps")],
+     ({"warm_up": 1800}, "--warm_up"), ({"heads": 3}, "--heads"), ({"fewer": (10,)}, "--fewer"),
+     ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 1801}, "--steps"),
+     ({"most_steps": 6001}, "--most_steps")],
 )  # fmt: skip
 def test_refuses_what_does_not_fit(change, flag):
     with pytest.raises(FlagError, match=flag):

@@ -7,6 +7,7 @@ import pytest
 
 from icl_lab.models import Intervention, LanguageModel, captured, language_logits, local_logits
 from icl_lab.models.attention import momentum_pattern, recent_pattern
+from icl_lab.models.language import last_residual, sinusoids
 from icl_lab.models.language_capture import Capture
 
 KEY = jax.random.key(5)
@@ -16,6 +17,8 @@ TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, V, (3, T)))
 PROMPT = TOKENS[0]
 NETWORKS = {
     "learned positions": LanguageModel(**SMALL | {"positions": T + 2}),
+    "learned positions from a later row": LanguageModel(**SMALL | {"positions": T + 3, "start": 2}),
+    "sinusoids": LanguageModel(**SMALL, sinusoidal=30.0, scaled=True),
     "rotary, scaled, momentum": LanguageModel(**SMALL, rotary=20.0, scaled=True, mixer="momentum", eta=0.6),
     "learned momentum": LanguageModel(**SMALL | {"positions": T}, mixer="momentum", eta=0.4, learned_eta=True),
     "recent": LanguageModel(**SMALL | {"positions": T}, mixer="recent", window=2),
@@ -176,6 +179,34 @@ def test_rotary_scores_depend_on_distances_alone():
     np.testing.assert_allclose(network.rotated(queries)[0], queries[0], rtol=1e-6)  # the first token is not turned
     norms = [np.linalg.norm(part, axis=-1) for part in (network.rotated(queries), queries)]
     np.testing.assert_allclose(*norms, rtol=1e-5)
+
+
+def test_sinusoids_turn_by_the_same_angle_from_token_to_token_and_are_as_large_as_embeddings():
+    width, base = 64, 100.0
+    waves = np.asarray(sinusoids(50, width, base), np.float64)
+    angle = base ** (-2 * np.arange(width // 2) / width)
+    turned = waves[:, : width // 2] + 1j * waves[:, width // 2 :]  # sin + i cos: a token later is a turn backwards
+    np.testing.assert_allclose(turned[1:], turned[:-1] * np.exp(-1j * angle), atol=1e-5)
+    np.testing.assert_allclose(waves[0], np.repeat([0, 1], width // 2))
+    np.testing.assert_allclose((waves**2).mean(1), 0.5, atol=1e-6)
+    for scaled in (False, True):
+        network = LanguageModel(64, 1, 1, width, 0, sinusoidal=base, scaled=scaled)
+        params = jax.jit(network.init)(KEY, PROMPT[:1])
+        start = np.asarray(run(network)(params, jnp.zeros(50, int))[1].residual[0])
+        word = np.asarray(run(network.clone(sinusoidal=0.0))(params, jnp.zeros(50, int))[1].residual[0])
+        assert np.sqrt(((start - word) ** 2).mean() * 2) == pytest.approx(word.std(), rel=0.25)
+
+
+def test_prompts_that_begin_at_a_row_read_the_table_from_there_on():
+    network = NETWORKS["learned positions"]
+    params = built(network)
+    starts = jnp.array([0, 1, 2])
+    found = last_residual(network, params, TOKENS, starts=starts)
+    for own, tokens, first in zip(found, TOKENS, range(3)):
+        moved = network.clone(start=first)
+        np.testing.assert_allclose(own, run(moved)(params, tokens)[1].residual[-1], atol=2e-5)
+    with pytest.raises(ValueError, match="1 longer than the context"):
+        network.clone(start=3).check(PROMPT, 1)
 
 
 def test_a_prompt_moved_along_the_context_looks_the_same_with_rotary_positions_only():

@@ -1,0 +1,121 @@
+"""Joins runs of ``pretrain`` that trained some networks each into one record, as one run would have written it.
+
+    python -m experiments.dai.join_networks --outdir=FOLDER RUN RUN ...
+
+Networks are told apart by their position encoding and their number (``--first`` and on); apart from these the runs must
+have one configuration, and the same sources and versions. With --keep=5 the record keeps the parameters of the first
+five networks of each encoding only, and the arrays of all.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from absl import flags as absl_flags
+
+from experiments.dai.common import ENCODINGS
+from experiments.dai.pretrain import EXPERIMENT, Config
+from icl_lab.lab import FlagError, flags, records
+from icl_lab.lab.command_line import DONE, refused
+from icl_lab.lab.experiment import draw
+from icl_lab.lab.record import Record, RecordError
+
+SHARE = ("positions", "members", "fewer", "first")
+"""What runs that are joined may differ in: which networks they have."""
+SAME = ("sources", "versions", "precision")
+"""Of the provenance, what decides the numbers."""
+
+
+def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
+    """One record of all networks, in the order of their numbers, the parameters of the first ``keep`` of an encoding.
+
+    Raises:
+      FlagError: for runs that do not belong together, or numbers with a gap; naming what differs or lacks.
+    """
+    _check(runs)
+    first = min(run.config["first"] for run in runs)
+    where = {positions: _where(runs, positions, first) for positions in ENCODINGS}
+    there = [positions for positions in ENCODINGS if where[positions]]
+    counts = [len(where[positions]) for positions in there]
+    whole = max(there, key=lambda positions: len(where[positions]))
+    of_worlds = [name for name, axes in runs[0].axes.items() if axes[0] == "member"]
+    arrays = {name: _stack(where[whole], lambda run, name=name: run.arrays[name]) for name in of_worlds}
+    axes = {name: runs[0].axes[name] for name in of_worlds}
+    params: dict[str, np.ndarray] = {}
+    for positions in there:
+        sources = where[positions]
+        names = [name for name in sources[0][0].arrays if name.startswith(f"{positions}/")]
+        arrays |= {name: _stack(sources, lambda run, name=name: run.arrays[name]) for name in names}
+        axes |= {name: sources[0][0].axes[name] for name in names}
+        kept = [name for name in sources[0][0].params if name.startswith(f"{positions}/")]
+        params |= {name: _stack(sources[:keep], lambda run, name=name: run.params[name]) for name in kept}
+    config = dict(runs[0].config) | {"positions": there, "members": max(counts), "first": first}
+    config["fewer"] = counts[1:] or config["fewer"]
+    preset = runs[0].preset.split(" ")[0]
+    label = EXPERIMENT.label(preset, flags.from_json(Config, config))
+    return Record(EXPERIMENT.name, label, config, runs[0].metrics, arrays, _provenance(runs), axes, params)
+
+
+def _check(runs: Sequence[Record]) -> None:
+    for run in runs:
+        if run.experiment != EXPERIMENT.name:
+            raise FlagError(f"a run of {run.experiment} was given; allowed are runs of {EXPERIMENT.name}")
+        differing = [name for name in run.config if name not in SHARE and run.config[name] != runs[0].config.get(name)]
+        differing += [name for name in SAME if run.provenance.get(name) != runs[0].provenance.get(name)]
+        if differing:
+            raise FlagError(f"the runs differ in {', '.join(differing)}; allowed are {', '.join(SHARE)}")
+
+
+def _where(runs: Sequence[Record], positions: str, first: int) -> list[tuple[Record, int]]:
+    """The run of every network of an encoding and its place there, in the order of their numbers."""
+    found: dict[int, tuple[Record, int]] = {}
+    for run in runs:
+        if positions in run.config["positions"]:
+            for place in range(len(run.arrays[f"{positions}/reached"])):
+                number = run.config["first"] + place
+                if number in found:
+                    raise FlagError(f"{positions} network {number} is in two of the runs; allowed is one")
+                found[number] = run, place
+    if lacking := sorted(set(range(first, max(found, default=first - 1) + 1)) - found.keys()):
+        raise FlagError(f"no run has the {positions} networks {lacking}; allowed are numbers in a row")
+    return [found[number] for number in sorted(found)]
+
+
+def _stack(sources: Sequence[tuple[Record, int]], values: Any) -> np.ndarray:
+    return np.stack([values(run)[place] for run, place in sources])
+
+
+def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
+    """That of the first run, with all stages and the seconds of all; ``joined`` says what each run took."""
+    own = [
+        {name: run.provenance.get(name) for name in ("commit", "command", "seconds", "started", "finished")}
+        for run in runs
+    ]
+    stages = {name: stage for run in runs for name, stage in run.provenance.get("stages", {}).items()}
+    seconds = round(sum(one["seconds"] or 0.0 for one in own), 1)
+    return dict(runs[0].provenance) | {"stages": stages, "seconds": seconds, "joined": own}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    values = absl_flags.FlagValues()
+    absl_flags.DEFINE_string("outdir", None, "folder of the record", flag_values=values)
+    absl_flags.DEFINE_integer("keep", None, "networks of each encoding whose parameters stay", 1, flag_values=values)
+    try:
+        folders = values(list(sys.argv if argv is None else argv))[1:]
+        if not folders or values["outdir"].value is None:
+            raise FlagError("allowed is --outdir=FOLDER and the folders of finished runs of dai.pretrain")
+        record = joined([records.load(Path(folder)) for folder in folders], values["keep"].value)
+    except (absl_flags.Error, FlagError, RecordError) as error:
+        return refused(error)
+    outdir = Path(values["outdir"].value)
+    records.save(record, outdir, EXPERIMENT.judged(record))
+    draw(EXPERIMENT, record, outdir)
+    print(f"{record.preset}: {len(folders)} runs joined in {outdir}")
+    return DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
