@@ -39,7 +39,7 @@ from icl_lab.prompts.text_tasks import HELD_OUT
 
 RATES = tuple(float(f"{digit}e{power}") for power in (-4, -3, -2, -1) for digit in range(1, 10))
 """The paper's grid."""
-SMALL_RATES = tuple(float(f"{digit}e{power}") for power in (-4, -3, -2, -1, 0, 1) for digit in (1, 2, 5))
+SMALL_RATES = tuple(float(f"{digit}e{power}") for power in (-3, -2, -1, 0, 1) for digit in (1, 2, 5))
 """Three rates a decade, and larger ones, which a small network needs too."""
 
 
@@ -62,7 +62,7 @@ class Analysis(OfNetworks):
 
 
 SMALL: dict[str, Any] = {
-    "demonstrations": 12, "rates": SMALL_RATES, "development_queries": 100, "test_queries": 100,
+    "members": 20, "demonstrations": 12, "rates": SMALL_RATES, "development_queries": 100, "test_queries": 100,
 }  # fmt: skip
 """The analysis of a network that was pre-trained at lab."""
 FEW: dict[str, Any] = {
@@ -140,8 +140,8 @@ class Chosen(NamedTuple):
       index: of the set.
       demonstrations: of it.
       task: with the test questions.
-      rate: chosen among those that change no more than in-context learning.
-      free_rate: chosen among all.
+      rate: the smallest as good as the best, among those that change no more than in-context learning.
+      free_rate: the best of all.
       path: (R,) or (R, L) by name, what is measured over the whole grid.
     """
 
@@ -196,7 +196,7 @@ def accuracies_by_demonstrations(
     subject: Subject, config: Analysis, counts: Sequence[int], sets: int
 ) -> tuple[Floats, Floats]:
     """(S, K) accuracies on test questions behind the first demonstrations of the first sets, and of fine-tuning on
-    them at a rate chosen for their number among all rates."""
+    them at the best rate for their number, whatever it changes."""
     context, tuned = np.empty((2, sets, len(counts)))
     for s in range(sets):
         for k, count in enumerate(counts):

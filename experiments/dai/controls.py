@@ -50,6 +50,8 @@ texts."""
 CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")
 """Behind another context: with labels all wrong, of another task, of random tokens."""
 CONTROLS = BASES + UPDATES + CONTEXTS
+MATCHED = 0.01
+"""Relative difference of sizes up to which they are called equal."""
 UNMATCHED = ("local_own_rate", "local_same_rate")
 """Layer by layer at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: sizes are
 what they are."""
@@ -210,12 +212,14 @@ class Measured(NamedTuple):
 
 
 def measured(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -> Measured:
-    """All metrics of a row."""
+    """All metrics of a row. A layer in which the change is not of the size of the paper's has no similarity."""
     states = reading.zero_shot, reading.in_context, reading.finetuned
     similar, answered = compared(key, reading.params, *states, reading.queries, task, config.baseline, config.top)
     logits = np.stack([np.asarray(one.candidate_logits) for one in states])
-    found = ({name: np.asarray(values) for name, values in one.items()} for one in (similar, answered))
-    return Measured(*found, logits.argmax(-1), right(logits, task.targets))
+    like = np.abs(reading.mismatch)[None] <= MATCHED
+    similarities = {name: np.where(like, values, np.nan) for name, values in similar.items()}
+    answers = {name: np.asarray(values) for name, values in answered.items()}
+    return Measured(similarities, answers, logits.argmax(-1), right(logits, task.targets))
 
 
 def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
@@ -231,16 +235,21 @@ def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dic
     return numbers, {name: score.reason for name, score in found.items() if score.reason}
 
 
-def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, dict[str, Floats]]:
-    """What attention outputs of another reading do in the zero-shot run: log-probability of the right label, gained.
+def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, dict[str, dict[str, Floats]]]:
+    """What attention outputs of another reading do in the zero-shot run: ``accuracy`` and ``log_probability`` of the
+    right label that they gain.
 
     By reading (``in_context``, ``finetuned``, and ``finetuned_sized``, fine-tuning's changes made as large as those of
     the demonstrations, question by question): ``layer`` (L,), put in one layer alone, ``all`` in all at once, which
     gives the whole answer where the last token enters alike (rotary positions), and ``answer``, of that reading itself.
     """
     base = reading.zero_shot
-    before = np.asarray(right_log_probabilities(base.candidate_logits, task))
-    gain = lambda read: np.asarray(right_log_probabilities(read.candidate_logits, task) - before).mean()  # noqa: E731
+
+    def scores(read: NetworkStates) -> np.ndarray:
+        hits = right(np.asarray(read.candidate_logits), task.targets)
+        return np.array([hits.mean(), np.asarray(right_log_probabilities(read.candidate_logits, task)).mean()])
+
+    before = scores(base)
     changes = {name: getattr(reading, name).output - base.output for name in ("in_context", "finetuned")}
     length = {name: np.linalg.norm(change, axis=-1, keepdims=True) for name, change in changes.items()}
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -251,10 +260,12 @@ def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, 
         put = lambda chosen, change=change: subject.read(  # noqa: E731
             None, task, "zero_shot", Patch(base.output + change, chosen)
         )
-        each = np.array([gain(put(np.arange(layers) == layer)) for layer in range(layers)])
-        found[name] = {"layer": each, "all": gain(put(np.ones(layers, bool)))}
+        gains = {"layer": np.stack([scores(put(np.arange(layers) == layer)) - before for layer in range(layers)])}
+        gains["all"] = scores(put(np.ones(layers, bool))) - before
         if hasattr(reading, name):
-            found[name]["answer"] = gain(getattr(reading, name))
+            gains["answer"] = scores(getattr(reading, name)) - before
+        measures = enumerate(("accuracy", "log_probability"))
+        found[name] = {measure: {place: gain[..., m] for place, gain in gains.items()} for m, measure in measures}
     return found
 
 

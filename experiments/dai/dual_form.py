@@ -54,7 +54,7 @@ PRESETS = {
         networks=RANDOM, members=1, positions=("rotary",), demonstrations=2, questions=2, inputs=2, outputs=2, steps=2,
     ),
     "quick": Config(members=1, positions=("rotary",), demonstrations=12, questions=20),
-    "lab": Config(demonstrations=12, questions=50),
+    "lab": Config(members=20, demonstrations=12, questions=50),
     "paper": Config(),
 }  # fmt: skip
 

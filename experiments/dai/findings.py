@@ -15,7 +15,7 @@ FINDINGS = {
         "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above "
         "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, and "
         "{sim_aou_as_shuffled_labels:.2f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
-        "change gives {fine_tuning_carries_less:.0%} of what demonstrations add."
+        "change gives {fine_tuning_carries_less:.0%} of the accuracy that demonstrations add."
     ),
     "layers": (
         "Whether the similarity of fine-tuning to in-context learning rises with depth: from the first layer to the "
@@ -63,8 +63,8 @@ PAPER = Paper(
             "value."
         ),
         "implicit_finetuning/carried": (
-            "What attention outputs do in the zero-shot run, put in layer by layer: log-probability that in-context "
-            "learning's and fine-tuning's outputs give to the right label."
+            "What attention outputs do in the zero-shot run, put in layer by layer: accuracy that in-context learning's "
+            "and fine-tuning's outputs add."
         ),
         "implicit_finetuning/accuracy": (
             "Accuracy of zero-shot, fine-tuning and in-context learning on six tasks: both gain over zero-shot where "

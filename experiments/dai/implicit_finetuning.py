@@ -266,7 +266,7 @@ AXES = {
     "*/path/size": (*_OF, "rate"),
     "*/path/log_probability": (*_OF, "rate"),
     "*/path/*": (*_OF, "rate", "layer"),
-    "*/carried/*/layer": (*_OF, "layer"),
+    "*/carried/*/*/layer": (*_OF, "layer"),
     **dict.fromkeys(("*/carried/*", "*/alpha/*", "*/order/*"), _OF),
     **dict.fromkeys((f"*/{name}" for name in NUMBERS), (*_OF, "row")),
     **dict.fromkeys((f"*/{name}" for name in ACCURACIES), _OF),

@@ -229,13 +229,13 @@ def _rates(record: Record, there: list[str]) -> Figure:
 
 
 def _carried(record: Record, there: list[str]) -> Figure:
-    """Gain of log-probability by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
+    """Gain of accuracy by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
     figure, axes = panels(len(there), width=3.6, height=2.6)
     labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
     for at, positions in zip(axes[0], there):
         passed = learned(record, positions)
         for (name, setting), look in zip(CARRIED.items(), SERIES):
-            of = record[f"{positions}/carried/{name}"]
+            of = record[f"{positions}/carried/{name}/accuracy"]
             values = [*np.moveaxis(of["layer"][passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
             x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
@@ -243,11 +243,11 @@ def _carried(record: Record, there: list[str]) -> Figure:
             if passed.any():
                 at.plot(x, np.stack(values), color=color, linewidth=0.3, alpha=0.4)
                 at.plot(x, np.mean(values, 1), color=color, linestyle=dash, marker=look["marker"], label=labels[name])
-        layers = record[f"{positions}/carried/in_context/layer"].shape[2]
+        layers = record[f"{positions}/carried/in_context/accuracy/layer"].shape[2]
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
         at.set_xlabel("layer whose attention output is put in")
-        at.set_ylabel("gain of log-probability (nats)")
+        at.set_ylabel("gain of accuracy")
         at.set_title(gate_of(record, positions), fontsize=8)
         at.legend(fontsize=7)
     return figure

@@ -20,8 +20,8 @@ class Choice(NamedTuple):
     """Indices into the sorted grid of rates.
 
     Attributes:
-      rate: the choice, among rates that change no more than in-context learning does.
-      free: the choice among all rates.
+      rate: the smallest that is as good as the best, among those that change no more than in-context learning does.
+      free: the best of all by the smoothed score, whatever it changes: the most accurate fine-tuning.
     """
 
     rate: int
@@ -38,7 +38,14 @@ def chosen_rate(log_probabilities: Floats, sizes: Floats, most: float) -> Choice
       most: that of in-context learning.
     """
     scores = smoothed(log_probabilities)
-    return Choice(_smallest_as_good(scores, np.nan_to_num(sizes, nan=np.inf) <= most), _smallest_as_good(scores))
+    there = np.flatnonzero(np.nan_to_num(sizes, nan=np.inf) <= most)
+    free = int(scores.mean(1).argmax())
+    if not there.size:
+        return Choice(0, free)
+    best = there[scores[there].mean(1).argmax()]
+    behind = scores[best] - scores[there]  # (R, I): the standard error is that of the difference
+    error = behind.std(1, ddof=min(1, behind.shape[1] - 1)) / np.sqrt(behind.shape[1])
+    return Choice(int(there[np.flatnonzero(behind.mean(1) <= error)[0]]), free)
 
 
 def smoothed(values: ArrayLike) -> Floats:
@@ -52,17 +59,6 @@ def smoothed(values: ArrayLike) -> Floats:
     ends = [slice(i, i + len(values)) for i in range(3)]
     total = sum(weight * padded[end] for weight, end in zip(NEIGHBOURS, ends))
     return total / sum(weight * present[end] for weight, end in zip(NEIGHBOURS, ends))[:, None]
-
-
-def _smallest_as_good(scores: Floats, allowed: NDArray[np.bool_] | None = None) -> int:
-    """The first row that is worse than the best by no more than the standard error of the difference."""
-    there = np.arange(len(scores)) if allowed is None else np.flatnonzero(allowed)
-    if not there.size:
-        return 0
-    best = there[scores[there].mean(1).argmax()]
-    behind = scores[best] - scores[there]  # (R, I)
-    error = behind.std(1, ddof=min(1, behind.shape[1] - 1)) / np.sqrt(behind.shape[1])
-    return int(there[np.flatnonzero(behind.mean(1) <= error)[0]])
 
 
 def joined_sizes(by_layer: ArrayLike) -> Floats:

@@ -142,6 +142,9 @@ def test_metrics_of_a_row(table, chosen):
     assert set(found.answers) == set(controls.ANSWERS)
     assert np.isfinite(found.similarities["sim_aou"]).all()
     assert np.isnan(found.similarities["kendall"][:, 0]).all()  # queries of the first layer are frozen
+    smaller = table[controls.PAPER]._replace(mismatch=np.array([-0.5]))
+    unlike = controls.measured(jax.random.key(2), smaller, chosen.task, CONFIG)
+    assert np.isnan(unlike.similarities["sim_aou"]).all()  # not of equal size
     still = table[controls.PAPER]._replace(finetuned=table[controls.PAPER].zero_shot)
     nothing = controls.measured(jax.random.key(2), still, chosen.task, CONFIG)
     assert np.isnan(nothing.similarities["sim_aou"]).all()
@@ -171,9 +174,12 @@ def test_scores_count_all_sets_alike_and_halves_share_no_question():
 def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
     found = controls.carried(subject, table[controls.PAPER], chosen.task)
     for name in ("in_context", "finetuned"):
-        np.testing.assert_allclose(found[name]["all"], found[name]["answer"], atol=1e-5)
-        np.testing.assert_allclose(found[name]["layer"][0], found[name]["all"], atol=1e-6)  # it has one layer
-    assert abs(found["in_context"]["answer"] - found["finetuned"]["answer"]) > 1e-4
+        for of in found[name].values():
+            np.testing.assert_allclose(of["all"], of["answer"], atol=1e-5)
+            np.testing.assert_allclose(of["layer"][0], of["all"], atol=1e-6)  # it has one layer
+    gained = [found[name]["log_probability"]["answer"] for name in ("in_context", "finetuned")]
+    assert abs(gained[0] - gained[1]) > 1e-4
+    assert set(found["finetuned_sized"]["accuracy"]) == {"layer", "all"}
 
 
 def test_what_two_fine_tunings_change_is_compared(table):

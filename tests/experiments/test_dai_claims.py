@@ -65,20 +65,14 @@ def test_the_first_layer_has_no_part_in_sim_am():
     np.testing.assert_allclose(values, [0.2, np.nan], rtol=1e-12)
 
 
-def test_what_carries_the_answer_is_a_share_of_gains_summed_over_tasks():
+def test_what_carries_the_answer_is_a_share_of_the_accuracy_that_is_gained():
     layer = np.zeros((2, 6, 3))
-    layer[:, :, 1] = [[0, 0, 0, 0, 0, 3.0]]
-    carried = {"in_context": {"answer": np.ones((2, 6)), "all": np.ones((2, 6)), "layer": layer}}
-    found = record(carried=carried)
-    np.testing.assert_allclose(BY_NAME["outputs_are_the_answer"].statistic(found), [1, np.nan], rtol=1e-12)
+    layer[:, :, 1] = [[0, 0, 0, 0, 0, 0.3]]
+    accuracy = {"answer": np.full((2, 6), 0.1), "all": np.full((2, 6), 0.1), "layer": layer}
+    logs = {"answer": np.ones((2, 6)), "all": np.ones((2, 6)) + [0, 0, 0, 0, 0, -0.2]}
+    found = record(carried={"in_context": {"accuracy": accuracy, "log_probability": logs}})
     np.testing.assert_allclose(BY_NAME["one_layer_carries_the_answer"].statistic(found), [0.5, np.nan], rtol=1e-12)
-
-
-def test_the_share_of_layers_that_are_matched_leaves_out_what_is_not_matched():
-    mismatch = np.zeros((2, 6, 4, 2))
-    mismatch[:, :, 1, 0] = 0.5  # one of two layers of another task
-    mismatch[:, :, 3] = 9  # another context, of which nothing is matched
-    np.testing.assert_allclose(BY_NAME["sizes_are_matched"].statistic(record(mismatch=mismatch)), 0.75, rtol=1e-12)
+    np.testing.assert_allclose(BY_NAME["outputs_are_the_answer"].statistic(found), [0.2, 0.2], rtol=1e-12)
 
 
 def test_no_difference_is_an_equivalence_with_a_bound():
@@ -89,7 +83,7 @@ def test_no_difference_is_an_equivalence_with_a_bound():
 
 def test_similarities_need_ten_networks_for_a_verdict():
     few = [name for name, claim in BY_NAME.items() if claim.fewest_members() < 10]
-    assert set(few) == {"sizes_are_matched", "full_batch_has_no_order"}
+    assert set(few) == {"outputs_are_the_answer", "full_batch_has_no_order"}
 
 
 def test_every_claim_beside_a_control_names_it():
