@@ -93,7 +93,7 @@ def test_a_verdict_that_was_not_committed_as_holding_is_no_drift():
 
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: str(folder.relative_to(FIGURES)))
 def test_a_committed_record_is_readable_and_has_the_claims_of_its_binary(folder):
-    """It is held against itself, too: no drift. A part of a paper run, or a record of an earlier preset, is in no ledger."""
+    """It is held against itself, too: no drift. A part of a paper run, or of an earlier preset, is in no ledger."""
     found, rows = committed(folder)
     binary = BINARIES[found.experiment]
     if folder.name in PRESETS and belongs(binary, folder.name, found.preset, found.config):

@@ -65,7 +65,16 @@ SIMILARITIES = (
 FROM_SECOND = ("sim_am_before", "sim_am_after", "sim_am_delta", "kendall", "kendall_random")
 """Their means leave out the first layer. Queries there are frozen, so fine-tuning cannot change Kendall's correlation;
 and with rotary positions demonstrations cannot change its scores to the query."""
-SCORES = ("recall", "base_rate", "lift", "contrast", "agreement", "kappa", *(f"accuracy_{name}" for name in ACCURACIES))
+SCORES = (
+    "mended",
+    "recall",
+    "base_rate",
+    "lift",
+    "contrast",
+    "agreement",
+    "kappa",
+    *(f"accuracy_{name}" for name in ACCURACIES),
+)
 ANSWERS = tuple(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap"))
 NUMBERS = SCORES + ANSWERS
 
@@ -224,13 +233,14 @@ def measured(key: Array, reading: Reading, task: EncodedTask, config: Analysis) 
 
 def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
     """``SCORES`` of answers (3, S, I) to the same questions behind S sets, all counted alike; and why one is not
-    defined, by name."""
+    defined, by name. ``mended`` is the share of questions that fine-tuning alone corrects."""
     zero_shot, in_context, finetuned = hits.reshape(3, -1)
     everywhere = np.broadcast_to(np.asarray(targets, said.dtype), said.shape[1:]).ravel()
     own, context, tuned = said.reshape(3, -1)
     found = recall_to_finetuning(zero_shot, finetuned, in_context)
     found |= agreement_where_wrong(everywhere, own, tuned, context)
     numbers = {name: score.value for name, score in found.items()}
+    numbers["mended"] = float((finetuned & ~zero_shot).mean())
     numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits)}
     return numbers, {name: score.reason for name, score in found.items() if score.reason}
 

@@ -63,8 +63,8 @@ PAPER = Paper(
             "value."
         ),
         "implicit_finetuning/carried": (
-            "What attention outputs do in the zero-shot run, put in layer by layer: accuracy that in-context learning's "
-            "and fine-tuning's outputs add."
+            "What attention outputs do in the zero-shot run, put in layer by layer: accuracy that those of in-context "
+            "learning and of fine-tuning add."
         ),
         "implicit_finetuning/accuracy": (
             "Accuracy of zero-shot, fine-tuning and in-context learning on six tasks: both gain over zero-shot where "

@@ -33,6 +33,18 @@ def _row(metric: str, row: str = PAPER) -> Values:
     return lambda record, positions: of_row(record, metric, row, positions)[..., first:]
 
 
+def _recall(metric: str, less: str | None = None) -> Values:
+    """(M,) mean over the examples that fine-tuning mends, of all tasks; of a task where it mends few little counts."""
+
+    def value(record: Record, positions: str) -> np.ndarray:
+        mended = of_row(record, "mended", PAPER, positions)
+        values = of_row(record, metric, PAPER, positions) - (of_row(record, less, PAPER, positions) if less else 0)
+        with np.errstate(invalid="ignore"):
+            return np.where(mended > 0, mended * values, 0).sum(1) / mended.sum(1)
+
+    return value
+
+
 def _shared(what: str, place: str) -> Values:
     """(M,) accuracy gained by attention outputs put into the zero-shot run, as a share of what demonstrations gain.
 
@@ -70,8 +82,19 @@ def _lead(place: int) -> Values:
     )[..., place]
 
 
-_AT_LAB: dict[str, str] = {}
-"""Verdicts that are expected at lab where a claim of the paper is not expected to hold; written before the record."""
+_AT_LAB = dict.fromkeys(
+    ("sim_aou_no_more_than_untrained", "sim_aou_no_more_than_trained_embeddings", "sim_am_rises",
+     "kendall_over_random"), "fails",
+) | dict.fromkeys(
+    ("sim_aou_raw_local", "context_over_fine_tuning_sinusoidal", "sim_aou_over_floor_sinusoidal",
+     "sim_aou_as_shuffled_labels_sinusoidal"), "not resolved",
+)  # fmt: skip
+"""Verdicts that are expected at lab where a claim is not expected to hold, written before the record.
+
+From a pilot on three older networks (rotary, another seed of questions, three sets, fifty questions; they are not among
+those of the record). There layer-causal descent was -.10, -.07 and .11 from gradient descent, so that no number of
+networks near twenty resolves it; and of ten sinusoidal networks all must learn in context for a verdict.
+"""
 _judged = claims_of(
     "dai.implicit_finetuning", at_lab=_AT_LAB, presets=("lab",), relation=">=",
     reason="an ordering, paired by network, task and layer",
@@ -102,7 +125,7 @@ CLAIMS = tuple(
     claim for claims in (
         _claim("fine_tuning_learns", f"{_DAI}, Table 1",
                "Fine-tuning is more accurate than zero-shot (rate chosen without regard to size).",
-               array("finetuned_free"), array("zero_shot"), second=True, reason=_BY_TASK),
+               array("finetuned_free"), array("zero_shot"), reason=_BY_TASK),
         _claim("context_over_fine_tuning", f"{_DAI}, Table 1",
                "In-context learning is more accurate than fine-tuning, as a mean over all sets of demonstrations (rate "
                "chosen without regard to size).",
@@ -112,15 +135,12 @@ CLAIMS = tuple(
                _lead(-1), _lead(1), reason=_BY_TASK),
         _claim("recall", f"{_DAI}, Table 2",
                "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",
-               _row("recall"), None, 2 / 3, reason="the lowest of the paper's twelve values is .667"),
-        _claim("recall_over_base_rate", f"{_DAI}, Table 2, with a control",
+               _recall("recall"), None, 2 / 3, reason="the lowest of the paper's twelve values is .667"),
+        _claim("recall_over_base_rate", f"{_DAI}, Table 2, its base rate",
                "Rec2FTP is above its base rate, the share of all zero-shot errors that in-context learning mends.",
-               _row("recall"), _row("base_rate"), second=True, reason=_BY_TASK),
-        _claim("recall_over_wrong_task", f"{_DAI}, Table 2, {_WITH}",
-               f"Rec2FTP is higher than for {_BASE['wrong_task']}.",
-               _row("recall"), _row("recall", "wrong_task"), reason=_BY_TASK),
+               _recall("recall", less="base_rate"), reason=_BY_TASK),
         _claim("sim_aou_over_random", f"{_DAI}, Table 3", "SimAOU is above that with a random vector.",
-               _row("sim_aou"), _row("random"), second=True),
+               _row("sim_aou"), _row("random")),
         _claim("sim_aou_over_floor", f"{_DAI}, Table 3, with a control",
                "SimAOU is above its floor, what normalising gives to updates that have nothing in common.",
                _row("sim_aou"), _row("floor"), second=True),
@@ -129,11 +149,11 @@ CLAIMS = tuple(
         *(_claim(f"sim_aou_over_{row}", f"{_DAI}, Table 3, {_WITH}", f"SimAOU is higher than for {_BASE[row]}.",
                  _row("sim_aou"), _row("sim_aou", row)) for row in ("random_update", "wrong_task")),
         _alike("sim_aou_as_shuffled_labels", f"{_LAB}, Table 3, {_WITH}",
-              "SimAOU is the same after fine-tuning on shuffled labels: to .05 labels leave no trace in it.",
+              "SimAOU as a whole is the same after fine-tuning on shuffled labels, to .05.",
               _row("sim_aou"), _row("sim_aou", "shuffled_labels"), second=True),
         _alike("sim_aou_as_wrong_labels", f"{_LAB}, Table 3, with a control",
               "SimAOU (raw) is the same when all labels of the context are wrong, to .05.",
-              _row("sim_aou_raw"), _row("sim_aou_raw", "wrong_labels"), second=True),
+              _row("sim_aou_raw"), _row("sim_aou_raw", "wrong_labels")),
         *(_claim(f"sim_aou_over_{row}", f"{_DAI}, Table 3, with a control",
                  f"SimAOU (raw) is higher than when the context is {what}.",
                  _row("sim_aou_raw"), _row("sim_aou_raw", row))
@@ -141,36 +161,38 @@ CLAIMS = tuple(
                             ("random_context", "random tokens"))),
         _claim("sim_aou_of_labels", f"{_LAB}, directions of the labels",
                "Along the directions that decide among the labels the two updates point the same way (SimAOU, raw).",
-               _row("sim_aou_inside"), second=True),
+               _row("sim_aou_inside")),
         _claim("sim_aou_of_labels_over_shuffled", f"{_LAB}, directions of the labels, {_WITH}",
                "Along the directions of the labels SimAOU is higher than for shuffled labels.",
-               _row("sim_aou_inside"), _row("sim_aou_inside", "shuffled_labels"), second=True),
+               _row("sim_aou_inside"), _row("sim_aou_inside", "shuffled_labels")),
         _alike("sim_aou_across_labels", f"{_LAB}, directions of the labels",
-              "SimAOU (raw) is the same without the directions of the labels, to .05: it is not about labels.",
-              _row("sim_aou_raw"), _row("sim_aou_outside"), second=True),
+              "SimAOU (raw) is the same without the directions of the labels, to .05: what is alike lies across them.",
+              _row("sim_aou_raw"), _row("sim_aou_outside")),
         *(_claim(f"sim_aou_no_more_than_{row}", f"{_DEUTCH}, untrained baselines",
                  f"SimAOU (raw) of the trained network is no higher than of {what}, which cannot learn in context.",
                  _row("sim_aou_raw"), _row("sim_aou_raw", row), relation="<=", tolerance=0.07,
                  reason="the most by which a trained network of theirs is ahead on a task, CB: .11 against .04")
           for row, what in _UNTRAINED.items()),
-        *(_claim(f"{metric}_{row}", _DEUTCH,
-                 f"Layer-causal gradient descent, {how}, is more like in-context learning than gradient descent "
+        *(_claim(f"{metric}_local", f"{_DEUTCH}, at equal size",
+                 "Layer-causal gradient descent is more like in-context learning than gradient descent "
                  f"({'SimAOU, raw' if metric == 'sim_aou_raw' else 'SimAM of differences'}).",
-                 _row(metric, row), _row(metric))
-          for metric in ("sim_aou_raw", "sim_am_delta")
-          for row, how in (("local", "of equal size in every layer"), ("local_same_rate", "at the same rate"))),
+                 _row(metric, "local"), _row(metric))
+          for metric in ("sim_aou_raw", "sim_am_delta")),
         _claim("alpha", f"{_DEUTCH}, alpha",
                "Gradient descent and layer-causal gradient descent change attention scores in different directions "
                "(mean cosine).",
                _alpha("scores"), None, 0.2, relation="<=", tolerance=0.1,
-               reason="theirs is .1 to .2; half of that is allowed beside it"),
+               reason="theirs is .1 to .2; half of .2 is allowed above it"),
         _claim("sim_am_rises", f"{_DAI}, Table 4",
                "SimAM is higher after fine-tuning than before (above the first layer, where it is 1 before).",
-               _row("sim_am_after"), _row("sim_am_before"), second=True),
+               _row("sim_am_after"), _row("sim_am_before")),
         *(_alike(f"sim_am_as_{row}", f"{_DAI}, Table 4, {_WITH}",
                 f"SimAM after fine-tuning is that after {what}, to .05: it does not tell them apart.",
                 _row("sim_am_after"), _row("sim_am_after", row))
-          for row, what in _BASE.items()),
+          for row, what in _BASE.items() if row != "random_update"),
+        _claim("sim_am_over_random_update", f"{_DAI}, Table 4, {_WITH}",
+               f"SimAM after fine-tuning is higher than after {_BASE['random_update']}.",
+               _row("sim_am_after"), _row("sim_am_after", "random_update")),
         *(_claim(f"sim_am_delta_over_{row}", f"{_DEUTCH}, {_WITH}",
                  f"SimAM of differences is higher than for {_BASE[row]}.",
                  _row("sim_am_delta"), _row("sim_am_delta", row)) for row in ("random_update", "wrong_task")),
@@ -180,7 +202,7 @@ CLAIMS = tuple(
         _claim("kendall_over_random", f"{_DAI}, Table 5",
                "Attention to the training tokens ranks them as in context more than random weights do (Kendall, above "
                "the first layer).",
-               _row("kendall"), _row("kendall_random"), ALIKE, second=True,
+               _row("kendall"), _row("kendall_random"), ALIKE,
                reason="a third of the paper's lowest value on a task, .151"),
         *(_alike(f"kendall_as_{row}", f"{_DAI}, Table 5, {_WITH}",
                 f"Kendall's correlation is that of {what}, to .05.", _row("kendall"), _row("kendall", row))
@@ -188,7 +210,7 @@ CLAIMS = tuple(
         _claim("labels_nearer", f"{_SHEN}, answers",
                "Fine-tuning brings the distribution of labels nearer to that in context (Jensen-Shannon from ICL: "
                "zero-shot less fine-tuned).",
-               _row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned"), second=True, reason=_BY_TASK),
+               _row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned"), reason=_BY_TASK),
         _claim("order_matters_more_in_context", f"{_SHEN}, order",
                "The order of the demonstrations moves in-context learning more than fine-tuning (log-probability of "
                "the right label, standard deviation over permutations).",
@@ -203,8 +225,9 @@ CLAIMS = tuple(
                _not_carried, None, 0.0, relation="<=", tolerance=1e-3, gate=False,
                reason="an identity with rotary positions, to rounding"),
         _claim("one_layer_carries_the_answer", f"{_LAB}, what carries the answer",
-               "In-context attention output of one layer, the best, carries half of the accuracy that demonstrations add.",
-               _shared("in_context", "layer"), None, 0.5, second=True, reason="half; with all layers it is 1"),
+               "In-context attention output of the best single layer carries half of the accuracy that demonstrations "
+               "add.",
+               _shared("in_context", "layer"), None, 0.5, reason="half; with all layers it is 1"),
         _claim("fine_tuning_carries_less", f"{_LAB}, what carries the answer",
                "Fine-tuning's change of attention outputs, made as large as that of the demonstrations, carries at "
                "most half of the accuracy that they add.",

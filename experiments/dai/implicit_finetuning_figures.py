@@ -74,6 +74,12 @@ def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, f
                 axes.plot([], [], linestyle="", markersize=3, fillstyle=fill, label=label, **look)
 
 
+def _legend(axes: Axes, **options: Any) -> None:
+    """A legend where something is drawn: of an encoding without a network that learns in context nothing may be."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, **options)
+
+
 def _tasks(axes: Axes, tasks: list[str]) -> None:
     axes.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks])
 
@@ -121,7 +127,7 @@ def _by_task(record: Record, there: list[str]) -> Figure:
             at.set_title(f"{title} ({positions})")
             at.set_xticks(range(len(tasks)), tasks, rotation=60)
             at.axhline(0, color="0.7", linewidth=0.6)
-            at.legend(fontsize=7)
+            _legend(at)
     return figure
 
 
@@ -188,8 +194,9 @@ def _controls(record: Record, there: list[str]) -> Figure:
             handles, labels = at.get_legend_handles_labels()
             floors = [k for k, label in enumerate(labels) if label == floor_name]
             keep = range(len(labels))[own] if i == 0 else floors
-            at.legend([handles[k] for k in keep], [labels[k] for k in keep], loc="upper center",
-                      bbox_to_anchor=(0.5, -0.07), fontsize=6)  # fmt: skip
+            if keep:
+                at.legend([handles[k] for k in keep], [labels[k] for k in keep], loc="upper center",
+                          bbox_to_anchor=(0.5, -0.07), fontsize=6)  # fmt: skip
     return figure
 
 
@@ -223,8 +230,8 @@ def _rates(record: Record, there: list[str]) -> Figure:
             if title == "size of the change":
                 at.set_yscale("log")
             if title == "log-probability":
-                at.set_ylim(bottom=-4)
-            at.legend(fontsize=7)
+                at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
+            _legend(at)
     return figure
 
 
@@ -249,7 +256,7 @@ def _carried(record: Record, there: list[str]) -> Figure:
         at.set_xlabel("layer whose attention output is put in")
         at.set_ylabel("gain of accuracy")
         at.set_title(gate_of(record, positions), fontsize=8)
-        at.legend(fontsize=7)
+        _legend(at)
     return figure
 
 
@@ -270,5 +277,5 @@ def _order(record: Record, there: list[str]) -> Figure:
         at.set_xticks(range(len(learners)), [name.replace(", ", ",\n") for name in learners.values()])
         at.set_ylabel(label)
         if measure == "log_probability":
-            at.legend(**ABOVE, fontsize=7)
+            _legend(at, **ABOVE)
     return figure

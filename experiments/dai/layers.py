@@ -2,8 +2,8 @@
 
 For 50 test questions of every held-out task, behind every set of demonstrations: SimAOU, SimAM and Kendall's
 correlation in every layer, each beside its control. The first version of the paper finds that low layers are noisy and
-that similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with depth and
-normalising makes large updates similar; and noise in place of the update, of equal size in every layer.
+that similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with
+depth and normalising makes large updates similar; and noise in place of the update, of equal size in every layer.
 
 A slope needs depth: ``--networks`` may be the folder of any run of ``pretrain``, such as one with ``--layers=8``.
 """

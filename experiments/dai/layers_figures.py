@@ -47,7 +47,7 @@ def _layers(record: Record, positions: str) -> Figure:
         column[0].set_title(f"{metric}: questions of network {one}", fontsize=8)
         column[1].set_title("a line for each network, and their mean", fontsize=8)
         column[0].set_ylabel(f"{metric} ({positions})")
-        column[1].legend(fontsize=7)
+        column[0].legend(fontsize=7)
     figure.suptitle(gate_of(record, positions), fontsize=9)
     return figure
 

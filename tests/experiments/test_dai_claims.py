@@ -69,7 +69,7 @@ def test_what_carries_the_answer_is_a_share_of_the_accuracy_that_is_gained():
     layer = np.zeros((2, 6, 3))
     layer[:, :, 1] = [[0, 0, 0, 0, 0, 0.3]]
     accuracy = {"answer": np.full((2, 6), 0.1), "all": np.full((2, 6), 0.1), "layer": layer}
-    logs = {"answer": np.ones((2, 6)), "all": np.ones((2, 6)) + [0, 0, 0, 0, 0, -0.2]}
+    logs = {"answer": np.ones((2, 6)), "all": np.tile([1, 1, 1, 1, 1, 0.8], (2, 1))}
     found = record(carried={"in_context": {"accuracy": accuracy, "log_probability": logs}})
     np.testing.assert_allclose(BY_NAME["one_layer_carries_the_answer"].statistic(found), [0.5, np.nan], rtol=1e-12)
     np.testing.assert_allclose(BY_NAME["outputs_are_the_answer"].statistic(found), [0.2, 0.2], rtol=1e-12)
