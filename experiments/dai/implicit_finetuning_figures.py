@@ -227,7 +227,7 @@ def _rates(record: Record, there: list[str]) -> Figure:
             at.set_xscale("log")
             at.set_title(f"{title} ({positions})")
             at.set_xlabel("learning rate (ticks: chosen)")
-            if title == "size of the change":
+            if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
             if title == "log-probability":
                 at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
