@@ -58,7 +58,7 @@ lock: ## bring requirements.lock in line with pyproject.toml (needs uv; delete t
 	  --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --quiet -o requirements.lock
 
 clean: ## remove environments and caches (never runs/)
-	rm -rf .venv .venv-latest-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-latest-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .xla_cache
 	find icl_lab experiments tests -name __pycache__ -prune -exec rm -rf {} +
 
 # The stamp is removed before an installation and written after it: where there is none, the environment was never

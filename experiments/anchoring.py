@@ -1,4 +1,4 @@
-"""Anchors of the gallery's records, and which records the present code no longer vouches for (docs/anchors.md).
+"""Anchors of the gallery's records, and which records the present code no longer reproduces (docs/anchors.md).
 
 An anchor is the record of a smoke run, in the folder ``anchor`` beside the record that was made by the same sources.
 """

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags as absl_flags
 from rich.console import Console
 from rich.table import Table
 
@@ -39,6 +38,8 @@ from experiments.benchmarks.training import ensemble, members, others, steps
 from experiments.benchmarks.tuning import tuning
 from experiments.benchmarks.whole import whole
 from icl_lab.lab import flags, records
+from icl_lab.lab.command_line import command
+from icl_lab.lab.flags import FlagError, setting
 
 Tables = Iterable[tuple[str, list[Row]]]
 
@@ -103,51 +104,36 @@ def _shown(value: Any) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+@dataclasses.dataclass(frozen=True)
+class Options(Config):
+    """Flags of ``python -m experiments.benchmark``."""
+
+    save: str = setting("", "file for the record, as JSON; empty: none")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status (0 done, 2 refused, 130 interrupted)."""
-    values = absl_flags.FlagValues()
-    flags.define(Config, values)
-    absl_flags.DEFINE_string("save", None, "file for the record, as JSON", flag_values=values)
-    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
-    try:
-        rest = values(list(sys.argv if argv is None else argv))[1:]
-        if values["help"].value:
-            print(help_text())
-            return 0
-        if rest:
-            raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-        config = flags.parse(Config(), values)
-        path = None if values["save"].value is None else Path(values["save"].value)
-        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise flags.FlagError(f"--save={path}: allowed is a file in a folder that exists and can be written")
-    except (absl_flags.Error, flags.FlagError) as error:
-        print(f"error: {error}\nTry --help.", file=sys.stderr)
-        return 2
+    return command(__doc__, Options(), _carry_out, argv)
+
+
+def _carry_out(options: Options) -> int:
+    path = Path(options.save)
+    if options.save and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+        raise FlagError(f"--save={path}: allowed is a file in a folder that exists and can be written")
+    config = Config(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Config)})
     console = Console() if sys.stdout.isatty() else Console(width=200)
+    parts = chosen(config, config.only != Config().only)
     try:
-        record = benchmark(
-            config,
-            chosen(config, bool(values["only"].present)),
-            lambda title, rows: console.print(as_table(title, rows)),
-        )
+        record = benchmark(config, parts, lambda title, rows: console.print(as_table(title, rows)))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     loads = " to ".join(f"{record['machine'][f'load_{when}'][0]:.1f}" for when in ("before", "after"))
     origin = record["provenance"]
     console.print(f"{origin['seconds']} s on {origin['device']}, {origin['cpus']} CPUs, load average {loads}")
-    if path is not None:
+    if options.save:
         records.write_atomically(path, (json.dumps(record, indent=1) + "\n").encode())
     return 0
-
-
-def help_text() -> str:
-    """What ``--help`` prints."""
-    lines = [(__doc__ or "").strip(), "", "  --save: file for the record, as JSON"]
-    for field in dataclasses.fields(Config):
-        shown = ",".join(map(str, field.default)) if isinstance(field.default, tuple) else field.default
-        lines.append(f"  --{field.name}: {field.metadata['about']} (default: {shown}; allowed: {flags.allowed(field)})")
-    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -3,15 +3,15 @@
     python -m experiments.gallery --runs=runs
     python -m experiments.gallery --rejudge
 
-Taken is every run under --runs whose record can be read and whose configuration is the present lab or paper preset of
-its binary (more members are welcome; of several the one with most is taken). Figures and verdicts are drawn and judged
-anew from the record; nothing is trained but for its anchor. Final parameters are kept where they take less than 2 MB.
-``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made of all that
-the gallery holds; they say which records have no anchor. --rejudge collects nothing: it judges the records that the
-gallery holds by the claims as they are now.
+A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
+binary (more members are allowed; of several runs the one with most is taken). Its figures are drawn and its claims
+judged anew from the record; only its anchor trains anything. Final parameters are kept if they take less than 2 MB.
+``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made from the
+whole gallery; they say which records have no anchor. --rejudge collects nothing: it judges the records of the gallery
+by the present claims.
 
-A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). What of the gallery
-the present code no longer vouches for, a line each, is listed by
+A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). The records that the
+present code no longer reproduces are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 
@@ -30,16 +30,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from absl import flags as absl_flags
 from PIL import Image
 
 from experiments import anchoring
-from experiments.reproduce import choose, discover, help_text
-from icl_lab.lab import anchors, drift, flags, records, report
+from experiments.reproduce import choose, discover
+from icl_lab.lab import anchors, drift, records, report
 from icl_lab.lab import experiment as lab
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
-from icl_lab.lab.command_line import use_compilation_cache
+from icl_lab.lab.command_line import command, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
@@ -49,35 +49,33 @@ BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Flags of ``python -m experiments.gallery``."""
+
+    runs: str = setting("runs", "folder to look for runs in")
+    figures: str = setting("figures", "folder of the gallery")
+    readme: str = setting("README.md", "file whose summary of claims is rewritten")
+    check: bool = setting(False, "list what is stale and change nothing")
+    only: str = setting("", "binaries to --check, comma-separated; empty: all")
+    rejudge: bool = setting(False, "judge the gallery's own records anew")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    values = absl_flags.FlagValues()
-    absl_flags.DEFINE_string("runs", "runs", "folder to look for runs in", flag_values=values)
-    absl_flags.DEFINE_string("figures", "figures", "folder of the gallery", flag_values=values)
-    absl_flags.DEFINE_string("readme", "README.md", "file whose summary of claims is rewritten", flag_values=values)
-    absl_flags.DEFINE_boolean("check", False, "list what is stale and change nothing", flag_values=values)
-    absl_flags.DEFINE_list("only", [], "binaries to --check, comma-separated", flag_values=values)
-    absl_flags.DEFINE_boolean("rejudge", False, "judge the gallery's own records anew", flag_values=values)
-    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
-    try:
-        rest = values(list(sys.argv if argv is None else argv))[1:]
-        if values.help:
-            print(help_text(__doc__, values))
-            return 0
-        if rest:
-            raise flags.FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-        if values.only and not values.check:
-            raise flags.FlagError(f"--only={','.join(values.only)} goes with --check")
-        if not (values.check or values.rejudge or Path(values.runs).is_dir()):
-            raise flags.FlagError(f"--runs={values['runs'].value} is not a folder")
-        experiments = choose(discover(), values.only)
-    except (absl_flags.Error, flags.FlagError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    gallery, readme = Path(values.figures), Path(values.readme)
+    return command(__doc__, Options(), _carry_out, argv)
+
+
+def _carry_out(options: Options) -> int:
+    runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
+    if options.only and not options.check:
+        raise FlagError(f"--only={options.only} goes with --check")
+    if not (options.check or options.rejudge or runs.is_dir()):
+        raise FlagError(f"--runs={runs} is not a folder")
+    experiments = choose(discover(), options.only)
     kept = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
     named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
-    if values.check:
+    if options.check:
         lines = [
             f"{name} {folder.name}: {reason}"
             for name, folder in named
@@ -86,16 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         print("\n".join(lines or ["nothing is stale"]))
         return 1 if lines else 0
-    if values.rejudge:
+    if options.rejudge:
         for name, folder in named:
             print("".join(f"{line}\n" for line in rejudge(folder, experiments[name])), end="")
     else:
-        use_compilation_cache(Path(values.runs))
-        for (name, preset), record in sorted(collect(Path(values.runs), experiments).items()):
+        use_compilation_cache(runs)
+        for (name, preset), record in sorted(collect(runs, experiments).items()):
             print(f"{name} {preset}: {record.config['members']} members")
             folder = gallery.joinpath(*name.split("."), preset)
             put(experiments[name], preset, record, folder)
-            anchor(experiments[name], record, folder, Path(values.runs))
+            anchor(experiments[name], record, folder, runs)
     rows = ledger(gallery, experiments)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())

@@ -24,7 +24,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
-from absl import flags as absl_flags
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -37,7 +36,7 @@ from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere, start_here
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
-from icl_lab.lab.options import Options
+from icl_lab.lab.flags import setting
 from icl_lab.lab.plans import LOG, Run
 
 GALLERY = Path(experiments.__file__).parents[1] / "figures"
@@ -60,53 +59,58 @@ def discover() -> dict[str, Experiment]:
     return dict(sorted(found.items()))
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Flags of ``python -m experiments.reproduce``."""
+
+    preset: str = setting("quick", "size of the runs", choices=PRESETS)
+    only: str = setting("", "names of the binaries to run, comma-separated; empty: all")
+    outroot: str = setting("runs", "folder of the run folders and the report")
+    seed: int = setting(0, "seed of every run")
+    workers: int = setting(0, "runs at once; 0: as many as cores", at_least=0)
+    against: str = setting("", "gallery of committed records to compare with; empty: none")
+    list: bool = setting(False, "name the binaries and stop")
+    verbose: bool = setting(False, "print every claim, not the headlines alone")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    values = absl_flags.FlagValues()
-    absl_flags.DEFINE_enum("preset", "quick", PRESETS, "size of the runs", flag_values=values)
-    absl_flags.DEFINE_list("only", [], "names of the binaries to run, comma-separated", flag_values=values)
-    absl_flags.DEFINE_string("outroot", "runs", "folder of the run folders and the report", flag_values=values)
-    absl_flags.DEFINE_integer("seed", 0, "seed of every run", flag_values=values)
-    absl_flags.DEFINE_integer("workers", 0, "runs at once; 0: as many as cores", lower_bound=0, flag_values=values)
-    absl_flags.DEFINE_string("against", "", "gallery of committed records to compare with", flag_values=values)
-    absl_flags.DEFINE_boolean("list", False, "name the binaries and stop", flag_values=values)
-    absl_flags.DEFINE_boolean("verbose", False, "print every claim, not the headlines alone", flag_values=values)
-    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
     lab.start_logging()
-    try:
-        lab.parse_words(values, sys.argv if argv is None else argv)
-        if values.help:
-            print(help_text(__doc__, values))
-            return lab.DONE
-        chosen = choose(discover(), values.only)
-        if values.list:
-            print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
-            return 0
-        preset, root, gallery = values.preset, Path(values.outroot), Path(values.against) if values.against else None
-        if gallery is not None and not gallery.is_dir():
-            raise flags.FlagError(f"--against={gallery} is not a folder; allowed is a gallery such as figures")
-        plan = []
-        for e in chosen.values():
-            config = dataclasses.replace(e.presets[preset], seed=values.seed)
-            flags.validate(config)
-            e.check(config)
-            plan.append(Run(e.name, e, preset, config, default_outdir(e, preset, config, root), ("--wait",)))
-        root.mkdir(parents=True, exist_ok=True)
-        if not os.access(root, os.W_OK):
-            raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
-    except (absl_flags.Error, flags.FlagError, OSError) as error:
-        return lab.refused(f"{error}\nTry --help.")
-    jax.config.update("jax_default_matmul_precision", Options().precision)
+    return lab.command(__doc__, Options(), reproduce, argv)
+
+
+def reproduce(options: Options) -> int:
+    """Runs what was chosen and says what came of it; returns the exit status.
+
+    Raises:
+      FlagError: for what is not allowed, before any run.
+      OSError: if the folder cannot be written, or no process can be started.
+    """
+    chosen, root = choose(discover(), options.only), Path(options.outroot)
+    if options.list:
+        print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
+        return lab.DONE
+    if options.against and not Path(options.against).is_dir():
+        raise flags.FlagError(f"--against={options.against} is not a folder; allowed is a gallery such as figures")
+    plan = []
+    for e in chosen.values():
+        config = dataclasses.replace(e.presets[options.preset], seed=options.seed)
+        flags.validate(config)
+        e.check(config)
+        folder = default_outdir(e, options.preset, config, root)
+        plan.append(Run(e.name, e, options.preset, config, folder, ("--wait",)))
+    root.mkdir(parents=True, exist_ok=True)
+    if not os.access(root, os.W_OK):
+        raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
+    jax.config.update("jax_default_matmul_precision", lab.Options().precision)
     began, ledger = time.monotonic(), committed_verdicts()
     with stopping.heeding():
         try:
-            results, failures = carry_out(plan, values.workers or cores(), preset, ledger, values.verbose)
+            results, failures = carry_out(plan, options.workers or cores(), options.preset, ledger, options.verbose)
         except KeyboardInterrupt as error:
             return lab.stopped(error)
-        except OSError as error:  # no process can be started
-            return lab.refused(error)
-    drifts = [] if gallery is None else drifted(results, preset, gallery)
-    page, minutes = root / f"report-{preset}.html", (time.monotonic() - began) / 60
+    drifts = drifted(results, options.preset, Path(options.against)) if options.against else []
+    page, minutes = root / f"report-{options.preset}.html", (time.monotonic() - began) / 60
     folders = [run.folder for run in plan if run.name not in failures]
     write_page(folders, GALLERY / "claims.json", page, chosen, failures)
     print("\n".join(["", *summary.screen(results, failures, ledger, page, minutes)]))
@@ -118,13 +122,6 @@ def committed_verdicts(gallery: Path = GALLERY) -> dict[str, dict]:
     path = gallery / "claims.json"
     rows = json.loads(path.read_text()) if path.exists() else []
     return {row["id"]: row for row in rows if row["preset"] == "lab"}
-
-
-def help_text(about: str | None, values: absl_flags.FlagValues) -> str:
-    """What ``--help`` prints: what the command does, and its flags."""
-    names = sorted(name for name in values if len(name) > 1)
-    lines = [f"  --{name}: {values[name].help} (default: {values[name].default_as_str})" for name in names]
-    return "\n".join([(about or "").strip(), "", *lines])
 
 
 def in_order(plan: Sequence[Run], seconds: Mapping[str, float]) -> list[Run]:
@@ -243,12 +240,13 @@ def _status(results: Results, failures: Mapping[str, str], drifts: Sequence[str]
     return 1 if surprises or failures or drifts else 0
 
 
-def choose(found: dict[str, Experiment], names: Sequence[str]) -> dict[str, Experiment]:
-    """The named binaries; all of them where none is named.
+def choose(found: dict[str, Experiment], only: str) -> dict[str, Experiment]:
+    """The binaries named, comma-separated; all of them where none is.
 
     Raises:
       FlagError: for a name that is not among them.
     """
+    names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
         if name not in found:
             raise flags.FlagError(f"--only={name}: there is no such binary; {_nearest(name, found)}")

@@ -1,4 +1,4 @@
-"""What the binaries of every paper are set by: the seed and the members, and checks of a training schedule."""
+"""Settings of the binaries of every paper: the seed, the members, and checks of a training schedule."""
 
 import dataclasses
 from functools import partial

@@ -1,12 +1,17 @@
-"""What holds for every test: rank promotion raises, quick compilation without a cache, few random examples.
+"""What holds for every test: rank promotion raises, quick compilation, few random examples.
 
-The suite is mostly compilation, so that LLVM optimises little, and random examples are always the same.
+The suite is mostly compilation, so that LLVM optimises little, random examples are always the same, and compiled
+programs are kept for the next test, worker and run of pytest. JAX finds them by a digest of the program, the options of
+the compiler, the versions and the kind of device: a program that an edit changes is compiled anew.
 """
 
 import functools
 import gc
 import os
+import platform
+import shutil
 import signal
+from pathlib import Path
 
 import hypothesis
 import jax
@@ -24,7 +29,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the
 gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there is memory enough
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time: LLVM does less, HLO is the same
-jax.config.update("jax_enable_compilation_cache", False)  # whatever folder a binary under test asks for
+COMPILED = Path(__file__).parents[1] / ".xla_cache" / platform.node()  # machine code, of this machine
+LARGEST = 1_000_000_000  # bytes; a larger folder is emptied
+jax.config.update("jax_compilation_cache_dir", os.fspath(COMPILED))  # a binary under test leaves it as it is
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 hypothesis.settings.register_profile(
     "icl_lab",
@@ -37,8 +45,23 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("icl_lab")
 
 
+def pytest_configure(config):
+    of_worker = hasattr(config, "workerinput")
+    if not of_worker and sum(path.stat().st_size for path in COMPILED.glob("*")) > LARGEST:
+        shutil.rmtree(COMPILED)
+
+
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=50, help="how often test_faults.py kills a run")
+
+
+@pytest.fixture(autouse=True)
+def compiler_options():
+    """What a command line asks of XLA for its whole process ends with the test: anchors are compared under our own."""
+    before = os.environ.get("XLA_FLAGS")
+    yield
+    if before is not None:
+        os.environ["XLA_FLAGS"] = before
 
 
 @pytest.fixture

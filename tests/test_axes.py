@@ -12,7 +12,7 @@ import pytest
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
-from icl_lab.lab.axes import AxesError, of_members, resolved
+from icl_lab.lab.axes import AxesError, resolved
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.record import flat
 
@@ -85,14 +85,6 @@ def test_a_run_with_an_array_without_axes_leaves_no_record(tmp_path):
     with pytest.raises(AxesError, match="array other"):
         run_of(tmp_path, {"loss": np.zeros(3), "other": np.zeros(3)}, {"loss": ("member",)})
     assert not (tmp_path / "record.json").exists()
-
-
-def test_one_value_a_member_is_told_by_the_name_of_the_axis():
-    assert of_members(("member",))
-    assert of_members(("onset_member",))
-    assert not of_members(("application",))
-    assert not of_members(("mixer", "member"))
-    assert not of_members(())
 
 
 RECORD = records.Record(

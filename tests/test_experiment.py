@@ -373,3 +373,14 @@ def test_help_tells_the_science_the_presets_and_the_flags(capsys, word):
         assert part in text
     assert "smoke 2; quick 2; lab 3; paper 2. Allowed: whole number >= 1" in text
     assert "0.5 in every preset. Allowed: comma-separated, each: number > 0" in text
+
+
+def test_compiled_programs_are_kept_below_runs_or_where_jax_was_told_to(tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        for told, kept in (("elsewhere", "elsewhere"), (None, str(tmp_path / ".xla_cache"))):
+            jax.config.update("jax_compilation_cache_dir", told)
+            lab.use_compilation_cache(tmp_path)
+            assert jax.config.jax_compilation_cache_dir == kept
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

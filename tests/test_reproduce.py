@@ -150,7 +150,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
     with pytest.raises(
         flags.FlagError, match=rf"--only={re.escape(name)}: there is no such binary; {re.escape(nearest)}"
     ):
-        reproduce.choose(reproduce.discover(), [name])
+        reproduce.choose(reproduce.discover(), name)
 
 
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):

@@ -16,7 +16,7 @@ from experiments.benchmarks.programs import Program, program
 from experiments.benchmarks.timing import Config, Row
 from experiments.von_oswald.common import Setting
 from icl_lab.lab.executors import run_here
-from icl_lab.lab.experiment import PRESETS, Experiment, Outcome
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import setting
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.session import Session
@@ -74,13 +74,8 @@ def _in_a_grid(cell: Cell, rates: tuple[float, ...]) -> list[np.ndarray]:
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder, Progress(console=Console(quiet=True)) as progress:
         runs = Grid(experiment, "paper", cell, {"learning_rate": rates}, Path(folder)).runs()
-        return [_weights(found) for found in run_here(runs, progress)]
-
-
-def _weights(found: Outcome | Exception) -> np.ndarray:
-    if isinstance(found, Exception):
-        raise found
-    return found.record.arrays["weights"]
+        run_here(runs, progress)
+        return [found.arrays["weights"] for run in runs if (found := run.record())]
 
 
 def _alone(config: Cell) -> np.ndarray:

@@ -8,50 +8,51 @@ that the run's configuration describes. The verdicts are printed; --plots=folder
 Exit status: 0 done; 2 refused, with a line that says why.
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from absl import flags as absl_flags
-
 from experiments.identification.networks import identified
-from experiments.reproduce import help_text
-from icl_lab.lab import command_line as lab
-from icl_lab.lab import flags, load_run, style
+from icl_lab.lab import load_run, style
+from icl_lab.lab.command_line import command
+from icl_lab.lab.flags import FlagError, setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Flags of ``python -m experiments.identification.of``."""
+
+    run: str = setting("", "folder of a finished run that kept its parameters")
+    stage: str = setting("", "the training to identify; empty: all of them")
+    members: int = setting(0, "so many members of each; 0: all", at_least=0)
+    seed: int = setting(0, "of prompts and rotations")
+    plots: str = setting("", "folder of the figures; empty: none")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    values = absl_flags.FlagValues()
-    absl_flags.DEFINE_string("run", "", "folder of a finished run that kept its parameters", flag_values=values)
-    absl_flags.DEFINE_string("stage", "", "the training to identify; empty: all of them", flag_values=values)
-    absl_flags.DEFINE_integer("members", 0, "so many members of each; 0: all", lower_bound=0, flag_values=values)
-    absl_flags.DEFINE_integer("seed", 0, "of prompts and rotations", flag_values=values)
-    absl_flags.DEFINE_string("plots", "", "folder of the figures; empty: none", flag_values=values)
-    absl_flags.DEFINE_boolean("help", False, "this text", short_name="h", flag_values=values)
+    return command(__doc__, Options(), _identify, argv)
+
+
+def _identify(options: Options) -> int:
+    folder = Path(options.run)
+    if not options.run or not (folder / "record.json").exists():
+        raise FlagError(f"--run={options.run}: allowed is the folder of a finished run")
     try:
-        lab.parse_words(values, sys.argv if argv is None else argv)
-        if values.help:
-            print(help_text(__doc__, values))
-            return lab.DONE
-        folder = Path(values.run)
-        if not values.run or not (folder / "record.json").exists():
-            raise flags.FlagError(f"--run={values.run}: allowed is the folder of a finished run")
-        stages = [values.stage] if values.stage else load_run(folder).stages()
+        stages = [options.stage] if options.stage else load_run(folder).stages()
         if not stages:
-            raise flags.FlagError(
-                f"--run={values.run}: this run kept no parameters that its binary can turn to learners"
-            )
+            raise FlagError(f"--run={folder}: this run kept no parameters that its binary can turn to learners")
         for stage in stages:
-            found = identified(folder, stage, values.members or None, values.seed)
+            found = identified(folder, stage, options.members or None, options.seed)
             print(f"{stage}: {found}", flush=True)
-            if values.plots:
-                Path(values.plots).mkdir(parents=True, exist_ok=True)
+            if options.plots:
+                Path(options.plots).mkdir(parents=True, exist_ok=True)
                 with style.styled():
-                    style.save(found.plot(), Path(values.plots) / f"identify_{stage}", f"{folder} · {stage}")
-    except (absl_flags.Error, ValueError, OSError) as error:  # RecordError and LearnerError are ValueErrors
-        return lab.refused(f"{error}\nTry --help.")
-    return lab.DONE
+                    style.save(found.plot(), Path(options.plots) / f"identify_{stage}", f"{folder} · {stage}")
+    except ValueError as error:  # RecordError and LearnerError are ValueErrors
+        raise FlagError(str(error)) from error
+    return 0
 
 
 if __name__ == "__main__":

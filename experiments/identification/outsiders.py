@@ -1,4 +1,4 @@
-"""Learners that are no algorithm of a family, with parameters that keep away from limits that are."""
+"""Learners that belong to no family; their parameters stay away from limits in which they would."""
 
 import dataclasses
 from collections.abc import Collection

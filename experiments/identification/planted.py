@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.identification.findings import FINDINGS
 from experiments.identification.outsiders import KINDS, outsiders
 from experiments.identification.suite import SAMPLER, D, N, Planted, disturbed, planted
 from experiments.settings import Members
@@ -74,7 +75,7 @@ PRESETS = {
         kinds=("nearest neighbour",),
         outsiders=0.01,
     ),
-    "quick": Config(members=2, suites=(0,), changes=(0.05,), outsiders=0.1),
+    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1),
     "lab": Config(suites=(1, 2)),
     "paper": Config(),
 }
@@ -284,7 +285,10 @@ AXES = {"family": ("learner",), "*": ("suite", "change", "learner")}
 QUICK = {"right_1_05": None, "outsiders_1_05": None}
 """Quick runs the pilot suite, of which nothing is claimed."""
 
-EXPERIMENT = Experiment("identification.planted", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK)
+EXPERIMENT = Experiment(
+    "identification.planted", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
+    quick=QUICK, finding=FINDINGS["planted"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

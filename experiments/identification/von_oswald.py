@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.identification.findings import FINDINGS
 from experiments.identification.networks import functions, identify_members, members_of, sampler_of
 from experiments.von_oswald.common import Setting, model, train
 from icl_lab.compare.identify.families import FAMILIES
@@ -72,9 +73,9 @@ class Config(Setting):
 
     networks: tuple[str, ...] = setting(tuple(EXPECTED), "record/training of each network", choices=tuple(EXPECTED))
     steps: int = setting(400, "training steps of the control, a multiple of measure_every", at_least=1)
-    measure_every: int = setting(400, "steps between its measurements", at_least=1)
-    batch: int = setting(512, "its batch", at_least=1)
-    eval_tasks: int = setting(500, "tasks that measure it", at_least=1)
+    measure_every: int = setting(400, "steps between measurements of the control", at_least=1)
+    batch: int = setting(512, "batch of the control", at_least=1)
+    eval_tasks: int = setting(500, "tasks that measure the control", at_least=1)
 
 
 PRESETS = {
@@ -265,7 +266,10 @@ AXES = {
 QUICK = {"weight_maps_looped_1_class": None, "weight_maps_looped_3_class": None, "out_of_range": None}
 """Quick asks two members of two networks: too few for a share."""
 
-EXPERIMENT = Experiment("identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK)
+EXPERIMENT = Experiment(
+    "identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES,
+    quick=QUICK, finding=FINDINGS["von_oswald"],
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -218,14 +218,14 @@ def _members(row: Mapping[str, Any], record: Record, claim: Claim | None) -> np.
 def papers_of(
     runs: Mapping[str, list[Run]], experiments: Mapping[str, Experiment], ledger: Mapping[tuple[str, str], Mapping]
 ) -> list[PaperView]:
-    """What there is to show of each paper, in ``ORDER``."""
+    """What there is to show of each paper, in ``ORDER``, and of other folders, those that have no run yet included."""
     estimates = {key: row["estimate"] for key, row in ledger.items()}
     views = []
-    for key in [*ORDER, *sorted({name.split(".")[0] for name in runs} - {*ORDER})]:
+    for key in [*ORDER, *sorted({name.split(".")[0] for name in [*runs, *experiments]} - {*ORDER})]:
         paper = paper_of(key)
         order = {f"{key}.{figure}": place for place, figure in enumerate(paper.figures)}
         names = sorted((n for n in runs if n.startswith(f"{key}.")), key=lambda n: (order.get(n, len(order)), n))
-        if names:
+        if names or (paper.question and key not in ORDER):
             sections = [_section(experiments[name], runs[name], estimates) for name in names]
             views.append(PaperView(paper, worded(paper.answer, key, estimates), sections))
     return views

@@ -5,11 +5,11 @@ together: labels attend to their item in the first layer (ILA1), the target atte
 (TILA2), and the answers are right. The paper infers from reduced models that CLA drives the other two. Here each part
 of the network itself is held at its start for the first steps of training, everything else learning: the attention of
 the first layer, the target's attention in the second, the share of it that goes to labels (TLA2), the classifier (CLA).
-What must move first delays the transition by as long as it is held; the others cost less than that, since what they
-wait for is learned meanwhile. It is one hold, the phase in which CLA makes most of its way: what moves only later costs
-nothing here. ``interventions`` holds, and gives, over several windows. The reverse: at the end of the hold, queries and
-keys, or values and classifier, start afresh, and what they had learned until then is lost. Last, a perfect first layer
-is given from the start.
+The part that must change first delays the transition by as long as it is held; the others delay it by less, since what
+they need is learned meanwhile. There is one hold, during which CLA makes most of its way, so a part that changes only
+later costs nothing here; ``interventions`` has several holds. In two more conditions queries and keys, or values and
+classifier, start afresh at the end of the hold, so that what they had learned is lost. In the last one a perfect first
+layer is given from the start.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ class Config(Training):
 
 PRESETS = {
     "smoke": Config(**SMOKE, hold=2),
-    "quick": Config(**SMALL | {"measure_every": 50}, members=2, steps=150, hold=50),
+    "quick": Config(**SMALL | {"measure_every": 50}, members=2, steps=100, hold=50),
     "lab": Config(**SMALL, members=16, steps=5000, hold=1500),
     "paper": Config(),
 }

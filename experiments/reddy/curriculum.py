@@ -54,7 +54,7 @@ class Config(Training):
 PRESETS = {
     "smoke": Config(**SMOKE, lengths=(1, 2), label_counts=(3, 4), novel_shares=(1.0, 0.8), passed=0.01, memory=1),
     "quick": Config(
-        **SMALL, members=2, steps=300, lengths=(2, 4), label_counts=(8, 16), novel_shares=(1.0, 0.8),
+        **SMALL, members=2, steps=200, lengths=(2, 4), label_counts=(8, 16), novel_shares=(1.0, 0.8),
     ),
     "lab": Config(
         **SMALL, members=16, steps=3500, lengths=(1, 2, 4), label_counts=(8, 12, 16), novel_shares=(1.0, 0.9, 0.8),

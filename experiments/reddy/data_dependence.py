@@ -3,11 +3,11 @@
 No sequence has novel classes: every one can be solved by what the classifier has stored of the trained classes, or by
 copying the label that follows the item of the target's class. Three sweeps, each for the network and for the reduced
 induction-head model: the number of classes K with the burstiness B (2a), the within-class spread (2b), and the exponent
-of the rank-frequency law of the classes (2c). More classes, more copies and more spread favour the in-context solution;
-a steep law favours the weights, and around an exponent of one both are learned.
+of the rank-frequency distribution of the classes (2c). More classes, more copies and more spread favour the in-context
+solution; a steep distribution favours the weights; around an exponent of one, says the paper, both are learned.
 
-In the third sweep the classes of a bursty sequence are drawn by this law, so two of them may share a label. With
-different labels, as in the other two sweeps, a bursty sequence would ignore the law (so it does in the released code).
+In the third sweep the classes of a bursty sequence are drawn from this distribution, so two of them may share a label.
+With different labels, as in the other two sweeps, a bursty sequence would ignore it (as it does in the released code).
 
 In-context accuracy is the mean of the tests on novel classes and on swapped labels; the score drawn is its share of the
 way from guessing one of the context's labels to 1. Guessing gives B/N, and more in the third sweep, where labels

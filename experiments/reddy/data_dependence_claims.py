@@ -27,7 +27,7 @@ def guesses(record: Record, sweep: str) -> np.ndarray:
 
     B/N where the labels of a context are different. In the third sweep they may repeat: then the label of another class
     of the context is right too with the probability that two draws of a class have the same label, 1/L for novel
-    classes, more for trained ones under a steep law.
+    classes, more for trained ones under a steep distribution.
     """
     config = record.config
     if sweep == "classes":
@@ -206,8 +206,9 @@ def _claims(model: str, figure: str) -> tuple[Claim, ...]:
             _preference(model, 0), 0.5, ">=", half,
         ),
         claim(
-            "steep_law", "under the steepest rank-frequency law they are solved in weights, not in context (score less "
-            "accuracy).", _preference(model, -1), -0.5, "<=", half,
+            "steep_law",
+            "at the steepest exponent classes are solved in weights, not in context (score less accuracy).",
+            _preference(model, -1), -0.5, "<=", half,
         ),
         claim(
             "both", "at the exponent next to 1 both are learned (the smaller of score and in-weights accuracy).",

@@ -7,51 +7,52 @@ from experiments.papers import Paper
 
 FINDINGS = {
     "transition": (
-        "After a long wait all members come to learn in context, half of the way in {abrupt_novel:.0%} of the wait. "
-        "Answers with some label of the context come first, {order_cla_ila1:.2f} of the wait before the attention of "
-        "the first layer moves."
+        "All members learn in context, after a long wait: accuracy then goes half of its way within {abrupt_novel:.0%} "
+        "of that wait. Answers with some label of the context come first, {order_cla_ila1:.2f} of the wait before the "
+        "attention of the first layer changes."
     ),
     "clamping": (
         "Holding the classifier at its start delays the jump by {cla_delays:.0%} of the hold, holding the attention "
-        "of the first layer by {ila1_does_not_delay:.0%}. A perfect first layer from the start does not shorten the "
-        "slow phase ({slow_phase_stays:.1f} times as long), and {wait_stays:.0%} of the wait remains."
+        "of the first layer by {ila1_does_not_delay:.0%}. With a perfect first layer from the start {wait_stays:.0%} "
+        "of the wait remains, and learning to answer with a label of the context takes {slow_phase_stays:.1f} times as "
+        "long."
     ),
     "interventions": (
         "After a hold of the classifier past the control's onset {cla_necessary_4:.0%} of the wait remains at four "
         "pairs. With a trained classifier and values given, {answer_not_sufficient_4:.0%} of it remains."
     ),
     "data_dependence": (
-        "The data decide: from the fewest classes to the most the in-context score rises by "
+        "The data decide: from the fewest classes to the most the in-context score (0 is guessing, 1 perfect) rises by "
         "{network_classes_in_context:.2f}, and in-weights accuracy changes by {network_classes_in_weights:.2f}. At a "
-        "rank-frequency exponent of 1 both are learned in part only ({network_both:.2f} where .5 was asked), and the "
-        "reduced model stays in context under a steep law."
+        "rank-frequency exponent of 1 the network has learned both in part when training ends ({network_both:.2f} "
+        "where .5 was asked), the reduced model even less ({reduced_both:.2f})."
     ),
     "label_count": (
         "With more labels than pairs every network learns in context ({more_labels_4:.0%} at four pairs). With as "
-        "many labels as pairs the jump comes later by a factor of 2 to the power {delay_4:.1f} or more at four pairs, "
-        "and in {as_many_labels_8:.0%} of networks at eight."
+        "many labels as pairs it takes longer by a factor of at least 2 to the power {delay_4:.1f} at four pairs, and "
+        "{as_many_labels_8:.0%} of the networks learn at eight."
     ),
     "mixtures": (
         "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
-        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall {kept:.3f}). A larger share "
-        "of novel classes brings the context forward (log2 of the steps {novel_share:.1f}) and puts the weights back "
-        "({trained_share:+.1f})."
+        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall {kept:.3f}). With a larger "
+        "share of novel classes the network learns in context sooner (log2 of the ratio of steps {novel_share:.1f}) "
+        "and in weights later ({trained_share:+.1f})."
     ),
     "reduced_model": (
-        "A model of three scalars jumps as the network does, within {sharp_three:.0%} of the steps up to there, and "
-        "follows the flow of the mean-field loss to {path_three:.1%} with nothing fitted. It learns in "
-        "{solves_three:.0%} of members; its jump takes {clock_three:.1f} times as long as that of the flow, whose loss "
-        "it has at the cliff (ratio {loss_three:.2f})."
+        "A model of three scalars jumps as the network does, within {sharp_three:.0%} of the steps up to there, in "
+        "{solves_three:.0%} of the members. With nothing fitted its path is that of the mean-field flow to "
+        "{path_three:.1%} and its loss at the cliff that of the flow (ratio {loss_three:.2f}), but its jump takes "
+        "{clock_three:.1f} times as long."
     ),
     "landscape": (
-        "With more labels than pairs the loss begins on a shelf of the closed-form slope (relative error "
-        "{slope_mean_field:.0e}) and ends in a cliff. With as many labels as pairs the slope is "
-        "{critical_mean_field:.0f}, and the time to leave the saddle grows as the logarithm of the start's size, at "
-        "the closed-form rate (ratio {escape_mean_field:.3f})."
+        "With more labels than pairs the loss begins on a shelf, whose slope is that of a closed form (relative error "
+        "{slope_mean_field:.0e}), and ends in a cliff. With as many labels as pairs the slope at the origin is "
+        "{critical_mean_field:.0f}, and the time to leave this saddle grows as log(1/size) of the start, at the rate "
+        "of a closed form (ratio {escape_mean_field:.3f})."
     ),
     "curriculum": (
-        "At equal samples, contexts that grow change the time of the jump by {length:.0%}. Novel classes first "
-        "({novel:+.0%}) and few labels first ({labels:+.0%}) change it by less than a tenth."
+        "With equally many samples, contexts that grow change the time of the jump by {length:.0%} (median). Novel "
+        "classes first ({novel:+.0%}) and few labels first ({labels:+.0%}) change it by less than a tenth."
     ),
 }
 
@@ -60,13 +61,14 @@ PAPER = Paper(
     "Reddy 2023",
     "The mechanistic basis of data dependence and abrupt learning in an in-context classification task",
     "Why does in-context learning set in abruptly, and what decides whether it does?",
-    "The network must first learn to answer with some label of the context: holding that part still delays the "
-    "jump by {clamping.cla_delays:.0%} of the hold, holding the attention of the first layer by "
-    "{clamping.ila1_does_not_delay:.0%}. Many classes and more labels than pairs bring the jump about.",
+    "The network must first learn to answer with some label of the context: holding the classifier, which learns "
+    "this, delays the jump by {clamping.cla_delays:.0%} of the hold, holding the attention of the first layer by "
+    "{clamping.ila1_does_not_delay:.0%}. Whether it jumps depends on the data: many classes and more labels than "
+    "pairs.",
     "clamping/delays",
     {
         "transition/curves": (
-            "Accuracy, loss and progress measures of sixteen members: a long wait, then a jump; answers with labels "
+            "Accuracy, loss and progress measures: a long wait, then a jump; answers with labels "
             "of the context (CLA) and attention to labels (TLA2) rise long before."
         ),
         "transition/attention": (
@@ -87,11 +89,11 @@ PAPER = Paper(
         ),
         "data_dependence/classes": (
             "Accuracy in context and in weights by number of classes and burstiness: many classes and many copies "
-            "turn the network to the context."
+            "make the network learn in context."
         ),
         "data_dependence/exponent": (
-            "Accuracy by rank-frequency exponent: the network turns from the context to the weights as the exponent "
-            "grows; the reduced model keeps both."
+            "Accuracy by rank-frequency exponent: as it grows the network learns less in context and more in weights; "
+            "at the largest exponent neither model has converged."
         ),
         "data_dependence/spread": (
             "Accuracy by spread within a class: the larger it is, the more is learned in context and the less in "
@@ -109,7 +111,7 @@ PAPER = Paper(
             "mean-field loss."
         ),
         "reduced_model/measures": (
-            "Progress measures around the jump: attention to labels goes ahead with three scalars and not with two."
+            "Progress measures around the jump: attention to labels leads with three scalars and not with two."
         ),
         "reduced_model/equal": (
             "As many labels as pairs: whether the reduced model jumps depends on where its scalars start."

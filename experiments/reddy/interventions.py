@@ -53,7 +53,7 @@ class Config(Training):
 
 PRESETS = {
     "smoke": Config(**SMOKE | {"steps": 10}, lengths=(2,), length_steps=(10,), windows=(0.2, 0.4)),
-    "quick": Config(**SMALL, members=2, lengths=(4,), length_steps=(200,), windows=(0.5,)),
+    "quick": Config(**SMALL | {"measure_every": 50}, members=2, lengths=(4,), length_steps=(100,), windows=(0.5,)),
     "lab": Config(**SMALL, members=10, length_steps=(5000, 14_000)),
     "paper": Config(),
 }

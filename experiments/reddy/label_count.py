@@ -1,4 +1,4 @@
-"""Enough labels start the curriculum (Reddy 2023, Fig. A.5).
+"""More labels than pairs are needed for in-context learning (Reddy 2023, Fig. A.5).
 
 At the start of training a network can do better than chance before it looks for the target's item: by answering with
 some label of the context, which lowers the loss from log L to log N. Where L = N there is nothing to gain by that, and
@@ -219,7 +219,8 @@ CLAIMS = (
         for n in (2, 4, 8)
     ),
     _claim(
-        "as_many_labels_8", "", "With L = N = 8 no network does (fraction of those that do at every L > N).",
+        "as_many_labels_8", "",
+        "With L = N = 8 no network learns in context (fraction of those that do at every L > N).",
         _as_many(8), expected=0.4,
         relation="<=", interval="wilson", reason="none of six leaves the interval [0, .39]",
         control=_learned(8, more=True),

@@ -1,4 +1,4 @@
-"""The phenomenological landscape of induction-head learning (Reddy 2023, Figs. 7 and A.4): shelf, cliff and saddle.
+"""Shelf, cliff and saddle: the landscape of induction-head learning (Reddy 2023, Figs. 7 and A.4).
 
 Three logits, each inside the next: beta_1 of layer 1, alpha of layer 2, xi of the read-out. The simplified loss and the
 exact mean field of the reduced model, over (beta_1, alpha) at several xi, with the gradient flow from the origin on it;

@@ -160,7 +160,8 @@ CLAIMS = (
             ),
             _claim(
                 f"random_{form}", "Fig. A.4 (this lab)",
-                "From random starts of size .01 at L = N it is told from alpha + xi of the start (ratio to the "
+                "From random starts of size .01 at L = N alpha + xi of the start predicts the escape time (ratio to "
+                "the "
                 f"prediction; {about}).",
                 random_ratio(form), 1.0, 0.02, interval="t",
                 reason="beta_1 of the start moves the rate by about 1 %, either way",

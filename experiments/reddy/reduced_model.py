@@ -1,4 +1,4 @@
-"""The reduced induction-head model (Reddy 2023, Figs. 5, 6 and A.2): two scalars are enough for the sudden transition.
+"""The reduced model: two scalars are enough for the sudden transition (Reddy 2023, Figs. 5, 6 and A.2).
 
 Two layers of attention become three scalars: beta_1, with which layer 1 attends to the previous token, alpha, with
 which layer 2 attends where the target's item was written, beta_2, with which it attends to labels; the classifier is
@@ -51,10 +51,10 @@ class Config(Training):
     only: tuple[str, ...] = setting(PARTS, "parts to run", choices=PARTS)
     starts: tuple[float, ...] = setting((0.0, 0.5, 1.0), "initial scalars of the part equal, rising")
     equal_length: int = setting(8, "N = L of the part equal, N of the part more", at_least=2)
-    equal_size: int = setting(63, "D of both", at_least=1)
-    equal_classes: int = setting(256, "K of both", at_least=1)
+    equal_size: int = setting(63, "D of the parts equal and more", at_least=1)
+    equal_classes: int = setting(256, "K of the parts equal and more", at_least=1)
     more_labels: int = setting(32, "L of the part more, above N", at_least=3)
-    equal_steps: int = setting(50_000, "training steps of both, a multiple of measure_every", at_least=1)
+    equal_steps: int = setting(50_000, "steps of the parts equal and more, a multiple of measure_every", at_least=1)
 
 
 _SMALL: dict[str, Any] = {

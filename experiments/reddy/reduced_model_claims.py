@@ -175,8 +175,8 @@ CLAIMS = (
             ),
             _claim(
                 f"clock_{part}", "Figs. 5-7 (this lab)",
-                "It jumps when the mean-field flow does (rate times steps at half of log L, over the flow's time; "
-                f"{NAMES[part]}; median).",
+                "The model jumps when the mean-field flow does (rate times steps at half of log L, over "
+                f"the flow's time; {NAMES[part]}; median).",
                 jump_time(part), 1.0, 0.25, interval="median", reason="a quarter: starts differ by that much",
             ),
             _claim(
@@ -194,7 +194,8 @@ CLAIMS = (
         reason="twice as far as ILA1; the measures' own noise is .02",
     ),
     _claim(
-        "tla2_first", "Figs. 4, 5", "So does attention to labels: when ILA1 has made a tenth of its way, TLA2 has made "
+        "tla2_first", "Figs. 4, 5",
+        "Attention to labels goes ahead, too: when ILA1 has made a tenth of its way, TLA2 has made "
         "half (control: beta_2 = 0).",
         ahead("three", "tla2"), 0.5, 0.0, relation=">=", control=ahead("two", "tla2"),
         reason="most of its way before ILA1 has begun",

@@ -1,4 +1,4 @@
-"""What the binaries of this paper are set by: how item-label prompts are drawn, and how a network trains on them."""
+"""Settings of the binaries of this paper: how item-label prompts are drawn, and how a network trains on them."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ class Data(Members):
     bursty_share: float = setting(1.0, "p_B, share of bursty sequences", at_least=0, at_most=1)
     novel_share: float = setting(0.8, "p_C, share of sequences of classes drawn afresh", at_least=0, at_most=1)
     spread: float = setting(0.1, "epsilon, within-class spread of items", at_least=0)
-    exponent: float = setting(0.0, "alpha, of the rank-frequency law of the classes, k^-alpha", at_least=0)
+    exponent: float = setting(0.0, "alpha, rank-frequency exponent: class k has frequency k^-alpha", at_least=0)
     distinct_labels: bool = setting(True, "the classes of a bursty sequence have different labels")
 
 

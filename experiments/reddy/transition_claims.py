@@ -165,8 +165,8 @@ CLAIMS = (
             ),
             _claim(
                 f"abrupt_{part}", _WHERE[part],
-                f"On {_LAW[part]} the transition is short against the wait (steps from a quarter to three quarters of "
-                "the way from guessing to 1, over the wait; median).",
+                f"On {_LAW[part]} the transition is short compared with the wait (steps from a quarter to three "
+                "quarters of the way from guessing to 1, over the wait; median).",
                 _rise(part), 0.3, 0.0, relation="<=", interval="median",
                 reason="half of what a steady rise from the start would take, (1 - B/N) / (1 + B/N) = .6",
             ),

@@ -10,9 +10,9 @@ from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 ACCURACIES: dict[str, dict[str, Any]] = {
-    "ic": {"color": "#0072B2", "linestyle": "-", "label": "IC"},
-    "ic2": {"color": "#D55E00", "linestyle": "--", "label": "IC2"},
-    "iwl": {"color": "#777777", "linestyle": "-.", "label": "IWL"},
+    "ic": {"color": "#0072B2", "linestyle": "-", "label": "novel classes"},
+    "ic2": {"color": "#D55E00", "linestyle": "--", "label": "swapped labels"},
+    "iwl": {"color": "#777777", "linestyle": "-.", "label": "in weights"},
 }
 MEASURES: dict[str, dict[str, Any]] = {
     "cla": {"color": "#009E73", "linestyle": "-.", "label": "CLA"},
@@ -39,7 +39,7 @@ def _accuracy(axes: Axes, record: Record, part: str) -> None:
     for name, look in ACCURACIES.items():
         band(axes, record.arrays["steps"], record.arrays[f"{part}/{name}"], **look)
     guess = copies_of(part, record.config) / record.config["context_length"]
-    axes.axhline(guess, **THEORY, label="B/N")
+    axes.axhline(guess, **THEORY, label="guess, B/N")
     _label(axes, "accuracy", TITLES[part])
 
 
@@ -85,7 +85,7 @@ def _label(axes: Axes, what: str, title: str | None) -> None:
         axes.set_ylim(0, 1.02)
     if title:
         axes.annotate(title, (-0.32, 0.5), xycoords="axes fraction", rotation=90, va="center", weight="bold")
-    axes.legend(ncols=4, **ABOVE)
+    axes.legend(ncols=2 if what == "accuracy" else 4, **ABOVE)
 
 
 def _maps(record: Record, parts: list[str]) -> Figure:

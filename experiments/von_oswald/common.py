@@ -1,4 +1,4 @@
-"""What the binaries of this paper are set by, and how they train and measure a network."""
+"""Settings of the binaries of this paper, and how they train and measure a network."""
 
 import dataclasses
 import re
@@ -30,7 +30,7 @@ class Task(Members):
 
     context_length: int = setting(10, "N, context pairs in a prompt", at_least=1)
     input_size: int = setting(10, "D, dimension of the inputs", at_least=1)
-    input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): the text says r = 2, its figures are r = 1", above=0)
+    input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): 2 in the paper's text, 1 in its figures", above=0)
     eval_tasks: int = setting(10_000, "tasks that measure a member, the same at every measurement", at_least=1)
     adam_b2: float = setting(
         0.98, "Adam's b2: .98 in the code, .999 in the text", at_least=0, at_most=0.9999, argument=False
@@ -75,7 +75,7 @@ class Networks(Task):
     )
     tuning_contexts: int = setting(100_000, "contexts on which GD and GD++ are tuned, and as many held out", at_least=2)
     tuning_steps: int = setting(30_000, "Adam steps that tune GD++ where tokens are clipped", at_least=1)
-    tuning_batch: int = setting(512, "tasks of such a step", at_least=1)
+    tuning_batch: int = setting(512, "tasks in a step that tunes GD++", at_least=1)
 
 
 def check_networks(config: Networks) -> None:

@@ -1,4 +1,4 @@
-"""Layers that copy a token into another, and one gradient step behind them: by position, by hand, of every token."""
+"""A layer that copies tokens and one gradient step after it: by position, by hand, or for every token."""
 
 import jax
 import jax.numpy as jnp

@@ -9,37 +9,40 @@ FINDINGS = {
     "one_step": (
         "One trained layer of linear attention is one step of gradient descent: its loss is {trained_excess:.2%} "
         "above that of the best step, and both depend on the query alike (cosine of the sensitivities {cosine:.4f}). "
-        "Some members wait on a plateau before: {plateau_share:.0%} take twice the median time at the published batch."
+        "Some members wait on a plateau first: {plateau_share:.0%} take twice the median time at the published batch."
     ),
     "weight_maps": (
-        "Trained matrices are those written by hand: off its diagonal A has {a_1:.1%} of what is on it for one layer, "
-        "{a_3:.1%} for three loops. The coefficient γ of three loops is {gamma_3:.2f} of that of tuned GD++."
+        "Trained matrices match those written by hand: the entries of A off its diagonal are {a_1:.1%} of those on it "
+        "for one layer and {a_3:.1%} for three loops (root mean square). The coefficient γ of three loops is "
+        "{gamma_3:.2f} times that of tuned GD++."
     ),
     "multi_step": (
-        "Two loops of one layer are two steps of GD++ rather than of plain gradient descent: {looped_2_loss:.4f} times "
-        "the loss of GD++, {looped_2_beats_gd:.0%} of that of two plain steps. Five layers with weights of their own "
-        "agree with GD++ in direction (median cosine {free_5_cosine:.3f}); their loss is still falling at the last "
-        "step (median {free_5_loss:.2f} times that of GD++)."
+        "Two loops of one layer are two steps of GD++ rather than of plain gradient descent: they have "
+        "{looped_2_loss:.4f} times the loss of GD++ and {looped_2_beats_gd:.0%} of the loss of two plain steps. Five "
+        "layers with weights of their own depend on the query as GD++ does (median cosine {free_5_cosine:.3f}); their "
+        "loss is still falling at the last step (median {free_5_loss:.2f} times that of GD++)."
     ),
     "roll_out": (
         "One trained layer applied fifty times at damping .75 ends at a loss of {level:.4f}, where the paper has "
-        "about .045. At damping 1 and .875 it diverges, against the paper not before GD: {sooner_1000:.0f} and "
-        "{sooner_875:.0f} applications after it (medians)."
+        "about .045. At damping 1 and .875 it diverges {sooner_1000:.0f} and {sooner_875:.0f} applications after GD "
+        "(medians), where the paper says before GD."
     ),
     "out_of_distribution": (
         "One layer fails where the gradient step fails: their losses differ by at most {one_step:.3f} in the "
-        "logarithm under every shift, .1 being allowed. Two loops and GD++ part ({two_steps:.2f}), and so do five "
-        "layers and GD++ on targets ({five_targets:.1f}), which coincide far out on inputs ({five_far:.2f})."
+        "logarithm under every shift (.1 is allowed). Two loops differ from GD++ by up to {two_steps:.2f}, and five "
+        "layers by {five_targets:.1f} on larger targets, but by {five_far:.2f} only on the largest inputs."
     ),
     "label_couplings": (
-        "What parts a looped layer from GD++ on larger targets are couplings of the label in its weights, too small to "
-        "matter in training. Set to zero, they leave {targets:.3f} in the logarithm of the losses, for "
-        "{trained_targets:.2f} as trained; larger inputs they do not explain."
+        "On larger targets two loops differ from GD++ because their weights couple inputs and labels, too weakly to "
+        "matter in training: without these entries the logarithms of the losses differ by {targets:.3f} instead of "
+        "{trained_targets:.2f}. They do not explain the difference on larger inputs, which grows to {inputs:.1f} times "
+        "as much without them."
     ),
     "curvature": (
-        "Loops that have left the plateau find the γ that minimises the exact loss of GD++: ratio "
-        "{gamma_exact_10:.2f} at context length 10, {gamma_exact_100:.2f} at 100. Condition numbers do not explode for "
-        "γ above .1, as the paper says: at γ = .15 their median log10 is {kappa_15:.2f} from that at .099."
+        "Two loops that have left the plateau find the γ that minimises the exact loss of GD++ (ratio "
+        "{gamma_exact_10:.2f} at context length 10, {gamma_exact_100:.2f} at 100). The paper says that condition "
+        "numbers explode for γ above .1, but at γ = .15 their median log10 is still lower than at .099 (difference "
+        "{kappa_15:.2f})."
     ),
     "softmax": (
         "Two softmax heads that have left the plateau reach the best gradient step on centred inputs "
@@ -48,13 +51,13 @@ FINDINGS = {
     ),
     "layer_norm": (
         "LayerNorm keeps one layer at {one_above:.2f} times the loss of the gradient step and two layers at "
-        "{two_above:.2f} times that of GD++. Against the paper's figure, two layers come below two plain gradient "
-        "steps ({two_above_gd:.2f} of their loss)."
+        "{two_above:.2f} times that of GD++. Unlike in the paper's figure, two layers come below two plain gradient "
+        "steps ({two_above_gd:.2f} times their loss)."
     ),
     "separate_tokens": (
         "Where inputs and labels are separate tokens, the first layer becomes a copy head: each input gives "
-        "{copy_share:.0%} of its attention to its label. The members that get there ({drops:.0%}) are at "
-        "{one_step:.3f} times the loss of one gradient step at the last step, and their attention is still rising."
+        "{copy_share:.0%} of its attention to its label. The {drops:.0%} of members that get there have {one_step:.3f} "
+        "times the loss of one gradient step at the last step, and their attention is still rising."
     ),
     "phase_transitions": (
         "Two heads drop sooner than one: {two_heads_sooner:.0%} of members with two have dropped before half of those "
@@ -62,8 +65,8 @@ FINDINGS = {
         "never shoots up, and ends at {set_generalises:.2f} times that of the gradient step."
     ),
     "grokking": (
-        "A search over batch sizes and learning rates for the late generalisation of Fig. 15. At most {late:.0%} of "
-        "the members of a cell generalise late, and {late_and_up:.0%} after getting worse first."
+        "A search over batch sizes and learning rates for the late generalisation of Fig. 15. In no setting do more "
+        "than {late:.0%} of the members generalise late, or more than {late_and_up:.0%} after getting worse first."
     ),
     "task_sets": (
         "A layer trained on 128 tasks learns them by heart and fails on fresh ones (median loss {few_overfit:.1f}, "
@@ -85,8 +88,9 @@ FINDINGS = {
         "(largest relative difference of the losses {follows_gd:.3f}) or noisy ({follows_gd_noise:.3f})."
     ),
     "noisy_labels_retrained": (
-        "Trained on corrupted labels, a layer looped twice is {matches_gdpp:.2f} times the loss of tuned GD++ at the "
-        "worst number of them (median over members). With clean labels it has {beats_gd:.2f} of the loss of GD."
+        "Trained on corrupted labels, two loops have {matches_gdpp:.2f} times the loss of tuned GD++ at the worst "
+        "number of such labels (median over members). With clean labels they have {beats_gd:.2f} times the loss of two "
+        "plain gradient steps."
     ),
     "twelve_layers": (
         "After a tenth of the published steps the loss of twelve layers with MLPs is still falling, so nothing is said "
@@ -101,14 +105,14 @@ PAPER = Paper(
     "Transformers learn in-context by gradient descent",
     "Do trained transformers take steps of gradient descent on the examples in their prompt?",
     "One layer of linear attention does: its loss is {one_step.trained_excess:.2%} above that of the best "
-    "gradient step and its predictions depend on the query as the step's do (cosine {one_step.cosine:.4f}). Deep "
-    "networks with MLPs do not at this size: twelve layers end at {twelve_layers.loss:.0f} times the loss of "
-    "tuned GD++.",
+    "gradient step and its predictions depend on the query as the step's do (cosine {one_step.cosine:.4f}). For deep "
+    "networks with MLPs this is open: after a tenth of the published training twelve layers have "
+    "{twelve_layers.loss:.0f} times the loss of tuned GD++, and it is still falling.",
     "one_step/one_step",
     {
         "one_step/one_step": (
             "Loss and agreement over training, final loss at six sizes and loss on larger inputs: the trained layer "
-            "lies on the best gradient step, but for single trainings that are late."
+            "lies on the best gradient step, except for single members that are still on the plateau."
         ),
         "one_step/onset": (
             "64 trainings at two batch sizes: some wait on the loss of the best rank-one solution before they drop, "
@@ -132,7 +136,7 @@ PAPER = Paper(
         ),
         "out_of_distribution/out_of_distribution": (
             "Losses under four kinds of shift: one layer stays on the curve of the gradient step, two loops keep the "
-            "shape of the curve of GD++, five layers leave it."
+            "shape of the curve of GD++ but not its value, five layers leave it on targets."
         ),
         "label_couplings/label_couplings": (
             "Loss under four kinds of shift of one layer looped twice: without its label couplings it lies on GD++ for "
@@ -163,7 +167,7 @@ PAPER = Paper(
         ),
         "phase_transitions/phase_transitions": (
             "Loss of each member: two heads drop sooner and together; on a fixed set of tasks the loss on fresh tasks "
-            "creeps up and never shoots up."
+            "rises slowly and never shoots up."
         ),
         "task_sets/task_sets": (
             "Layers trained on 128 to 8192 tasks: few tasks are learned by heart, many give the gradient step with "
@@ -182,11 +186,12 @@ PAPER = Paper(
             "gradient step tuned without noise, and both on the closed form."
         ),
         "noisy_labels_retrained/noisy_labels_retrained": (
-            "Final loss by the number of corrupted labels of training: trained layers lie on GD++, but for members "
-            "that have not left the plateau."
+            "Final loss by the number of corrupted labels of training: trained layers are close to GD++, except for "
+            "members that have not left the plateau."
         ),
         "twelve_layers/free_12": (
-            "Twelve layers with MLPs: they end where twelve steps of gradient descent are, far above tuned GD++."
+            "Twelve layers with MLPs after a tenth of the published steps: a little below twelve steps of gradient "
+            "descent, far above tuned GD++, and still falling."
         ),
     },
 )

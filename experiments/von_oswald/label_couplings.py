@@ -1,9 +1,9 @@
-"""Why a looped layer parts from GD++ on larger targets (this lab, on von Oswald et al. 2022, Fig. 6).
+"""Why a looped layer differs from GD++ on larger targets (this lab, on von Oswald et al. 2022, Fig. 6).
 
 A layer looped twice is GD++ in training, and exceeds its loss on targets much larger than those of training. GD++ has
 no entries in the label row and column of A, and none in B that carry between inputs and label. Training leaves small
 ones, whose effect grows with the square of the targets. Here they are set to zero in the trained weights (an ablation;
-nothing is trained again), and both networks are held against GD++ under the shifts of Fig. 6.
+nothing is trained again), and both networks are compared with GD++ under the shifts of Fig. 6.
 
 Panels: loss under each shift, as trained, without the label couplings, and of GD++.
 """
@@ -95,10 +95,10 @@ CLAIMS = (
           "Without its label couplings a layer looped twice coincides with tuned GD++ on larger and other targets "
           "(largest |log ratio| of the losses; control: as trained).",
           _worst("ablated", *_TARGETS), 0.0, 0.1, relation="<=", reason=_LINE, control=_worst("trained", *_TARGETS)),
-    claim("trained_targets", "", "As trained it does not.",
+    claim("trained_targets", "", "As trained, with its label couplings, it does not.",
           _worst("trained", *_TARGETS), 0.1, relation=">=", reason=_LINE),
     claim("inputs", "",
-          "Larger and other inputs are not explained by them: without the couplings the largest |log ratio| there "
+          "Label couplings do not explain larger and other inputs: without them the largest |log ratio| there "
           "stays at least half of what it is as trained (ratio).",
           lambda record: _worst("ablated", *_INPUTS)(record) / _worst("trained", *_INPUTS)(record), 0.5, relation=">=",
           interval="median", reason="half of it explained would be half"),

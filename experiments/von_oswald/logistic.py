@@ -1,4 +1,4 @@
-"""Logistic regression in context: beyond regression, which von Oswald et al. 2022 name as future work (this lab).
+"""Logistic regression in context, which von Oswald et al. 2022 name as future work (this lab).
 
 Tasks are w ~ N(0, s^2 I) with labels +1 of probability 1 / (1 + exp(-w.x)), else -1; networks predict the logit of the
 query's label. Training and evaluation take the logistic loss in expectation over that label, whose probability the
@@ -55,13 +55,13 @@ class Config(Setting):
     tuning_tasks: int = setting(20_000, "tasks on which the rates of the algorithms are tuned", at_least=1)
     population_tasks: int = setting(100_000, "tasks for final losses, shared by all learners", at_least=1)
     bayes_tasks: int = setting(2000, "tasks for the loss of the Bayes predictor", at_least=1)
-    bayes_draws: int = setting(40_000, "its Monte Carlo draws, an even number", at_least=2)
+    bayes_draws: int = setting(40_000, "Monte Carlo draws of the Bayes predictor, an even number", at_least=2)
 
 
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=2, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, tuning_tasks=16, population_tasks=32, bayes_tasks=4, bayes_draws=16),
-    "quick": Config(members=6, batch=256, steps=6000, measure_every=500, eval_tasks=500,
+    "quick": Config(members=6, batch=256, steps=4000, measure_every=500, eval_tasks=500,
                     tuning_tasks=4000, population_tasks=10_000, bayes_tasks=200),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),

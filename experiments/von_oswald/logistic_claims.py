@@ -51,7 +51,8 @@ CLAIMS = (
     ),
     claim(
         "one_step_cosine", "",
-        "Its sensitivities agree with those of the logistic step: cosine at least .99 (control: two logistic steps).",
+        "One linear layer has the sensitivities of one logistic step: cosine at least .99 (control: two logistic "
+        "steps).",
         _cosine("linear_1", "logistic_1"), 0.99, relation=">=",
         reason="as above; the same bound as for looped layers in Fig. 3", control=_cosine("linear_1", "logistic_2"),
         expected_verdict=_ALL,
@@ -69,13 +70,15 @@ CLAIMS = (
     ),
     claim(
         "two_layers_cosine", "",
-        "Their sensitivities agree with those GD++ steps: cosine at least .99 (control: two logistic steps).",
+        "Two linear layers have the sensitivities of those GD++ steps: cosine at least .99 (control: two logistic "
+        "steps).",
         _cosine("linear_2", "gd++_2"), 0.99, relation=">=", reason="as for looped layers in Fig. 3",
         control=_cosine("linear_2", "logistic_2"),
     ),
     claim(
         "two_layers_which", "",
-        "They are nearer to GD++ on squared errors than to two logistic steps (difference of the cosines).",
+        "Two linear layers are nearer to GD++ on squared errors than to two logistic steps (difference of the "
+        "cosines).",
         nearer_to_gd_plus_plus, 0.0, relation=">=",
         reason="a linear layer cannot compute the logistic residual but can transform inputs; any difference in favour",
     ),

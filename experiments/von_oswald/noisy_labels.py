@@ -151,11 +151,12 @@ CLAIMS = (
               reason="two standard errors of the released code's mean over 10,000 tasks")
         for m, (_, loss) in PUBLISHED.items()
     ),
-    claim("follows_gd", "", "At every m it follows the GD step tuned without noise (largest relative distance).",
+    claim("follows_gd", "",
+          "The layer trained without noise follows the GD step at every m (largest relative distance).",
           _worst("corrupted_labels", "trained"), 0.0, 0.02, **_WIDTH),
-    claim("interpolated", "", "So does the mean of both weights.",
+    claim("interpolated", "", "The mean of both weights follows it too (largest relative distance).",
           _worst("corrupted_labels", "interpolated"), 0.0, 0.02, **_WIDTH),
-    claim("follows_gd_noise", " (this lab)", "Under Gaussian label noise of up to 1 it follows the GD step too.",
+    claim("follows_gd_noise", " (this lab)", "Under Gaussian label noise of up to 1 the layer follows the GD step too.",
           _worst("label_noise", "trained"), 0.0, 0.02, **_WIDTH),
 )  # fmt: skip
 

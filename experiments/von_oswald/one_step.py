@@ -51,8 +51,8 @@ class Config(Setting):
     decay_steps: int = setting(0, "last steps of a training, in which the learning rate falls to 0", at_least=0)
     onset_members: int = setting(64, "members of the ensembles that show when the loss drops", at_least=1)
     onset_batches: tuple[int, ...] = setting((256, 2048), "batch of each of these ensembles", at_least=1)
-    onset_steps: int = setting(5000, "their training steps, a multiple of onset_every", at_least=1)
-    onset_every: int = setting(20, "steps between their measurements", at_least=1)
+    onset_steps: int = setting(5000, "training steps of these ensembles, a multiple of onset_every", at_least=1)
+    onset_every: int = setting(20, "steps between measurements of these ensembles", at_least=1)
 
 
 PRESETS = {

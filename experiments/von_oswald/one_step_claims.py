@@ -105,7 +105,7 @@ CLAIMS = (
           "The trained layer's loss exceeds that of the best GD step by less than 1 % (same 10^6 tasks).",
           _excess("trained"), 0.0, 0.01, **_ONCE, **_ONE_PER_CENT),
     claim("interpolated_excess", "",
-          "So does the network whose weights are the mean of trained and constructed ones.",
+          "With the mean of trained and constructed weights the loss exceeds the best GD step's by less than 1 %.",
           _excess("interpolated"), 0.0, 0.01, **_ONCE, **_ONE_PER_CENT),
     *(
         claim(f"{learner}_excess_{size}", "",

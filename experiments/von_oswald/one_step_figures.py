@@ -48,7 +48,7 @@ def _onsets(record: Record) -> Figure:
         axes.set_ylabel("loss (scaled to one start)")
         axes.set_title(f"batch {batch}, {config['onset_members']} members")
         axes.set_ylim(top=0.45)
-        axes.legend(ncols=2, loc="upper center")
+        axes.legend(loc="center right")
     for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
         times = onset_times(record, batch)
         bins = np.geomspace(min(100, 0.1 * config["onset_steps"]), config["onset_steps"], 25).tolist()

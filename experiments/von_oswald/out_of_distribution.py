@@ -3,8 +3,8 @@
 Networks trained on U(-1/2, 1/2) inputs and N(0, I) task vectors are evaluated on larger inputs, on larger targets, on
 inputs and on targets of another distribution (exponential, normal or Laplace, normalised), beside the best GD or GD++
 and the mean of trained and constructed weights. A network that *is* an algorithm must fail as the algorithm fails. For
-one layer and larger inputs the loss is known: with c = N/(N + D - .2),
-L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N + D - .2)/N]. Why loops part from GD++ on targets: ``label_couplings``.
+one layer and larger inputs the loss is known: with c = N/(N + D - .2), L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N +
+D - .2)/N]. Why two loops differ from GD++ on targets: ``label_couplings``.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ PRESETS = {
         shift_tasks=32, tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
     "quick": Config(
-        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 512), steps=(2000, 5000),
+        networks=("looped_1", "looped_2"), heads=(1, 1), mlp_widths=(0, 0), batches=(256, 512), steps=(4000, 3000),
         measurements=(10, 10), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 1e-3), token_clips=(0.0, 0.0),
         members=6, eval_tasks=500, input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0),
         shift_tasks=1000, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,
@@ -149,11 +149,11 @@ claim = claims_of(
 CLAIMS = (
     claim("one_step", "", f"One layer fails as the GD step fails {_SHIFTS}.",
           _worst("looped_1", "trained", "gd"), 0.1, **_SAME),
-    claim("one_step_interpolated", "", f"So does the interpolated layer {_SHIFTS}.",
+    claim("one_step_interpolated", "", f"One layer, interpolated, fails as the GD step fails {_SHIFTS}.",
           _worst("looped_1", "interpolated", "gd"), 0.1, **_SAME),
     claim("two_steps", "", f"One layer looped twice fails as tuned GD++ fails {_SHIFTS} (control: plain GD).",
           _worst("looped_2", "trained", "gd++"), 0.1, control=_worst("looped_2", "trained", "gd"), **_SAME),
-    claim("two_steps_interpolated", "", f"So does the interpolated layer {_SHIFTS}.",
+    claim("two_steps_interpolated", "", f"Two loops, interpolated, fail as tuned GD++ fails {_SHIFTS}.",
           _worst("looped_2", "interpolated", "gd++"), 0.1, **_SAME),
     claim("five_targets", "",
           "Five free layers follow tuned GD++ on larger and other targets (largest |log ratio|, less that in training; "

@@ -41,15 +41,15 @@ class Config(Setting):
     heads: tuple[int, ...] = setting((1, 2), "heads of the networks without MLP", at_least=1)
     measure_every: int = setting(20, "steps between measurements", at_least=1)
     set_members: int = setting(10, "members of the block with MLP", at_least=1)
-    set_tasks: int = setting(8192, "tasks in its fixed set", at_least=1)
-    set_steps: int = setting(10_000, "its training steps, a multiple of measure_every", at_least=1)
-    mlp_width: int = setting(44, "hidden width of its MLP: four times the token width", at_least=1)
+    set_tasks: int = setting(8192, "tasks in the fixed set of the block with MLP", at_least=1)
+    set_steps: int = setting(10_000, "training steps of the block with MLP, a multiple of measure_every", at_least=1)
+    mlp_width: int = setting(44, "hidden width of the MLP: four times the token width", at_least=1)
 
 
 PRESETS = {
     "smoke": Config(members=3, heads=(2,), context_length=4, input_size=3, batch=16, steps=20, measure_every=10,
                     eval_tasks=16, set_members=2, set_tasks=16, set_steps=20, mlp_width=8),
-    "quick": Config(members=50, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=1000),
+    "quick": Config(members=50, batch=256, steps=1000, eval_tasks=1000, set_members=2, set_tasks=1024, set_steps=400),
     "lab": Config(batch=256, eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
@@ -185,7 +185,7 @@ CLAIMS = (
           "full batch, default rate).",
           shoots_up, 1.1, relation=">=", reason="a tenth is visible on the figure's axis", **_FAILS),
     claim("set_generalises", "",
-          "It then generalises: at the last step the loss on fresh tasks is near that of the best GD step (ratio).",
+          "The block with MLP generalises in the end: its last loss on fresh tasks is near the best GD step's (ratio).",
           lambda record: record["set/loss"][:, -1] / record.metrics["closed_form"], 1.0, 0.1,
           reason="'about .2' in the figure", **_FAILS),
     claim("set_lag", "",

@@ -190,7 +190,7 @@ CLAIMS = (
         _rise(0.75), 1.0, 0.02, relation="<=", reason="2 % of .05 is far below the figure's line width",
     ),
     claim(
-        "level", "", "At damping .75 it ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
+        "level", "", "At damping .75 the loss ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
         0.045, 0.005, reason="read off the figure, whose axis runs from 0 to .27",
     ),
 )  # fmt: skip

@@ -58,12 +58,12 @@ class Config(Setting):
     init_scale: float = setting(0.02, "weights start with variance init_scale / layers / fan_in", above=0)
     key_size: int = setting(20, "width of queries, keys and values", at_least=1)
     positions: str = setting("sinusoidal", "positional encoding", choices=("sinusoidal", "one_hot"))
-    position_size: int = setting(10, "its channels: even, for one_hot at least 2N + 1", at_least=1)
+    position_size: int = setting(10, "channels of the positions: even, for one_hot at least 2N + 1", at_least=1)
     readout: str = setting(
         "position", "the prediction is minus the last position channel, or the label's", choices=("position", "label")
     )
     released_other: bool = setting(False, "count the next token among the others, as the released code does")
-    control_members: int = setting(10, "trainings with a linear first layer, and with one-hot positions", at_least=1)
+    control_members: int = setting(10, "trainings with a linear first layer, and with one-hot positions", at_least=2)
     copy_tasks: int = setting(1000, "tasks that measure what the first layer copies, at most eval_tasks", at_least=1)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)
     oracle_contexts: int = setting(
@@ -77,7 +77,7 @@ PRESETS = {
         eval_tasks=16, position_size=4, key_size=4, copy_tasks=8, population_tasks=32, oracle_contexts=100,
     ),
     "quick": Config(
-        members=3, control_members=1, context_length=5, input_size=5, batch=128, steps=6500, measure_every=250,
+        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=4000, measure_every=250,
         eval_tasks=500, copy_tasks=100, population_tasks=10_000, oracle_contexts=20_000, learning_rate=2e-3,
     ),
     "lab": Config(

@@ -113,7 +113,8 @@ CLAIMS = (
         reason="5 % is .01, 3 % of the height of the figure's axis from .2 to .55", **_RISING,
     ),
     claim(
-        "not_two_steps", _FIGURE, "They do not reach two GD steps: loss at least 1.2 times that of two steps.",
+        "not_two_steps", _FIGURE,
+        "Members that dropped do not reach two GD steps: loss at least 1.2 times that of two steps.",
         _of_dropped(_two_step_ratio), expected=1.2, relation=">=",
         reason="one step has 1.32 times the loss of two; two thirds of the gap must remain",
     ),
@@ -134,13 +135,14 @@ CLAIMS = (
     ),
     claim(
         "copies_inputs_too", _THIS_LAB,
-        "It does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
+        "The head does not tell x- from y-tokens: y_j gives x_{j+1} as much as x_j gives y_j (ratio of the shares).",
         _of_dropped(_share_ratio("softmax")), expected=1.0, tolerance=0.1,
         reason="a tenth of the way to 0, which it is by hand",
     ),
     claim(
         "one_hot_tells", _THIS_LAB,
-        "With one-hot positions it does: y_j gives x_{j+1} less than half of what x_j gives y_j (ratio of the shares).",
+        "With one-hot positions the head does tell them: y_j gives x_{j+1} less than half of what x_j gives y_j "
+        "(ratio).",
         _of_dropped(_share_ratio("one_hot"), "one_hot"), expected=0.5, relation="<=",
         reason="half way between the hand-built head, 0, and one that copies everything, 1",
         control=_of_dropped(_share_ratio("softmax")),
@@ -160,7 +162,8 @@ CLAIMS = (
     ),
     claim(
         "by_position", _THIS_LAB,
-        "It looks by position alone: its mean attention over other tasks, put in, leaves the loss (ratio, same tasks).",
+        "The first layer looks by position alone: with its mean attention over other tasks the loss is the same "
+        "(ratio).",
         _of_dropped(ratio("softmax/final/positional", "softmax/final/trained")), expected=1.0, tolerance=0.02,
         reason="2 % of the loss is a fifth of what separates one step from the plateau's last tenth",
     ),

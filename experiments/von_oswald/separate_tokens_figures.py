@@ -46,7 +46,7 @@ def figures(record: Record) -> dict[str, Figure]:
         axes.set_xlabel("training step, from the drop of the loss")
         axes.locator_params(axis="x", nbins=5)
     copying.legend(ncols=3, fontsize=7, **ABOVE)
-    agreement.legend(loc="lower right")
+    agreement.legend(ncols=2, fontsize=7, **ABOVE)
     share.legend(loc="upper left")
 
     return {"separate_tokens": figure, "attention": _attention_figure(record)}

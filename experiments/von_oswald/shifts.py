@@ -1,4 +1,4 @@
-"""A network on other inputs and targets than those of its training: how it is measured and drawn, whatever it is."""
+"""How a network is measured and drawn on inputs and targets of another distribution than in training."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -62,14 +62,14 @@ class Config(Setting):
     control_scale: float = setting(
         0.002, "variance at the control's start: over D + 1 up to the hidden layer, over E behind", above=0
     )
-    depth: int = setting(4, "layers up to which the trained features are held against functional GD", at_least=1)
-    population_tasks: int = setting(100_000, "tasks for final losses, shared by both", at_least=1)
+    depth: int = setting(4, "layers up to which the trained features are compared with functional GD", at_least=1)
+    population_tasks: int = setting(100_000, "tasks for final losses, shared by network and control", at_least=1)
 
 
 PRESETS = {
     "smoke": Config(members=2, context_length=4, batch=8, steps=20, measure_every=10, eval_tasks=8, width=6,
                     mlp_width=8, laws=("independent",), layers=(1,), depth=2, population_tasks=16),
-    "quick": Config(members=2, batch=128, steps=2000, measure_every=200, eval_tasks=256, population_tasks=5000),
+    "quick": Config(members=2, batch=128, steps=400, measure_every=40, eval_tasks=256, population_tasks=5000),
     "lab": Config(batch=128, steps=20_000, measure_every=500, eval_tasks=1000),
     "paper": Config(),
 }  # fmt: skip

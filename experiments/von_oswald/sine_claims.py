@@ -36,7 +36,7 @@ def _of_law(law: str) -> tuple[Claim, ...]:
         claim(f"{law}_loss", paper, "The network trained whole learns sines in context (loss).", _final(law, "trained"),
               0.001, relation="<=", reason="where the published curves end, on an axis to .006", **ends),
         claim(f"{law}_same_loss", paper,
-              "It is no better and no worse than meta-learned features with one gradient step (difference of losses).",
+              "The network trained whole is as good as meta-learned features with one step (difference of losses).",
               lambda record: _final(law, "trained")(record) - _final(law, "control")(record), 0.0, 0.0005,
               reason="about a line's width on the figure's axis to .006", **ends),
         claim(f"{law}_cosine", paper,
@@ -44,7 +44,8 @@ def _of_law(law: str) -> tuple[Claim, ...]:
               last(f"{law}_1/control_sensitivity_cosine"), 0.9, relation=">=",
               reason="near 1 on the figure's axis from .5 to 1.1", **ends),
         claim(f"{law}_prediction_difference", paper,
-              "Their predictions differ little: a tenth of the root mean square target, .22, at most.",
+              "Both networks predict nearly the same: they differ by a tenth of the root mean square target, .22, at "
+              "most.",
               last(f"{law}_1/control_prediction_difference"), 0.022, relation="<=",
               reason="a tenth of what there is to predict; the figure's axis ends at .08", **ends),
         claim(f"{law}_initial", paper,

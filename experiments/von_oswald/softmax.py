@@ -49,7 +49,7 @@ class Config(Setting, shifts.Scales):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16,
                     population_tasks=64, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0), shift_tasks=32),
-    "quick": Config(members=6, batch=256, steps=5000, eval_tasks=500, population_tasks=20_000,
+    "quick": Config(members=6, batch=256, steps=3000, eval_tasks=500, population_tasks=20_000,
                     input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000),
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),
@@ -191,7 +191,8 @@ CLAIMS = (
           _past(last("heads_2/gd_sensitivity_cosine")), 0.9, relation=">=",
           reason="'good' on an axis that ends at 1, where one head lies far below",
           control=last("heads_1/gd_sensitivity_cosine")),
-    claim("two_heads_not_gd", "von Oswald et al. 2022, Fig. 12", "They are not the GD step: cosine at most .99.",
+    claim("two_heads_not_gd", "von Oswald et al. 2022, Fig. 12",
+          "Two softmax heads are not the GD step: cosine at most .99.",
           _past(last("heads_2/gd_sensitivity_cosine")), 0.99, relation="<=",
           reason="one linear head reaches .999 (von_oswald.one_step.cosine)"),
     claim("sum_is_diagonal", "von Oswald et al. 2022, Fig. 12",
@@ -201,7 +202,7 @@ CLAIMS = (
           reason="as for the linear layer's weight maps",
           control=_past(lambda record: off_diagonal(record, summed=False))),
     claim("two_heads_centred", "this lab (closed form)",
-          "They reach the loss of the best GD step on centred inputs, .2185 (ratio).", _past(over_centred), 1.0, 0.02,
+          "Two heads reach the best GD step on centred inputs, loss .2185 (ratio).", _past(over_centred), 1.0, 0.02,
           reason="2 % is a third of what tells centred from plain inputs (5.9 %); logits of finite size act at second "
           "order"),
     claim("past_plateau", "this lab",

@@ -1,4 +1,4 @@
-"""What the binaries of this paper share: their settings, and the one layer of linear self-attention that they train."""
+"""What the binaries of this paper share: settings, and the layer of linear self-attention that they train."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,11 +1,11 @@
-"""Which dense starts reach the optimum at the scales at which networks start, and who leaves the spurious minimum.
+"""Dense initial weights of usual size: which flows reach the optimum, and what SGD and Adam do (this lab).
 
 ``landscape`` follows the flow from small starts. Here the eigenvalues are those of the other binaries, and the standard
-deviation of every entry goes up to 1/sqrt(D), that of a usual initialisation. The map: share of flows that end at the
-optimum over scale and prompt length; the spurious point is a minimum for N <= 5 at these eigenvalues. Then SGD and Adam
-on fresh prompts at such a length: from the spurious minimum itself, all other entries at a hundredth, and from the
-dense starts of the largest scale, each paired with the flow from the same start. A training counts as at the optimum
-where its exact loss is nearer to the optimal than to the spurious one.
+deviation of every entry goes up to 1/sqrt(D), as in a usual initialisation. The map shows the share of flows that end
+at the optimum over scale and prompt length; the spurious point (see ``landscape``) is a minimum for N <= 5 at these
+eigenvalues. Then SGD and Adam train on fresh prompts at such a length: from the spurious minimum itself, all other
+entries at a hundredth, and from the dense starts of the largest scale, each paired with the flow from the same start. A
+training counts as at the optimum where its exact loss is nearer to the optimal than to the spurious one.
 """
 
 import dataclasses
@@ -154,10 +154,10 @@ def figures(record: Record) -> dict[str, Figure]:
     share.minorticks_off()
     share.legend(title=f"scale of the start ({config['starts']} each)", ncols=len(config["scales"]), **ABOVE)
     for axes, start in zip(losses, STARTS):
-        for name, color in (("sgd", "#0072B2"), ("adam", "#009E73")):
+        for name, color, dash in (("sgd", "#0072B2", "-"), ("adam", "#D55E00", "--")):
             for m, curve in enumerate(record[f"{name}_{start}"]):
                 label = None if m else f"{name.upper() if name == 'sgd' else 'Adam'}, each of {config['members']}"
-                axes.plot(record["steps"], curve, color=color, linewidth=0.8, alpha=0.7, label=label)
+                axes.plot(record["steps"], curve, color=color, linestyle=dash, linewidth=0.8, alpha=0.7, label=label)
         for level, label in ((0.0, "optimum"), (1.0, "spurious minimum")):
             axes.axhline(level, **THEORY, label=label if level else None)
         axes.set(ylim=(-0.1, 3), xlabel="training step", ylabel="loss: 0 optimal, 1 spurious")

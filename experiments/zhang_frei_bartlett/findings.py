@@ -7,53 +7,55 @@ from experiments.papers import Paper
 
 FINDINGS = {
     "risk": (
-        "Trained at one prompt length and tested at any other, a layer has the risk of the closed form: its largest "
-        "deviation is {matrix_identity:.2%}. The risk falls as 1/M to a floor (exponent {context_rate:.3f}), and every "
-        "training length other than the test length has at least {best_length_identity:.3f} times the risk."
+        "Trained at one prompt length N and tested at any other M, a layer has the risk of the closed form: its "
+        "largest deviation is {matrix_identity:.2%} of the risk at the shorter length. The risk falls as 1/M to a "
+        "floor (exponent {context_rate:.3f}), and training at any N other than M gives at least "
+        "{best_length_identity:.3f} times the risk of N = M."
     ),
     "shifts": (
         "The scale of the task does not matter to a trained layer (largest over smallest error "
         "{weights_invariant:.3f}), the scale of the inputs does: at three times the inputs its error tends to "
-        "{limit_3:.1f} times that of predicting zero, where theory says 64. Contexts from one orthant cost a factor "
-        "of {orthants_fail:.1f}; least squares has no error on any of these."
+        "{limit_3:.1f} times that of predicting zero, where theory says 64. Contexts from one orthant raise the error "
+        "by a factor of {orthants_fail:.1f}; least squares has no error on any of these."
     ),
     "random_covariance": (
-        "Where every prompt has its own covariance, no linear layer serves: its error tends to {limit_1:.4f} of that "
-        "of predicting zero (theory 1/3), and at nine times the variances to {worse_than_zero_9:.0f} times that on "
-        "the longest prompts. Its predictions have a slope of {slope:.3f} on the answer, two thirds and not the one "
-        "third of the paper."
+        "Where every prompt has its own covariance, no layer of linear attention solves all prompts: its error tends "
+        "to {limit_1:.4f} times that of predicting zero (theory 1/3), and at nine times the variances it is "
+        "{worse_than_zero_9:.0f} times that on the longest prompts tested. The slope of its predictions on the answers "
+        "is {slope:.3f}, two thirds and not the one third of the paper."
     ),
     "gradient_flow": (
-        "Gradient flow ends at the optimal weights at the scale that theory names (ratio {flow_scale:.4f}). SGD and "
-        "Adam come to the same product of weights at {sgd_scale:.2f} and {adam_scale:.2f} of that scale; the drift by "
-        "batch noise is the one of the closed form (measured over predicted {drift:.3f}; at a rate of .02 "
-        "{course:.2f} of the predicted u, where the theory of small rates gives 1.10)."
+        "Gradient flow ends at the optimal weights, at the scale u that theory predicts (ratio {flow_scale:.4f}); SGD "
+        "and Adam come to nearly the same product of weights at {sgd_scale:.2f} and {adam_scale:.2f} of that scale. "
+        "The noise of SGD's batches moves u at the rate of a closed form (measured over predicted {drift:.3f}; after a "
+        "long run at a rate of .02 u is {course:.2f} times the predicted one)."
     ),
     "staircase": (
-        "Separate keys and queries learn one principal component after another: the loss rests on closed-form levels, "
-        "to {levels:.0e} of the gain, and the initial weights tell the time of each drop (predicted over measured "
-        "{time_2:.3f} for the second). Merged ones drop once; heads of rank two rest longer on levels that two "
-        "divides in {rank_2:.0%} of all pairs of levels."
+        "Separate keys and queries learn one principal component after another: the loss rests on the levels of a "
+        "closed form, to {levels:.0e} of the gain, and the initial weights predict the time of each drop (predicted "
+        "over measured {time_2:.3f} for the second). With merged matrices the loss drops once; heads of rank two rest "
+        "longer on every second level in {rank_2:.0%} of the pairs of levels (median)."
     ),
     "landscape": (
-        "From dense starts gradient flow may miss the optimum on short prompts: in {minima_attract:.0%} of settings "
-        "with a spurious minimum more than a tenth of large starts end in it, and none where it is a saddle. At the "
-        "smallest scale the first weights tell where {race_each:.0%} of all starts end, at scale .5 {race_ends:.0%}."
+        "From dense initial weights gradient flow may miss the optimum on short prompts: in {minima_attract:.0%} of "
+        "the settings with a spurious minimum more than a tenth of the large starts end in it, and none where it is a "
+        "saddle. The initial weights predict where {race_each:.0%} of the starts of the smallest scale end, and "
+        "{race_ends:.0%} at scale .5."
     ),
     "dense_starts": (
-        "At usual scales of initialisation the share of flows that reach the optimum grows with the prompt: from the "
-        "longest prompts it is {long_prompts:.0%}. From the spurious minimum {sgd_stays:.0%} of trainings by SGD and "
-        "{adam_stays:.0%} by Adam reach the optimum."
+        "From initial weights of usual size the share of flows that reach the optimum grows with the prompt, to "
+        "{long_prompts:.0%} on the longest ones. From the spurious minimum {sgd_stays:.0%} of sixteen trainings by SGD "
+        "and {adam_stays:.0%} of sixteen by Adam reach the optimum."
     ),
     "theorems": (
-        "The flow ends at the optimal weights from ten times the scale that Theorem 4.1 asks for. The excess loss "
-        "falls at the rate of the smallest curvature (ratio {rate:.3f}); the constant of Lemma 5.4 is smaller by a "
-        "factor of {loose:.0f} or more."
+        "The flow ends at the optimal weights also from ten times the largest scale that Theorem 4.1 allows. The "
+        "excess loss falls at the rate of the smallest curvature (ratio {rate:.3f}); the constant of Lemma 5.4 is "
+        "smaller by a factor of {loose:.0f} (mean)."
     ),
     "nonlinear_transformer": (
         "Without position embeddings the error of small GPT-2 networks does not rise beyond the training length "
-        "(log10 of the ratio {no_rise_without_identity:.2f}), with them it rises in these trainings "
-        "({rises_identity:.1f}). Three members, of which one has not learned, say nothing yet of what it learns."
+        "(log10 of the ratio {no_rise_without_identity:.2f}), with them it does ({rises_identity:.1f}). One of three "
+        "members has not learned, so nothing is said yet about what these networks learn."
     ),
 }
 
@@ -104,11 +106,11 @@ PAPER = Paper(
         "staircase/ranks": "Loss of heads of rank 1 to 8: the larger the rank, the fewer levels it rests on.",
         "landscape/landscape": (
             "Share of dense starts that reach the optimum, by dimension, scale and prompt length: small starts lie on "
-            "the prediction of the race out of the origin."
+            "the prediction made from their initial weights."
         ),
         "landscape/minima": (
-            "Up to which prompt length the spurious point is a minimum, and where starts end: about half of them "
-            "there where it is one."
+            "Up to which prompt length the spurious point is a minimum, and where starts end: about half of them end "
+            "in it where it is one."
         ),
         "theorems/theorems": (
             "Excess loss from starts up to ten times the proven bound, the constant of Lemma 5.4, the spectrum of "
@@ -123,8 +125,8 @@ PAPER = Paper(
             "length, without them it does not."
         ),
         "nonlinear_transformer/nonlinear_transformer": (
-            "Error on four distributions beside linear attention and least squares: three members scatter too much to "
-            "tell."
+            "Error on four distributions beside linear attention and least squares: three members scatter too much for "
+            "a conclusion."
         ),
         "nonlinear_transformer/training": (
             "Training error of the same networks, with and without position embeddings."

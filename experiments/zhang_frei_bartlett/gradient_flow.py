@@ -3,13 +3,14 @@
 The flow ends at u U11 = Gam^-1 and keeps the balance b = u^2 - |U11|_F^2, so that u ends at |Gam^-1|_F^(1/2). Training
 ends at the same product, but at a much smaller u. Two causes, measured separately here:
 
-- Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly
-  eta^2 (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
+- Minibatch noise. (u, U11) -> (c u, U11 / c) changes no prediction, so a step of SGD changes b by exactly eta^2
+  (|g_r|^2 - |g_K|^2): noise moves b at a rate eta / B times a function of the weights, known in closed form
   (``icl_lab.theory.flows.balance``; at a finite eta, where the weights fluctuate around the optimum,
   ``icl_lab.theory.flows.fluctuations``), measured here over batch sizes and learning rates from the optimum. Two
-  consequences: the loss is so curved along u21, an entry that the flow never moves, and at small u along u, that SGD of
-  a rate can hold u between two edges only; and among equivalent weights it drifts, from either side, to those with the
-  least noise. The same noise leaves the product a few per cent off, in proportion to 1 / B: half the batch is trained.
+  consequences: the loss is so curved along u21 (which the flow never moves) at large u, and along u at small u, that
+  SGD of a given rate is stable only between two values of u; and among equivalent weights it drifts, from either side,
+  to those with the least noise. The same noise leaves the product a few per cent off, in proportion to 1 / B: half the
+  batch is trained.
 - Adam divides every entry of the gradient by its own size, so its steps are not along the gradient of any loss: it
   breaks the balance on exact population gradients too, at any learning rate; noise adds to it.
 """
@@ -55,11 +56,11 @@ class Config(Tasks):
     drift_batches: tuple[int, ...] = setting(
         (32, 64, 128, 256, 512, 1024), "batches of the drift from the optimum", at_least=1
     )
-    drift_rates: tuple[float, ...] = setting((0.00025, 0.0005, 0.001, 0.002, 0.004), "its learning rates", above=0)
-    drift_time: float = setting(2.0, "its flow time, learning rate times steps", above=0)
+    drift_rates: tuple[float, ...] = setting((0.00025, 0.0005, 0.001, 0.002, 0.004), "rates of the drift", above=0)
+    drift_time: float = setting(2.0, "flow time of the drift: learning rate times steps", above=0)
     quiet_starts: tuple[float, ...] = setting((0.25, 0.7), "u at the optimum from which SGD drifts for long", above=0)
-    quiet_batch: int = setting(128, "its batch; the rate is that of SGD", at_least=1)
-    quiet_steps: int = setting(32_000, "its steps", at_least=1)
+    quiet_batch: int = setting(128, "batch of the long drift; the rate is that of SGD", at_least=1)
+    quiet_steps: int = setting(32_000, "steps of the long drift", at_least=1)
 
 
 PRESETS = {

@@ -82,11 +82,11 @@ CLAIMS = (
         array("flow/gap"), 0.0, 1e-8, "tolerances of the solver",
     ),
     _claim(
-        "flow_scale", _THEOREM, "It ends at u = |Gam^-1|_F^(1/2) (ratio).",
+        "flow_scale", _THEOREM, "Population gradient flow ends at u = |Gam^-1|_F^(1/2) (ratio).",
         end_scale("flow"), 1.0, 1e-5, "tolerances of the solver over the whole path",
     ),
     _claim(
-        "flow_balance", _THEOREM, "It keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
+        "flow_balance", _THEOREM, "Population gradient flow keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
         largest_balance("flow"), 0.0, 1e-5, "tolerances of the solver over the whole path",
         control=largest_balance("sgd"),
     ),
@@ -140,7 +140,8 @@ CLAIMS = (
         "corrections of second order in eta / B, a tenth or two at the smallest batch",
     ),
     _claim(
-        "drift", _LAB, "That drift is the closed form (measured over predicted, mean over all small ones).",
+        "drift", _LAB,
+        "The drift of the balance is the closed form (measured over predicted, mean over all small ones).",
         drift_ratio, 1.0, 0.1, "corrections of the order of 1 / B",
     ),
     _claim(

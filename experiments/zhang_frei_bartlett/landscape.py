@@ -3,8 +3,8 @@
 Zhang, Frei & Bartlett 2023 prove that the population flow from u12 = u21 = 0 ends at the optimum. From dense Gaussian
 blocks it need not: u12 u21^T = e_1 e_1^T / g_1, which reads one principal component in context, is stationary, and a
 local minimum where its ``spurious_curvature`` is positive: for short prompts. Where it is a saddle, mixed minima can
-branch off, in which both ways of reading the context share the work: below the spurious loss, above the optimum. Near
-the origin two modes race: retrieval grows at rate |Lam^2|_F, the component e_1 at lam_1^2. This race decides where a
+branch off, which use all entries; their loss is below the spurious one and above the optimum. Near the origin two modes
+race: that of the optimum grows at rate |Lam^2|_F, that of the spurious point at lam_1^2. This race decides where a
 small start ends: its initial weights predict its end, and the distribution of the starts predicts the share that
 reaches the optimum. 2,000 flows in every dimension, over a grid of spectra lam_i ~ i^-p (trace D), scales of the start
 and prompt lengths.
@@ -43,8 +43,8 @@ class Config(Members):
     )
     lengths: tuple[int, ...] = setting((2, 6), "N, labelled examples in a prompt", at_least=1)
     pair: tuple[float, float] = setting((1.5, 0.5), "two eigenvalues, tested with more starts", above=0)
-    pair_length: int = setting(6, "its N", at_least=1)
-    pair_members: int = setting(400, "its starts at every scale", at_least=2)
+    pair_length: int = setting(6, "N of the pair", at_least=1)
+    pair_members: int = setting(400, "starts of the pair at every scale", at_least=2)
     curvature_lengths: int = setting(40, "largest N at which the spurious point is classified", at_least=2)
     horizon: float = setting(1e5, "time at which a flow is judged", above=0)
 
@@ -52,7 +52,7 @@ class Config(Members):
 PRESETS = {
     "smoke": Config(members=2, dimensions=(2,), exponents=(0.0,), scales=(0.1,), lengths=(2,), pair_members=2,
                     curvature_lengths=4, horizon=200.0),
-    "quick": Config(members=10, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.001, 0.5), pair_members=40),
+    "quick": Config(members=30, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.001, 0.5), pair_members=40),
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip

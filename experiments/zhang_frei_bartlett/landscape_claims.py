@@ -144,8 +144,8 @@ CLAIMS = (
     ),
     _claim(
         "minima_attract", _LAB,
-        "Where the spurious point is a minimum it catches more than a tenth of the dense starts of scale .1 and more "
-        "(share of cells of D, spectrum, scale and N in which it does).",
+        "Where the spurious point is a minimum more than a tenth of the dense starts of scale .1 and more end in it "
+        "(share of cells of D, spectrum, scale and N).",
         caught, 0.9, 0.0, relation=">=", interval="wilson", reason="all are expected to; the interval needs 37 of 37",
     ),
     _claim(
@@ -177,21 +177,21 @@ CLAIMS = (
     ),
     _claim(
         "race_cells", _LAB,
-        "So it is in every cell (mean over D, spectra and N of the squared difference of shares, less the variance "
+        "That holds in every cell (mean over D, spectra and N of the squared difference of shares, less the variance "
         "that the number of starts explains; control: squared differences from one half).",
         race_spread, 0.0, 0.0025, reason="a root mean square of .05",
         control=lambda record: (race_shares(record)[0] - 0.5) ** 2,
     ),
     _claim(
         "race_each", _LAB,
-        "At the smallest scale the race out of the origin tells from its first weights where each start ends (share "
-        "told).",
+        "At the smallest scale the race out of the origin, computed from the initial weights, predicts where each "
+        "start ends (share).",
         race_told(), 0.98, 0.0, relation=">=", interval="wilson",
         reason="the threshold is known to 2 %, which leaves less than 1 % of starts undecided",
     ),
     _claim(
         "race_ends", _LAB,
-        "The race is one of small starts: at scale .5 it tells fewer than nine of ten ends (control: at .02).",
+        "The race decides small starts only: at scale .5 it predicts fewer than nine of ten ends (control: at .02).",
         race_told(0.5), 0.9, 0.0, relation="<=", interval="wilson", control=race_told(0.02),
         reason="a start of that size is no longer in the linear regime near the origin",
     ),
@@ -203,7 +203,7 @@ CLAIMS = (
     ),
     _claim(
         "flat_is_no_safer", _LAB,
-        "At scale .5 it does so less often: there is no race, and more components can be caught (the same difference).",
+        "At scale .5 the flat spectrum reaches it less often: there is no race, and more minima (the same difference).",
         flat_less_steep(0.5), 0.0, 0.0, relation="<=", reason="an ordering, the reverse one",
     ),
 )  # fmt: skip

@@ -64,7 +64,7 @@ def _longest(axes: Axes, record: Record) -> None:
         axes.plot(d, longest, linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
     axes.set_xticks(d)
     axes.set_xlabel("dimension D")
-    axes.set_ylabel("longest N of a minimum")
+    axes.set_ylabel("largest N with\nthe minimum")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -78,7 +78,7 @@ def _mixed(axes: Axes, record: Record) -> None:
     axes.set_xticks(d)
     axes.set_ylim(-0.03, 1.03)
     axes.set_xlabel("dimension D")
-    axes.set_ylabel(f"at mixed minima, N = {config['lengths'][length]}")
+    axes.set_ylabel(f"share at mixed\nminima, N = {config['lengths'][length]}")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -89,19 +89,19 @@ def longest_minimum(curvature: np.ndarray) -> int:
 
 
 def _told(axes: Axes, record: Record) -> None:
-    """Share of starts of which the race tells the end; at the optimum under the flat and the steepest spectrum."""
+    """Share of starts whose end the race predicts; at the optimum under the flat and the steepest spectrum."""
     scales, names = record.config["scales"], [f"dimension_{d}" for d in record.config["dimensions"]]
     ended = np.stack([record[f"{name}/ended"] == OPTIMUM for name in names])
     told = np.stack([record[f"{name}/told"] for name in names]) == ended
-    axes.plot(scales, told.mean(axis=(0, 1, 3, 4)), color="black", marker="o", label="told by the race")
+    axes.plot(scales, told.mean(axis=(0, 1, 3, 4)), color="black", marker="o", label="end predicted by the race")
     exponents, shortest = record.config["exponents"], int(np.argmin(record.config["lengths"]))
     for i in (0, len(exponents) - 1):
         share = ended[:, i, :, shortest].mean(axis=(0, 2))
         look = _look(i, len(exponents)) | {"linestyle": DASHES[1 + i % 2]}
-        axes.plot(scales, share, label=f"optimum, p = {exponents[i]:g}", **look)
+        axes.plot(scales, share, label=f"end at the optimum, p = {exponents[i]:g}", **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start")
     axes.set_ylabel("share of starts, all D")
-    axes.legend(title=f"optimum: N = {record.config['lengths'][shortest]}", ncols=1, **panels.ABOVE)
+    axes.legend(title=f"optimum: at N = {record.config['lengths'][shortest]}", ncols=1, **panels.ABOVE)
 
 
 def _pair(axes: Axes, record: Record) -> None:

@@ -82,14 +82,15 @@ def _beyond_training(trained: str) -> list[Claim]:
         ),
         _claim(
             f"positions_{trained}", " (test: this lab)",
-            f"That rise is smaller without them (difference of log10, same start and prompts; {on}; control: the rise "
+            f"Without position embeddings that rise is smaller (difference of log10, same start and prompts; {on}; "
+            f"control: the rise "
             "that remains without).",
             difference(with_, without), expected=0.0, tolerance=0.0, relation=">=", reason="an ordering",
             control=without,
         ),
         _claim(
             f"no_rise_without_{trained}", " (test: this lab)",
-            f"Without them there is no rise (log10 as above; {on}; control: with).",
+            f"Without position embeddings there is no rise beyond M = N (log10 as above; {on}; control: with).",
             without, expected=0.0, tolerance=0.05, relation="<=",
             reason="12 % of an error could not be told from none in the figure", control=with_,
         ),
@@ -119,14 +120,16 @@ def _beyond_training(trained: str) -> list[Claim]:
 CLAIMS = (
     _claim(
         "least_squares", "; Garg et al. 2022, Fig. 2",
-        "Trained on identity covariance it is near least squares, whose error is 0, at M = N (control: the longest N).",
+        "Trained on identity covariance the network is near least squares, whose error is 0, at M = N (control: the "
+        "longest N).",
         pooled(lambda r, n: error(r, n, "identity", "identity")), expected=0.0, tolerance=0.05, relation="<=",
         reason="Garg et al. print .02 at M = D and .0006 at M = 2 D after 500,000 steps",
         control=lambda r: error(r, max(r.config["lengths"]), "identity", "identity"), **_NOT_YET,
     ),
     _claim(
         "beats_linear", "",
-        "There it beats linear attention trained to its optimum at the same N (log10 of the ratio of errors).",
+        "At M = N the network beats linear attention trained to its optimum at the same N (log10 of the ratio of "
+        "errors).",
         above_linear("identity", "identity"), expected=0.0, relation="<=", reason="an ordering", **_NOT_YET,
     ),
     _claim(
@@ -138,8 +141,8 @@ CLAIMS = (
     *(
         _claim(
             f"fails_{c}", "",
-            f"Trained on identity covariance it fails at c = {c}: its error there is at least twice that at c = 1 "
-            "(log10 of the ratio at M = N, same prompts; control: trained on random covariance).",
+            f"Trained on identity covariance the network fails at c = {c}: its error there is at least twice that at "
+            "c = 1 (log10 of the ratio at M = N, same prompts; control: trained on random covariance).",
             above("identity", f"exp_{c}", "identity", "exp_1"), expected=_TWICE, relation=">=",
             reason="least squares and every predictor that scales with its labels have the same error at every c",
             control=above("random", f"exp_{c}", "random", "exp_1"), **_NOT_YET,
@@ -155,7 +158,8 @@ CLAIMS = (
     ),
     _claim(
         "random_above_9", "",
-        "At c = 9 it fails too: its error there is at least twice that at c = 1 (log10 of the ratio at M = N).",
+        "Trained on random covariance the network fails at c = 9 too: its error there is at least twice that at c = "
+        "1 (log10 of the ratio at M = N).",
         above("random", "exp_9", "random", "exp_1"), expected=_TWICE, relation=">=", reason="as above", **_NOT_YET,
     ),
     *(claim for trained in COVARIANCES for claim in _beyond_training(trained)),

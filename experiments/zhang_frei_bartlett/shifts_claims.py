@@ -119,12 +119,13 @@ CLAIMS = (
     _claim("inputs_fail", _GARG, "With the largest inputs the layer is worse than predicting 0 (control: least "
            "squares).", _last("isotropic/inputs/trained"), 1.0, 0.0, "the closed form is 49 at c = 3", relation=">=",
            control=_last("isotropic/inputs/least_squares")),
-    _claim("orthants_fail", _GARG, "With its longest contexts in one orthant the layer's error is ten times that under "
-           "its training law (control: least squares, over that of predicting 0).",
+    _claim("orthants_fail", _GARG, "With its longest contexts in one orthant the layer's error is ten times that on "
+           "its training distribution (control: least squares, over that of predicting 0).",
            _over_own_prompts("isotropic/orthants/trained"), 10.0, 1.0, "the closed form is 10.7; within 10 %",
            relation=">=", control=_last("isotropic/orthants/least_squares")),
-    _claim("subspace_is_easier", _GARG, "In a subspace its error is smaller than under its training law (ratio, "
-           "longest prompts; control: in an orthant).", _over_own_prompts("isotropic/subspace/trained"), 1.0, 0.0,
+    _claim("subspace_is_easier", _GARG, "In a subspace its error is smaller than on its training distribution "
+           "(ratio, longest prompts; control: in an orthant).",
+           _over_own_prompts("isotropic/subspace/trained"), 1.0, 0.0,
            "the closed form is .77", relation="<=", control=_over_own_prompts("isotropic/orthants/trained")),
     _claim("rescaled_subspace_fails", _GARG, "With inputs rescaled to their former mean square, as in the code of Garg "
            "et al., it is not tolerated: half the error of predicting 0 or more (control: least squares).",

@@ -1,7 +1,7 @@
-"""Saddle to saddle: separate keys and queries learn one principal component after another, merged ones all at once.
+"""Saddle to saddle, one principal component after another, or all at once (Zhang, Singh, Latham & Saxe 2025).
 
-Population gradient flow from small starts (Zhang, Singh, Latham & Saxe 2025, on the attention of Zhang, Frei &
-Bartlett 2023). With H heads of rank one, y_hat = sum_h value_h (beta^T key_h)(query_h^T x_q), there are 2^D fixed
+Population gradient flow from small starts, with separate or with merged keys and queries, for the attention of Zhang,
+Frei & Bartlett 2023. With H heads of rank one, y_hat = sum_h value_h (beta^T key_h)(query_h^T x_q), there are 2^D fixed
 points in function space, and the loss falls in D steps: regression on m principal components in context, m = 1, 2, ..
 Levels and final scales of the heads are closed forms; when each plateau ends follows from the initial weights alone.
 Merged matrices leave the origin once, after a time ln(1/w) / |Lam^2|_F for a start of size w, and have no second
@@ -31,16 +31,20 @@ class Config(Members):
     context_length: int = setting(31, "N, labelled examples in a prompt", at_least=1)
     spectrum: tuple[float, ...] = setting((0.4, 0.3, 0.2, 0.1), "eigenvalues of the covariance", above=0)
     heads: int = setting(5, "H of separate keys and queries of rank one", at_least=1)
-    init_scale: float = setting(0.01, "standard deviation of their start", above=0)
-    horizon: float = setting(1e5, "time at which they have arrived; merged ones have a hundredth of it", above=0)
+    init_scale: float = setting(0.01, "standard deviation of the start of separate keys and queries", above=0)
+    horizon: float = setting(
+        1e5, "time of the flow of separate keys and queries; merged matrices: a hundredth", above=0
+    )
     merged_heads: int = setting(8, "H of merged matrices", at_least=1)
-    merged_scales: tuple[float, ...] = setting((1e-6, 1e-5, 1e-4, 1e-3), "sizes w of their start", above=0)
+    merged_scales: tuple[float, ...] = setting(
+        (1e-6, 1e-5, 1e-4, 1e-3), "sizes w of the start of merged matrices", above=0
+    )
     rank_dimension: int = setting(8, "D of the figure over ranks; eigenvalues fall linearly, trace 1", at_least=2)
-    rank_heads: int = setting(9, "its H", at_least=1)
-    ranks: tuple[int, ...] = setting((1, 2, 4, 8), "its R", at_least=1)
-    rank_members: int = setting(13, "its initialisations", at_least=1)
-    rank_scale: float = setting(0.005, "their standard deviation", above=0)
-    rank_horizon: float = setting(2e5, "its time", above=0)
+    rank_heads: int = setting(9, "H of the figure over ranks", at_least=1)
+    ranks: tuple[int, ...] = setting((1, 2, 4, 8), "R of the figure over ranks", at_least=1)
+    rank_members: int = setting(13, "initialisations of the figure over ranks", at_least=1)
+    rank_scale: float = setting(0.005, "standard deviation of these initialisations", above=0)
+    rank_horizon: float = setting(2e5, "time of the flows of the figure over ranks", above=0)
     samples: int = setting(1500, "times at which a flow is read", at_least=10)
 
 

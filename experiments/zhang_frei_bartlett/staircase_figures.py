@@ -97,7 +97,7 @@ def _rank(axes: Axes, record: Record, rank: int) -> None:
     axes.set_xscale("log")
     axes.set_title(f"R = {rank}, {len(a[f'ranks/loss/{rank}'])} starts")
     axes.set_xlabel("flow time")
-    axes.set_ylabel("loss (black: levels R divides)")
+    axes.set_ylabel("loss (black: every R-th level)")
 
 
 def squares_norm(record: Record) -> float:

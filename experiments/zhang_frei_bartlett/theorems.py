@@ -195,7 +195,8 @@ CLAIMS = (
         reason="a bound that is proven: it fails where a closed form here is wrong",
     ),
     _claim(
-        "loose", "Lemma 5.4 (this lab)", "mu is smaller than that by two orders or more (the same ratio).",
+        "loose", "Lemma 5.4 (this lab)",
+        "mu is smaller than the smallest such ratio by two orders or more (the same ratio).",
         lambda record: np.nanmin(record["flow/steepness"], 1) / record["flow/constant"], 100.0, relation=">=",
         reason="two orders: no time that mu predicts is one that is seen",
     ),
@@ -219,7 +220,8 @@ CLAIMS = (
         lambda record: record["random/gap"][:, -1], 0.0, 1e-7, relation="<=", reason="tolerances of the solver",
     ),
     _claim(
-        "random_scale", "Theorem 4.5, (4.12)", "There u ends at |A*|_F^(1/2) (ratio; control: at what (C.15) prints).",
+        "random_scale", "Theorem 4.5, (4.12)",
+        "Under random covariances u ends at |A*|_F^(1/2) (ratio; control: at what (C.15) prints).",
         array("random/u"), 1.0, 1e-6, reason="tolerances of the solver", control=array("random/printed"),
     ),
 )  # fmt: skip

@@ -41,14 +41,6 @@ def resolved(patterns: Mapping[str, Axes], arrays: Mapping[str, np.ndarray], mem
     return found
 
 
-def of_members(axes: Axes) -> bool:
-    """Whether an array has one value for each of some independent trainings: an interval over them makes sense.
-
-    That is an array with one axis, whose name ends in ``member`` (``onset_member`` of an ensemble of another size).
-    """
-    return len(axes) == 1 and axes[0].endswith(MEMBER)
-
-
 def _named(name: str, patterns: Mapping[str, Axes]) -> Axes:
     for pattern, axes in patterns.items():
         if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(.*?)"), name):

@@ -6,9 +6,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from absl import flags as absl_flags
@@ -17,17 +17,18 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from icl_lab.lab import flags, options, records, stopping
-from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.records import RecordError
-from icl_lab.training import memory, processes
+from icl_lab.training import effort, memory, processes
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
 """Exit statuses: done; an error in one of several processes or cells; refused, or what went wrong is said; stopped by a
 scheduler or for want of another process (EX_TEMPFAIL); stopped by Ctrl-C."""
 log = logging.getLogger("icl_lab")
+C = TypeVar("C")
 
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
@@ -90,11 +91,9 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
     if isinstance(what, Grid):
         from icl_lab.lab import executors, slurm
 
-        def here(runs: Sequence[Run], progress: Progress) -> list[Run]:
-            found = zip(runs, executors.run_here(runs, progress, **how))
-            return [run for run, outcome in found if isinstance(outcome, Exception)]
-
-        def elsewhere(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
+        def carry_out(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
+            if not options.elsewhere(chosen):
+                return executors.run_here(runs, progress, **how)
             if chosen.executor == "local":
                 return executors.run_elsewhere(runs, executors.start_here, chosen.workers, progress)
             # SLURM's queue holds what is not its turn
@@ -102,7 +101,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
             start = slurm.starter(chosen, what.folder / "submitit")
             return executors.run_elsewhere(runs, start, at_once, progress, seconds)
 
-        return carry_out_grid(what, elsewhere if options.elsewhere(chosen) else here, again=chosen.overwrite)
+        return carry_out_grid(what, carry_out, again=chosen.overwrite)
     with console_progress() as progress:
         how |= {"progress": progress, "wait": chosen.wait}
         outcome = execute(what.experiment, what.preset, what.config, what.folder, **how)
@@ -180,8 +179,13 @@ def start_logging() -> None:
 
 
 def use_compilation_cache(root: Path = Path("runs")) -> None:
-    """Keeps compiled programs on disk, so that repeats start at once (never changes a number)."""
-    jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
+    """Keeps compiled programs on disk, so that repeats start at once (never changes a number).
+
+    Where JAX has been told of a folder (``JAX_COMPILATION_CACHE_DIR``) they are kept there.
+    """
+    config: Any = jax.config  # whose names no type checker knows
+    if not config.jax_compilation_cache_dir:
+        jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 
@@ -194,9 +198,11 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     values = absl_flags.FlagValues()
     flags.define(Options, values)
     flags.define(type(experiment.presets["paper"]), values)
-    parse_words(values, words)
+    _read(values, words)
     chosen = flags.parse(Options(), values)
     options.check(chosen)
+    if EFFORT.get(chosen.preset) == "some":
+        effort.whole_process("some")
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
@@ -216,7 +222,24 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     return chosen, what
 
 
-def parse_words(values: absl_flags.FlagValues, words: Sequence[str]) -> None:
+def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence[str] | None = None) -> int:
+    """The command line of anything else: ``run`` with what flags make of ``usual``; returns the exit status.
+
+    ``usual`` is a dataclass of settings as that of a binary. What ``run`` refuses by FlagError or OSError is said too.
+    """
+    words, values = list(sys.argv if argv is None else argv), absl_flags.FlagValues()
+    flags.define(type(usual), values)
+    if {"-h", "--help"} & set(words[1:]):
+        print("\n".join([(about or "").strip(), "", *_described(usual, {"": usual})]))
+        return DONE
+    try:
+        _read(values, words)
+        return run(flags.parse(usual, values))
+    except (absl_flags.Error, FlagError, OSError) as error:
+        return refused(f"{error}\nTry --help.")
+
+
+def _read(values: absl_flags.FlagValues, words: Sequence[str]) -> None:
     """Reads flags, and refuses any other word."""
     if rest := values(list(words))[1:]:
         raise FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
@@ -224,25 +247,23 @@ def parse_words(values: absl_flags.FlagValues, words: Sequence[str]) -> None:
 
 def help_text(experiment: Experiment) -> str:
     """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
-    lines = [experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", ""]
-    presets = {name: dataclasses.asdict(config) for name, config in experiment.presets.items()}
-    settings = f"Settings, which --preset chooses together ({', '.join(PRESETS)}):"
-    for title, of, given in (
-        (
-            "How it is run; but for --preset and --grid no number depends on it but for rounding:",
-            Options,
-            {"": vars(Options())},
-        ),
-        (settings, type(experiment.presets["paper"]), presets),
-    ):
-        lines.append(title)
-        for field in dataclasses.fields(of):
-            shown = {name: _show(config[field.name]) for name, config in given.items()}
-            same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
-            each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
-            lines.append(f"  --{field.name}: {field.metadata['about']}")
-            lines.append(f"      {each}. Allowed: {flags.allowed(field)}")
-    return "\n".join(lines)
+    return "\n".join([
+        experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", "",
+        "How it is run (beside --preset and --grid, none of these changes a number by more than rounding):",
+        *_described(Options(), {"": Options()}),
+        f"Settings, which --preset chooses together ({', '.join(PRESETS)}):",
+        *_described(experiment.presets["paper"], experiment.presets),
+    ])  # fmt: skip
+
+
+def _described(of: Any, configs: Mapping[str, Any]) -> Iterator[str]:
+    """Two lines for each flag: what it means; its value in each of some configurations, and what is allowed."""
+    for field in dataclasses.fields(of):
+        shown = {name: _show(getattr(config, field.name)) for name, config in configs.items()}
+        same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
+        each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
+        yield f"  --{field.name}: {field.metadata['about']}"
+        yield f"      {each}. Allowed: {flags.allowed(field)}"
 
 
 def _show(value: Any) -> str:

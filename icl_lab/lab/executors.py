@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 from rich.progress import Progress
 
 from icl_lab.lab import stopping
-from icl_lab.lab.experiment import Outcome, execute
+from icl_lab.lab.experiment import execute
 from icl_lab.lab.plans import LOG, Run
 from icl_lab.training import processes
 
@@ -28,34 +27,31 @@ def say(progress: Progress, run: Run, words: str) -> None:
     progress.console.print(f"{run.name}: {words}", markup=False, highlight=False, soft_wrap=True)
 
 
-def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> list[Outcome | Exception]:
+def run_here(plan: Sequence[Run], progress: Progress, **how: Any) -> dict[Run, str]:
     """Carries out a plan in this process, with these options of ``execute``; one that raises does not stop the others.
 
     A run that another process holds is waited for (but not where several processes share this one).
 
     Returns:
-      For each run its outcome, or what it raised. What several processes share raises here.
+      The runs that failed, and what they raised. What several processes share raises here.
     """
-    found: list[Outcome | Exception] = []
+    failed: dict[Run, str] = {}
     how |= {"progress": progress, "wait": processes.count() == 1}
-    bar, of_many = progress.add_task("all runs", total=len(plan)), len({run.experiment.name for run in plan}) > 1
+    bar = progress.add_task("all runs", total=len(plan))
     for run in plan:
         try:
             outcome = execute(run.experiment, run.preset, run.config, run.folder, **how)
             say(progress, run, f"{'ran' if outcome.ran else 'finished earlier'}, {run.folder}")
-            found.append(outcome)
         except Exception as error:  # whatever one run raises, the others are worth running
             if processes.count() > 1:
                 raise
-            found.append(error)
+            failed[run] = f"{type(error).__name__}: {error}"
             log.exception("%s did not finish", run.name)
         finally:
             for task in set(progress.task_ids) - {bar}:
                 progress.remove_task(task)
         progress.advance(bar)
-        if of_many:
-            jax.clear_caches()  # the programs of one binary are of no use to the next
-    return found
+    return failed
 
 
 def run_elsewhere(

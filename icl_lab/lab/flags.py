@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+import operator
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -150,11 +151,11 @@ def allowed(field: dataclasses.Field) -> str:
     words = [{int: "whole number", float: "number", bool: "true or false", str: "text"}[_kind(field)]]
     if m["choices"]:
         words = ["one of " + ", ".join(m["choices"])]
-    words += [f"{sign} {m[key]:g}" for key, sign in _SIGNS.items() if m[key] is not None]
+    words += [f"{sign} {m[key]:g}" for key, (sign, _) in _BOUNDS.items() if m[key] is not None]
     return ("comma-separated, each: " if _many(field) else "") + " ".join(words)
 
 
-_SIGNS = {"at_least": ">=", "above": ">", "at_most": "<="}
+_BOUNDS = {"at_least": (">=", operator.ge), "above": (">", operator.gt), "at_most": ("<=", operator.le)}
 
 
 def _many(field: dataclasses.Field) -> bool:
@@ -180,16 +181,10 @@ def _check(field: dataclasses.Field, value: Any) -> None:
         raise FlagError(f"--{field.name}={value!r}: needs at least one value; allowed: {allowed(field)}")
     m, kind = field.metadata, _kind(field)
     for v in value if _many(field) else (value,):
-        right = isinstance(v, kind) or (kind is float and isinstance(v, int))
-        right = right and not (isinstance(v, bool) and kind is not bool)
-        if right and m["choices"]:
-            right = v in m["choices"]
+        right = isinstance(v, (int, float) if kind is float else kind) and isinstance(v, bool) == (kind is bool)
+        right = right and (not m["choices"] or v in m["choices"])
         if right and kind in (int, float):
-            right = (
-                (isinstance(v, int) or math.isfinite(v))
-                and (m["at_least"] is None or v >= m["at_least"])
-                and (m["above"] is None or v > m["above"])
-                and (m["at_most"] is None or v <= m["at_most"])
-            )
+            bounds = [(holds, m[key]) for key, (_, holds) in _BOUNDS.items() if m[key] is not None]
+            right = abs(v) < math.inf and all(holds(v, bound) for holds, bound in bounds)
         if not right:
             raise FlagError(f"--{field.name}={v}: allowed is {allowed(field)}")

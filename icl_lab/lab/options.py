@@ -10,21 +10,21 @@ PASSED_ON = ("overwrite", "checkpoint_seconds", "precision", "memory_gb", "cpu_d
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Flags of every binary. But for the preset and the grid, no number depends on them but for rounding."""
+    """Flags of every binary. Beside the preset and the grid, none changes a number by more than rounding."""
 
     preset: str = setting("quick", "size of the run", choices=PRESETS)
     grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;seed:0,1 (quote the ;)")
     outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
     overwrite: bool = setting(False, "run again over a finished run")
-    wait: bool = setting(False, "where another run is at work in the folder, wait for its end instead of refusing")
-    dry_run: bool = setting(False, "say what the run would cost, from trying its trainings for a second, and stop")
+    wait: bool = setting(False, "if another run works in the folder, wait for its end instead of refusing")
+    dry_run: bool = setting(False, "estimate what the run would cost, by timing its trainings for a second, and stop")
     profile: bool = setting(False, "print what was compiled, for how long, and the steps a second of each training")
     checkpoint_seconds: float = setting(15.0, "seconds between checkpoints", at_least=0)
     precision: str = setting(
-        "highest", "of float32 matrix products on accelerators (recorded)", choices=("highest", "high", "default")
+        "highest", "precision of float32 products on accelerators (recorded)", choices=("highest", "high", "default")
     )
     memory_gb: float = setting(
-        0.0, "memory that training may use on each device (members take turns within it); 0: what there is", at_least=0
+        0.0, "memory that training may use on each device (members take turns within it); 0: all of it", at_least=0
     )
     cpu_devices: int = setting(1, "devices that a CPU counts as; members are shared among all devices", at_least=1)
     workers: int = setting(
@@ -36,14 +36,16 @@ class Options:
         choices=("local", "slurm", "submitit_local"),
     )  # fmt: skip
     slurm_partition: str = setting("", "partition of SLURM; empty: its default")
-    minutes: int = setting(240, "of a cluster job; then it is stopped at a checkpoint and queued again", at_least=2)
-    gpus: int = setting(0, "of a cluster job", at_least=0)
+    minutes: int = setting(
+        240, "minutes of a cluster job; then it stops at a checkpoint and is queued again", at_least=2
+    )
+    gpus: int = setting(0, "GPUs of a cluster job", at_least=0)
     distributed: bool = setting(
         False, "one of several processes that share the members (SLURM, Open MPI, Kubernetes and Cloud TPU are found)"
     )
-    coordinator: str = setting("", "host:port of process 0, where --distributed finds no cluster by itself")
+    coordinator: str = setting("", "host:port of process 0, if --distributed finds no cluster by itself")
     processes: int = setting(0, "number of processes, with --coordinator", at_least=0)
-    process: int = setting(-1, "which of them this is, from 0, with --coordinator", at_least=-1)
+    process: int = setting(-1, "number of this process, from 0, with --coordinator", at_least=-1)
 
 
 def elsewhere(options: Options) -> bool:

@@ -50,13 +50,12 @@ class Session:
         """
         if stage in self.stages:
             raise ValueError(f"stage {stage!r} is trained twice in one run; every training needs a name of its own")
-        fingerprint = records.digest([self._fingerprint, stage])
-        resume = Checkpoint(self._folder / "checkpoints" / stage, fingerprint, self._every)
         began = time.monotonic()
         with self.bar(stage, options["steps"]) as advance, stopping.held(), self.profile.training(stage):
             result = fit(
-                *args, resume=resume, progress=advance, mesh=member_mesh(), memory_limit=self._memory_limit, **options
-            )
+                *args, resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
+                memory_limit=self._memory_limit, **options,
+            )  # fmt: skip
         self.stages[stage] = {
             "members": result.diverged_at.size,
             "steps": int(result.steps[-1]),

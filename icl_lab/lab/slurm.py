@@ -23,7 +23,7 @@ class Job:
     folder: Path
 
     def __call__(self) -> None:
-        """Waits for the child; what came of it is told by the record."""
+        """Waits for the child; the record shows how it ended."""
         # SLURM sends the signal that is meant for submitit to every process of a job
         with start_process(["sh", "-c", 'trap "" USR2; exec "$@"', "sh", *self.command], self.folder) as child:
             try:

@@ -95,10 +95,8 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 def save(figure: Figure, path: Path, caption: str) -> list[Path]:
     """Writes ``path``.png and .pdf with the caption (preset, members, seed) printed small; same figure, same bytes."""
     figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
-    written = []
-    for suffix, metadata in ((".png", {"Software": None}), (".pdf", {"CreationDate": None})):
-        target = path.with_suffix(suffix)
-        figure.savefig(target, metadata=metadata, bbox_inches="tight")
-        figure.set_layout_engine("none")  # laid out once, which costs as much as drawing
-        written.append(target)
-    return written
+    png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
+    figure.savefig(png, metadata={"Software": None}, bbox_inches="tight")
+    figure.set_layout_engine("none")  # laid out and measured once, which costs as much as drawing
+    figure.savefig(pdf, metadata={"CreationDate": None}, bbox_inches=figure.get_tightbbox().padded(0.1))
+    return [png, pdf]

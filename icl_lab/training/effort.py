@@ -2,11 +2,13 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import jax
+import jaxlib
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "little": {
@@ -30,6 +32,17 @@ def of(effort: str) -> dict[str, Any]:
     """
     most = "little" if jax.config.read("jax_disable_most_optimizations") else _MOST.get()
     return _options(_lower(effort, most)) if jax.default_backend() == "cpu" else {}
+
+
+def whole_process(effort: str) -> None:
+    """Every program of this process, also one that asks for nothing, is compiled with this effort.
+
+    To be called before JAX looks for devices, which is when XLA reads its environment. A release of XLA that does not
+    know a flag ends the process, so other releases than the locked one keep their defaults.
+    """
+    if jaxlib.__version__ == "0.10.2":
+        flags = [f"--{name}={str(value).lower()}" for name, value in OPTIONS[effort].items()]
+        os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()  # the user's come last
 
 
 @contextlib.contextmanager
