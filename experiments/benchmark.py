@@ -30,6 +30,7 @@ from experiments.benchmarks.identify import identify_stages
 from experiments.benchmarks.induction import induction
 from experiments.benchmarks.layouts import layouts
 from experiments.benchmarks.prefixes import prefixes
+from experiments.benchmarks.pretraining import pretraining
 from experiments.benchmarks.scaling import scaling
 from experiments.benchmarks.startup import startup
 from experiments.benchmarks.theory import theory
@@ -52,6 +53,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "theory": theory,
     "induction": induction,
     "finetuning": finetuning,
+    "pretraining": pretraining,
     "members": members,
     "whole": whole,
     "grid": grid,

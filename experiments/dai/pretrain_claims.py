@@ -1,7 +1,8 @@
 """What ``pretrain`` claims, of each position encoding by itself: they differ by construction and are never pooled.
 
 Expectations and tolerances were committed before any record of these networks. Where a bound is no theory it comes from
-pilots with other seeds (11 and up), and its reason says so.
+pilots with another seed (11, a network of each encoding, before tasks were drawn within a band of chance), and the
+reason says so: behind all demonstrations polar .98 and 1.00, topic .62 and .75; both passed the gate.
 """
 
 from collections.abc import Callable
@@ -10,14 +11,17 @@ import numpy as np
 
 from experiments.dai.common import ENCODINGS, GAIN, TASKS, gated
 from icl_lab.lab import Record, claims_of
-from icl_lab.prompts.text_sequences import STAGES
+from icl_lab.prompts.text_sequences import FAMILY_SHARES, STAGES
 from icl_lab.prompts.text_tasks import HELD_OUT
 
 Statistic = Callable[[Record], np.ndarray]
 _CHANCE = np.array([1 / task.classes for task in HELD_OUT])
 _claim = claims_of("dai.pretrain", relation=">=", minimum_members=3)
 _WHERE = "this lab, for Dai et al. 2022"
-PILOTS = "loose: pilots with other seeds have more"
+PILOTS = "loose: pilots with another seed have .98 and 1.00"
+_TOPICS = (1 / 2 + 1 / 3 + 1 / 4) / 3
+GUESSING = float(np.dot(FAMILY_SHARES, [_TOPICS, 1 / 2, 1 / 5, 1 / 2, 1 / 3]))
+"""Share of the labels of the mixture that guessing among those of the context gets right: its families by share."""
 JUDGED = ENCODINGS[:2]
 """Learned positions are a control, of three networks: shown, and not judged."""
 
@@ -37,9 +41,19 @@ def _among_gated(positions: str, values: Statistic) -> Statistic:
     return lambda record: np.where(passed(positions)(record) == 1, values(record), np.nan)
 
 
-def _below_guessing(positions: str) -> Statistic:
-    """(M,) nats by which the loss of late labels ends below the entropy of the set of labels; NaN without mixture."""
-    return lambda record: (record[f"{positions}/end/label_entropy"] - record[f"{positions}/end/late_loss"])[:, -1]
+def _above_guessing(positions: str) -> Statistic:
+    """(M,) accuracy on labels of the second half of mixture sequences, less that of guessing; NaN without mixture.
+
+    Classes are independent and uniform, so guessing among the labels of the context is right 1 / classes of the time,
+    whatever is guessed. (The loss is no such measure: a label that has not occurred yet costs more than the entropy of
+    the set, and most of the loss is that.)
+    """
+
+    def above(record: Record) -> np.ndarray:
+        accuracy = record[f"{positions}/{STAGES[-1]}/late_accuracy"][:, -1]
+        return accuracy - GUESSING  # the last row is measured only of those that came to the end
+
+    return above
 
 
 def zero_shot(positions: str) -> Statistic:
@@ -93,9 +107,9 @@ def _of(positions: str) -> tuple:
         ),
         _claim(
             f"beyond_the_set_{positions}", _WHERE,
-            f"{with_positions} networks that came through the mixture predict labels better than by guessing among "
-            "those of the context (nats below the entropy of the label set).",
-            _below_guessing(positions), 0.1, reason="what a network that copies the label set would not reach is 0",
+            f"{with_positions} networks that came through the mixture predict its late labels better than by guessing "
+            "among those of the context (accuracy above that of guessing).",
+            _above_guessing(positions), 0.1, reason="a network that copies the label set is at 0; two pilots: .28, .29",
         ),
         _claim(
             f"zero_shot_{positions}", _WHERE,
@@ -121,7 +135,7 @@ def _of(positions: str) -> tuple:
             f"topic_{positions}", _WHERE,
             f"{with_positions} a gated network answers the topic task of four classes behind all demonstrations with "
             "accuracy .5 or more, twice chance.",
-            _among_gated(positions, _behind_all(positions, "topic")), 0.5, reason="twice chance",
+            _among_gated(positions, _behind_all(positions, "topic")), 0.5, reason="twice chance; pilots: .62, .75",
         ),
     )  # fmt: skip
 

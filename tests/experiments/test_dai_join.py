@@ -1,0 +1,93 @@
+"""Joining runs of dai.pretrain: records of made-up numbers, cut into shares and put together again."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from experiments.dai import join_networks
+from experiments.dai.join_networks import joined
+from experiments.dai.pretrain import AXES, PRESETS
+from icl_lab.lab import FlagError, flags, records
+from icl_lab.lab.axes import resolved
+from icl_lab.lab.records import Record
+
+TASKS = 6
+WHOLE = dataclasses.replace(PRESETS["lab"], members=4, fewer=(2, 1))
+COUNTS = dict(zip(WHOLE.positions, (4, 2, 1)))
+
+
+def made(config, label):
+    """The record of a configuration whose numbers depend on encoding and number of a network alone."""
+    own = {}
+    for positions in config.positions:
+        numbers = [n for n in range(config.first, config.first + config.members) if n < COUNTS[positions]]
+        draw = lambda *shape, numbers=numbers, positions=positions: np.stack(  # noqa: E731
+            [np.random.default_rng([n, len(positions)]).random(shape) for n in numbers]
+        )
+        own[positions] = {f"{positions}/final_accuracy": draw(TASKS, 3), f"{positions}/reached": draw()}
+    worlds = [np.random.default_rng(n).random(TASKS) for n in range(config.first, config.first + config.members)]
+    arrays = {"ceiling": np.stack(worlds)} | {name: a for group in own.values() for name, a in group.items()}
+    params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
+    origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
+    axes = resolved(AXES, arrays, config.members)
+    return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
+
+
+def share(**changes):
+    return made(dataclasses.replace(WHOLE, **changes), "lab with less")
+
+
+@pytest.fixture
+def shares():
+    return [
+        share(positions=("rotary",), first=2, members=2),
+        share(positions=("sinusoidal",), members=2),
+        share(positions=("rotary",), members=2),
+        share(positions=("learned",), members=1),
+    ]
+
+
+def test_shares_joined_are_the_whole(shares):
+    whole, found = made(WHOLE, "lab with members=4, fewer=(2, 1)"), joined(shares)
+    assert found.config == whole.config
+    assert found.preset == whole.preset
+    assert found.axes == whole.axes
+    for parts in ("arrays", "params"):
+        assert vars(found)[parts].keys() == vars(whole)[parts].keys()
+        for name, values in vars(whole)[parts].items():
+            np.testing.assert_array_equal(vars(found)[parts][name], values, err_msg=name)
+    assert found.provenance["seconds"] == 6.0
+
+
+def test_parameters_of_the_first_networks_are_kept(shares):
+    kept = joined(shares, keep=1)
+    np.testing.assert_array_equal(kept.params["rotary/w"], joined(shares).params["rotary/w"][:1])
+    assert len(kept.arrays["rotary/reached"]) == 4
+
+
+def test_what_does_not_belong_together_is_refused(shares):
+    with pytest.raises(FlagError, match="rotary network 2 is in two"):
+        joined([*shares, shares[0]])
+    with pytest.raises(FlagError, match=r"no run has the rotary networks \[1\]"):
+        joined([shares[0], share(positions=("rotary",), members=1)])
+    with pytest.raises(FlagError, match="differ in steps"):
+        joined([shares[0], share(positions=("learned",), members=1, steps=50)])
+    other = dataclasses.replace(shares[0], provenance=shares[0].provenance | {"sources": "b"})
+    with pytest.raises(FlagError, match="differ in sources"):
+        joined([*shares[1:], other])
+
+
+def test_the_command_line_says_what_is_missing(capsys):
+    assert join_networks.main(["join_networks", "somewhere"]) == 2
+    assert "--outdir" in capsys.readouterr().err
+
+
+def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
+    monkeypatch.setattr(join_networks, "draw", lambda *_: [])
+    monkeypatch.setattr(join_networks, "EXPERIMENT", dataclasses.replace(join_networks.EXPERIMENT, claims=(), quick={}))
+    for i, one in enumerate(shares):
+        records.save(one, tmp_path / str(i), [])
+    folders = [str(tmp_path / str(i)) for i in range(len(shares))]
+    assert join_networks.main(["join_networks", f"--outdir={tmp_path / 'all'}", "--keep=1", *folders]) == 0
+    assert len(records.load(tmp_path / "all").params["rotary/w"]) == 1
