@@ -137,7 +137,7 @@ class Chosen(NamedTuple):
     """One set of demonstrations, and what development questions say of it. R rates.
 
     Attributes:
-      index: of the set.
+      number: of the set.
       demonstrations: of it.
       task: with the test questions.
       rate: the smallest as good as the best, among those that change no more than in-context learning.
@@ -145,7 +145,7 @@ class Chosen(NamedTuple):
       path: (R,) or (R, L) by name, what is measured over the whole grid.
     """
 
-    index: int
+    number: int
     demonstrations: list[Demonstration]
     task: EncodedTask
     rate: float

@@ -6,14 +6,14 @@ another way is made to change attention outputs as much as the paper's fine-tuni
 similarities depend on size (``matched_update``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.analysis import Analysis, Chosen, Subject, choose, jobs_of, joined_jobs, present_mean, right
+from experiments.dai.analysis import Analysis, Chosen, Subject, choose, jobs_of, joined_jobs, right
 from experiments.dai.material import encoded, random_context
 from experiments.dai.programs import (
     Jobs,
@@ -21,19 +21,17 @@ from experiments.dai.programs import (
     Weights,
     compared,
     matched,
-    right_log_probabilities,
     sensitivity,
-    updates_compared,
     with_weights,
 )
 from experiments.dai.rates import Floats
 from icl_lab.compare import (
     NetworkStates,
-    Patch,
     agreement_where_wrong,
     recall_to_finetuning,
     relative_sizes,
 )
+from icl_lab.models.transformer import Params
 from icl_lab.prompts.demonstrations import shuffled_labels, wrong_labels
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
 from icl_lab.solvers.finetuning import TUNED, random_update, trained_embeddings, untrained
@@ -99,7 +97,7 @@ class Reading(NamedTuple):
       mismatch: (L,) relative difference of the sizes of the changes from those of the paper's fine-tuning.
     """
 
-    params: Mapping
+    params: Params
     zero_shot: NetworkStates
     in_context: NetworkStates
     finetuned: NetworkStates
@@ -139,7 +137,7 @@ def readings(
         found, reached = matched(of.network, of.params, weights, task, sizes)
         return found, np.asarray(reached) / np.maximum(sizes, np.finfo(np.float32).tiny) - 1
 
-    def base(params: Mapping) -> Reading:
+    def base(params: Params) -> Reading:
         of = subject._replace(params=params)
         own = of.tuned_once(jobs_of(task, rate))
         weights, mismatch = sized(of, own.weights)
@@ -151,7 +149,7 @@ def readings(
         return Reading(params, *read, own.queries, rate, mismatch)
 
     def update(name: str) -> Reading:
-        used = choose(subject, config, chosen.index, objective="local").rate if name == "local_own_rate" else rate
+        used = choose(subject, config, chosen.number, objective="local").rate if name == "local_own_rate" else rate
         own = updates[name](used)
         weights, mismatch = (own.weights, nothing) if name in UNMATCHED else sized(subject, own.weights)
         after = subject.read(weights, task, "zero_shot")
@@ -243,47 +241,6 @@ def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dic
     numbers["mended"] = float((finetuned & ~zero_shot).mean())
     numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits)}
     return numbers, {name: score.reason for name, score in found.items() if score.reason}
-
-
-def carried(subject: Subject, reading: Reading, task: EncodedTask) -> dict[str, dict[str, dict[str, Floats]]]:
-    """What attention outputs of another reading do in the zero-shot run: ``accuracy`` and ``log_probability`` of the
-    right label that they gain.
-
-    By reading (``in_context``, ``finetuned``, and ``finetuned_sized``, fine-tuning's changes made as large as those of
-    the demonstrations, question by question): ``layer`` (L,), put in one layer alone, ``all`` in all at once, which
-    gives the whole answer where the last token enters alike (rotary positions), and ``answer``, of that reading itself.
-    """
-    base = reading.zero_shot
-
-    def scores(read: NetworkStates) -> np.ndarray:
-        hits = right(np.asarray(read.candidate_logits), task.targets)
-        return np.array([hits.mean(), np.asarray(right_log_probabilities(read.candidate_logits, task)).mean()])
-
-    before = scores(base)
-    changes = {name: getattr(reading, name).output - base.output for name in ("in_context", "finetuned")}
-    length = {name: np.linalg.norm(change, axis=-1, keepdims=True) for name, change in changes.items()}
-    with np.errstate(invalid="ignore", divide="ignore"):
-        sized = np.nan_to_num(np.asarray(changes["finetuned"]) * (length["in_context"] / length["finetuned"]))
-    layers = base.output.shape[1]
-    found = {}
-    for name, change in (changes | {"finetuned_sized": sized}).items():
-        put = lambda chosen, change=change: subject.read(  # noqa: E731
-            None, task, "zero_shot", Patch(base.output + change, chosen)
-        )
-        gains = {"layer": np.stack([scores(put(np.arange(layers) == layer)) - before for layer in range(layers)])}
-        gains["all"] = scores(put(np.ones(layers, bool))) - before
-        if hasattr(reading, name):
-            gains["answer"] = scores(getattr(reading, name)) - before
-        measures = enumerate(("accuracy", "log_probability"))
-        found[name] = {measure: {place: gain[..., m] for place, gain in gains.items()} for m, measure in measures}
-    return found
-
-
-def alpha(reading: Reading, other: Reading) -> dict[str, Floats]:
-    """Cosines of what two kinds of fine-tuning change, mean over questions and layers: of attention ``scores`` (alpha
-    of Deutch et al. 2024), and of ``outputs``."""
-    found = updates_compared(reading.zero_shot, reading.finetuned, other.finetuned)
-    return {name: present_mean(values, None) for name, values in found.items()}
 
 
 def host_generator(key: Array, use: int = 0) -> np.random.Generator:

@@ -31,6 +31,7 @@ from jax import Array
 
 from experiments.dai import analysis, controls
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Chosen, Subject, present_mean
+from experiments.dai.carried import alpha, carried
 from experiments.dai.controls import CONTROLS, FROM_SECOND, NUMBERS, PAPER, SIMILARITIES, Elsewhere
 from experiments.dai.findings import FINDINGS
 from experiments.dai.headlines import QUICK
@@ -119,7 +120,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
     source = source_digest(config.gpt2_weights or config.networks)
     rows = [PAPER, *(name for name in CONTROLS if name in config.controls)]
-    named = {"rows": rows, "tasks": of_tasks, "networks": source}
+    named: dict[str, Any] = {"rows": rows, "tasks": of_tasks, "networks": source}
     named |= {"table": by_row(rows, arrays), "by_task": by_task(of_tasks, arrays)}
     return named | {"undefined": {positions: dict(reasons) for positions, reasons in undefined.items()}}, arrays
 
@@ -184,8 +185,8 @@ def of_task(
             "finetuned_free": np.array(free_accuracy), "rate": np.array(one.rate), "free_rate": np.array(one.free_rate),
             "mismatch": np.stack([reading.mismatch for reading in table.values()]),
             "row_rate": np.array([reading.rate for reading in table.values()]), "path": one.path,
-            "carried": controls.carried(subject, table[PAPER], one.task),
-            "alpha": controls.alpha(table[PAPER], table["local"]) if "local" in table else {},
+            "carried": carried(subject, table[PAPER], one.task),
+            "alpha": alpha(table[PAPER], table["local"]) if "local" in table else {},
         })  # fmt: skip
     over_sets = stacked(beside)
     rates = {name: over_sets.pop(name) for name in ("rate", "free_rate")}
@@ -221,8 +222,10 @@ def of_task(
 
 def joined(rows: list[controls.Measured]) -> controls.Measured:
     """What was measured behind S sets as one: similarities (S, I, L), answers (S, I), what was said (3, S, I)."""
-    similarities, answers = (stacked([row[i] for row in rows]) for i in (0, 1))
-    return controls.Measured(similarities, answers, *(np.stack([row[i] for row in rows], 1) for i in (2, 3)))
+    return controls.Measured(
+        similarities=stacked([row.similarities for row in rows]), answers=stacked([row.answers for row in rows]),
+        said=np.stack([row.said for row in rows], 1), hits=np.stack([row.hits for row in rows], 1),
+    )  # fmt: skip
 
 
 def row_numbers(row: controls.Measured, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
@@ -239,10 +242,10 @@ def row_numbers(row: controls.Measured, targets: np.ndarray) -> tuple[dict[str, 
 def retested(row: controls.Measured, targets: np.ndarray, half: int) -> dict[str, float]:
     """All metrics of a row on every second set and every second question; with one set the questions alone."""
     sets = slice(half, None, 2) if len(row.hits[0]) > 1 else slice(None)
-    part = controls.Measured(
-        *({name: values[sets, half::2] for name, values in tree.items()} for tree in row[:2]),
-        row.said[:, sets, half::2], row.hits[:, sets, half::2],
-    )  # fmt: skip
+    similarities, answers = (
+        {name: values[sets, half::2] for name, values in of.items()} for of in (row.similarities, row.answers)
+    )
+    part = controls.Measured(similarities, answers, row.said[:, sets, half::2], row.hits[:, sets, half::2])
     numbers, _ = row_numbers(part, targets[half::2])
     layers = {name: values[..., int(name in FROM_SECOND) :] for name, values in part.similarities.items()}
     return numbers | {name: float(present_mean(values, None)) for name, values in layers.items()}

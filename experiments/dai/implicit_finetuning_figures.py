@@ -35,7 +35,7 @@ ROWS = {
     "random_context": "context: random tokens",
 }
 """Controls change attention outputs as much as the paper's fine-tuning; * marks those whose size is what it is."""
-METRICS = {
+METRICS: dict[str, tuple[str, str | None, str]] = {
     "recall": ("Rec2FTP", "base_rate", "base rate"),
     "sim_aou": ("SimAOU", "floor", "floor of normalising"),
     "sim_aou_raw": ("SimAOU, raw", "random", "random vector"),
@@ -115,7 +115,7 @@ def _by_task(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for at, name in zip(row, BY_TASK):
             title, floor, floor_name = METRICS[name]
-            for metric, label, look in ((name, "FT", SERIES[0]), (floor, floor_name, SERIES[1])):
+            for metric, label, look in ((name, "FT", SERIES[0]), (floor or name, floor_name, SERIES[1])):
                 values = of_row(record, metric, "finetuning", positions)[passed]
                 values = values[..., int(metric in FROM_SECOND) :] if values.ndim > 2 else values
                 each = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None

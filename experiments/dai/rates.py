@@ -57,8 +57,10 @@ def smoothed(values: ArrayLike) -> Floats:
     padded = np.pad(values, ((1, 1), (0, 0)))
     present = np.pad(np.ones(len(values)), 1)
     ends = [slice(i, i + len(values)) for i in range(3)]
-    total = sum(weight * padded[end] for weight, end in zip(NEIGHBOURS, ends))
-    return total / sum(weight * present[end] for weight, end in zip(NEIGHBOURS, ends))[:, None]
+    total, weights = (
+        np.sum([weight * of[end] for weight, end in zip(NEIGHBOURS, ends)], axis=0) for of in (padded, present)
+    )
+    return total / weights[:, None]
 
 
 def joined_sizes(by_layer: ArrayLike) -> Floats:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import analysis, controls, dual_form, implicit_finetuning, layers, material, programs
+from experiments.dai import analysis, carried, controls, dual_form, implicit_finetuning, layers, material, programs
 from experiments.dai.networks import RANDOM, check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon, relative_sizes
 from icl_lab.lab.flags import FlagError
@@ -172,7 +172,7 @@ def test_scores_count_all_sets_alike_and_halves_share_no_question():
 
 
 def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
-    found = controls.carried(subject, table[controls.PAPER], chosen.task)
+    found = carried.carried(subject, table[controls.PAPER], chosen.task)
     for name in ("in_context", "finetuned"):
         for of in found[name].values():
             np.testing.assert_allclose(of["all"], of["answer"], atol=1e-5)
@@ -184,9 +184,9 @@ def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
 
 def test_what_two_fine_tunings_change_is_compared(table):
     paper = table[controls.PAPER]
-    same = controls.alpha(paper, paper)
+    same = carried.alpha(paper, paper)
     np.testing.assert_allclose([same["scores"], same["outputs"]], 1, rtol=1e-5)
-    assert abs(controls.alpha(paper, table["random_update"])["outputs"]) < 0.9
+    assert abs(carried.alpha(paper, table["random_update"])["outputs"]) < 0.9
 
 
 def test_the_order_of_demonstrations(subject, chosen):

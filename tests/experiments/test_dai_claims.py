@@ -31,10 +31,10 @@ def test_networks_of_two_encodings_are_never_put_together():
             "finetuned_free": np.full((1, 6), 0.5),
         },
     )
-    np.testing.assert_allclose(BY_NAME["fine_tuning_learns"].statistic(both), [0.05, np.nan], rtol=1e-12)
-    np.testing.assert_allclose(BY_NAME["fine_tuning_learns_sinusoidal"].statistic(both), [0.5], rtol=1e-12)
+    np.testing.assert_allclose(BY_NAME["context_over_fine_tuning"].statistic(both), [0.5 / 6, np.nan], rtol=1e-12)
+    np.testing.assert_allclose(BY_NAME["context_over_fine_tuning_sinusoidal"].statistic(both), [0.5], rtol=1e-12)
     with pytest.raises(NotRun, match="sinusoidal"):
-        BY_NAME["fine_tuning_learns_sinusoidal"].statistic(record(finetuned_free=np.full((2, 6), 0.35)))
+        BY_NAME["context_over_fine_tuning_sinusoidal"].statistic(record(finetuned_free=np.full((2, 6), 0.35)))
     for claim in claims.CLAIMS:
         assert claim.paper.endswith("; sinusoidal") == claim.id.endswith("_sinusoidal")
 
