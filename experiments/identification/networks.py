@@ -1,5 +1,6 @@
 """Networks of finished runs as functions of arrays: the members of one training share one compiled program."""
 
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,23 +10,44 @@ import numpy as np
 
 from icl_lab.identify import Identified, identify
 from icl_lab.lab.runs import FinishedRun, load_run
-from icl_lab.prompts import BatchLearner, Prompt, Sampler, linear_regression
+from icl_lab.prompts import BatchLearner, Prompt, Sampler, gaussian_regression, linear_regression
 
-LAW = {"input_range": "input_range", "input_law": "input_law", "label_noise": "label_noise"}
-"""Arguments of ``linear_regression`` by the configuration's field of the same meaning."""
+LAW = ("input_range", "input_law", "label_noise")
+"""Arguments of ``linear_regression`` that are fields of configurations, too."""
+
+CLIP_FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
+CLIP_PROMPTS = 2048
 
 
 def sampler_of(config: Any) -> Sampler:
-    """The training distribution that a configuration describes.
+    """The training distribution that a configuration describes: uniform inputs of a range, or Gaussian of a spectrum.
 
     Raises:
-      ValueError: for a configuration without N and D: its prompts are no regression prompts.
+      ValueError: for a configuration of neither kind: its prompts are no linear regression.
     """
-    if "context_length" not in config or "input_size" not in config:
-        raise ValueError("identify needs prompts of linear regression: the run's configuration has no context_length "
-                         "and input_size")  # fmt: skip
-    given = {argument: config[field] for field, argument in LAW.items() if isinstance(config.get(field), float | str)}
+    if "context_length" in config and "spectrum" in config:
+        return gaussian_regression(context_length=config["context_length"], covariance=np.diag(config["spectrum"]))
+    if not {"context_length", "input_size"} <= set(config) or "laws" in config:
+        raise ValueError("identify needs prompts of linear regression of one kind: the run's configuration must have "
+                         "context_length and input_size, or context_length and spectrum, and no laws")  # fmt: skip
+    given = {name: config[name] for name in LAW if isinstance(config.get(name), float | str)}
     return linear_regression(context_length=config["context_length"], input_size=config["input_size"], **given)
+
+
+def of_stage(config: Any, stage: str) -> dict[str, Any]:
+    """The configuration with the sizes of one training: N of ``length_<N>``, D of ``size_<D>`` or of the spectrum."""
+    sizes = {"input_size": len(config["spectrum"])} if "spectrum" in config else {}
+    kind, _, size = stage.rpartition("_")
+    sizes |= {name: int(size) for name in ("context_length", "input_size") if kind == name.split("_")[1]}
+    return dict(config) | sizes
+
+
+def prompts_of(config: Any, stage: str) -> str:
+    """The training distribution in words."""
+    one = of_stage(config, stage)
+    kind = f"covariance diag({one['spectrum']})" if "spectrum" in one else ", ".join(
+        f"{name} {one[name]}" for name in LAW if isinstance(one.get(name), float | str))  # fmt: skip
+    return f"linear regression, N = {one['context_length']}, D = {one['input_size']}, {kind or 'input_range 1.0'}"
 
 
 def members_of(run: FinishedRun, stage: str, members: int | None = None) -> list[Callable]:
@@ -74,4 +96,27 @@ def identified(folder: Path, stage: str = "", members: int | None = None, seed: 
     """
     run = load_run(folder)
     stage = stage or next(iter(run.stages()), "")
-    return identify_members(members_of(run, stage, members), run.record.config, seed)
+    return identify_members(members_of(run, stage, members), of_stage(run.record.config, stage), seed)
+
+
+def clipped(run: FinishedRun, stage: str, members: int | None = None, seed: int = 0) -> dict[float, np.ndarray]:
+    """How often the token clip of a network acts: (M,) shares of training prompts by factor on their inputs.
+
+    It acts where it moves the prediction by more than .001 of the label size: the members are asked with and without
+    it. Empty for a network without a clip.
+    """
+    config = run.record.config
+    if not dict(zip(config.get("networks", ()), config.get("token_clips", ()))).get(stage):
+        return {}
+    off = dict(config) | {"token_clips": [0.0] * len(config["token_clips"])}
+    without = FinishedRun(dataclasses.replace(run.record, config=off), run.experiment)
+    pairs = list(zip(members_of(run, stage, members), members_of(without, stage, members)))
+    prompt = sampler_of(config)(jax.random.key(seed), CLIP_PROMPTS).prompt
+    x, y, q = (np.asarray(part) for part in (prompt.x, prompt.y, prompt.x_query))
+    found = {}
+    for factor in CLIP_FACTORS:
+        bound = 1e-3 * factor * np.sqrt((y**2).mean())
+        moved = [one(*(factor * part for part in (x, y, q))) - free(*(factor * part for part in (x, y, q)))
+                 for one, free in pairs]  # fmt: skip
+        found[factor] = np.array([(~(np.abs(one) <= bound)).mean() for one in moved])  # what is not finite has moved
+    return found

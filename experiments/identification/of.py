@@ -3,9 +3,11 @@
     python -m experiments.identification.of --run=figures/von_oswald/weight_maps/lab
 
 Every training of the run whose parameters were kept is identified (--stage names one), with the training distribution
-that the run's configuration describes. The verdicts are printed; --plots=folder draws a fingerprint of each.
+that the run's configuration describes. The verdicts are printed, and how often the token clip acts where a network has
+one; --plots=folder draws a fingerprint of each.
 
-Exit status: 0 done; 2 refused, with a line that says why.
+Exit status: 0 done; 2 refused, with a line that says why; where one of several trainings is refused the others are
+identified all the same.
 """
 
 import dataclasses
@@ -13,7 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.identification.networks import identified
+import numpy as np
+
+from experiments.identification.networks import clipped, identified, prompts_of
 from icl_lab.lab import load_run, style
 from icl_lab.lab.command_line import command
 from icl_lab.lab.flags import FlagError, setting
@@ -39,19 +43,26 @@ def _identify(options: Options) -> int:
     folder = Path(options.run)
     if not options.run or not (folder / "record.json").exists():
         raise FlagError(f"--run={options.run}: allowed is the folder of a finished run")
-    try:
-        stages = [options.stage] if options.stage else load_run(folder).stages()
-        if not stages:
-            raise FlagError(f"--run={folder}: this run kept no parameters that its binary can turn to learners")
-        for stage in stages:
-            found = identified(folder, stage, options.members or None, options.seed)
-            print(f"{stage}: {found}", flush=True)
-            if options.plots:
-                Path(options.plots).mkdir(parents=True, exist_ok=True)
-                with style.styled():
-                    style.save(found.plot(), Path(options.plots) / f"identify_{stage}", f"{folder} · {stage}")
-    except ValueError as error:  # RecordError and LearnerError are ValueErrors
-        raise FlagError(str(error)) from error
+    run, members, refused = load_run(folder), options.members or None, []
+    stages = [options.stage] if options.stage else run.stages()
+    if not stages:
+        raise FlagError(f"--run={folder}: this run kept no parameters that its binary can turn to learners")
+    for stage in stages:
+        try:
+            found = identified(folder, stage, members, options.seed)
+        except ValueError as error:  # RecordError and LearnerError are ValueErrors
+            refused.append(f"{stage}: {error}")
+            continue
+        print(f"{stage}: {found}\n  prompts: {prompts_of(run.record.config, stage)}", flush=True)
+        for factor, shares in clipped(run, stage, members, options.seed).items():
+            print(f"  token clip acts on {np.median(shares):.1%} of prompts (median) at inputs times {factor:g}")
+        if options.plots:
+            Path(options.plots).mkdir(parents=True, exist_ok=True)
+            with style.styled():
+                name = stage.replace("/", "_")
+                style.save(found.plot(), Path(options.plots) / f"identify_{name}", f"{folder} · {stage}")
+    if refused:
+        raise FlagError("\n".join(refused))
     return 0
 
 

@@ -286,8 +286,8 @@ QUICK = {"right_1_05": None, "outsiders_1_05": None}
 """Quick runs the pilot suite, of which nothing is claimed."""
 
 EXPERIMENT = Experiment(
-    "identification.planted", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK, finding=FINDINGS["planted"],
+    "identification.planted", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK,
+    finding=FINDINGS["planted"],
 )  # fmt: skip
 
 if __name__ == "__main__":

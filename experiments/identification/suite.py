@@ -76,74 +76,25 @@ def weights(rates: np.ndarray, gammas: np.ndarray) -> dict:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), built)
 
 
-def momentum(p: Any, steps: int) -> Learner:
-    """Heavy ball."""
-    return solvers.heavy_ball(p[0], p[1], steps)
-
-
-def accelerated(p: Any, steps: int) -> Learner:
-    """Nesterov."""
-    return solvers.nesterov(p[0], p[1], steps)
-
-
-def semi_iteration(p: Any, steps: int) -> Learner:
-    """Chebyshev."""
-    return solvers.chebyshev(p[0], p[1], steps)
-
-
-def newton(p: Any, steps: int) -> Learner:
-    """Newton from the covariance."""
-    return solvers.newton(p[0], steps, of="covariance")
-
-
-def centred(p: Any, steps: int, add_mean: bool) -> Learner:
-    """Centred GD."""
-    return solvers.centred(solvers.gradient_descent(p[0], steps), add_mean=add_mean)
-
-
-def preconditioned(p: Any, steps: int) -> Learner:
-    """Preconditioned GD."""
-    return solvers.preconditioned_gradient_descent(p, steps)
-
-
-def conjugate(p: Any, steps: int) -> Learner:
-    """Conjugate gradients; p is not used."""
-    return solvers.conjugate_gradients(steps)
-
-
-def ridge(p: Any) -> Learner:
-    """Ridge."""
-    return solvers.ridge(p[0])
-
-
-def flow(p: Any) -> Learner:
-    """Gradient flow."""
-    return solvers.gradient_flow(p[0])
-
-
-def adaptive(p: Any) -> Learner:
-    """Noise-adaptive ridge over nine strengths."""
-    return solvers.noise_adaptive_ridge(p[0] * (p[1] / p[0]) ** jnp.linspace(0, 1, 9))
-
-
-def softmax(p: Any) -> Learner:
-    """Softmax regression."""
-    return solvers.softmax_regression(p[0], p[1])
-
-
-def smoothing(p: Any) -> Learner:
-    """Gaussian kernel smoothing."""
-    return solvers.gaussian_smoothing(p[0], p[1])
-
-
-def lms(p: Any, normalised: bool) -> Learner:
-    """LMS or normalised LMS."""
-    return solvers.lms(p[0], normalised=normalised)
-
-
-def rls(p: Any) -> Learner:
-    """RLS with forgetting."""
-    return solvers.recursive_least_squares(p[0], p[1])
+MAKE: dict[str, Callable[..., Learner]] = {
+    "heavy ball": lambda p, steps: solvers.heavy_ball(p[0], p[1], steps),
+    "Nesterov": lambda p, steps: solvers.nesterov(p[0], p[1], steps),
+    "Chebyshev": lambda p, steps: solvers.chebyshev(p[0], p[1], steps),
+    "Newton from covariance": lambda p, steps: solvers.newton(p[0], steps, of="covariance"),
+    "ridge": lambda p: solvers.ridge(p[0]),
+    "gradient flow": lambda p: solvers.gradient_flow(p[0]),
+    "preconditioned GD": solvers.preconditioned_gradient_descent,
+    "centred GD": lambda p, steps: solvers.centred(solvers.gradient_descent(p[0], steps)),
+    "centred GD + mean": lambda p, steps: solvers.centred(solvers.gradient_descent(p[0], steps), add_mean=True),
+    "conjugate gradients": lambda p, steps: solvers.conjugate_gradients(steps),
+    "noise-adaptive ridge": lambda p: solvers.noise_adaptive_ridge(p[0] * (p[1] / p[0]) ** jnp.linspace(0, 1, 9)),
+    "kernel smoothing": lambda p: solvers.gaussian_smoothing(p[0], p[1]),
+    "softmax regression": lambda p: solvers.softmax_regression(p[0], p[1]),
+    "LMS": lambda p: solvers.lms(p[0]),
+    "normalised LMS": lambda p: solvers.lms(p[0], normalised=True),
+    "RLS with forgetting": lambda p: solvers.recursive_least_squares(p[0], p[1]),
+}
+"""Solvers of an array of parameters, by the name that is right for them."""
 
 
 def planted(seed: int, draws: int) -> list[Planted]:
@@ -178,41 +129,36 @@ def _by_solver(rng: Rng, i: int) -> list[Planted]:
     low_strength = log_uniform(rng, 1e-3, 0.3) * UNIT * N
     strengths = [low_strength, low_strength * log_uniform(rng, 1, 1e3)]
     sign = rng.choice([-1.0, 1.0])
-    plain = [
-        ("heavy ball", (momentum, few), [rates[0], log_uniform(rng, 0.03, 0.8)]),
-        ("Nesterov", (accelerated, few), [rates[1], log_uniform(rng, 0.03, 0.8)]),
-        ("Chebyshev", (semi_iteration, few), [log_uniform(rng, 0.02, 0.5) * high, high]),
-        ("Newton from covariance", (newton, some), [log_uniform(rng, 0.02, 0.2) / UNIT**2]),
-        ("ridge", (ridge,), [log_uniform(rng, 3e-3, 3.0) * UNIT * N]),
-        ("gradient flow", (flow,), [log_uniform(rng, 0.1, 10.0) / UNIT]),
-        ("preconditioned GD", (preconditioned, 1 + i % 2), matrix),
-    ]
-    found = [Planted(name, (name,), one_prompt(*make), np.asarray(p, np.float32)) for name, make, p in plain]
-    name = "centred GD + mean" if i % 2 else "centred GD"
-    found.append(_solver("centred GD", name, (centred, 1 + i // 2 % 3, bool(i % 2)), rates[2:]))
-    found.append(
-        _solver("adaptive", "noise-adaptive ridge", (adaptive,), strengths)
+    found = [
+        _solver("heavy ball", [rates[0], log_uniform(rng, 0.03, 0.8)], few),
+        _solver("Nesterov", [rates[1], log_uniform(rng, 0.03, 0.8)], few),
+        _solver("Chebyshev", [log_uniform(rng, 0.02, 0.5) * high, high], few),
+        _solver("Newton from covariance", [log_uniform(rng, 0.02, 0.2) / UNIT**2], some),
+        _solver("ridge", [log_uniform(rng, 3e-3, 3.0) * UNIT * N]),
+        _solver("gradient flow", [log_uniform(rng, 0.1, 10.0) / UNIT]),
+        _solver("preconditioned GD", matrix, 1 + i % 2),
+        _solver("centred GD + mean" if i % 2 else "centred GD", rates[2:], 1 + i // 2 % 3, family="centred GD"),
+        _solver("noise-adaptive ridge", strengths, family="adaptive")
         if i % 2
-        else _solver("adaptive", "conjugate gradients", (conjugate, some), [0.0])
-    )
-    found.append(
-        _solver("similarity", "kernel smoothing", (smoothing,), [log_uniform(rng, 0.5, 5.0) * UNIT**0.5, 1.0])
+        else _solver("conjugate gradients", [0.0], some, family="adaptive"),
+        _solver("kernel smoothing", [log_uniform(rng, 0.5, 5.0) * UNIT**0.5, 1.0], family="similarity")
         if i % 2
         else _solver(
-            "similarity", "softmax regression", (softmax,),
-            [log_uniform(rng, 0.05, 5.0) / UNIT, sign * log_uniform(rng, 0.3, 3.0)],
-        )
-    )  # fmt: skip
-    one_pass = (
-        ("LMS", (lms, False), [log_uniform(rng, 0.01, 0.2) / UNIT]),
-        ("normalised LMS", (lms, True), [log_uniform(rng, 0.1, 1.5)]),
-        ("RLS with forgetting", (rls,), [log_uniform(rng, 0.03, 10.0) * UNIT, 1 - log_uniform(rng, 0.01, 0.4)]),
-    )[i % 3]
-    return [*found, _solver("one pass", *one_pass)]
+            "softmax regression", [log_uniform(rng, 0.05, 5.0) / UNIT, sign * log_uniform(rng, 0.3, 3.0)],
+            family="similarity",
+        ),
+    ]  # fmt: skip
+    one_pass = {
+        "LMS": [log_uniform(rng, 0.01, 0.2) / UNIT],
+        "normalised LMS": [log_uniform(rng, 0.1, 1.5)],
+        "RLS with forgetting": [log_uniform(rng, 0.03, 10.0) * UNIT, 1 - log_uniform(rng, 0.01, 0.4)],
+    }
+    name = list(one_pass)[i % 3]
+    return [*found, _solver(name, one_pass[name], family="one pass")]
 
 
-def _solver(family: str, name: str, make: tuple, params: Any) -> Planted:
-    return Planted(family, (name,), one_prompt(*make), np.asarray(params, np.float32))
+def _solver(name: str, params: Any, *static: int, family: str = "") -> Planted:
+    return Planted(family or name, (name,), one_prompt(MAKE[name], *static), np.asarray(params, np.float32))
 
 
 def disturbed(one: Planted, amount: float, rng: Rng) -> Callable:

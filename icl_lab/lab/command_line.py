@@ -235,7 +235,7 @@ def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence
     try:
         _read(values, words)
         return run(flags.parse(usual, values))
-    except (absl_flags.Error, FlagError, OSError) as error:
+    except (absl_flags.Error, FlagError, RecordError, OSError) as error:
         return refused(f"{error}\nTry --help.")
 
 

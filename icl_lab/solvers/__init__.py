@@ -6,6 +6,7 @@ Fine-tuning returns another network.
 from icl_lab.solvers.adaptive import (
     centred,
     dmmse,
+    dmmse_or_ridge,
     gaussian_smoothing,
     lms,
     noise_adaptive_ridge,
@@ -40,6 +41,7 @@ __all__ = [
     "chebyshev",
     "conjugate_gradients",
     "dmmse",
+    "dmmse_or_ridge",
     "feature_kernel",
     "finetune",
     "functional_gradient_descent",

@@ -59,6 +59,34 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
     return predict
 
 
+def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike, log_odds: ArrayLike = 0.0) -> Learner:
+    """The Bayes predictor where a task is one of a given set, or drawn from N(0, sigma^2 / lambda I).
+
+    It is p dMMSE + (1 - p) ridge, with p the posterior of the set by the evidence of the labels: log p/(1 - p) is
+    log mean_t N(y | X W_t, sigma^2 I) - log N(y | 0, sigma^2 (I + X X^T / lambda)) + log odds. Networks trained on few
+    tasks move between the two predictors (Raventos et al. 2023), as such a mixture describes (Wurgaft et al. 2025).
+
+    Args:
+      tasks: (T, D, O) the W_t.
+      noise_variance: sigma^2 above 0.
+      strength: lambda above 0, on the *sum* of squared errors, as in ``ridge``.
+      log_odds: log of the set's prior odds; minus infinity is ``ridge``, infinity is ``dmmse``.
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        _, d, o = check_prompt(prompt)
+        gram = prompt.x.T @ prompt.x + strength * jnp.eye(d, dtype=prompt.x.dtype)
+        w = jnp.linalg.solve(gram, prompt.x.T @ prompt.y)  # (D, O)
+        fit = jnp.sum(prompt.y * (prompt.y - prompt.x @ w))  # y^T (I + X X^T / lambda)^-1 y, by Woodbury
+        misses = jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
+        of_set = jax.nn.logsumexp(-misses / (2 * noise_variance)) - jnp.log(len(tasks))
+        of_all = -fit / (2 * noise_variance) - o / 2 * jnp.linalg.slogdet(gram / strength)[1]
+        p = jax.nn.sigmoid(of_set - of_all + log_odds)
+        return p * dmmse(tasks, noise_variance)(prompt) + (1 - p) * (prompt.x_query @ w)
+
+    return predict
+
+
 def softmax_regression(sharpness: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
     """sum over heads of c_h sum_i softmax_i(b_h x_i.x_q) y_i: what a layer of softmax attention computes.
 

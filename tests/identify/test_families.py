@@ -108,7 +108,7 @@ def told(model, theta):
 CHOSEN = [
     (name, model)
     for name, family in FAMILIES.items()
-    if name not in ("dMMSE", "preconditioned GD")
+    if not family.raw
     for model in family.models
     if model.steps in (0, 1, 2, 3)
 ]
@@ -149,6 +149,19 @@ def test_dmmse_weighs_the_tasks_of_training(x64):
     assert variance == pytest.approx(2.0 * UNITS.label**2)
     learner = solvers.dmmse(jnp.asarray(tasks)[:, :, None] * UNITS.label / UNITS.eigenvalue**0.5, variance)
     np.testing.assert_allclose(model.predict(theta[None], on)[0], answers(learner, on), rtol=1e-9)
+
+
+def test_the_mixture_weighs_the_tasks_of_training_against_ridge(x64):
+    tasks = np.random.default_rng(5).normal(size=(6, D))
+    model, on = FAMILIES["dMMSE or ridge"].models[0], prompts(tasks=tasks)
+    for theta in np.array([[2.0, 0.7, 1.5], [0.3, 2.0, -1.0]]):
+        p = told(model, theta)
+        given = jnp.asarray(tasks)[:, :, None] * UNITS.label / UNITS.eigenvalue**0.5
+        learner = solvers.dmmse_or_ridge(given, **p)
+        np.testing.assert_allclose(model.predict(theta[None], on)[0], answers(learner, on), rtol=1e-9)
+    known, ridge = (model.predict(np.array([[2.0, 0.7, odds]]), on)[0] for odds in (30.0, -30.0))
+    np.testing.assert_allclose(known, FAMILIES["dMMSE"].models[0].predict(np.array([[2.0]]), on)[0], rtol=1e-6)
+    np.testing.assert_allclose(ridge, FAMILIES["ridge"].models[0].predict(np.array([[0.7 / N]]), on)[0], rtol=1e-6)
 
 
 def test_a_filter_acts_on_the_eigenbasis():

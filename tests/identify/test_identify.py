@@ -1,7 +1,11 @@
 """identify on learners that are plain numpy functions: names, refusals, errors, and the rules of the decision."""
 
+import json
 import warnings
+from dataclasses import replace
+from functools import partial
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.fitting import Fit, free_filter
 from icl_lab.compare.identify.probes import FIT, JUDGE, battery, inputs_with, rotations, spectrum
 from icl_lab.identify import LearnerError, identify
-from icl_lab.prompts import linear_regression
+from icl_lab.prompts import Sample, linear_regression
 
 N, D = 8, 3
 SIZES = {"context_length": N, "input_size": D}
@@ -87,6 +91,26 @@ def test_the_verdict_prints_and_plots(both):
     figure.canvas.draw()
 
 
+def test_the_fingerprint_holds_the_named_algorithm_and_rivals_of_other_classes(both):
+    words, arrays = both.fingerprint()
+    json.dumps(words)
+    np.testing.assert_allclose(arrays["named"][0], arrays["r"][0], atol=1e-6)
+    assert words["families"][0] == "ridge"
+    assert (np.diff(arrays["residual"]) >= 0).all()
+    assert len(words["curves"]) == len(arrays["curves"]) == 3
+    assert words["curves"][0].startswith("ridge (")
+    assert sum(said.startswith("ridge") for said in words["curves"]) == 1
+    one_step = identify(solvers.gradient_descent(0.5, 1), **SIZES).fingerprint()[0]["curves"]
+    assert not [said for said in one_step[1:] if said.split(",")[0] in ("GD", "GD++", "heavy ball", "Nesterov")]
+
+
+@pytest.mark.parametrize("learner", [lambda x, y, q: 0 * y[:, 0], lambda x, y, q: y.mean(1), nearest_two])
+def test_what_is_no_filter_or_has_no_name_can_be_drawn_too(learner):
+    found = identify(learner, **SIZES, sampler=SAMPLER)
+    assert np.isnan(found.fingerprint()[1]["named"]).all()
+    found.plot().canvas.draw()
+
+
 def test_gradient_descent_is_named_with_steps_rate_and_degree():
     found = identify(descent, **SIZES, sampler=SAMPLER)
     (member,) = found.members
@@ -94,6 +118,13 @@ def test_gradient_descent_is_named_with_steps_rate_and_degree():
     assert member.parameters["learning_rate"] == pytest.approx(0.6 / UNIT, rel=1e-5)
     assert found.structure["degree"] == 3
     assert found.structure["linear_labels"]["grade"] == "exact"
+
+
+def test_of_few_families_only_those_are_named():
+    two = solvers.gd_plus_plus([2.0, 2.0], [0.1 / N, 0.1 / N])  # e >= 27 g / 4: GD of four rates, too
+    assert "GD" in identify(two, **SIZES, sampler=SAMPLER).members[0].equals
+    found = identify(two, **SIZES, sampler=SAMPLER, families={"GD++": FAMILIES["GD++"]})
+    assert found.members[0].equals == ("GD++",)
 
 
 def test_one_step_is_one_class_and_no_sampler_is_said():
@@ -121,15 +152,53 @@ def test_what_is_no_filter_is_named_too(learner, family):
     assert identify(learner, **SIZES, sampler=SAMPLER).family == family
 
 
+def of_a_set(tasks, noise):
+    """Noisy labels of tasks (T, D, 1) in turn by chance."""
+    plain = linear_regression(**SIZES, input_law="normal")
+
+    def sampler(key, batch):
+        keys = jax.random.split(key, 3)
+        prompt = plain(keys[0], batch).prompt
+        w = tasks[jax.random.randint(keys[1], (batch,), 0, len(tasks))]
+        y = prompt.x @ w + noise**0.5 * jax.random.normal(keys[2], prompt.y.shape)
+        return Sample(replace(prompt, y=y), jnp.einsum("bd,bdo->bo", prompt.x_query, w), {"w": w})
+
+    return sampler
+
+
+@pytest.mark.parametrize(
+    ("learner", "family"),
+    [(partial(solvers.dmmse_or_ridge, log_odds=-3.0, strength=0.25), "dMMSE or ridge"), (solvers.dmmse, "dMMSE")],
+)
+def test_tasks_of_a_finite_set_are_known_and_may_be_mixed_with_ridge(learner, family):
+    tasks = jax.random.normal(jax.random.key(9), (8, D, 1))
+    found = identify(learner(tasks, noise_variance=0.25), **SIZES, sampler=of_a_set(tasks, 0.25))
+    assert found.family == family
+    assert found.members[0].parameters["noise_variance"] == pytest.approx(0.25, rel=1e-3)
+    if "ridge" in family:
+        assert found.members[0].parameters["log_odds"] == pytest.approx(-3, abs=0.01)
+
+
+def test_all_tasks_of_a_large_set_are_known():
+    tasks = jax.random.normal(jax.random.key(9), (900, D, 1))
+    _, on, _ = battery(of_a_set(tasks, 0.0), N, D, 0)
+    assert on.tasks.shape == (900, D)
+
+
 def test_an_outsider_is_refused_with_the_reason():
     found = identify(nearest_two, **SIZES, sampler=SAMPLER)
     assert (found.verdict, found.family) == ("none of these", None)
     assert "linear_query" in found.members[0].reason
     rng = np.random.default_rng(0)
     w = rng.normal(size=(D, 20))
-    asymmetric = identify(lambda x, y, q: np.tanh(q @ w) @ np.ones((20, 1)) * y[:, 0], **SIZES, sampler=SAMPLER)
-    assert asymmetric.verdict == "none of these"
-    assert "asymmetry" in asymmetric.members[0].reason
+    ones = np.ones((20, 1))
+    asymmetric = lambda x, y, q: np.tanh(q @ w) @ ones * y[:, 0]  # noqa: E731
+    without_context = lambda x, y, q: q @ w @ ones  # noqa: E731
+    found = identify([asymmetric, without_context], **SIZES, sampler=SAMPLER)
+    assert found.verdict == "none of these"
+    assert "asymmetry" in found.members[0].reason
+    assert "not odd_labels" in found.members[1].reason
+    assert "2 of 2: none of these, the first one: asymmetry" in str(found)
 
 
 def test_members_that_differ_are_mixed():
@@ -165,13 +234,36 @@ def test_sizes_that_do_not_fit_are_refused():
         identify(ridge, context_length=1, input_size=2)
     with pytest.raises(ValueError, match="at least 1"):
         identify(ridge, context_length=4, input_size=0)
-    with pytest.raises(ValueError, match="sampler"):
+    with pytest.raises(ValueError, match=r"context_length must be a whole number of at least 2, got 8\.0"):
+        identify(ridge, context_length=8.0, input_size=2)
+    for no_sampler in (5, lambda key, batch: None):
+        with pytest.raises(ValueError, match=r"sampler must be a function \(key, batch\) -> Sample"):
+            identify(ridge, **SIZES, sampler=no_sampler)
+    with pytest.raises(LearnerError, match="learner 1 is a dict, not a function"):
+        identify([ridge, {}], **SIZES, sampler=SAMPLER)
+    with pytest.raises(ValueError, match=r"prompts must be x \(9, 3\)"):
         identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
     with pytest.raises(ValueError, match="at least one learner"):
         identify([], **SIZES)
 
 
 def test_a_model_of_another_library():
+    """A layer of linear attention in Equinox, which comes with diffrax: one step of gradient descent."""
+    equinox = pytest.importorskip("equinox", reason="Equinox is not installed")
+
+    class Attention(equinox.Module):
+        key_query: jax.Array
+
+        def __call__(self, x, y, q):
+            return (x @ self.key_query @ q) @ y / len(x)
+
+    model = jax.jit(jax.vmap(Attention(0.9 * jnp.eye(D))))
+    found = identify(lambda x, y, q: model(x, y, q), **SIZES, sampler=SAMPLER)
+    assert found.members[0].steps == 1
+    assert found.members[0].parameters["learning_rate"] == pytest.approx(0.9, rel=1e-4)
+
+
+def test_a_model_of_scikit_learn():
     linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
 
     def learner(x, y, q):

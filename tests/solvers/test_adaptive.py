@@ -8,6 +8,7 @@ from icl_lab.prompts import Prompt
 from icl_lab.solvers import (
     centred,
     dmmse,
+    dmmse_or_ridge,
     gaussian_smoothing,
     gradient_descent,
     lms,
@@ -50,6 +51,22 @@ def test_dmmse_is_the_posterior_mean_over_its_tasks(prompt):
     weights = np.array([np.exp(-np.sum((y - x @ w) ** 2) / (2 * 3.0)) for w in tasks])
     expected = sum(p * q @ w for p, w in zip(weights / weights.sum(), tasks))
     np.testing.assert_allclose(dmmse(jnp.asarray(tasks), 3.0)(prompt), expected, rtol=1e-10)
+
+
+def test_dmmse_or_ridge_is_the_posterior_mean_over_a_set_and_a_normal_prior(prompt):
+    x, y, _ = plain(prompt)
+    tasks, noise, strength = np.random.default_rng(1).normal(size=(5, D, OUTPUTS)), 3.0, 0.4
+
+    def density(miss, c):
+        return np.exp(-np.trace(miss.T @ np.linalg.solve(c, miss)) / 2) / np.linalg.det(c) ** (OUTPUTS / 2)
+
+    of_set = np.mean([density(y - x @ w, noise * np.eye(N)) for w in tasks])
+    of_all = density(y, noise * (np.eye(N) + x @ x.T / strength))
+    p = 0.05 * of_set / (0.05 * of_set + 0.95 * of_all)
+    expected = p * dmmse(jnp.asarray(tasks), noise)(prompt) + (1 - p) * ridge(strength)(prompt)
+    found = dmmse_or_ridge(jnp.asarray(tasks), noise, strength, np.log(0.05 / 0.95))(prompt)
+    assert 0.05 < p < 0.95
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
 def test_softmax_regression_sums_its_heads(prompt):

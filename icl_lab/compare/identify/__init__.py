@@ -4,7 +4,7 @@ Four stages: structure (``structure``), the symmetrised learner and its filter (
 the structure leaves (``filters``, ``others``, ``fitting``), and the decision (``decision``, ``one``).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,15 +54,14 @@ def identify(
       families: what to try, by name; the order decides which of equal ones gives the name.
 
     Raises:
-      ValueError: for N below 2, D below 1, no learner, or a sampler of other sizes.
-      LearnerError: for a learner that raises, returns another shape or numbers that are not finite, or answers the same
-        prompts differently; the message names it.
+      ValueError: for N below 2, D below 1, no learner, or a sampler of other sizes or of something else than samples.
+      LearnerError: for a learner that is no function, raises, returns another shape or numbers that are not finite, or
+        answers the same prompts differently; the message names it.
     """
-    if context_length < 2 or input_size < 1:
-        raise ValueError(
-            f"context_length must be at least 2 and input_size at least 1, got {context_length} and {input_size}"
-        )
-    many = list(learners) if isinstance(learners, Sequence) else [learners]
+    for name, size, least in (("context_length", context_length, 2), ("input_size", input_size, 1)):
+        if not isinstance(size, int | np.integer) or size < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
+    many = list(learners) if isinstance(learners, Iterable) and not callable(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
     units, on, rng = battery(sampler, context_length, input_size, seed)

@@ -32,9 +32,11 @@ def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, F
       trial: training prompts. On others, which may lie far outside of training, what is not finite counts as 1e30.
 
     Raises:
-      LearnerError: for one that raises, returns another shape or, on the trial, numbers that are not finite, or answers
-        the same prompts otherwise when asked again in another order.
+      LearnerError: for one that is no function, raises, returns another shape or, on the trial, numbers that are not
+        finite, or answers the same prompts otherwise when asked again in another order.
     """
+    if not callable(learner):
+        raise LearnerError(f"{name} is a {type(learner).__name__}, not a function")
     call = learner if _takes_arrays(learner) else _batched(learner, name, *trial[0].shape[1:])
 
     def ask(x: Floats, y: Floats, q: Floats) -> Floats:
@@ -93,8 +95,7 @@ def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Cal
 def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Floats) -> Floats:
     """(B,) predictions of at most a chunk, which is filled up with copies of its first prompt."""
     size = len(x)
-    padded = (np.concatenate([a, np.repeat(a[:1], CHUNK - size, 0)]) if size < CHUNK else a for a in (x, y, q))
-    x, y, q = padded
+    x, y, q = (np.concatenate([a, np.repeat(a[:1], CHUNK - size, 0)]) for a in (x, y, q))
     try:
         found = np.asarray(call(x, y[:, :, None], q))
     except Exception as error:

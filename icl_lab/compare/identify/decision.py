@@ -23,7 +23,7 @@ FLEXIBLE, CLOSE = 4, 0.01
 """A model of so many numbers or more approximates almost anything: it never replaces a smaller one that is close."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Member:
     """What one member was found to be.
 
@@ -47,20 +47,20 @@ class Member:
     """
 
     verdict: str
-    family: str | None
-    equals: tuple[str, ...]
-    steps: int | None
-    parameters: dict[str, float]
+    family: str | None = None
+    equals: tuple[str, ...] = ()
+    steps: int | None = None
+    parameters: dict[str, float] = dataclasses.field(default_factory=dict)
     residual: float
     asymmetry: float
-    range: float | None
-    label_range: float | None
+    range: float | None = None
+    label_range: float | None = None
     noise: float
-    free: float
-    rivals: dict[str, float]
-    ladder: dict[float, str | None]
-    doubled: dict[str, float]
-    reason: str
+    free: float = float("nan")
+    rivals: dict[str, float] = dataclasses.field(default_factory=dict)
+    ladder: dict[float, str | None] = dataclasses.field(default_factory=dict)
+    doubled: dict[str, float] = dataclasses.field(default_factory=dict)
+    reason: str = ""
     fits: tuple[Fit, ...] = dataclasses.field(repr=False, compare=False, default=())
 
     @property

@@ -3,6 +3,7 @@
 from icl_lab.compare.identify.family import Family, centred
 from icl_lab.compare.identify.filters import FILTERS
 from icl_lab.compare.identify.others import OTHERS
+from icl_lab.compare.identify.sets import MIXTURE
 
 CENTRED = ("GD", "GD++", "ridge", "least squares", "gradient flow")
 """Filters that are also tried on centred inputs and labels, without and with the mean of the labels."""
@@ -13,5 +14,6 @@ FAMILIES: dict[str, Family] = {
         *FILTERS,
         *(centred(family, add_mean=mean) for mean in (False, True) for family in FILTERS if family.name in CENTRED),
         *OTHERS,
+        MIXTURE,
     )
 }

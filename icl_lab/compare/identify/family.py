@@ -89,6 +89,7 @@ class Family:
       raw: fitted to f, not to the symmetrised f: it depends on the basis of the inputs.
       contains: what it becomes in a limit.
       filters: how it acts on eigenvalues, "plain" or "centred"; empty: it is no filter.
+      of_set: it is tried only where the tasks of training are a finite set.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Family:
     raw: bool = False
     contains: str = ""
     filters: str = ""
+    of_set: bool = False
 
 
 Response = Callable[..., Floats]

@@ -55,8 +55,9 @@ def predicted(model: Model, theta: Floats, on: Battery) -> Floats:
 
 
 def relative(predictions: Floats, target: Floats) -> Floats:
-    """(..., C) |f - g| / |f| over the queries (last axis)."""
-    return np.linalg.norm(predictions - target, axis=-1) / np.maximum(np.linalg.norm(target, axis=-1), 1e-300)
+    """(..., C) |f - g| / |f| over the queries (last axis); infinite where f is zero and g is large."""
+    with np.errstate(over="ignore"):
+        return np.linalg.norm(predictions - target, axis=-1) / np.maximum(np.linalg.norm(target, axis=-1), 1e-300)
 
 
 def fitted(model: Model, on: Battery, target: Floats, before: Mapping[Key, Floats], seed: int = 0) -> Floats:

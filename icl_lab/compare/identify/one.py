@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -32,50 +32,40 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
     """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown."""
     found = answers(ask, setting.battery, setting.turns)
     asymmetry = float(np.median(found.asymmetry))
+    member = partial(Member, asymmetry=asymmetry, noise=found.noise)
     if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
-        return _member("identified", ("zero",), 0.0, asymmetry, found.noise, reason="predictions are below .001 labels")
+        reason = "predictions are below .001 labels"
+        return member(verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason)
     if asymmetry > decision.LEFT or setting.battery.tasks is not None:
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
         found = dataclasses.replace(found, raw=mixed)
     fits, free = all_fits(found, asymmetry, about, setting)
-    common: dict[str, Any] = {"asymmetry": asymmetry, "noise": found.noise, "free": free, "fits": tuple(fits)}
-    on, mean = setting.battery.take(JUDGE), found.mean[JUDGE]
-    best = {name: min((f for f in fits if f.model.family == name), key=lambda f: f.residual, default=None)
-            for name in setting.families}  # fmt: skip
-    ranked = sorted((fit for fit in best.values() if fit is not None), key=lambda fit: fit.residual)
-    common["rivals"] = {decision.described(fit): fit.residual for fit in ranked}
-    common["ladder"] = decision.ladder(fits)
+    best: dict[str, Fit] = {}
+    for fit in sorted(fits, key=lambda fit: fit.residual):
+        best.setdefault(fit.model.family, fit)
+    ranked = list(best.values())
+    rivals = {decision.described(fit): fit.residual for fit in ranked}
+    member = partial(member, free=free, fits=tuple(fits), rivals=rivals, ladder=decision.ladder(fits))
     left = decision.remaining(fits, found.noise)
-    order = list(setting.families)
-    names = lambda fits: sorted(  # noqa: E731
-        {name for fit in fits for name in (fit.model.family, *decision.same_family_as(fit))}, key=order.index
+    names = lambda fits: tuple(  # noqa: E731
+        name
+        for name in setting.families
+        if any(name in (fit.model.family, *decision.same_family_as(fit)) for fit in fits)
     )
     if not left:
         least = ranked[0].residual if ranked else float("nan")
-        return _member("none of these", (), least, reason=_refusal(ranked, asymmetry, about, free), **common)
-    groups = decision.classes(left)
+        return member(verdict="none of these", residual=least, reason=_refusal(ranked, asymmetry, about, free))
+    groups, on = decision.classes(left), setting.battery.take(JUDGE)
     if len(groups) > 1:
         a, b = groups[0][0], groups[1][0]
-        said = decision.differ_most(a, b, mean, on.plain.eigenvalues)
-        return _member("not separable", tuple(names(left)), a.residual, reason=said, **common)
-    named = left[0]
-    common["fits"] = (named, *(fit for fit in fits if fit is not named))
+        said = decision.differ_most(a, b, found.mean[JUDGE], on.plain.eigenvalues)
+        return member(verdict="not separable", equals=names(left), residual=a.residual, reason=said)
+    named, equals = left[0], names(groups[0])
     limits, doubled = _range(ask, named, ranked, setting) if ranges else ((None, None), {})
-    return _member(
-        "identified", tuple(names(groups[0])), named.residual, steps=named.model.steps or None,
-        parameters=reported(named, setting.units, on.x.shape[1]), limits=limits, doubled=doubled, **common,
-    )  # fmt: skip
-
-
-def _member(verdict: str, equals: tuple[str, ...], residual: float, asymmetry: float, noise: float, **given) -> Member:
-    limits = given.pop("limits", (None, None))
-    named = {
-        "family": equals[0] if verdict == "identified" else None, "steps": None, "parameters": {}, "free": float("nan"),
-        "rivals": {}, "ladder": {}, "doubled": {}, "reason": "", "fits": (),
-    } | given  # fmt: skip
-    return Member(
-        verdict=verdict, equals=equals, residual=residual, asymmetry=asymmetry, noise=noise, range=limits[0],
-        label_range=limits[1], **named,
+    return member(
+        verdict="identified", family=equals[0], equals=equals, steps=named.model.steps or None,
+        parameters=reported(named, setting.units, on.x.shape[1]), residual=named.residual, range=limits[0],
+        label_range=limits[1], doubled=doubled, fits=(named, *(fit for fit in fits if fit is not named)),
     )  # fmt: skip
 
 
@@ -89,16 +79,12 @@ def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setti
         family
         for family in setting.families.values()
         if all(grade(about[part]) != "no" for part in family.needs)
-        and (family.name != "dMMSE" or setting.battery.tasks is not None)
+        and (not family.of_set or setting.battery.tasks is not None)
         and (asymmetry <= decision.ASYMMETRY or family.raw)
     ]
     fit, judge = setting.battery.take(FIT), setting.battery.take(JUDGE)
     kinds = {family.filters for family in allowed} - {""}
-    free = min(
-        (float(np.median(free_filter(getattr(setting.battery, kind), _target(found, setting, kind), FIT, JUDGE)))
-         for kind in sorted(kinds)),
-        default=float("nan"),
-    )  # fmt: skip
+    free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
     models = [(model, family) for family in allowed for model in _models(family, setting, asymmetry)]
     fits: list[Fit] = []
     known: dict[Key, Floats] = {}
@@ -125,33 +111,33 @@ def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Mode
     return (*family.models, *general_preconditioner(d))
 
 
-def _target(found: Answers, setting: Setting, kind: str) -> Floats:
-    """What a free filter is fitted to: of centred prompts without the mean of labels, where that is closer."""
-    if kind == "plain":
-        return found.mean
-    mean = setting.battery.y.mean(1)[:, None]
-    seen = setting.battery.centred
-    with_mean = free_filter(seen, found.mean - mean, FIT, JUDGE) * _norm(found.mean - mean) / _norm(found.mean)
-    return (
-        found.mean - mean if np.median(with_mean) < np.median(free_filter(seen, found.mean, FIT, JUDGE)) else found.mean
-    )
-
-
-def _norm(values: Floats) -> Floats:
-    return np.linalg.norm(values[JUDGE], axis=1)
+def _free(found: Answers, on: Battery, kind: str) -> float:
+    """Residual of the best filter of any form; of centred prompts without the mean of labels, where that is closer."""
+    seen, mean = getattr(on, kind), found.mean
+    errors = free_filter(seen, mean, FIT, JUDGE)
+    if kind == "centred":
+        less = mean - on.y.mean(1)[:, None]
+        others = free_filter(seen, less, FIT, JUDGE)
+        shrunk = np.linalg.norm(less[JUDGE], axis=1) / np.linalg.norm(mean[JUDGE], axis=1)
+        errors = others if np.median(others * shrunk) < np.median(errors) else errors
+    return float(np.median(errors))
 
 
 def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float], free: float) -> str:
-    if asymmetry > decision.ASYMMETRY:
-        first = f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}"
-        return f"{first}, and no family fitted to the learner itself is within {decision.NAMED}"
     broken = [part for part, value in about.items() if grade(value) == "no" and part not in ("rotation", "locality")]
     said = f"not {', not '.join(broken)}; " if broken else ""
+    of_raw = ""
+    if asymmetry > decision.ASYMMETRY:
+        said, of_raw = (
+            f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}; {said}",
+            " fitted to the learner itself",
+        )
     if not ranked:
-        return f"{said}no family has this structure"
+        return f"{said}no family{of_raw} has this structure"
     roughly = f"; roughly {decision.described(ranked[0])}" if ranked[0].residual <= decision.ROUGHLY else ""
     filter_ = f"; a filter of any form: {free:.3f}" if np.isfinite(free) else ""
-    return f"{said}the best, {decision.described(ranked[0])}, is {ranked[0].residual:.3f} away{roughly}{filter_}"
+    best = f"the best{of_raw}, {decision.described(ranked[0])}, is {ranked[0].residual:.3f} away"
+    return f"{said}{best}{roughly}{filter_}"
 
 
 def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ import numpy as np
 from icl_lab.compare.identify.asking import Floats
 from icl_lab.compare.identify.family import Family, Key, Model, Parameter
 from icl_lab.compare.identify.probes import Battery
+from icl_lab.compare.identify.sets import DMMSE
 
 LINEAR = ("linear_labels", "linear_query")
 ONE_PASS = LINEAR
@@ -58,16 +59,6 @@ def noise_adaptive(theta: Floats, on: Battery) -> Floats:
     evidence = np.exp(evidence - evidence.max(1, keepdims=True))
     h = (evidence[..., None] * shrunk).sum(1) / evidence.sum(1)[..., None] * n  # (S, C, r)
     return (on.plain.weights @ h[..., None])[..., 0]
-
-
-def dmmse(theta: Floats, on: Battery) -> Floats:
-    """The posterior mean over the tasks of training."""
-    assert on.tasks is not None
-    misses = ((on.y[:, :, None] - on.x @ on.tasks.T) ** 2).sum(1)  # (C, T)
-    log = -misses[None] / (2 * theta[:, :1, None])
-    weights = np.exp(log - log.max(-1, keepdims=True))
-    w = weights / weights.sum(-1, keepdims=True) @ on.tasks  # (S, C, D)
-    return np.einsum("scd,cqd->scq", w, on.q)
 
 
 def softmax_heads(theta: Floats, on: Battery) -> Floats:
@@ -220,8 +211,7 @@ OTHERS = (
         ),
         ("linear_labels", "linear_query", "permutation", "example_rotation"), raw=True, contains="GD",
     ),
-    _one("dMMSE", dmmse, (Parameter("noise_variance", 1e-3, 1e2, labels=2),), ("linear_query", "permutation"),
-         raw=True),
+    DMMSE,
     _one("mean of labels", mean_of_labels),
     _one("last label", last_label),
     _one("zero", zero),

@@ -135,11 +135,13 @@ def battery(
     """Units and prompts: even contexts are training prompts, odd ones have wide spectra.
 
     Raises:
-      ValueError: for a sampler whose prompts are not as many numbers, or have several outputs.
+      ValueError: for a sampler that draws no samples, whose prompts have other sizes, or several outputs.
     """
     n, d = context_length, input_size
     draw = sampler or linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
-    sample: Sample = draw(jax.random.key(seed), 2048)
+    sample = draw(jax.random.key(seed), 2048) if callable(draw) else draw
+    if not isinstance(sample, Sample):
+        raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {type(sample).__name__}")
     x, y, q = (np.asarray(part, np.float64) for part in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query))
     if x.shape[1:] != (n, d) or y.shape[1:] != (n, 1):
         raise ValueError(f"sampler: prompts must be x ({n}, {d}) and y ({n}, 1), got {x.shape[1:]} and {y.shape[1:]}")
@@ -160,10 +162,16 @@ def battery(
     contexts = np.stack([x[:CONTEXTS], wide], 1).reshape(2 * CONTEXTS, n, d)
     labels = np.stack([y[:CONTEXTS], np.einsum("cnd,cd->cn", wide, tasks[CONTEXTS : 2 * CONTEXTS])], 1)
     queries = q[: 2 * CONTEXTS * QUERIES].reshape(2 * CONTEXTS, QUERIES, d)
-    every = np.unique(tasks, axis=0) if linear else tasks
-    known = every if len(every) < len(tasks) // 2 else None
+    known = _all_tasks(draw, seed) if linear and len(np.unique(tasks, axis=0)) < len(tasks) // 2 else None
+    known = None if known is None else known * unit**0.5 / label
     covariance = np.einsum("bnd,bne->de", x, x) / len(x) / n
     return units, Battery(contexts, labels.reshape(-1, n), queries, known, covariance), rng
+
+
+def _all_tasks(draw: Sampler, seed: int) -> Floats:
+    """(T, D) the tasks of a finite set, of so many draws that one of a thousand is left out with probability 1e-11."""
+    drawn = draw(jax.random.key(seed), 2**15).latent["w"]
+    return np.unique(np.asarray(drawn, np.float64)[:, :, 0], axis=0)
 
 
 def wide_inputs(rng: np.random.Generator, units: Units, count: int, n: int, d: int) -> Floats:

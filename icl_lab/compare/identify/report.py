@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.decision import NAMED, Member, described
+from icl_lab.compare.identify.decision import Member, described
+from icl_lab.compare.identify.fitting import Fit
+from icl_lab.compare.identify.picture import draw
 from icl_lab.compare.identify.probes import Units
 
 AGREEMENT = 0.8
@@ -27,6 +29,7 @@ class Identified:
         worst; ``degree`` is that of the first member's residual factor in the eigenvalues, None where it has none.
       filter: ``grid`` (G,) of eigenvalues of X^T X / N, ``r`` (M, G), ``spread`` over rotations (M, G).
       units: of training prompts.
+      asked: sizes and seed.
     """
 
     verdict: str
@@ -39,15 +42,16 @@ class Identified:
 
     def __str__(self) -> str:
         counts = collections.Counter(_line(member) for member in self.members)
-        lines = [
-            self._headline(),
-            *(f"  {count} of {len(self.members)}: {line}" for line, count in counts.most_common()),
-        ]
+        reasons = {_line(member): member.reason for member in self.members[::-1] if member.verdict == "none of these"}
+        lines = [self._headline()]
+        for line, count in counts.most_common():
+            first = f"{', the first one' * (count > 1)}: {reasons[line]}" if line in reasons else ""
+            lines.append(f"  {count} of {len(self.members)}: {line}{first}")
         for name in ("residual", "asymmetry", "noise", "free"):
             values = np.array([getattr(member, name) for member in self.members], float)
             if np.isfinite(values).any():
                 said = "free filter's residual" if name == "free" else name
-                lines.append(f"  {said}: median {np.nanmedian(values):.4f}, worst {np.nanmax(values):.4f}")
+                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {np.nanmax(values):.2g}")
         lines += self._first_named()
         graded = (f"{k} {v['grade']} ({v['worst']:.1e})" for k, v in self.structure.items() if isinstance(v, dict))
         lines.append("  structure, worst member: " + ", ".join(graded))
@@ -81,47 +85,39 @@ class Identified:
                 lines.append(f"  holds up to {said} times {np.median(limits):g} (median), {min(limits):g} (smallest)")
         return lines
 
-    def plot(self) -> Any:
-        """The fingerprint: a matplotlib ``Figure`` (drawn by the caller's backend).
+    def fingerprint(self) -> tuple[dict[str, Any], dict[str, Floats]]:
+        """What ``plot`` draws, to be saved: words (plain JSON values) and arrays (``fingerprint.draw``).
 
-        Above, the measured residual factor over eigenvalue: members as lines, the spread over rotations as a band, the
-        training range shaded; the named algorithm and its two best rivals of the first agreeing member over it. Below,
-        the residual of every family on training prompts and on inputs twice as large, with the noise of the mean and
-        the asymmetry as lines.
+        Of the agreeing members (of all where none agree): ``residual`` and ``doubled`` (F,), medians of every family's
+        best model on training prompts and on inputs twice as large; ``curves`` (K, G') over ``dense`` (G',), residual
+        factors of the named algorithm and of the two best others that are plain filters, as fitted to the first of
+        them; ``named`` (M, G) that of each member's own name, NaN where it is no plain filter.
         """
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(8.5, 7.5), layout="constrained")
-        top, bottom = figure.subplots(2, 1, height_ratios=(3, 2))
+        members = self._agreeing() or self.members
+        rivals = [{name.split(",")[0]: value for name, value in m.rivals.items()} for m in members]
+        names = list(dict.fromkeys(name for one in rivals for name in one))
+        residual = _medians(rivals, names)
         grid, r, spread = self.filter
-        shown = (self._agreeing() or self.members)[0]
-        for line, width in zip(r, spread):
-            top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
-        top.plot(grid, r.T, color="0.4", lw=0.8)
-        for fit, style in zip(_shown(shown), ("C3-", "C0--", "C2:")):
-            dense = np.geomspace(grid[0], grid[-1], 400)
-            factor = _factor(fit, dense / self.units.eigenvalue)
-            if factor is not None:
-                top.plot(dense, factor, style, label=f"{described(fit)} ({fit.residual:.3f})")
-        top.axvspan(self.units.low * self.units.eigenvalue, self.units.high * self.units.eigenvalue, alpha=0.08)
-        inside = (grid < 1.5 * self.units.high * self.units.eigenvalue) & np.isfinite(r).all(0)
-        low, high = float(r[:, inside].min(initial=0)), float(r[:, inside].max(initial=1))
-        top.set(xscale="log", xlabel="eigenvalue of X$^T$X/N", ylabel="residual factor 1 - l h(l)")
-        top.set(ylim=(low - 0.2, high + 0.2), title=self._headline())
-        if top.get_legend_handles_labels()[0]:
-            top.legend(loc="best")
-        names = list(shown.rivals)[:16]
-        place = np.arange(len(names))
-        bottom.barh(place - 0.2, [shown.rivals[n] for n in names], 0.4, label="training prompts")
-        doubled = [shown.doubled.get(n.split(",")[0].removesuffix(" of their own"), np.nan) for n in names]
-        bottom.barh(place + 0.2, doubled, 0.4, label="inputs twice as large")
-        for value, said, style in ((shown.noise, "noise", "k:"), (shown.asymmetry, "asymmetry", "k--")):
-            bottom.axvline(max(value, 1e-6), ls=style[1:], color=style[0], lw=0.8, label=said)
-        bottom.axvline(NAMED, color="C3", lw=0.8, label="named below")
-        bottom.set(xscale="log", xlim=(1e-5, 10), xlabel="residual", yticks=place, yticklabels=names)
-        bottom.invert_yaxis()
-        bottom.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
-        return figure
+        dense, unit = np.geomspace(grid[0], grid[-1], 400), self.units.eigenvalue
+        shown = _shown(members[0])
+        return {
+            "headline": self._headline(),
+            "curves": [f"{described(fit)} ({fit.residual:.3f})" for fit in shown],
+            "families": [names[k] for k in np.argsort(residual)],
+            "noise": float(np.median([m.noise for m in members])),
+            "asymmetry": float(np.median([m.asymmetry for m in members])),
+        }, {
+            "grid": grid, "r": r, "spread": spread, "dense": dense,
+            "training": unit * np.array([self.units.low, self.units.high]),
+            "curves": np.array([factor(fit, dense / unit) for fit in shown]).reshape(len(shown), len(dense)),
+            "named": np.stack([factor(m.fit, grid / unit) for m in self.members]),
+            "residual": np.sort(residual),
+            "doubled": _medians([m.doubled for m in members], names)[np.argsort(residual)],
+        }  # fmt: skip
+
+    def plot(self) -> Any:
+        """The fingerprint as a matplotlib ``Figure`` (``icl_lab.compare.identify.picture.draw``)."""
+        return draw(*self.fingerprint())
 
 
 def _line(member: Member) -> str:
@@ -130,29 +126,36 @@ def _line(member: Member) -> str:
             return "zero"
         others = [name for name in member.equals if name != member.fit.model.family]
         return described(member.fit) + (f" (the same as {', '.join(others)})" if others else "")
-    return f"{member.verdict}: {' or '.join(member.equals) or member.reason}"
+    return member.verdict + (f": {' or '.join(member.equals)}" if member.equals else "")
 
 
-def _shown(member: Member) -> list[Any]:
-    """The named fit and the best fits of two other families that are filters."""
-    first = [member.fit] if member.fit else []
-    rest = sorted((fit for fit in member.fits if fit not in first), key=lambda fit: fit.residual)
-    found, taken = list(first), {fit.model.family for fit in first}
-    for fit in rest:
-        if fit.model.family not in taken and hasattr(fit.model.predict, "response") and len(found) < 3:
+def _shown(member: Member) -> list[Fit]:
+    """The named fit, and the best fits of two families that are not of its class; plain filters all."""
+    found, taken = [member.fit] if member.fit and _response(member.fit) else [], set(member.equals)
+    for fit in sorted(member.fits, key=lambda fit: fit.residual):
+        if fit.model.family not in taken and _response(fit) and len(found) < 3:
             found.append(fit)
             taken.add(fit.model.family)
     return found
 
 
-def _factor(fit: Any, grid: Floats) -> Floats | None:
-    """The residual factor of a plain filter at eigenvalues in units."""
-    response = getattr(fit.model.predict, "response", None)
-    if response is None:
-        return None
+def factor(fit: Fit | None, grid: Floats) -> Floats:
+    """(G,) residual factor of a plain filter at eigenvalues in units; NaN of other families."""
+    if not fit or not (response := _response(fit)):
+        return np.full(len(grid), np.nan)
     with np.errstate(all="ignore"):
         h = response(grid[None, :, None], fit.model.steps, *fit.theta[:, None, None, None])
     return np.asarray(1 - grid * np.broadcast_to(h, (1, len(grid), 1))[0, :, 0])
+
+
+def _response(fit: Fit) -> Any:
+    return getattr(fit.model.predict, "response", None)
+
+
+def _medians(members: list[dict[str, float]], names: list[str]) -> Floats:
+    """Of every family, the median over the members that have it; NaN where none has."""
+    values = [[one[name] for one in members if name in one] for name in names]
+    return np.array([np.median(one) if one else np.nan for one in values])
 
 
 def verdict_of(members: list[Member], order: list[str]) -> tuple[str, str | None]:

@@ -9,7 +9,8 @@ from icl_lab.compare.identify.probes import Battery, Units, haar, inputs_with
 EXACT, APPROXIMATE = 1e-5, 0.15
 
 PARTS = (
-    "linear_labels", "linear_query", "permutation", "rotation", "example_rotation", "centred_rotation", "locality"
+    "odd_labels", "linear_labels", "linear_query", "permutation", "rotation", "example_rotation", "centred_rotation",
+    "locality",
 )  # fmt: skip
 
 
@@ -21,7 +22,8 @@ def grade(deviation: float) -> str:
 def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     """How far a learner (in units) is from each symmetry: |change| / |f| over training prompts, 0 where it has it.
 
-    ``linear_labels`` is the largest of three: the part that is even in the labels, and of the odd part
+    ``odd_labels`` is the part that stays as it is when all labels change sign. ``linear_labels`` is the largest of
+    three: that one, and of the odd part
     4 f(y / 4) - f(y), and f(y1 + y2) - f(y1) - f(y2) for labels of the same inputs, divided by sqrt(2): labels stay in
     the training range, beyond which couplings in the weights of deep networks grow. ``linear_query``, likewise,
     allows a constant.
@@ -60,9 +62,11 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         max(off(odd[name] - f - taken * (means[name] - means[""])) for name in ("inner", "labels", "inputs"))
         for taken in (0, 1)
     ]
+    even = off((plus + minus)[:count] / 2)
     return {
+        "odd_labels": even,
         "linear_labels": max(
-            off((plus + minus)[:count] / 2),
+            even,
             off(4 * odd["less"] - f),
             off(odd["sum"] - (f + odd["other"]) / 2**0.5, total),
         ),

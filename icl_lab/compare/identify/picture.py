@@ -1,0 +1,48 @@
+"""The fingerprint of learners, drawn: their filter beside those of algorithms, and how far off every family is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from icl_lab.compare.identify.decision import NAMED
+
+LEAST = 1e-5
+"""Where the axis of residuals begins; a bar of less is drawn a little longer than that."""
+
+
+def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
+    """A matplotlib ``Figure`` of what ``Identified.fingerprint`` returns.
+
+    Above, the measured residual factor over eigenvalue: members as lines, the spread over rotations as a band, the
+    training range shaded; over it the named algorithm and the two best filters of other classes. Below, the residual of
+    every family on training prompts and on inputs twice as large, with the noise of the symmetrised learner and its
+    asymmetry as lines.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.5, 7.5), layout="constrained")
+    top, bottom = figure.subplots(2, 1, height_ratios=(3, 2))
+    grid, r, (low, high) = arrays["grid"], arrays["r"], arrays["training"]
+    for line, width in zip(r, arrays["spread"]):
+        top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
+    top.plot(grid, r.T, color="0.6", lw=2.2)
+    top.plot([], [], color="0.6", lw=2.2, label="measured, a line a member")
+    for curve, said, style in zip(arrays["curves"], words["curves"], ("C3--", "C0-.", "C2:")):
+        top.plot(arrays["dense"], curve, style, label=said)
+    top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")
+    inside = r[:, (grid < 1.5 * high) & np.isfinite(r).all(0)]
+    top.set(xscale="log", xlabel="eigenvalue of X$^T$X/N", ylabel="residual factor 1 - l h(l)")
+    top.set(ylim=(inside.min(initial=0) - 0.2, inside.max(initial=1) + 0.2), title=words["headline"])
+    top.legend(loc="best")
+    names = words["families"][:16]
+    place = np.arange(len(names))
+    for shift, name, said in ((-0.2, "residual", "training prompts"), (0.2, "doubled", "inputs twice as large")):
+        bottom.barh(place + shift, np.maximum(arrays[name][:16], 2 * LEAST), 0.4, label=said)
+    for value, said, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
+        bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=said)
+    bottom.axvline(NAMED, color="C3", lw=0.8, label="named below")
+    bottom.set(xscale="log", xlim=(LEAST, 10), xlabel="residual", yticks=place, yticklabels=names)
+    bottom.invert_yaxis()
+    bottom.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    return figure
