@@ -23,18 +23,26 @@ FINDINGS = {
         "{sim_aou_rises_above_floor:.2f}."
     ),
     "momentum_language_model": (
-        "Momentum in attention lowers the perplexity of small language models by {gain_whole:.0%}. Most of this any "
-        "local mixer gives; momentum is {beats_local_mixers:.3f} nats a byte ahead of the better of two."
+        "Early in training momentum in attention lowers the perplexity of small language models, and so does any local "
+        "mixer. The gap then shrinks, to {gain_whole:.1%} in the end; its limit by extrapolation is {gap_remains:+.3f} "
+        "nats a byte. The best local mixer is {beats_local_mixers:.3f} nats behind momentum."
     ),
     "momentum_icl": (
-        "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps, and "
-        "are {better_pairs:.2f} more accurate on twice as many words. With five members a median has no interval, so "
-        "nothing is resolved; a local mixer of equal cost takes about as long (ratio {beats_local_mixers_pairs:.2f})."
+        "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps. A "
+        "local mixer of equal cost does too (momentum takes {beats_local_mixers_pairs:.2f} of its steps), and in the "
+        "end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
     ),
     "momentum_regression": (
         "In one linear layer momentum is weight decay and not descent with momentum: it adds to the loss what the "
         "closed form says (ratio {penalty:.2f}), and no layer gets below one plain step ({floor:.3f} of its loss). "
-        "The layer is {analogy:.1f} times as far from heavy ball as from one plain step, so the analogy fails."
+        "The layer is {analogy:.1f} times as far from heavy ball as from one plain step, so the analogy fails. Where "
+        "positions are missing {shift_leaves:.0%} of the trainings learn to pair labels with inputs by a shift, and "
+        "{momentum_leaves:.0%} by momentum, none without."
+    ),
+    "momentum_tasks": (
+        "Through the whole curriculum, networks with momentum answer {better:+.3f} more of the questions on six "
+        "held-out tasks than those without (published: +.028), and {no_more_than_local_mixers:+.3f} more than those "
+        "with the better of two local mixers; they come to the mixture in {sooner:.0%} of the steps."
     ),
     "pretrain": (
         "{gated_rotary:.0%} of the networks with rotary positions and {gated_sinusoidal:.0%} of those with sinusoidal "
@@ -89,8 +97,7 @@ PAPER = Paper(
         "layers/layers_sinusoidal": "Similarities by layer, sinusoidal positions.",
         "layers/layers_learned": "Similarities by layer, learned positions: none rises clearly with depth.",
         "momentum_language_model/loss": (
-            "Validation loss of language models: momentum lowers it, and so does a shift by one token, by a little "
-            "less."
+            "Validation loss of language models with momentum and with local mixers, less that without any."
         ),
         "momentum_language_model/attention": (
             "Where attention looks: with any local mixer it leaves the recent tokens to the mixer."
@@ -106,6 +113,14 @@ PAPER = Paper(
         "momentum_regression/alternating": (
             "Two layers on alternating tokens: without a mixer they predict zero, with one some members reach the "
             "gradient step."
+        ),
+        "momentum_tasks/tasks": (
+            "Accuracy on the six held-out tasks with momentum, with local mixers and without any, and the steps that "
+            "each network takes to the mixture."
+        ),
+        "momentum_language_model/perplexity": (
+            "Validation perplexity against steps, bytes and seconds, and the gap between momentum and none: it peaks "
+            "early and shrinks."
         ),
         "pretrain/demonstrations": (
             "Accuracy of the pretrained networks by number of demonstrations, beside chance, meanings of labels alone "

@@ -1,13 +1,16 @@
 """Language models whose attention has a mixer: how the binaries on momentum train them, and what they measure."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import Array
+from jax.typing import ArrayLike
 
 from experiments import settings
 from experiments.dai import mixers
@@ -37,7 +40,11 @@ class Network(Members):
     batch: int = setting(512, "windows in a training step", at_least=1)
     steps: int = setting(500_000, "training steps, a multiple of measure_every", at_least=1)
     measure_every: int = setting(10_000, "steps between measurements", at_least=1)
-    warm_up: int = setting(20_000, "steps of linear warm-up, fewer than steps; then linear decay to 0", at_least=0)
+    warm_up: int = setting(20_000, "steps of linear warm-up, fewer than steps", at_least=0)
+    decay: float = setting(
+        1.0, "share of the steps after warm-up, the last ones, over which the rate falls linearly to 0", above=0,
+        at_most=1,
+    )  # fmt: skip
     learning_rate: float = setting(3e-4, "Adam's largest learning rate (b1 .9, b2 .98, epsilon 1e-6)", above=0)
     gradient_clip: float = setting(2.0, "clip of the gradient's norm", above=0)
 
@@ -59,12 +66,23 @@ def network_of(config: Network, vocabulary: int) -> LanguageModel:
     )
 
 
+def learning_rate(config: Network, step: ArrayLike) -> Array:
+    """It rises linearly over ``warm_up``, stays, and falls linearly to 0 over the last steps (``decay``)."""
+    step = jnp.asarray(step)
+    rising = step / config.warm_up if config.warm_up else 1.0
+    falling = (config.steps - step) / (config.decay * (config.steps - config.warm_up))
+    return config.learning_rate * jnp.clip(jnp.minimum(rising, falling), 0.0, 1.0)
+
+
+def falls_from(config: Mapping[str, Any]) -> float:
+    """The step from which the learning rate falls, of the configuration of a record."""
+    return config["steps"] - config["decay"] * (config["steps"] - config["warm_up"])
+
+
 def optimizer(config: Network) -> optax.GradientTransformation:
-    """Adam behind a clip of the gradient's norm; linear warm-up and decay."""
-    rate, warm = config.learning_rate, config.warm_up
-    decay = optax.linear_schedule(rate, 0.0, config.steps - warm)
-    schedule = optax.join_schedules([optax.linear_schedule(0.0, rate, warm), decay], [warm]) if warm else decay
-    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(schedule, b1=0.9, b2=0.98, eps=1e-6))
+    """Adam behind a clip of the gradient's norm."""
+    rate = partial(learning_rate, config)
+    return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(rate, b1=0.9, b2=0.98, eps=1e-6))
 
 
 def initial(network: LanguageModel, key: Array, own: Setting) -> dict:

@@ -115,15 +115,16 @@ def momenta(record: Record) -> list[str]:
     return sorted(name for name in record.config["mixers"] if kind(name) == "momentum")
 
 
-def chosen(record: Record, which: str, losses: np.ndarray) -> np.ndarray:
-    """(M,) losses of the best mixer of a kind, chosen for each member by the mean of the *other* members.
+def chosen(record: Record, which: str, losses: np.ndarray, *, by: np.ndarray | None = None) -> np.ndarray:
+    """(M, ..) losses of the best mixer of a kind, chosen for each member by the mean of the *other* members.
 
     Choosing by a member's own loss would flatter the kind that has more mixers.
 
     Args:
       record: for its mixers.
       which: ``momentum`` (fixed coefficients) or ``recent``.
-      losses: (V, M), lower is better.
+      losses: (V, M, ..).
+      by: (V, M) what is compared, lower is better; None for the losses themselves.
 
     Raises:
       NotRun: where no mixer of the kind was run.
@@ -131,12 +132,11 @@ def chosen(record: Record, which: str, losses: np.ndarray) -> np.ndarray:
     rows = [i for i, name in enumerate(record.config["mixers"]) if kind(name) == which]
     if not rows:
         raise NotRun(which)
-    table = losses[rows]
+    table = (losses if by is None else by)[rows]
     members = table.shape[1]
-    if members == 1:
-        return table[0]
-    others = (table.sum(1, keepdims=True) - table) / (members - 1)
-    return table[others.argmin(0), np.arange(members)]
+    others = (table.sum(1, keepdims=True) - table) / max(members - 1, 1)
+    best = others.argmin(0) if members > 1 else np.zeros(1, int)
+    return losses[rows][best, np.arange(members)]
 
 
 def looks(mixers: tuple[str, ...]) -> dict[str, dict]:

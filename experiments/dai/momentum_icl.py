@@ -53,8 +53,8 @@ PRESETS = {
         eval_sequences=128,
     ),
     "lab": Config(
-        mixers=("vanilla", "momentum_0.5", "recent_1", "recent_4"), layers=2, heads=2,
-        width=64, spread=0.08, context=48, batch=32, steps=1000, measure_every=40, warm_up=50, learning_rate=3e-3,
+        members=9, mixers=("vanilla", "momentum_0.5", "recent_1", "recent_4"), layers=2, heads=2,
+        width=64, spread=0.08, context=48, batch=32, steps=2000, measure_every=40, warm_up=50, learning_rate=3e-3,
         words=32, labels=8, shown=4, eval_sequences=128,
     ),
     "paper": Config(),

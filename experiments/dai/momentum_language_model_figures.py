@@ -2,17 +2,31 @@
 
 import numpy as np
 
+from experiments.dai.mixed_language import falls_from
 from experiments.dai.mixers import kind, label, looks, of
-from experiments.dai.momentum_language_model_claims import LENGTHS, mean_lag
+from experiments.dai.momentum_language_model_claims import (
+    LENGTHS,
+    drift_of_gap,
+    gap,
+    judged_steps,
+    limit_of_gap,
+    mean_lag,
+)
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.claims import t_interval
-from icl_lab.lab.style import Axes, Figure, band, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """Loss and paired differences; recency of attention, and the coefficients that networks choose."""
+    """Perplexity and the gap; loss and paired differences; recency of attention, and the coefficients chosen."""
     mixers = tuple(record.config["mixers"])
+    timed = "training" in record.provenance.get("stages", {})
+    perplexity, (row,) = panels(2 + timed, 1, width=3.9, height=3.6)
+    _perplexity(row[0], record)
+    if timed:
+        _over_time(row[1], record)
+    _gap(row[-1], record)
     losses, (row,) = panels(3, 1, width=3.6, height=3.3)
     _curves(row[0], record)
     _behind(row[1], record)
@@ -23,7 +37,61 @@ def figures(record: Record) -> dict[str, Figure]:
     _mean_lags(row[1], record)
     if learned:
         _coefficients(row[2], record, learned[0])
-    return {"loss": losses, "attention": attention}
+    return {"perplexity": perplexity, "loss": losses, "attention": attention}
+
+
+def _perplexity(axes: Axes, record: Record) -> None:
+    """Against steps below and bytes above: a step of every mixer sees as many."""
+    for name, look in looks(tuple(record.config["mixers"])).items():
+        band(axes, record["steps"], np.exp(of(record, "loss", name)), None, **look | {"marker": ""})
+    _from_ten(axes)
+    axes.set_xlabel("training step")
+    axes.legend(ncols=2, **ABOVE | {"bbox_to_anchor": (0.5, 1.22)})
+    each = record.config["batch"] * record.config["context"] / 1e6
+    above = axes.secondary_xaxis("top", functions=(lambda step: step * each, lambda seen: seen / each))
+    above.set_xlabel("millions of bytes seen")
+
+
+def _over_time(axes: Axes, record: Record) -> None:
+    """Against seconds of training of one member, measurements included, of the process that finished the run."""
+    stages, members = record.provenance["stages"], record.config["members"]
+    for name, look in looks(tuple(record.config["mixers"])).items():
+        stage = stages["training_learned" if kind(name) == "learned" else "training"]
+        each = stage["seconds"] / stage["members"] / stage["steps"]
+        band(axes, record["steps"] * each, np.exp(of(record, "loss", name)), None, **look | {"marker": ""})
+    _from_ten(axes)
+    axes.set_xlabel(f"seconds a member (mean of {members})")
+
+
+def _from_ten(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.set_ylim(top=20)
+    axes.minorticks_off()
+    shown = [tick for tick in (1, 2, 3, 4, 5, 7, 10, 14, 20) if tick >= axes.get_ylim()[0]]
+    axes.set_yticks(shown, [str(tick) for tick in shown])
+    axes.set_ylabel("validation perplexity of a byte")
+
+
+def _gap(axes: Axes, record: Record) -> None:
+    """The gap of the best momentum over training, its limit, and where its stability is judged."""
+    steps, those, limits = record["steps"], judged_steps(record), limit_of_gap(record)
+    end_of_rate = falls_from(record.config)
+    band(axes, steps, gap(record), None, color="#D55E00", linestyle="--", label="best momentum")
+    if np.isfinite(limits).all():
+        x, middle = steps[those], gap(record)[:, those].mean(0)
+        slope, end = np.polyfit(1 / x, middle, 1)
+        axes.plot(x, end + slope / x, color="black", linewidth=0.8, label="line in 1 / steps")
+        mean, (low, high) = t_interval(limits)
+        label = f"its limit, {mean:.3f}"
+        if np.isfinite(low):
+            axes.axhspan(low, high, color="0.85", linewidth=0)
+            label += f" [{low:.3f}, {high:.3f}]"
+        axes.axhline(mean, **THEORY, label=label)
+    change = f"judged: changes by {drift_of_gap(record)[0]:+.3f}"
+    axes.axvspan(end_of_rate / 2, end_of_rate, color="#0072B2", alpha=0.12, linewidth=0, label=change)
+    axes.set_xlabel("training step")
+    axes.set_ylabel("vanilla's loss less momentum's (nats)")
+    axes.legend(**ABOVE)
 
 
 def _curves(axes: Axes, record: Record) -> None:

@@ -15,6 +15,9 @@ What theory says (this lab, ``icl_lab/theory/linear_attention/momentum.py``):
   to, and its loss stays that of predicting zero. A mixer copies x_j into the token of y_j, and the second layer takes
   the step. A shift by one token copies without noise; momentum also adds earlier inputs, with weights eta^2, eta^4, ..,
   as noise. So momentum does here what any local mixer does, and one without momentum does it better.
+
+Members stay on the plateau of the start or leave it, so a mean over all says nothing: claims are about the share that
+leaves, and about what those that left became.
 """
 
 import dataclasses
@@ -88,7 +91,7 @@ PRESETS = {
         alternating_steps=1500, eval_tasks=1000, population_tasks=10_000,
     ),
     "lab": Config(
-        batch=256, steps=4000, alternating_batch=64, alternating_steps=3000, eval_tasks=2000,
+        members=20, batch=256, steps=4000, alternating_batch=64, alternating_steps=6000, eval_tasks=2000,
         population_tasks=100_000, oracle_contexts=20_000,
     ),
     "paper": Config(),

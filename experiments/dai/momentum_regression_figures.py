@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.mixers import eta_of, kind, label, looks, momenta
-from experiments.dai.momentum_regression_claims import added
+from experiments.dai.mixers import eta_of, kind, label, looks, momenta, of
+from experiments.dai.momentum_regression_claims import added, left
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
@@ -22,7 +22,7 @@ def figures(record: Record) -> dict[str, Figure]:
     found = {}
     if "joint" in record.config["only"]:
         learned = any(kind(name) == "learned" for name in record.config["mixers"])
-        figure, (row,) = panels(3 + learned, 1, width=3.3, height=3.1)
+        figure, (row,) = panels(3 + learned, 1, width=3.5, height=3.5)
         _loss(row[0], record, "joint", "one layer on joint tokens")
         _penalty(row[1], record)
         _distances(row[2], record)
@@ -39,15 +39,16 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
     styles = looks(tuple(record.config["mixers"]))
-    for (_, look), curves in zip(styles.items(), record[f"{part}/loss"]):
-        line = look | {"marker": ""}  # members stay on plateaus or leave them: a band would fill what no member does
+    for (name, look), curves in zip(styles.items(), record[f"{part}/loss"]):
+        line, gone = look | {"marker": ""}, left(record, part, name)  # members stay on plateaus, or leave them
         axes.plot(record[f"{part}/steps"], curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
-        axes.plot(record[f"{part}/steps"], np.median(curves, axis=0), **line)
+        text = f"{look['label']}: {gone.sum()} of {gone.size}"
+        axes.plot(record[f"{part}/steps"], curves[gone if gone.any() else ~gone].mean(0), **line | {"label": text})
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xlabel("training step")
-    axes.set_ylabel(f"loss of {title}")
-    axes.legend(ncols=2, **ABOVE)
+    axes.set_ylabel("loss")
+    axes.legend(ncols=2, title=f"{title}: members that left, and their mean", **ABOVE)
 
 
 def _penalty(axes: Axes, record: Record) -> None:
@@ -65,21 +66,21 @@ def _penalty(axes: Axes, record: Record) -> None:
 
 
 def _distances(axes: Axes, record: Record) -> None:
-    """Differences of sensitivities from the learners, of layers without and with momentum."""
-    shown = ["vanilla", *momenta(record)]
-    places = [list(record.config["mixers"]).index(name) for name in shown]
+    """Differences of sensitivities from the learners, of layers without and with momentum that left the plateau."""
+    shown = [name for name in ("vanilla", *momenta(record)) if left(record, "joint", name).any()]
     learners = {"gd": REFERENCES["gd"], "analogy": REFERENCES["analogy"]}
     for i, steps in enumerate(record.config["descents"]):
         look = REFERENCES["heavy_ball"] | {"label": f"heavy ball, {steps} steps", "marker": "^v<>"[i % 4]}
         learners[f"heavy_ball_{steps}"] = look
     for i, (name, look) in enumerate(learners.items()):
-        values = record[f"joint/{name}/sensitivity_difference"][places]  # (S, M)
+        measure = f"joint/{name}/sensitivity_difference"
+        values = [of(record, measure, mixer)[left(record, "joint", mixer)] for mixer in shown]
         at = np.arange(len(shown)) + 0.12 * (i - (len(learners) - 1) / 2)
-        low, middle, high = np.quantile(values, [0.1, 0.5, 0.9], axis=1)
+        low, middle, high = np.array([np.quantile(found, [0.1, 0.5, 0.9]) for found in values]).reshape(-1, 3).T
         axes.errorbar(at, middle, np.stack([middle - low, high - middle]), linestyle="", **look)
     axes.set_xticks(range(len(shown)), ["0" if name == "vanilla" else f"{eta_of(name):g}" for name in shown])
     axes.set_xlabel(r"momentum $\eta$ of the layer")
-    axes.set_ylabel("difference of sensitivities from")
+    axes.set_ylabel("difference of sensitivities")
     axes.set_ylim(bottom=0)
     axes.legend(ncols=2, **ABOVE)
 
@@ -94,7 +95,8 @@ def _coefficient(axes: Axes, record: Record) -> None:
             for layer in range(curves.shape[-1] if kind(name) == "learned" else 0):
                 where = f"{part} tokens" + (f", layer {layer + 1}" if curves.shape[-1] > 1 else "")
                 look = {"color": colour, "linestyle": dash, "label": where, "alpha": 1 - 0.4 * layer}
-                band(axes, record[f"{part}/steps"], curves[..., layer], None, **look)
+                gone = left(record, part, name)
+                band(axes, record[f"{part}/steps"], curves[gone if gone.any() else ~gone, :, layer], None, **look)
     axes.set_xlabel("training step")
     axes.set_ylabel(r"learned coefficient $\eta$")
     axes.set_ylim(0, 1)
@@ -104,17 +106,35 @@ def _coefficient(axes: Axes, record: Record) -> None:
 def _copying(axes: Axes, record: Record) -> None:
     """Final losses on alternating tokens beside what a mixer that copies by hand leaves."""
     names, by_hand = list(record.config["mixers"]), record.metrics["alternating_by_hand"]
-    values = record["alternating/final/trained"]
-    for i, (name, found) in enumerate(zip(names, values)):
-        axes.plot(np.full(found.size, i), found, linestyle="", marker="o", color="#0072B2", alpha=0.4, markersize=3)
-        axes.plot(i, np.median(found), linestyle="", marker="o", color="#0072B2", label=None if i else "trained")
+    told: set[str] = set()
+
+    def once(text: str) -> str | None:
+        new = text not in told
+        told.add(text)
+        return text if new else None
+
+    for i, name in enumerate(names):
+        found, gone = of(record, "alternating/final/trained", name), left(record, "alternating", name)
+        parts = {"left the plateau": (gone, "#0072B2"), "stayed": (~gone, "white")}
+        for text, (those, fill) in parts.items():
+            if those.any():
+                look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3, "markerfacecolor": fill}
+                axes.plot(np.full(those.sum(), i), found[those], color="#0072B2", alpha=0.6, label=once(text), **look)
+        axes.annotate(
+            f"{gone.sum()}/{gone.size}",
+            (i, 1),
+            (0, -2),
+            ("data", "axes fraction"),
+            "offset points",
+            ha="center",
+            va="top",
+        )
         if name in by_hand:
-            shown = axes.get_legend_handles_labels()[1]
-            text = None if "by hand: copy, one step" in shown else "by hand: copy, one step"
-            axes.plot(i, by_hand[name], linestyle="", marker="_", markersize=16, color="black", label=text)
+            line: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "color": "black"}
+            axes.plot(i, by_hand[name], label=once("by hand: copy, one step"), **line)
     axes.axhline(record.metrics["alternating_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics["alternating_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
     axes.set_ylabel("final loss")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.2 * record.metrics["alternating_zero"])
     axes.legend(ncols=2, **ABOVE)

@@ -86,7 +86,7 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
     """
     if folder == RANDOM:
         return _random(positions, members)
-    record = _record(folder)
+    record = record_of(folder)
     there = record.config["positions"]
     if positions not in there:
         raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}")
@@ -154,7 +154,12 @@ def source_digest(path: str) -> str:
     return hashlib.sha256((place / "params.npz" if place.is_dir() else place).read_bytes()).hexdigest()
 
 
-def _record(folder: str) -> Record:
+def record_of(folder: str) -> Record:
+    """The record of a finished run of ``pretrain``.
+
+    Raises:
+      FlagError: for a folder without one, naming the command that makes it.
+    """
     try:
         record = load(_place(folder))
     except RecordError as error:

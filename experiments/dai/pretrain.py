@@ -35,7 +35,7 @@ from experiments.dai.pretrain_stages import Config, accuracies_of_tasks, train
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, Session, main
-from icl_lab.prompts.text import Language, TextTask
+from icl_lab.models import LanguageModel
 from icl_lab.prompts.text_sequences import STAGES
 from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, held_out_sets, meaning_only_accuracy
 
@@ -84,8 +84,8 @@ def count(config: Config, positions: str) -> int:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Trains the networks of every position encoding; those of one number share language, tasks and sequences."""
-    of, tasks, keys = worlds(config, config.first)
-    world = {"language": of, "tasks": tasks, "held_out": jax.vmap(held_out_sets)(keys)}
+    world = worlds_of(config)
+    of, tasks = world["language"], world["tasks"]
     measures = {"ceiling": ceiling_accuracy, "meaning_only": meaning_only_accuracy}
     arrays: dict[str, Any] = {"language": vars(of), "task": vars(tasks)}
     for name, measure in measures.items():
@@ -94,28 +94,41 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     arrays = jax.tree.map(np.asarray, arrays)
     params = {}
     for positions in config.positions:
-        trained = [
-            train(session, config, positions, config.first + m, jax.tree.map(lambda leaf, m=m: leaf[m : m + 1], world))
-            for m in range(count(config, positions))
-        ]
-        params[positions], found = jax.tree.map(lambda *leaves: np.stack(leaves), *trained)
-        final = _final_accuracies(config, positions, params[positions], of, tasks)
-        arrays[positions] = found | {"final_accuracy": final}
+        module, members = network(config, positions), count(config, positions)
+        params[positions], arrays[positions] = trained(session, config, positions, module, members, world)
     session.params = params  # those at the end of the last stage, without those of the others
     return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}, arrays
 
 
-def _final_accuracies(config: Config, positions: str, params: dict, of: Language, tasks: TextTask) -> np.ndarray:
-    """(M, 6, n + 1) accuracies of all members at the end, on ``test_tasks`` new sequences of each task."""
-    module, members = network(config, positions), count(config, positions)
-    of, tasks = jax.tree.map(lambda leaf: leaf[:members], (of, tasks))
+def trained(
+    session: Session, config: Config, prefix: str, module: LanguageModel, members: int, world: dict[str, Any]
+) -> tuple[dict, dict[str, Any]]:
+    """The first M networks of a module, ``train`` of one after the other: params, and all that is measured, stacked."""
+    each = [
+        train(session, config, prefix, module, config.first + m, jax.tree.map(lambda leaf, m=m: leaf[m : m + 1], world))
+        for m in range(members)
+    ]
+    params, found = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    return params, found | {"final_accuracy": _final_accuracies(config, module, params, world)}
+
+
+def worlds_of(config: Config) -> dict[str, Any]:
+    """The ``language`` of every network, its held-out ``tasks``, and the sets of labels that are ``held_out``."""
+    of, tasks, keys = worlds(config, config.first)
+    return {"language": of, "tasks": tasks, "held_out": jax.vmap(held_out_sets)(keys)}
+
+
+def _final_accuracies(config: Config, module: LanguageModel, params: dict, world: dict[str, Any]) -> np.ndarray:
+    """(M, 6, n + 1) accuracies of the networks at the end, on ``test_tasks`` new sequences of each task."""
+    members = len(jax.tree.leaves(params)[0])
+    worlds = jax.tree.map(lambda leaf: leaf[:members], world)
     keys = member_keys(config, TEST, config.first + members)[config.first :]
 
     def member(own: tuple) -> Array:
-        key, params, of, tasks = own
-        return accuracies_of_tasks(config, module, params, key, {"language": of, "tasks": tasks}, config.test_tasks)
+        key, params, world = own
+        return accuracies_of_tasks(config, module, params, key, world, config.test_tasks)
 
-    return np.asarray(jax.jit(lambda *own: jax.lax.map(member, own))(keys, params, of, tasks))
+    return np.asarray(jax.jit(lambda *own: jax.lax.map(member, own))(keys, params, worlds))
 
 
 AXES = {

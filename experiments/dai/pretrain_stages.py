@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.dai.common import ENCODINGS, Network, network
+from experiments.dai.common import ENCODINGS, Network
 from experiments.settings import member_keys
 from icl_lab.fast.microbatches import in_microbatches
 from icl_lab.lab import Session, setting
@@ -52,7 +52,7 @@ class Config(Network):
 
 
 def train(
-    session: Session, config: Config, positions: str, number: int, world: dict[str, Any]
+    session: Session, config: Config, prefix: str, module: LanguageModel, number: int, world: dict[str, Any]
 ) -> tuple[dict, dict[str, Any]]:
     """One network through the stages: its params, and what was measured.
 
@@ -62,7 +62,8 @@ def train(
     Args:
       session: where it runs; every stage is a training of its own there.
       config: the setting.
-      positions: the position encoding.
+      prefix: begins the names of its trainings, with the number and the stage behind it.
+      module: what is trained.
       number: of the network.
       world: its ``language``, ``tasks`` and ``held_out`` sets of labels, with a leading axis of one.
 
@@ -71,7 +72,7 @@ def train(
       ``end/steps`` (4,) where every stage ended; and by stage the curves of ``_measured`` (R, ..), NaN where it was
       not measured.
     """
-    module, key, left = network(config, positions), member_keys(config, 0, number + 1)[number], config.most_steps
+    key, left = member_keys(config, 0, number + 1)[number], config.most_steps
     names = ("late_loss", "label_entropy")
     end: dict[str, np.ndarray] = {name: np.full(len(STAGES), np.nan) for name in names}
     end["steps"], reached = np.zeros(len(STAGES), int), 0
@@ -82,7 +83,7 @@ def train(
         if not steps:
             break
         fitted = _fit(
-            session, f"{positions}_{number}_{stage}", config, module, stage, steps, goal,
+            session, f"{prefix}_{number}_{stage}", config, module, stage, steps, goal,
             jax.random.fold_in(key, i)[None], world | ({"start": params} if params else {}),
         )  # fmt: skip
         params, curves[stage] = fitted.params, {name: values[0] for name, values in fitted.metrics.items()}

@@ -1,7 +1,9 @@
 """GPT-2 with its published weights, asked about the user's own sentences; all from local files."""
 
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,7 @@ import numpy as np
 from experiments.dai.analysis import Analysis, Subject
 from experiments.dai.material import Material, Questions
 from icl_lab.lab.flags import FlagError, setting
-from icl_lab.models.gpt2 import END, Tokenizer, load_gpt2, load_tokenizer
+from icl_lab.models.gpt2 import END, Tokenizer, gpt2_network, load_gpt2, load_tokenizer
 from icl_lab.prompts.encoding import Demonstration
 
 WEIGHTS_AT_ONCE, TOKENS_AT_ONCE = 2**25, 2**12
@@ -21,14 +23,17 @@ class Files(Analysis):
     """The analysis, and the files that may take the place of the networks of ``pretrain``."""
 
     gpt2_weights: str = setting("", "local safetensors file: GPT-2 in place of the networks of pretrain")
-    tokenizer: str = setting("", "with it, the folder of vocab.json and merges.txt")
+    heads: int = setting(
+        0, "with it, heads of the network where no config.json beside the file says them; 0: width / 64", at_least=0
+    )
+    tokenizer: str = setting("", "with it, the folder of tokenizer.json, or of vocab.json and merges.txt")
     examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}')
     template: str = setting("Sentence: {text} Label:", "with it, what is asked; the label follows behind a space")
     max_queries: int = setting(16, "with it, questions of a split at most", at_least=1)
 
 
 def check_files(config: Files) -> None:
-    """Raises FlagError for a file that is not there, before anything is loaded."""
+    """Raises FlagError for files that cannot be used; all is read but the weights themselves."""
     paths = {"tokenizer": config.tokenizer, "examples": config.examples, "gpt2_weights": config.gpt2_weights}
     for flag, path in paths.items():
         if not path:
@@ -39,32 +44,53 @@ def check_files(config: Files) -> None:
             raise FlagError(f"--{flag}={path}: allowed is a local {'folder' if flag == 'tokenizer' else 'file'}")
     if "{text}" not in config.template:
         raise FlagError(f"--template={config.template}: allowed is text with {{text}} in it")
-
-
-def real_subject(config: Files) -> Subject:
-    """GPT-2 and its questions.
-
-    Raises:
-      FlagError: for files that cannot be used, too few examples, labels that are not one token each, or prompts longer
-        than the context.
-    """
-    try:
-        tokenizer, (network, params) = load_tokenizer(config.tokenizer), load_gpt2(config.gpt2_weights)
-    except (ValueError, ImportError) as error:
-        raise FlagError(str(error)) from error
-    material = real_material(tokenizer, config)
+    with _refusing("gpt2_weights", "heads", config=config):
+        network = gpt2_network(config.gpt2_weights, config.heads or None)
+    material = _own_material(config)
     longest = _longest(material)
+    largest = int(max(material.strangers.max(), material.candidates.max(), *material.marks.values()))
     if longest > network.positions:
         raise FlagError(
             f"--demonstrations={config.demonstrations}: allowed are fewer, the longest prompt has {longest} tokens and "
             f"the context of the network {network.positions}"
         )
+    if largest >= network.vocabulary:
+        raise FlagError(
+            f"--tokenizer={config.tokenizer}: allowed is that of --gpt2_weights, whose embedding has "
+            f"{network.vocabulary} tokens; it makes token {largest}"
+        )
+
+
+def real_subject(config: Files) -> Subject:
+    """GPT-2 and its questions, of files that ``check_files`` lets through.
+
+    Raises:
+      FlagError: for weights of an untied output layer.
+    """
+    with _refusing("gpt2_weights", "heads", config=config):
+        network, params = load_gpt2(config.gpt2_weights, config.heads or None)
+    material = _own_material(config)
     moved = 2 * network.layers * network.width * (network.width + 1)
     return Subject(
         network, params, material,
         jobs_at_once=max(1, min(config.jobs_at_once, WEIGHTS_AT_ONCE // moved)),
-        prompts_at_once=max(1, min(config.prompts_at_once, TOKENS_AT_ONCE // longest)),
+        prompts_at_once=max(1, min(config.prompts_at_once, TOKENS_AT_ONCE // _longest(material))),
     )  # fmt: skip
+
+
+def _own_material(config: Files) -> Material:
+    with _refusing("tokenizer", config=config):
+        tokenizer = load_tokenizer(config.tokenizer)
+    return real_material(tokenizer, config)
+
+
+@contextlib.contextmanager
+def _refusing(*flags: str, config: Files) -> Iterator[None]:
+    """Says of what the loaders refuse which flags it is about."""
+    try:
+        yield
+    except (ValueError, ImportError) as error:
+        raise FlagError(f"{', '.join(f'--{flag}={getattr(config, flag)}' for flag in flags)}: {error}") from error
 
 
 def real_material(tokenizer: Tokenizer, config: Files) -> Material:
@@ -111,7 +137,11 @@ def real_material(tokenizer: Tokenizer, config: Files) -> Material:
 def _lines(path: str) -> list[tuple[str, str]]:
     """Text and label of every line."""
     found = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        read = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise FlagError(f"--examples={path}: allowed is a file of text in UTF-8; {error}") from error
+    for number, line in enumerate(read.split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -2,17 +2,19 @@
 
 The experiment runs with a session that compiles its trainings, times them for a second and returns them hardly trained,
 until ``BUDGET`` seconds are over (a training or a step of a bar is finished) or every training of the committed run was
-tried. What is left is taken from the committed provenance, scaled by the speed of the trainings.
+tried. What is left is taken from the committed provenance, scaled by the speed of the trainings. Programs that are
+marked by ``tried_once`` are called once for each shape of their arguments and counted from then on.
 """
 
 import contextlib
+import functools
 import json
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -33,6 +35,11 @@ BUDGET = 60.0
 TRIED, OPERATIONS = 1.0, 5e9
 """Seconds for which a training is tried, and floating-point operations of one call of its compiled steps."""
 GALLERY = Path(__file__).resolve().parents[2] / "figures"
+
+
+C = TypeVar("C", bound=Callable[..., Any])
+_called: dict[Any, tuple[Any, float]] | None = None  # in a dry run what programs gave, and their seconds
+_counted = 0.0  # seconds of calls that were not made
 
 
 class Stage(NamedTuple):
@@ -58,6 +65,30 @@ class Cost(NamedTuple):
         return self.runs * (sum(stage.seconds for stage in self.stages.values()) + (self.rest or 0.0))
 
 
+def tried_once(program: C) -> C:
+    """A compiled program that a dry run calls once for each shape of its arguments; then it gives the same again.
+
+    For programs whose numbers do not decide how often any is called. Elsewhere it is the program.
+    """
+
+    @functools.wraps(program)
+    def call(*args: Any, **named: Any) -> Any:
+        global _counted
+        if _called is None:
+            return program(*args, **named)
+        leaves, tree = jax.tree.flatten((args, named))
+        shapes = (program, tree, *(getattr(leaf, "shape", leaf) for leaf in leaves))
+        if shapes in _called:
+            _counted += _called[shapes][1]
+        else:
+            if hasattr(program, "lower"):
+                program.lower(*args, **named).compile()  # which the first call then need not do
+            _called[shapes] = _timed(lambda: program(*args, **named))
+        return _called[shapes][0]
+
+    return call  # type: ignore[return-value]
+
+
 class _Enough(BaseException):
     """The run has been followed for long enough; no ``except Exception`` of an experiment takes it."""
 
@@ -68,15 +99,16 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     Raises:
       DoesNotFitError: if a training does not fit into the limit.
     """
+    global _called, _counted
     folder, tried = gallery.joinpath(*experiment.name.split(".")), dict[str, Stage]()
     folder /= preset if (folder / preset / "provenance.json").exists() else "lab"
     origin, there = (_json(folder / name) for name in ("provenance.json", "config.json"))
     known = origin.get("stages", {"": {}})
+    unlike = [f"{k}={there.get(k)}" for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"]
+    if not known and not unlike:
+        return Cost({}, origin["seconds"], f"no trainings; all else: as in the committed {folder.name} run")
     if not all(one.get("memory") and "steps" in one for one in known.values()):
         known = {}  # an older record does not say all, and the seconds of a run that was resumed are not all
-    elif not known:
-        return Cost({}, origin["seconds"], f"no trainings; all else: as in the committed {folder.name} run")
-    unlike = [f"{k}={there.get(k)}" for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"]
     began, trying = time.perf_counter(), 0.0
 
     def fit(stage: str, *args: Any, **options: Any) -> Fit:
@@ -95,8 +127,10 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
 
     try:
         session: Any = SimpleNamespace(fit=fit, bar=lambda label, total: contextlib.nullcontext(in_time))
+        _called, _counted = {}, 0.0
         experiment.run(config, session)
-        return Cost(tried, time.perf_counter() - began - trying, "all else: timed just now")
+        note = "all else: timed just now" + (", some programs once and then counted" if _counted else "")
+        return Cost(tried, time.perf_counter() - began - trying + _counted, note)
     except _Enough:
         why = "stopped after its last training or its budget"
     except (FlagError, DoesNotFitError):
@@ -105,6 +139,8 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         if not tried:
             raise
         why = f"stopped where it failed on hardly trained networks ({type(error).__name__}: {error})"
+    finally:
+        _called = None
     both = [(known[name], now) for name, now in tried.items() if name in known]
     as_long = sum(one["seconds"] * now.members * now.steps / (one["members"] * one["steps"]) for one, now in both)
     if not as_long:

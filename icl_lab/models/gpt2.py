@@ -1,10 +1,11 @@
 """GPT-2's published weights and tokenizer, from local files; needs the optional extra ``gpt2``, and never a network."""
 
 import importlib
+import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,6 +21,57 @@ BUFFERS = (".attn.bias", ".attn.masked_bias")
 """Ends of the names of causal masks, which some files carry and which are no weights."""
 HEADER_LIMIT = 100_000_000
 DTYPES = ("F16", "BF16", "F32")
+UNTIED = "lm_head.weight must equal wte.weight, GPT-2's embedding is tied"
+FUNCTION: dict[str, tuple] = {
+    "model_type": ("gpt2",),
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+    "layer_norm_epsilon": (1e-5,),
+    "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "tie_word_embeddings": (True,),
+}
+"""What a ``config.json`` may say of the function that the weights are for; silence means the first value."""
+T = TypeVar("T")
+
+
+def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
+    """The network whose weights a file holds; only the names, shapes and types of the tensors are read.
+
+    Args:
+      path: a safetensors file with the names of Hugging Face's GPT-2, as ``load_gpt2`` takes it.
+      heads: H; None for ``n_head`` of a ``config.json`` beside the file, or else width / 64, as in every published
+        GPT-2.
+
+    Raises:
+      ImportError: without the library safetensors.
+      ValueError: for a file that is missing, truncated or no safetensors file; for a tensor that is missing, not
+        GPT-2's or of the wrong shape or type; for heads that are not known, do not divide the width or are not those of
+        ``config.json``; for a ``config.json`` that describes another function. It names the file and the tensor.
+    """
+    path = Path(path)
+    shapes = _read(path, lambda file, name: tuple(file.get_slice(name).get_shape()))
+    embedding = shapes.get("wte.weight")
+    if embedding is None or len(embedding) != 2 or 0 in embedding:
+        found = "missing" if embedding is None else f"of shape {embedding}"
+        raise ValueError(f"{path}: wte.weight must be the embedding (vocabulary, width) of a GPT-2, it is {found}")
+    if shapes.pop("lm_head.weight", embedding) != embedding:
+        raise ValueError(f"{path}: {UNTIED}")
+    vocabulary, width = embedding
+    layers = len({name.split(".")[1] for name in shapes if name.startswith("h.")})
+    _check(path, shapes, layers, width)
+    said = _configuration(path.parent / "config.json").get("n_head")
+    if said is not None and heads not in (None, said):
+        raise ValueError(f"heads must be {said}, the n_head of config.json beside {path}, got {heads}")
+    heads = said if heads is None else heads
+    if heads is None and width % HEAD_SIZE:
+        raise ValueError(
+            f"{path}: heads must be given for a width of {width}, which is no multiple of {HEAD_SIZE}, as there is no "
+            "config.json with n_head beside it"
+        )
+    heads = width // HEAD_SIZE if heads is None else heads
+    if not isinstance(heads, int) or heads < 1 or width % heads:
+        raise ValueError(f"heads must divide the width {width} of {path}, got {heads}")
+    return LanguageModel(vocabulary, layers, heads, width, shapes["wpe.weight"][0])
 
 
 def load_gpt2(path: str | Path, heads: int | None = None) -> tuple[LanguageModel, Params]:
@@ -30,32 +82,18 @@ def load_gpt2(path: str | Path, heads: int | None = None) -> tuple[LanguageModel
     buffers are left out. Weights of half precision are widened to float32.
 
     Args:
-      path: the file; nothing is looked for elsewhere.
-      heads: H; None for width / 64, as in every published GPT-2.
+      path: the file; nothing is looked for elsewhere, but for a ``config.json`` beside it.
+      heads: as in ``gpt2_network``.
 
     Raises:
-      ImportError: without the library safetensors.
-      ValueError: for a file that is missing, truncated or no safetensors file, and for a tensor that is missing, not
-        GPT-2's or of the wrong shape or type; it names the file and the tensor. For heads that do not divide the width.
+      ImportError, ValueError: as ``gpt2_network``; and for an ``lm_head.weight`` that is not the embedding.
     """
-    tensors = _tensors(Path(path))
-    embedding = tensors.get("wte.weight")
-    if embedding is None or embedding.ndim != 2 or 0 in embedding.shape:
-        found = "missing" if embedding is None else f"of shape {embedding.shape}"
-        raise ValueError(f"{path}: wte.weight must be the embedding (vocabulary, width) of a GPT-2, it is {found}")
-    vocabulary, width = embedding.shape
-    layers = len({name.split(".")[1] for name in tensors if name.startswith("h.")})
-    head = tensors.pop("lm_head.weight", embedding)
-    if not np.array_equal(head, embedding):
-        raise ValueError(f"{path}: lm_head.weight must equal wte.weight, GPT-2's embedding is tied")
-    _check(path, tensors, layers, width)
-    if heads is None and width % HEAD_SIZE:
-        raise ValueError(f"{path}: heads must be given for a width of {width}, which is no multiple of {HEAD_SIZE}")
-    heads = width // HEAD_SIZE if heads is None else heads
-    if heads < 1 or width % heads:
-        raise ValueError(f"heads must divide the width {width} of {path}, got {heads}")
-    network = LanguageModel(vocabulary, layers, heads, width, tensors["wpe.weight"].shape[0])
-    return network, {"params": {name: jnp.asarray(value) for name, value in _renamed(tensors, layers).items()}}
+    network = gpt2_network(path, heads)
+    tensors = _read(Path(path), lambda file, name: np.asarray(file.get_tensor(name), np.float32))
+    if not np.array_equal(tensors.pop("lm_head.weight", tensors["wte.weight"]), tensors["wte.weight"]):
+        raise ValueError(f"{path}: {UNTIED}")
+    renamed = _renamed(tensors, network.layers)
+    return network, {"params": {name: jnp.asarray(value) for name, value in renamed.items()}}
 
 
 class Tokenizer(NamedTuple):
@@ -71,78 +109,96 @@ class Tokenizer(NamedTuple):
 
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
-    """GPT-2's byte-level BPE from ``vocab.json`` and ``merges.txt`` of a local folder.
+    """GPT-2's byte-level BPE from ``tokenizer.json`` of a local folder, or else from ``vocab.json`` and ``merges.txt``.
 
-    The end token is one id where the vocabulary has it.
+    The end token is one id where the vocabulary has it; no token is added to a text.
 
     Raises:
       ImportError: without the library tokenizers.
-      ValueError: where one of the two files is missing or cannot be read; it names the file.
+      ValueError: where the files are missing or cannot be read; it names them.
     """
-    files = [Path(folder) / name for name in ("vocab.json", "merges.txt")]
-    missing = [str(file) for file in files if not file.is_file()]
-    if missing:
-        raise ValueError(f"a tokenizer is vocab.json and merges.txt in one folder; missing: {', '.join(missing)}")
+    whole, parts = Path(folder) / "tokenizer.json", [Path(folder) / name for name in ("vocab.json", "merges.txt")]
+    files = [whole] if whole.is_file() else parts
+    if missing := [str(file) for file in files if not file.is_file()]:
+        raise ValueError(
+            f"a tokenizer is tokenizer.json, or vocab.json and merges.txt, in one folder; missing: {', '.join(missing)}"
+        )
     tokenizers = _library("tokenizers")
     try:
-        bpe = tokenizers.ByteLevelBPETokenizer.from_file(*map(str, files), add_prefix_space=False)
+        if files == [whole]:
+            bpe = tokenizers.Tokenizer.from_file(str(whole))
+        else:
+            bpe = tokenizers.ByteLevelBPETokenizer.from_file(*map(str, files), add_prefix_space=False)
     except Exception as error:  # the library raises bare exceptions
-        raise ValueError(f"{files[0]} and {files[1]} are not a tokenizer: {error}") from error
+        raise ValueError(f"{' and '.join(map(str, files))} are not a tokenizer: {error}") from error
+    bpe.no_truncation()
+    bpe.no_padding()
     if bpe.token_to_id(END) is not None:
         bpe.add_special_tokens([END])
-    return Tokenizer(lambda text: bpe.encode(text).ids, lambda ids: bpe.decode(ids, skip_special_tokens=False))
+    return Tokenizer(
+        lambda text: bpe.encode(text, add_special_tokens=False).ids,
+        lambda ids: bpe.decode(ids, skip_special_tokens=False),
+    )
 
 
-def _tensors(path: Path) -> dict[str, np.ndarray]:
-    """All tensors of a file in float32, by name without the prefix, mask buffers left out."""
+def _configuration(path: Path) -> dict[str, Any]:
+    """What a ``config.json`` says; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    try:
+        said = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: no configuration of a network: {error}") from error
+    for name, allowed in FUNCTION.items():
+        if said.get(name, allowed[0]) not in allowed:
+            raise ValueError(f"{path}: {name} must be {' or '.join(map(repr, allowed))}, got {said[name]!r}")
+    return said
+
+
+def _read(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
+    """What a function of the open file and a name finds of every tensor but masks, by name without the prefix."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file of weights")
     size = path.stat().st_size
-    with path.open("rb") as file:
-        header = int.from_bytes(file.read(8), "little")
+    with path.open("rb") as opened:
+        header = int.from_bytes(opened.read(8), "little")
     if size < 8 or not 2 <= header <= min(size - 8, HEADER_LIMIT):
         raise ValueError(f"{path}: truncated or no safetensors file, {size} bytes with a header of {header}")
-    safetensors = _library("safetensors")
-    tensors: dict[str, np.ndarray] = {}
+    safetensors, found = _library("safetensors"), dict[str, T]()
     try:
         with safetensors.safe_open(str(path), "flax") as file:
             for name in file.keys():  # noqa: SIM118 (a file, not a dict)
                 short = name.removeprefix(PREFIX)
-                if short in tensors:
+                if short in found:
                     raise ValueError(f"{path}: {name} is there twice, with and without {PREFIX!r}")
-                if not short.endswith(BUFFERS):
-                    tensors[short] = _widened(path, name, file)
+                if short.endswith(BUFFERS):
+                    continue
+                if (kind := file.get_slice(name).get_dtype()) not in DTYPES:
+                    raise ValueError(f"{path}: {name} must be of type {', '.join(DTYPES)}, got {kind}")
+                found[short] = of_tensor(file, name)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path}: truncated or no safetensors file, {error}") from error
-    return tensors
+    return found
 
 
-def _widened(path: Path, name: str, file: Any) -> np.ndarray:
-    """One tensor of an open file in float32."""
-    kind = file.get_slice(name).get_dtype()
-    if kind not in DTYPES:
-        raise ValueError(f"{path}: {name} must be of type {', '.join(DTYPES)}, got {kind}")
-    return np.asarray(file.get_tensor(name), np.float32)
-
-
-def _check(path: str | Path, tensors: dict[str, np.ndarray], layers: int, width: int) -> None:
+def _check(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, width: int) -> None:
     """Names and shapes are those of a GPT-2."""
-    positions = tensors["wpe.weight"].shape[0] if "wpe.weight" in tensors and tensors["wpe.weight"].ndim else 1
-    outside = {"wte.weight": (len(tensors["wte.weight"]), width), "wpe.weight": (positions, width)}
+    positions = (shapes.get("wpe.weight") or (1,))[0]
+    outside = {"wte.weight": (shapes["wte.weight"][0], width), "wpe.weight": (positions, width)}
     wanted = outside | {"ln_f.weight": (width,), "ln_f.bias": (width,)}
     for layer in range(max(layers, 1)):
         for name, out in OF_BLOCK.items():
             rows = (4 * width if name.startswith("mlp.c_proj") else width,) if name in MATRICES else ()
             wanted[f"h.{layer}.{name}"] = (*rows, out * width)
-    missing, extra = sorted(set(wanted) - set(tensors)), sorted(set(tensors) - set(wanted))
+    missing, extra = sorted(set(wanted) - set(shapes)), sorted(set(shapes) - set(wanted))
     if missing or extra:
         kinds = {"missing": missing, "not GPT-2's": extra}
         listed = {kind: ", ".join(names[:8]) + " .." * (len(names) > 8) for kind, names in kinds.items() if names}
         said = "; ".join(f"{kind}: {names}" for kind, names in listed.items())
         raise ValueError(f"{path}: the tensors are not those of a GPT-2 of {layers} layers; {said}")
     for name, shape in wanted.items():
-        if tensors[name].shape != shape or not math.prod(shape):
-            raise ValueError(f"{path}: {name} must be of shape {shape}, got {tensors[name].shape}")
+        if shapes[name] != shape or not math.prod(shape):
+            raise ValueError(f"{path}: {name} must be of shape {shape}, got {shapes[name]}")
 
 
 MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")

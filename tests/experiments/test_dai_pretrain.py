@@ -40,7 +40,7 @@ class Reading:
 def through(losses):
     session = Reading(losses)
     world = dict.fromkeys(("language", "tasks", "held_out"), np.zeros(1))
-    return session, *train(session, CONFIG, "rotary", 3, world)
+    return session, *train(session, CONFIG, "rotary", network(CONFIG, "rotary"), 3, world)
 
 
 def test_a_stage_ends_by_its_loss_and_the_mixture_by_its_steps():

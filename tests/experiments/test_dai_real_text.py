@@ -2,15 +2,22 @@
 
 import dataclasses
 import json
+import re
+from collections import Counter
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from experiments.dai import implicit_finetuning, real_text
+from icl_lab.lab.command_line import parse_command_line
 from icl_lab.lab.flags import FlagError
-from icl_lab.models import LanguageModel
+from icl_lab.models import LanguageModel, gpt2
 from icl_lab.models.gpt2 import END, Tokenizer
+
+ROOT = Path(__file__).parents[2]
 
 WORDS = [END, "Sentence:", "Label:", *(f"w{i}" for i in range(20)), "good", "bad"]
 
@@ -34,7 +41,8 @@ def small(monkeypatch):
     network = LanguageModel(len(WORDS), 1, 2, 8, positions=20)
     params = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros(1, jnp.int32))
     monkeypatch.setattr(real_text, "load_tokenizer", lambda folder: tokenizer)
-    monkeypatch.setattr(real_text, "load_gpt2", lambda path: (network, params))
+    monkeypatch.setattr(real_text, "gpt2_network", lambda path, heads: network)
+    monkeypatch.setattr(real_text, "load_gpt2", lambda path, heads: (network, params))
 
 
 def test_every_line_is_in_one_split_and_demonstrations_are_apart(config, small):
@@ -59,11 +67,12 @@ def started(config):
 
 
 def refused(config, said):
+    """Before work starts: the check alone must say it."""
     with pytest.raises(FlagError, match=said):
-        started(config)
+        implicit_finetuning.check(config)
 
 
-def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path):
+def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path, monkeypatch):
     change = lambda **fields: dataclasses.replace(config, **fields)  # noqa: E731
     refused(change(tokenizer=""), "--tokenizer is not given")
     refused(change(examples=str(tmp_path / "none")), "--examples=.*none: allowed is a local file")
@@ -73,6 +82,11 @@ def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path):
     refused(change(controls=("wrong_task", "local")), "--controls=local")
     refused(change(demonstrations=8), "--examples=.*at least 13 lines.*got 12")
     refused(change(demonstrations=4), "--demonstrations=4: allowed are fewer")
+    network = LanguageModel(len(WORDS) - 4, 1, 2, 8, positions=20)
+    monkeypatch.setattr(real_text, "gpt2_network", lambda path, heads: network)
+    refused(config, f"--tokenizer=.*has {len(WORDS) - 4} tokens; it makes token")
+    (tmp_path / "examples.jsonl").write_bytes(b'{"text": "\xff", "label": "good"}')
+    refused(config, "--examples=.*UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -87,3 +101,46 @@ def test_a_line_that_cannot_be_used_is_named(config, small, line, said):
     with open(config.examples, "a") as file:
         file.write(line + "\n")
     refused(config, said)
+
+
+def test_files_that_the_loaders_refuse_are_refused_with_their_flags(config, small, monkeypatch):
+    monkeypatch.setattr(real_text, "gpt2_network", gpt2.gpt2_network)
+    refused(config, r"--gpt2_weights=.*, --heads=0: .*truncated or no safetensors file, 0 bytes")
+    save_file = pytest.importorskip("safetensors.numpy").save_file
+    weights = {name: np.ones(shape, np.float32) for name, shape in shapes_of_gpt2(8).items()}
+    save_file(weights, config.gpt2_weights)
+    refused(config, "--heads=0: .*heads must be given for a width of 8")
+    refused(dataclasses.replace(config, heads=3), "--heads=3: .*heads must divide the width 8")
+    implicit_finetuning.check(dataclasses.replace(config, heads=2))
+    monkeypatch.setattr(real_text, "load_tokenizer", gpt2.load_tokenizer)
+    refused(dataclasses.replace(config, heads=2), "--tokenizer=.*missing: .*vocab.json")
+
+
+def shapes_of_gpt2(width):
+    outside = {"wte.weight": (len(WORDS), width), "wpe.weight": (20, width)}
+    norms = {f"{name}.{part}": (width,) for name in ("ln_f", "h.0.ln_1", "h.0.ln_2") for part in ("weight", "bias")}
+    products = {"attn.c_attn": (1, 3), "attn.c_proj": (1, 1), "mlp.c_fc": (1, 4), "mlp.c_proj": (4, 1)}
+    matrices = {f"h.0.{name}.weight": (width * rows, width * out) for name, (rows, out) in products.items()}
+    return outside | norms | matrices | {f"h.0.{name}.bias": (width * out,) for name, (_, out) in products.items()}
+
+
+def test_the_sentences_of_the_worked_example_are_enough_and_in_balance():
+    lines = real_text._lines(str(ROOT / "docs/examples/sentences.jsonl"))
+    lab = implicit_finetuning.PRESETS["lab"]
+    assert len(lines) >= 2 * lab.max_queries + lab.demonstrations
+    assert len({text for text, _ in lines}) == len(lines)
+    count = Counter(label for _, label in lines)
+    assert count == {"positive": len(lines) / 2, "negative": len(lines) / 2}
+
+
+def test_the_command_of_the_worked_example_is_let_through(config, small, tmp_path, monkeypatch):
+    network = LanguageModel(len(WORDS), 1, 2, 8, positions=10_000)
+    monkeypatch.setattr(real_text, "gpt2_network", lambda path, heads: network)
+    words = Tokenizer(lambda text: [min(len(word), 20) for word in text.split()], lambda ids: "")
+    monkeypatch.setattr(real_text, "load_tokenizer", lambda folder: words)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (command,) = re.findall(r"^\.venv/bin/python -m (.*)$", (ROOT / "docs/gpt2.md").read_text(), re.M)
+    monkeypatch.chdir(ROOT)
+    said = command.replace("NAME", str(tmp_path)).split()
+    chosen, _ = parse_command_line(implicit_finetuning.EXPERIMENT, [*said, f"--outdir={tmp_path / 'out'}"])
+    assert chosen.dry_run

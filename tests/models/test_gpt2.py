@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from icl_lab.models import captured, load_gpt2, load_tokenizer
-from icl_lab.models.gpt2 import HEADER_LIMIT
+from icl_lab.models.gpt2 import HEADER_LIMIT, gpt2_network
 
 L, E, H, V, P = 2, 32, 4, 50, 16
 KINDS = {"F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "F64": np.float64}
@@ -127,6 +127,31 @@ def test_heads_of_published_sizes_need_not_be_told(path):
         load_gpt2(written(path, small()))
     with pytest.raises(ValueError, match=r"heads must divide the width 32 .* got 5"):
         load_gpt2(path, heads=5)
+
+
+def test_a_configuration_beside_the_file_says_heads_and_what_the_weights_are_for(path):
+    written(path, small())
+    beside = path.parent / "config.json"
+    beside.write_text(json.dumps({"n_head": H, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}))
+    assert gpt2_network(path).heads == load_gpt2(path)[0].heads == load_gpt2(path, H)[0].heads == H
+    with pytest.raises(ValueError, match=r"heads must be 4, the n_head of config\.json beside .*, got 8"):
+        gpt2_network(path, 8)
+    for name, value in {"activation_function": "relu", "layer_norm_epsilon": 1e-6, "model_type": "opt"}.items():
+        beside.write_text(json.dumps({name: value}))
+        with pytest.raises(ValueError, match=rf"config\.json: {name} must be .*, got {value!r}"):
+            gpt2_network(path, H)
+    beside.write_text("[1")
+    with pytest.raises(ValueError, match=r"config\.json: no configuration"):
+        gpt2_network(path, H)
+
+
+def test_the_network_of_a_file_is_known_before_its_weights_are_read(path):
+    network, _ = load_gpt2(written(path, small()), heads=H)
+    assert gpt2_network(path, H) == network
+    untied = small() | {"lm_head.weight": small()["wte.weight"] + 1}
+    assert gpt2_network(written(path, untied), H) == network
+    with pytest.raises(ValueError, match=r"lm_head\.weight must equal wte\.weight"):
+        load_gpt2(path, H)
 
 
 @pytest.mark.parametrize(("part", "moved"), [(0, "queries"), (1, "keys"), (2, "values")])
@@ -259,3 +284,37 @@ def test_text_becomes_tokens_and_text_again(tmp_path):
     (tmp_path / "vocab.json").write_text("no JSON")
     with pytest.raises(ValueError, match=r"vocab\.json and .* are not a tokenizer"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.usefixtures("no_network")
+def test_one_file_of_a_tokenizer_is_enough(tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="the library tokenizers is not installed")
+    words = ["a", "b", "c", "Ġ", "ab", "Ġab", "<|endoftext|>"]
+    bpe = tokenizers.ByteLevelBPETokenizer({word: i for i, word in enumerate(words)}, [("a", "b"), ("Ġ", "ab")])
+    bpe.enable_truncation(2)
+    bpe.enable_padding(length=9)
+    bpe.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("abc ab<|endoftext|>ba") == [4, 2, 5, 6, 1, 0]
+    assert tokenizer.decode([4, 2, 5, 6, 1, 0]) == "abc ab<|endoftext|>ba"
+    (tmp_path / "tokenizer.json").write_text("no JSON")
+    with pytest.raises(ValueError, match=r"tokenizer\.json are not a tokenizer"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_random_network_of_transformers_gives_the_same_logits(tmp_path, half):
+    transformers = pytest.importorskip("transformers", reason="the library transformers is not installed")
+    torch = pytest.importorskip("torch", reason="the library torch is not installed")
+    torch.manual_seed(0)
+    theirs = transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=V, n_positions=P, n_embd=E, n_layer=L, n_head=H)
+    ).eval()
+    theirs = theirs.to(torch.bfloat16) if half else theirs
+    theirs.save_pretrained(tmp_path)
+    network, params = load_gpt2(tmp_path / "model.safetensors")
+    assert network.heads == H
+    with torch.no_grad():
+        expected = theirs.float()(torch.tensor(TOKENS)[None]).logits[0].numpy()
+    logits, _ = run(network)(params, jnp.asarray(TOKENS))
+    np.testing.assert_allclose(logits, expected, atol=3e-5)

@@ -1,0 +1,149 @@
+"""Do language models with momentum attention learn better in context? The six tasks (Dai et al. 2022, Table 7).
+
+Dai et al. report that a language model with momentum attention answers 2.8 points more few-shot questions, mean of six
+data sets, from one training each. Here networks with momentum (of fixed and of learned coefficients), and with two
+local mixers of equal cost, go through the whole curriculum of ``pretrain`` with rotary positions, and answer the six
+held-out tasks. The arm without a mixer is the networks of ``pretrain`` themselves: networks of one number have one
+language, one start and the same sequences in every arm, so differences are paired.
+
+A stage ends by its loss and the mixture has the same steps for all, so two things are compared: the steps that the
+stages take, and the accuracy behind 0 .. n demonstrations in the end. Networks that do not come through are counted;
+they are in no mean.
+"""
+
+import dataclasses
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.dai import mixers, pretrain
+from experiments.dai.common import network
+from experiments.dai.findings import FINDINGS
+from experiments.dai.headlines import QUICK
+from experiments.dai.momentum_tasks_claims import CLAIMS
+from experiments.dai.momentum_tasks_figures import figures
+from experiments.dai.networks import COMMITTED, record_of
+from experiments.dai.pretrain_stages import Config as Training
+from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab.flags import to_json
+from icl_lab.lab.record import Record, flat
+from icl_lab.models import LanguageModel
+from icl_lab.prompts.text_sequences import STAGES
+from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy
+
+ARMS = ("momentum_0.5", "learned_0.5", "recent_1", "recent_4")
+TRAINED_HERE = "none"
+"""Stands for a folder: the arm without a mixer is trained too."""
+FREE = {"members", "positions", "fewer", "mixers", "networks"}
+"""Settings in which a run of ``pretrain`` may differ."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Training):
+    """How the networks are pre-trained: as those of ``pretrain``."""
+
+    members: int = setting(3, "networks of each mixer; the paper has one", at_least=1)
+    positions: tuple[str, ...] = setting(("rotary",), "position encoding, one", choices=pretrain.ENCODINGS)
+    mixers: tuple[str, ...] = setting(("vanilla", *ARMS), f"beside attention: {mixers.ALLOWED}")
+    networks: str = setting(
+        TRAINED_HERE,
+        f"folder of a run of dai.pretrain, whose networks are vanilla; {TRAINED_HERE}: they are trained here",
+    )
+
+
+def _as_in(preset: str, **changes: Any) -> Config:
+    return Config(**vars(pretrain.PRESETS[preset]) | {"positions": ("rotary",)} | changes)
+
+
+PRESETS = {
+    "smoke": _as_in("smoke", mixers=("vanilla", "momentum_0.5")),
+    "quick": _as_in("quick", members=1, mixers=("vanilla", "momentum_0.5", "recent_4")),
+    "lab": _as_in("lab", members=3, networks=COMMITTED),
+    "paper": Config(),
+}
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together, or the networks without a mixer are not those asked for."""
+    pretrain.check(config)
+    mixers.check_mixers(config.mixers)
+    if len(config.positions) > 1:
+        raise FlagError(f"--positions={','.join(config.positions)}: allowed is one position encoding")
+    if not {"momentum", "learned"} & {mixers.kind(name) for name in config.mixers}:
+        raise FlagError(f"--mixers={','.join(config.mixers)}: a momentum_E or learned_E must be among them")
+
+
+def without_mixer(config: Config) -> Record:
+    """The run of ``pretrain`` whose first networks are the arm without a mixer.
+
+    Raises:
+      FlagError: where it was made with other settings, or has too few networks.
+    """
+    record, own = record_of(config.networks), to_json(config)
+    unlike = [k for k, v in record.config.items() if k not in FREE and own.get(k) != v]
+    (positions,), there = config.positions, record.arrays
+    if unlike or f"{positions}/reached" not in there or len(there[f"{positions}/reached"]) < config.members:
+        raise FlagError(
+            f"--networks={config.networks}: allowed is a run of dai.pretrain with at least {config.members} networks "
+            f"of --positions={positions} and the same settings, or {TRAINED_HERE}"
+            + (f"; it differs in {', '.join(unlike)}" if unlike else "")
+        )
+    return record
+
+
+def module_of(config: Config, mixer: str) -> LanguageModel:
+    """The network with a mixer."""
+    eta, normalised = mixers.eta_of(mixer), mixers.kind(mixer) == "normalised"
+    options: dict[str, dict[str, Any]] = {
+        "vanilla": {},
+        "recent": {"mixer": "recent", "window": int(mixer.split("_")[1]) if mixers.kind(mixer) == "recent" else 1},
+        "learned": {"mixer": "momentum", "eta": eta, "learned_eta": True},
+        "momentum": {"mixer": "momentum", "eta": eta, "normalised": normalised},
+    }
+    return network(config, config.positions[0]).clone(**options["momentum" if normalised else mixers.kind(mixer)])
+
+
+def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+    """V mixers times M networks; arrays are (V, M, ..)."""
+    world, found, params = pretrain.worlds_of(config), {}, {}
+    read = None if config.networks == TRAINED_HERE else without_mixer(config)
+    for name in config.mixers:
+        if name == "vanilla" and read is not None:
+            prefix = f"{config.positions[0]}/"
+            found[name] = {k.removeprefix(prefix): v for k, v in read.arrays.items() if k.startswith(prefix)}
+            found[name] = {k: v[: config.members] for k, v in found[name].items()}
+            continue
+        module = module_of(config, name)
+        params[name], measured = pretrain.trained(session, config, name, module, config.members, world)
+        found[name] = {k: np.asarray(v) for k, v in flat(measured).items()}
+    session.params = params
+    of_worlds = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
+    keys = jax.random.split(jax.random.key(config.seed), len(HELD_OUT))
+    arrays: dict[str, Any] = {"ceiling": np.asarray(of_worlds(keys, world["language"], world["tasks"]))}
+    for name in ("reached", "end/steps", "end/late_loss", "end/label_entropy", "final_accuracy"):
+        arrays[name] = np.stack([found[mixer][name] for mixer in config.mixers])
+    for name in (name for name in params if mixers.kind(name) == "learned"):
+        arrays[f"eta/{name}"] = np.asarray(jax.nn.sigmoid(jnp.asarray(params[name]["params"]["eta"])))
+    classes = [task.classes for task in HELD_OUT]
+    return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES), "classes": classes}, arrays
+
+
+AXES = {
+    "ceiling": ("member", "task"),
+    "final_accuracy": ("mixer", "member", "task", "demonstrations"),
+    "end/*": ("mixer", "member", "stage"),
+    "eta/*": ("member", "layer", "head"),
+    "*": ("mixer", "member"),
+}
+
+EXPERIMENT = Experiment(
+    "dai.momentum_tasks", __doc__, PRESETS, run, figures, CLAIMS, check,
+    lambda c: [f"eta/{name}" for name in c["mixers"] if mixers.kind(name) == "learned"], axes=AXES,
+    quick=QUICK["momentum_tasks"], finding=FINDINGS["momentum_tasks"],
+)  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,104 @@
+"""Momentum through the curriculum: which network a mixer's name stands for, the arm without, and what claims read."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.dai import mixers, momentum_tasks, pretrain
+from experiments.dai.momentum_tasks_claims import CLAIMS, better, sooner
+from icl_lab.lab.claims import FAILS, HOLDS, judge
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.records import Record
+from icl_lab.models import language
+
+SMOKE = momentum_tasks.PRESETS["smoke"]
+
+
+@pytest.mark.parametrize("name", ["vanilla", "momentum_0.3", "normalised_0.5", "learned_0.7", "recent_3"])
+def test_a_network_has_the_mixer_of_its_name(name):
+    module, tokens = momentum_tasks.module_of(SMOKE, name), 6
+    logit = jnp.full(SMOKE.heads, np.log(0.7 / 0.3))  # where a learned coefficient starts
+    added = language.MIXERS[module.mixer](module, {"eta": logit}, tokens)
+    expected = mixers.fixed_mixing(name.replace("learned", "momentum"), tokens)
+    np.testing.assert_allclose(np.zeros((tokens, tokens)) if added is None else added[0], expected, atol=1e-6)
+    assert (added is None) == (name == "vanilla")
+    assert module.learned_eta == name.startswith("learned")
+    assert module.clone(
+        mixer="none", eta=0.0, learned_eta=False, normalised=False, window=1
+    ) == momentum_tasks.module_of(SMOKE, "vanilla")
+
+
+def test_the_arm_without_a_mixer_is_of_the_same_training(monkeypatch):
+    config = dataclasses.replace(SMOKE, networks="there")
+    trained = to_json(dataclasses.replace(pretrain.PRESETS["smoke"], members=5, positions=("sinusoidal", "rotary")))
+    arrays = {"rotary/reached": np.full(5, 4)}
+    monkeypatch.setattr(
+        momentum_tasks, "record_of", lambda folder: Record("dai.pretrain", "smoke", trained, {}, arrays, {})
+    )
+    assert momentum_tasks.without_mixer(config).arrays is arrays
+    for changes, said in (
+        ({"learning_rate": 0.1}, "differs in learning_rate"), ({"first": 1}, "differs in first"),
+        ({"members": 6}, "at least 6 networks"), ({"positions": ("sinusoidal",)}, "--positions=sinusoidal"),
+    ):  # fmt: skip
+        with pytest.raises(FlagError, match=said):
+            momentum_tasks.without_mixer(dataclasses.replace(config, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"positions": ("rotary", "sinusoidal")}, "one position"), ({"mixers": ("vanilla", "recent_1")}, "momentum_E"),
+        ({"mixers": ("momentum_0.5",)}, "vanilla"), ({"steps": 3}, "--steps"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(changes, named):
+    with pytest.raises(FlagError, match=named):
+        momentum_tasks.check(dataclasses.replace(SMOKE, **changes))
+
+
+def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
+    """Six networks of four arms whose accuracies differ more than the arms do; some momentum networks are stuck."""
+    names, members, noise = ("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), 6, np.random.default_rng(0)
+    gains = np.array([0.0, momentum, momentum, local])[:, None]
+    ends = 0.6 + 0.1 * noise.normal(size=members) + gains + 0.002 * noise.normal(size=(4, members))
+    reached = np.full((4, members), 4)
+    reached[1, list(stuck)] = 2
+    ends[1, list(stuck)] = 0.2
+    a = {
+        "final_accuracy": np.tile(ends[..., None, None], (1, 1, 6, 3)), "reached": reached,
+        "end/steps": np.tile(np.array(steps)[:, None, None] + 10 * np.arange(members)[:, None], (1, 1, 4)),
+    }  # fmt: skip
+    metrics = {"stages": ["strings", "couples", "clear", "mixture"]}
+    return Record("dai.momentum_tasks", "lab", {"mixers": names, "members": members}, metrics, a, {})
+
+
+def _verdicts(record):
+    return {claim.id.rsplit(".", 1)[1]: judge(claim, record)["verdict"] for claim in CLAIMS}
+
+
+def test_claims_hold_where_momentum_helps_as_a_local_mixer_does():
+    assert set(_verdicts(_record()).values()) == {HOLDS}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fails"),
+    [
+        ({"momentum": -0.02, "local": 0.0}, {"better", "learned_better"}),
+        ({"local": 0.0}, {"no_more_than_local_mixers"}),
+        ({"steps": (1000, 1300, 700, 1400)}, {"sooner"}),
+        ({"steps": (1000, 700, 700, 500)}, {"sooner_than_local_mixers"}),
+    ],
+)
+def test_claims_tell_another_world(changes, fails):
+    assert {name for name, verdict in _verdicts(_record(**changes)).items() if verdict == FAILS} == fails
+
+
+def test_networks_that_do_not_come_through_are_in_no_mean():
+    whole, some = _record(), _record(stuck=(1, 4))
+    for statistic in (better, sooner):
+        found = statistic(some)
+        assert np.isnan(found).tolist() == [False, True, False, False, True, False]
+        np.testing.assert_allclose(found[[0, 2, 3, 5]], statistic(whole)[[0, 2, 3, 5]])
+    assert judge(CLAIMS[0], some)["members"] == 4
