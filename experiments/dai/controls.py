@@ -1,7 +1,9 @@
 """Fine-tuning as in the paper, and its controls: the rows of one table of metrics (Dai et al. 2022).
 
 Every row compares three readings of a network on the same questions: without demonstrations, behind some context, and
-fine-tuned in some way. The first row is the paper's; each control changes one of the three.
+fine-tuned in some way. The first row is the paper's; each control changes one of the three. What is fine-tuned in
+another way is made to change attention outputs as much as the paper's fine-tuning does, layer by layer, because
+similarities depend on size (``matched_update``).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,196 +12,235 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from jax import Array
-from numpy.typing import ArrayLike
 
-from experiments.dai.analysis import (
-    Analysis,
-    Chosen,
-    Floats,
-    Subject,
-    best_rates,
-    candidate_logits,
-    jobs_of,
-    joined_jobs,
-    right,
-)
+from experiments.dai.analysis import Analysis, Chosen, Subject, choose, jobs_of, joined_jobs, right
 from experiments.dai.material import encoded, random_context
 from experiments.dai.programs import (
     Jobs,
     Tuned,
     Weights,
     compared,
-    own_weights,
-    rows,
+    matched,
     sensitivity,
-    states,
     with_weights,
 )
-from icl_lab.compare import NetworkStates, agreement_where_wrong, recall_to_finetuning
+from experiments.dai.rates import Floats
+from icl_lab.compare import (
+    NetworkStates,
+    agreement_where_wrong,
+    recall_to_finetuning,
+    relative_sizes,
+)
+from icl_lab.models.transformer import Params
 from icl_lab.prompts.demonstrations import shuffled_labels, wrong_labels
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
 from icl_lab.solvers.finetuning import TUNED, random_update, trained_embeddings, untrained
 
 PAPER = "finetuning"
-BASES = ("untrained", "trained_embeddings")
-"""Other networks, which do the same (Deutch et al. 2024)."""
-UPDATES = ("local", "local_same_rate", "full_batch", "random_update", "wrong_task", "shuffled_labels")
-"""Fine-tuned otherwise: layer by layer, at its own best rate or the paper's; in one step, at its own best rate; noise
-of equal size; on another task; on labels that do not belong to their texts."""
+BASES = ("untrained", "trained_embeddings", "text")
+"""Other networks, which do the same: untrained ones (Deutch et al. 2024), and one of the same size that was trained on
+text without in-context tasks (Shen et al. 2024)."""
+UPDATES = (
+    "local", "local_own_rate", "local_same_rate", "full_batch", "random_update", "wrong_task", "shuffled_labels"
+)  # fmt: skip
+"""Fine-tuned otherwise: layer by layer; in one step; noise; on another task; on labels that do not belong to their
+texts."""
 CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")
 """Behind another context: with labels all wrong, of another task, of random tokens."""
 CONTROLS = BASES + UPDATES + CONTEXTS
+MATCHED = 0.01
+"""Relative difference of sizes up to which they are called equal."""
+UNMATCHED = ("local_own_rate", "local_same_rate")
+"""Layer by layer at a rate of its own, chosen by the same rule, and at the paper's, as Deutch et al. did: sizes are
+what they are."""
 ACCURACIES = ("zero_shot", "in_context", "finetuned")
 PAIRS = ("in_context_tuned", "zero_shot_tuned", "zero_shot_in_context")
 SIMILARITIES = (
-    "sim_aou", "sim_aou_raw", "floor", "random", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall",
-    "kendall_random", "in_context_ratio", "finetuned_ratio",
+    "sim_aou", "sim_aou_raw", "floor", "random", "sim_aou_inside", "sim_aou_outside", "in_context_inside",
+    "finetuned_inside", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall", "kendall_random",
+    "in_context_ratio", "finetuned_ratio",
 )  # fmt: skip
-NUMBERS = (
-    "recall", "base_rate", "lift", "contrast", "agreement", "kappa", *(f"accuracy_{name}" for name in ACCURACIES),
-    *(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap")),
-)  # fmt: skip
+FROM_SECOND = ("sim_am_before", "sim_am_after", "sim_am_delta", "kendall", "kendall_random")
+"""Their means leave out the first layer. Queries there are frozen, so fine-tuning cannot change Kendall's correlation;
+and with rotary positions demonstrations cannot change its scores to the query."""
+SCORES = (
+    "mended",
+    "recall",
+    "base_rate",
+    "lift",
+    "contrast",
+    "agreement",
+    "kappa",
+    *(f"accuracy_{name}" for name in ACCURACIES),
+)
+ANSWERS = tuple(f"{measure}_{pair}" for pair in PAIRS for measure in ("shannon", "overlap"))
+NUMBERS = SCORES + ANSWERS
 
 
 class Elsewhere(NamedTuple):
-    """What was chosen of another task: its demonstrations, and fine-tuning on them."""
+    """Another task: its demonstrations, and fine-tuning on them at the rate that was chosen there."""
 
     demonstrations: list[Demonstration]
     jobs: Jobs
 
 
-class Row(NamedTuple):
-    """What a row of the table is of: a network, its fine-tuning (without a leading axis), the task with the context."""
-
-    subject: Subject
-    tuned: Tuned
-    task: EncodedTask
-
-
 class Reading(NamedTuple):
-    """States on the first questions, and logits of the candidates on all of them."""
+    """What a row compares, on the test questions behind one set of demonstrations.
 
-    states: NetworkStates
-    logits: Floats
+    Attributes:
+      params: of the network that was not tuned.
+      zero_shot: states (I, ..) of it without demonstrations.
+      in_context: behind them.
+      finetuned: of the fine-tuned network without them.
+      queries: of the training tokens, ``Finetuned.queries``.
+      rate: of fine-tuning.
+      mismatch: (L,) relative difference of the sizes of the changes from those of the paper's fine-tuning.
+    """
+
+    params: Params
+    zero_shot: NetworkStates
+    in_context: NetworkStates
+    finetuned: NetworkStates
+    queries: Array
+    rate: float
+    mismatch: Floats
 
 
-def table_rows(
+def readings(
     key: Array,
     subject: Subject,
     chosen: Chosen,
     config: Analysis,
     controls: Sequence[str],
     elsewhere: Elsewhere | None = None,
-) -> dict[str, Row]:
+) -> dict[str, Reading]:
     """The rows by name, the paper's first.
 
     Args:
       key: for what is random in the controls.
       subject: the network and the task.
-      chosen: of it.
+      chosen: one of its sets.
       config: the analysis.
       controls: of ``CONTROLS``.
       elsewhere: another task, for the controls that need one.
     """
     fresh_key, noise_key, draws_key = jax.random.split(key, 3)
     task, rate, material = chosen.task, chosen.rate, subject.material
-    demonstrations = material.sets[chosen.best]
-    tuned = _tuned(subject, jobs_of(task, rate))
+    zero_shot, in_context = subject.read(None, task, "zero_shot"), subject.read(None, task, "in_context")
+    tuned = subject.tuned_once(jobs_of(task, rate))
+    after = subject.read(tuned.weights, task, "zero_shot")
+    sizes = np.asarray(relative_sizes(zero_shot.output, after.output))
+    nothing = np.zeros(len(sizes))
+    paper = Reading(subject.params, zero_shot, in_context, after, tuned.queries, rate, nothing)
 
-    def base(trained: bool) -> Row:
-        fresh = untrained(fresh_key, subject.network)
-        network = subject._replace(params=trained_embeddings(subject.params, fresh) if trained else fresh)
-        return Row(network, _tuned(network, jobs_of(task, rate)), task)
+    def sized(of: Subject, weights: Weights) -> tuple[Weights, Floats]:
+        found, reached = matched(of.network, of.params, weights, task, sizes)
+        return found, np.asarray(reached) / np.maximum(sizes, np.finfo(np.float32).tiny) - 1
 
-    def own_rate(**how) -> Tuned:
-        searched = encoded(material, demonstrations, material.development)
-        best, _ = best_rates(subject, [jobs_of(task, config.rates)], config.rates, searched, **how)
-        return _tuned(subject, jobs_of(task, best), **how)
+    def base(params: Params) -> Reading:
+        of = subject._replace(params=params)
+        own = of.tuned_once(jobs_of(task, rate))
+        weights, mismatch = sized(of, own.weights)
+        read = (
+            of.read(None, task, "zero_shot"),
+            of.read(None, task, "in_context"),
+            of.read(weights, task, "zero_shot"),
+        )
+        return Reading(params, *read, own.queries, rate, mismatch)
 
-    def noise() -> Tuned:
-        after = with_weights(subject.params, tuned.weights)
-        noisy = jax.jit(random_update)(noise_key, subject.params, after)["params"]
+    def update(name: str) -> Reading:
+        used = choose(subject, config, chosen.number, objective="local").rate if name == "local_own_rate" else rate
+        own = updates[name](used)
+        weights, mismatch = (own.weights, nothing) if name in UNMATCHED else sized(subject, own.weights)
+        after = subject.read(weights, task, "zero_shot")
+        return paper._replace(finetuned=after, queries=own.queries, rate=used, mismatch=mismatch)
+
+    def noise(rate: float) -> Tuned:
+        noisy = _noise(noise_key, subject.params, with_weights(subject.params, tuned.weights))["params"]
         return tuned._replace(weights={name: noisy[name] for name in TUNED})
 
-    def shuffled() -> Tuned:
-        return _tuned(subject, jobs_of(context(shuffled_labels(host_generator(draws_key, 0), demonstrations)), rate))
+    def shuffled(rate: float) -> Tuned:
+        shown = shuffled_labels(host_generator(draws_key, 0), chosen.demonstrations)
+        return subject.tuned_once(jobs_of(context(shown), rate))
+
+    def local(rate: float) -> Tuned:
+        return subject.tuned_once(jobs_of(task, rate), objective="local")
 
     def context(shown: Sequence[Demonstration]) -> EncodedTask:
         return encoded(material, shown, material.test)
 
-    updates: dict[str, Callable[[], Tuned]] = {
-        "local": lambda: own_rate(objective="local"),
-        "local_same_rate": lambda: _tuned(subject, jobs_of(task, rate), objective="local"),
-        "full_batch": lambda: own_rate(sequential=False),
+    updates: dict[str, Callable[[float], Tuned]] = {
+        "local": local,
+        "local_own_rate": local,
+        "local_same_rate": local,
+        "full_batch": lambda rate: subject.tuned_once(jobs_of(task, rate), sequential=False),
         "random_update": noise,
         "shuffled_labels": shuffled,
     }
     contexts: dict[str, Callable[[], EncodedTask]] = {
         "wrong_labels": lambda: context(
-            wrong_labels(host_generator(draws_key, 1), demonstrations, material.candidates)
+            wrong_labels(host_generator(draws_key, 1), chosen.demonstrations, material.candidates)
         ),
         "random_context": lambda: task._replace(
             in_context=random_context(host_generator(draws_key, 2), task, material.strangers)
         ),
     }
     if elsewhere is not None:
-        updates["wrong_task"] = lambda: _tuned(subject, elsewhere.jobs)
+        updates["wrong_task"] = lambda rate: subject.tuned_once(elsewhere.jobs)
         contexts["wrong_demonstrations"] = lambda: context(elsewhere.demonstrations)
-    found = {PAPER: Row(subject, tuned, task)}
-    found |= {name: base(trained=name == "trained_embeddings") for name in BASES if name in controls}
-    found |= {name: Row(subject, updates[name](), task) for name in UPDATES if name in controls}
-    return found | {name: Row(subject, tuned, contexts[name]()) for name in CONTEXTS if name in controls}
+    bases = {
+        "untrained": lambda: _fresh(fresh_key, subject.network),
+        "trained_embeddings": lambda: trained_embeddings(subject.params, _fresh(fresh_key, subject.network)),
+        "text": lambda: subject.others["text"],
+    }
+    found = {PAPER: paper} | {name: base(bases[name]()) for name in BASES if name in controls}
+    found |= {name: update(name) for name in UPDATES if name in controls}
+    read = lambda name: subject.read(None, contexts[name](), "in_context")  # noqa: E731
+    return found | {name: paper._replace(in_context=read(name)) for name in CONTEXTS if name in controls}
 
 
-def _tuned(subject: Subject, jobs: Jobs, **how) -> Tuned:
-    """The network fine-tuned by the first job."""
-    return rows(next(subject.finetuned(jobs, **how))[0], 0)
+_noise, _fresh = jax.jit(random_update), jax.jit(untrained, static_argnums=1)
 
 
 class Measured(NamedTuple):
-    """What is measured of a row: similarities (I, L) on the first questions; one number each: scores, accuracies and
-    answers; and why what is not defined is not, by name."""
+    """What is measured of a row behind one set of demonstrations, for I questions.
+
+    Attributes:
+      similarities: (I, L) by name.
+      answers: (I,) by name.
+      said: (3, I) answers in the three settings.
+      hits: (3, I) whether they are right.
+    """
 
     similarities: dict[str, Floats]
-    numbers: dict[str, float]
-    undefined: dict[str, str]
+    answers: dict[str, Floats]
+    said: np.ndarray
+    hits: np.ndarray
 
 
-def row_metrics(key: Array, row: Row, config: Analysis) -> Measured:
-    """All metrics of a row."""
-    subject, targets = row.subject, row.task.targets
-    own = rows(own_weights(subject.params), 0)
-    readings = [
-        reading(subject, weights, row.task, setting, config)
-        for weights, setting in ((own, "zero_shot"), (own, "in_context"), (row.tuned.weights, "zero_shot"))
-    ]
-    similar, answered = compared(
-        key, *(one.states for one in readings), row.tuned.queries, first_questions(row.task, config.state_queries),
-        config.baseline, config.top,
-    )  # fmt: skip
-    hits = [right(one.logits, targets) for one in readings]
-    said = [one.logits.argmax(-1) for one in readings]
-    scores = recall_to_finetuning(hits[0], hits[2], hits[1])
-    scores |= agreement_where_wrong(targets, said[0], said[2], said[1])
-    numbers = {name: score.value for name, score in scores.items()}
+def measured(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -> Measured:
+    """All metrics of a row. A layer in which the change is not of the size of the paper's has no similarity."""
+    states = reading.zero_shot, reading.in_context, reading.finetuned
+    similar, answered = compared(key, reading.params, *states, reading.queries, task, config.baseline, config.top)
+    logits = np.stack([np.asarray(one.candidate_logits) for one in states])
+    like = np.abs(reading.mismatch)[None] <= MATCHED
+    similarities = {name: np.where(like, values, np.nan) for name, values in similar.items()}
+    answers = {name: np.asarray(values) for name, values in answered.items()}
+    return Measured(similarities, answers, logits.argmax(-1), right(logits, task.targets))
+
+
+def scores(said: np.ndarray, hits: np.ndarray, targets: np.ndarray) -> tuple[dict[str, float], dict[str, str]]:
+    """``SCORES`` of answers (3, S, I) to the same questions behind S sets, all counted alike; and why one is not
+    defined, by name. ``mended`` is the share of questions that fine-tuning alone corrects."""
+    zero_shot, in_context, finetuned = hits.reshape(3, -1)
+    everywhere = np.broadcast_to(np.asarray(targets, said.dtype), said.shape[1:]).ravel()
+    own, context, tuned = said.reshape(3, -1)
+    found = recall_to_finetuning(zero_shot, finetuned, in_context)
+    found |= agreement_where_wrong(everywhere, own, tuned, context)
+    numbers = {name: score.value for name, score in found.items()}
+    numbers["mended"] = float((finetuned & ~zero_shot).mean())
     numbers |= {f"accuracy_{name}": float(hit.mean()) for name, hit in zip(ACCURACIES, hits)}
-    numbers |= {name: float(values.mean()) for name, values in answered.items()}
-    found = {name: np.asarray(values) for name, values in similar.items()}
-    undefined = {name: score.reason for name, score in scores.items() if score.reason}
-    for name, values in found.items():
-        layers = np.flatnonzero(np.isnan(values).all(0))
-        if layers.size:
-            what = "score to the query's tokens" if name.startswith("sim_am") else "attention output"
-            undefined[name] = f"no {what} changed in layers {', '.join(map(str, layers + 1))}"
-    return Measured(found, numbers, undefined)
-
-
-def reading(subject: Subject, weights: Weights, task: EncodedTask, setting: str, config: Analysis) -> Reading:
-    """What a network with these weights computes for the questions of a task."""
-    few = first_questions(task, config.state_queries)
-    found = states(subject.network, subject.params, weights, few, setting, config.position)
-    logits = candidate_logits(subject, rows(weights, None), [task], setting)
-    return Reading(found, logits[0, 0])
+    return numbers, {name: score.reason for name, score in found.items() if score.reason}
 
 
 def host_generator(key: Array, use: int = 0) -> np.random.Generator:
@@ -207,53 +248,17 @@ def host_generator(key: Array, use: int = 0) -> np.random.Generator:
     return np.random.default_rng([use, *np.asarray(jax.random.key_data(key)).tolist()])
 
 
-def first_questions(task: EncodedTask, count: int) -> EncodedTask:
-    """The task with its first questions alone."""
-    asked = ("in_context", "zero_shot", "query_lengths", "targets")
-    return task._replace(**{name: getattr(task, name)[:count] for name in asked})
-
-
-def by_rate(key: Array, subject: Subject, chosen: Chosen, config: Analysis) -> dict[str, Floats]:
-    """Similarities after fine-tuning at every rate: (R, L) means over questions by name."""
-    task = first_questions(chosen.task, config.state_queries)
-    own = rows(own_weights(subject.params), 0)
-    read = lambda weights, setting: states(  # noqa: E731
-        subject.network, subject.params, weights, task, setting, config.position
-    )
-    zero_shot, in_context = read(own, "zero_shot"), read(own, "in_context")
-    found = []
-    for part, count in subject.finetuned(jobs_of(task, config.rates)):
-        for i in range(count):
-            one = rows(part, i)
-            tuned = read(one.weights, "zero_shot")
-            similar, _ = compared(key, zero_shot, in_context, tuned, one.queries, task, config.baseline, config.top)
-            found.append({name: present_mean(values, 0) for name, values in similar.items()})
-    return {name: np.stack([one[name] for one in found]) for name in found[0]}
-
-
-def order_metrics(
-    key: Array, subject: Subject, chosen: Chosen, config: Analysis, orders: int
-) -> dict[str, dict[str, Floats]]:
-    """Sensitivity to the order of the demonstrations on the first questions: numbers by learner, then by measure."""
-    task = first_questions(chosen.task, config.state_queries)
-    generator = host_generator(key)
+def order_metrics(key: Array, subject: Subject, chosen: Chosen, orders: int) -> dict[str, dict[str, Floats]]:
+    """Sensitivity to the order of the demonstrations of a set: numbers by learner, then by measure."""
+    task, generator = chosen.task, host_generator(key)
     permuted = [with_demonstrations(task, generator.permutation(len(task.examples)).tolist()) for _ in range(orders)]
-    own = own_weights(subject.params)
-    logits = {"in_context": candidate_logits(subject, own, permuted, "in_context")[0]}
+    found = {"in_context": np.stack([subject.read(None, one, "in_context").candidate_logits for one in permuted])}
+    jobs = joined_jobs([jobs_of(one, chosen.rate) for one in permuted])
     for name, sequential in (("sequential", True), ("full_batch", False)):
-        jobs = joined_jobs([jobs_of(one, chosen.rate) for one in permuted])
-        parts = subject.finetuned(jobs, sequential=sequential)
-        found = [candidate_logits(subject, part.weights, [task], "zero_shot")[:own, 0] for part, own in parts]
-        logits[name] = np.concatenate(found)
+        parts = subject.tuned(jobs, sequential=sequential)
+        read = [subject.read_all(part.weights, task, "zero_shot").candidate_logits[:own] for part, own in parts]
+        found[name] = np.concatenate(read)
     return {
         name: {measure: np.asarray(value, np.float64) for measure, value in sensitivity(each, task).items()}
-        for name, each in logits.items()
+        for name, each in found.items()
     }
-
-
-def present_mean(values: ArrayLike, axis: int | None) -> Floats:
-    """Mean of the values that are defined; NaN where none is."""
-    values = np.asarray(values, np.float64)
-    defined = ~np.isnan(values)
-    count = defined.sum(axis)
-    return np.where(count, np.where(defined, values, 0).sum(axis) / np.maximum(count, 1), np.nan)

@@ -54,7 +54,7 @@ PRESETS = {
         networks=RANDOM, members=1, positions=("rotary",), demonstrations=2, questions=2, inputs=2, outputs=2, steps=2,
     ),
     "quick": Config(members=1, positions=("rotary",), demonstrations=12, questions=20),
-    "lab": Config(demonstrations=12, questions=50),
+    "lab": Config(members=20, demonstrations=12, questions=50),
     "paper": Config(),
 }  # fmt: skip
 
@@ -111,9 +111,9 @@ _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 AXES = {
     "descent/*": ("member",),
-    "*_share": ("member", "task", "head"),
-    "*/finetuning_identity": ("member", "task", "head"),
-    "*": ("member", "task", "layer", "head"),
+    "*/*_share": ("{0}_member", "task", "head"),
+    "*/finetuning_identity": ("{0}_member", "task", "head"),
+    "*": ("{0}_member", "task", "layer", "head"),
 }
 
 EXPERIMENT = Experiment(

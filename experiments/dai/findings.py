@@ -12,15 +12,15 @@ FINDINGS = {
         "outputs is {relaxed_direction:.2f}, where .9 was asked."
     ),
     "implicit_finetuning": (
-        "In-context learning and fine-tuning change attention outputs alike, more than fine-tuning on another task "
-        "does (by {sim_aou_over_wrong_task:.2f} in SimAOU), hardly more than on shuffled labels "
-        "({sim_aou_over_shuffled_labels:.2f}, not resolved). That untrained networks score as high does not replicate "
-        "(trained ones are {sim_aou_no_more_than_untrained:.2f} above); with four networks most other claims are not "
-        "resolved."
+        "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above "
+        "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, and "
+        "{sim_aou_as_shuffled_labels:.2f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
+        "change gives {fine_tuning_carries_less:.0%} of the accuracy that demonstrations add."
     ),
     "layers": (
-        "Whether the similarity rises with depth is not resolved in four networks of four layers: the slope of SimAOU "
-        "is {sim_aou_rises:.2f} a layer, and above its floor {sim_aou_rises_above_floor:.2f}."
+        "Whether the similarity of fine-tuning to in-context learning rises with depth: from the first layer to the "
+        "last SimAOU changes by {sim_aou_rises:.2f}, and what it has above its floor by "
+        "{sim_aou_rises_above_floor:.2f}."
     ),
     "momentum_language_model": (
         "Early in training momentum in attention lowers the perplexity of small language models, and so does any local "
@@ -57,14 +57,22 @@ PAPER = Paper(
     "Why can GPT learn in-context? Language models implicitly perform gradient descent as meta-optimizers",
     "Is in-context learning an implicit fine-tuning?",
     "Demonstrations and fine-tuning change attention alike (SimAOU {implicit_finetuning.sim_aou_over_floor:.2f} "
-    "above its floor), but hardly less alike when the labels are shuffled (difference "
-    "{implicit_finetuning.sim_aou_over_shuffled_labels:.2f}, not resolved from zero in four networks): the "
-    "similarity is no evidence that both learn the labels in one way.",
+    "above its floor, {implicit_finetuning.sim_aou_over_wrong_task:.2f} above fine-tuning on another task). Whether "
+    "that is about the labels, which are what is learned, is asked of the same metric after fine-tuning on shuffled "
+    "labels.",
     "implicit_finetuning/accuracy",
     {
         "implicit_finetuning/controls": (
-            "Six metrics of similarity, each for fine-tuning as in the paper and for its controls: with shuffled "
-            "labels the similarity of attention outputs is as high."
+            "Metrics of similarity, each for fine-tuning as in the paper and for its controls, which change attention "
+            "outputs as much in every layer."
+        ),
+        "implicit_finetuning/by_task": (
+            "Tables 2 to 5 of the paper by task: each metric of fine-tuning beside its base rate, floor or random "
+            "value."
+        ),
+        "implicit_finetuning/carried": (
+            "What attention outputs do in the zero-shot run, put in layer by layer: accuracy that those of in-context "
+            "learning and of fine-tuning add."
         ),
         "implicit_finetuning/accuracy": (
             "Accuracy of zero-shot, fine-tuning and in-context learning on six tasks: both gain over zero-shot where "
@@ -86,6 +94,7 @@ PAPER = Paper(
             "query gets by itself."
         ),
         "layers/layers_rotary": "Similarities by layer, rotary positions: none rises clearly with depth.",
+        "layers/layers_sinusoidal": "Similarities by layer, sinusoidal positions.",
         "layers/layers_learned": "Similarities by layer, learned positions: none rises clearly with depth.",
         "momentum_language_model/loss": (
             "Validation loss of language models with momentum and with local mixers, less that without any."

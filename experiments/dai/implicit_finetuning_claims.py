@@ -1,42 +1,22 @@
 """What ``implicit_finetuning`` claims: the paper's findings, each compared with its control.
 
 A statistic has one value a network: the mean over tasks, of a similarity also over the layers where it is defined.
-Differences are taken task by task and layer by layer before the mean. A network that does not learn in context has no
-value for a similarity. Networks of both position encodings count alike; figures and table show them separately.
+Differences are taken task by task and layer by layer before the mean. Only networks that learn in context have a value,
+and ten of them at least must; each position encoding is judged apart (``by_encoding``). That two things are alike is
+claimed with a bound: the whole interval lies within .05 of zero.
 """
-
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from experiments.dai.common import encodings
+from experiments.dai.by_encoding import Values, array, claims_by_encoding, of_networks
+from experiments.dai.controls import PAPER
 from icl_lab.lab import Claim, NotRun, Record, claims_of
 
-GAIN, SHARE = 0.1, 2 / 3
-"""A network learns in context where demonstrations gain at least so much accuracy on this share of tasks (4 of 6)."""
-PAPER = "finetuning"
+ALIKE = 0.05
+"""Half-width within which two similarities, which lie between -1 and 1, are called the same."""
 
 
-def of_networks(record: Record, name: str, positions: str | None = None) -> np.ndarray:
-    """(M, ..) an array of the networks of one position encoding, or of all that were run, one after the other.
-
-    Raises:
-      NotRun: where the encoding was not run.
-    """
-    there = [p for p in encodings(record) if positions in (None, p)]
-    if not there:
-        raise NotRun(f"networks of {positions} positions")
-    return np.concatenate([record[f"{p}/{name}"] for p in there])
-
-
-def learns_in_context(record: Record, positions: str | None = None) -> np.ndarray:
-    """(M,) whether a network learns in context."""
-    gain = of_networks(record, "in_context", positions) - of_networks(record, "zero_shot", positions)
-    return (gain >= GAIN).mean(1) >= SHARE
-
-
-def of_row(record: Record, metric: str, row: str = PAPER, positions: str | None = None) -> np.ndarray:
+def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:
     """(M, 6, ..) a metric in a row of the table.
 
     Raises:
@@ -48,175 +28,209 @@ def of_row(record: Record, metric: str, row: str = PAPER, positions: str | None 
     return of_networks(record, metric, positions)[:, :, rows.index(row)]
 
 
-def network_means(values: np.ndarray) -> np.ndarray:
-    """(M,) mean of what is defined; NaN where nothing is."""
-    flat = np.asarray(values, np.float64).reshape(len(values), values[:1].size)
-    defined = ~np.isnan(flat)
-    count = defined.sum(1)
-    return np.where(count, np.where(defined, flat, 0).sum(1) / np.maximum(count, 1), np.nan)
+def _row(metric: str, row: str = PAPER) -> Values:
+    first = int(metric.startswith("sim_am"))  # rotary: demonstrations change no score to the query in the first layer
+    return lambda record, positions: of_row(record, metric, row, positions)[..., first:]
 
 
-Values = Callable[[Record], np.ndarray]
+def _recall(metric: str, less: str | None = None) -> Values:
+    """(M,) mean over the examples that fine-tuning mends, of all tasks; of a task where it mends few little counts."""
+
+    def value(record: Record, positions: str) -> np.ndarray:
+        mended = of_row(record, "mended", PAPER, positions)
+        values = of_row(record, metric, PAPER, positions) - (of_row(record, less, PAPER, positions) if less else 0)
+        with np.errstate(invalid="ignore"):
+            return np.where(mended > 0, mended * values, 0).sum(1) / mended.sum(1)
+
+    return value
 
 
-def _row(metric: str, row: str = PAPER, above_first: bool = False) -> Values:
-    """``above_first``: with rotary positions no score to the query in the first layer depends on demonstrations."""
-    return lambda record: of_row(record, metric, row)[..., int(above_first) :]
+def _shared(what: str, place: str) -> Values:
+    """(M,) accuracy gained by attention outputs put into the zero-shot run, as a share of what demonstrations gain.
+
+    Gains are means over tasks first. ``layer``: of the best single layer; ``all``: of all at once.
+    """
+
+    def share(record: Record, positions: str) -> np.ndarray:
+        whole = of_networks(record, "carried/in_context/accuracy/answer", positions).mean(1)
+        gains = of_networks(record, f"carried/{what}/accuracy/{place}", positions).mean(1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # a network that gains nothing fails the gate
+            return (gains.max(-1) if place == "layer" else gains) / whole
+
+    return share
 
 
-def _array(name: str) -> Values:
-    return lambda record: of_networks(record, name)
+def _not_carried(record: Record, positions: str) -> np.ndarray:
+    """(M,) largest difference over tasks between the answer and what the outputs of all layers give."""
+    of = of_networks(record, "carried/in_context/log_probability", positions)
+    return np.abs(of["all"] - of["answer"]).max(1)
 
 
-_FAILS = (
-    "sim_aou_no_more_than_untrained",
-    "sim_aou_no_more_than_trained_embeddings",
-    "kendall_over_untrained",
-)
-_NOT_RESOLVED = (
-    "context_over_fine_tuning",
-    "context_over_fine_tuning_every_set",
-    "recall",
-    "recall_over_base_rate",
-    "recall_over_wrong_task",
-    "sim_aou_over_shuffled_labels",
-    "sim_aou_over_wrong_labels",
-    "sim_aou_raw_local",
-    "sim_aou_raw_local_same_rate",
-    "sim_am_delta_local",
-    "sim_am_delta_local_same_rate",
-    "sim_am_rises",
-    "sim_am_over_random_update",
-    "sim_am_over_wrong_task",
-    "sim_am_over_shuffled_labels",
-    "sim_am_delta_over_wrong_task",
-    "sim_am_delta_over_shuffled_labels",
-    "kendall_over_random",
-    "kendall_over_random_update",
-    "kendall_over_wrong_task",
-    "kendall_over_shuffled_labels",
-    "order_matters_more_in_context",
-)
-_AT_LAB = dict.fromkeys(_FAILS, "fails") | dict.fromkeys(_NOT_RESOLVED, "not resolved")
-"""Verdicts of the lab record that are not those expected."""
+def _alpha(of: str) -> Values:
+    def value(record: Record, positions: str) -> np.ndarray:
+        if "local" not in record.metrics["rows"]:
+            raise NotRun("row local")
+        return of_networks(record, f"alpha/{of}", positions)
+
+    return value
 
 
+def _lead(place: int) -> Values:
+    """(M, 6) accuracy in context less that after fine-tuning, at a number of demonstrations."""
+    return lambda record, positions: (
+        of_networks(record, "curve/in_context", positions) - of_networks(record, "curve/finetuned", positions)
+    )[..., place]
+
+
+_AT_LAB = dict.fromkeys(
+    ("sim_aou_no_more_than_untrained", "sim_aou_no_more_than_trained_embeddings", "sim_am_rises",
+     "kendall_over_random"), "fails",
+) | dict.fromkeys(
+    ("sim_aou_raw_local", "context_over_fine_tuning_sinusoidal", "sim_aou_over_floor_sinusoidal",
+     "sim_aou_as_shuffled_labels_sinusoidal"), "not resolved",
+)  # fmt: skip
+"""Verdicts that are expected at lab where a claim is not expected to hold, written before the record.
+
+From a pilot on three older networks (rotary, another seed of questions, three sets, fifty questions; they are not among
+those of the record). There layer-causal descent was -.10, -.07 and .11 from gradient descent, so that no number of
+networks near twenty resolves it; and of ten sinusoidal networks all must learn in context for a verdict.
+"""
 _judged = claims_of(
-    "dai.implicit_finetuning", at_lab=_AT_LAB, presets=("lab",), relation=">=", minimum_members=3,
+    "dai.implicit_finetuning", at_lab=_AT_LAB, presets=("lab",), relation=">=",
     reason="an ordering, paired by network, task and layer",
 )  # fmt: skip
 
 
-def _claim(
-    name: str, where: str, statement: str, of: Values, over: Values | None, expected: float = 0.0, *,
-    gated: bool = True, **more: Any,
-) -> Claim:  # fmt: skip
-    """A metric, less another of the same shape; ``gated``: only of networks that learn in context."""
+def _claim(*positional, **named) -> list[Claim]:
+    return claims_by_encoding(_judged, *positional, **named)
 
-    def statistic(record: Record) -> np.ndarray:
-        values = network_means(of(record) - (over(record) if over else 0))
-        return np.where(learns_in_context(record) | (not gated), values, np.nan)
 
-    def control(record: Record) -> np.ndarray:
-        return network_means(over(record)) if over else np.full(1, np.nan)
-
-    return _judged(name, where, statement, statistic, expected, control=control if over else None, **more)
+def _alike(*positional, **named) -> list[Claim]:
+    """A claim that a difference is zero to ``ALIKE``."""
+    same = {"relation": "==", "tolerance": ALIKE, "reason": "an equivalence: a twentieth of the range of a cosine"}
+    return _claim(*positional, **same | named)
 
 
 _BY_TASK = "an ordering, paired by network and task"
 _DAI, _DEUTCH, _SHEN, _LAB = "Dai et al. 2022", "Deutch et al. 2024", "Shen et al. 2024", "this lab"
+_WITH = "with a control of equal size"
 _BASE = {
-    "random_update": "noise of equal norm in place of the update",
+    "random_update": "noise in place of the update",
     "wrong_task": "fine-tuning on another task's demonstrations",
     "shuffled_labels": "fine-tuning on shuffled labels",
 }
 _UNTRAINED = {"untrained": "an untrained one", "trained_embeddings": "one with trained embeddings alone"}
-_OTHER_CONTEXTS = {
-    "wrong_labels": "demonstrations whose labels are all wrong",
-    "wrong_demonstrations": "another task's demonstrations",
-    "random_context": "a context of random tokens",
-}
 
-CLAIMS = (
-    _claim("fine_tuning_learns", f"{_DAI}, Table 1",
-           "Fine-tuning is more accurate than zero-shot (test questions; set and rate chosen on others).",
-           _array("finetuned"), _array("zero_shot"), gated=False, reason=_BY_TASK),
-    _claim("context_learns", f"{_DAI}, Table 1", "In-context learning is more accurate than zero-shot.",
-           _array("in_context"), _array("zero_shot"), gated=False, reason=_BY_TASK),
-    _claim("context_over_fine_tuning", f"{_DAI}, Table 1", "In-context learning is more accurate than fine-tuning.",
-           _array("in_context"), _array("finetuned"), gated=False, reason=_BY_TASK),
-    _claim("context_over_fine_tuning_every_set", f"{_LAB}, Table 1 without selection",
-           "In-context learning is more accurate than fine-tuning as a mean over all sets of demonstrations.",
-           _array("by_set/in_context"), _array("by_set/finetuned"), gated=False,
-           reason="an ordering, paired by network, task and set"),
-    _claim("more_demonstrations", f"{_LAB}, demonstrations",
-           "The lead of in-context learning over fine-tuning is larger behind all demonstrations than behind one.",
-           lambda r: _lead(r)[..., -1], lambda r: _lead(r)[..., 1], reason=_BY_TASK),
-    _claim("recall", f"{_DAI}, Table 2",
-           "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",
-           _row("recall"), None, 2 / 3, reason="the lowest of the paper's twelve values is .667"),
-    _claim("recall_over_base_rate", f"{_DAI}, Table 2, with a control",
-           "Rec2FTP is above its base rate, the share of all zero-shot errors that in-context learning mends.",
-           _row("recall"), _row("base_rate"), reason=_BY_TASK),
-    _claim("recall_over_wrong_task", f"{_DAI}, Table 2, with a control",
-           f"Rec2FTP is higher than for {_BASE['wrong_task']}.", _row("recall"), _row("recall", "wrong_task"),
-           reason=_BY_TASK),
-    _claim("sim_aou_over_random", f"{_DAI}, Table 3", "SimAOU is above that with a random vector.",
-           _row("sim_aou"), _row("random")),
-    _claim("sim_aou_over_floor", f"{_DAI}, Table 3, with a control",
-           "SimAOU is above its floor, what normalising gives to updates that have nothing in common.",
-           _row("sim_aou"), _row("floor")),
-    _claim("sim_aou_raw", f"{_DEUTCH}, Table 3 without normalising",
-           "SimAOU is above zero also of states that are not normalised.", _row("sim_aou_raw"), None),
-    *(_claim(f"sim_aou_over_{row}", f"{_DAI}, Table 3, with a control", f"SimAOU is higher than for {what}.",
-             _row("sim_aou"), _row("sim_aou", row)) for row, what in _BASE.items()),
-    *(_claim(f"sim_aou_over_{row}", f"{_DAI}, Table 3, with a control",
-             f"SimAOU is higher than when the context is {what}.", _row("sim_aou"), _row("sim_aou", row))
-      for row, what in _OTHER_CONTEXTS.items()),
-    *(_claim(f"sim_aou_no_more_than_{row}", f"{_DEUTCH}, untrained baselines",
-             f"SimAOU (raw) of the trained network is no higher than of {what}, which cannot learn in context.",
-             _row("sim_aou_raw"), _row("sim_aou_raw", row), relation="<=", tolerance=0.07,
-             reason="the most by which a trained network of theirs is ahead on a task, CB: .11 against .04")
-      for row, what in _UNTRAINED.items()),
-    *(_claim(f"{metric}_{row}", _DEUTCH,
-             f"Layer-causal gradient descent, {how}, is more like in-context learning than gradient descent "
-             f"({'SimAOU, raw' if metric == 'sim_aou_raw' else 'SimAM of differences'}).",
-             _row(metric, row), _row(metric))
-      for metric in ("sim_aou_raw", "sim_am_delta")
-      for row, how in (("local", "at its own learning rate"), ("local_same_rate", "at the same learning rate"))),
-    _claim("sim_am_rises", f"{_DAI}, Table 4",
-           "SimAM is higher after fine-tuning than before (above the first layer, where it is 1 before).",
-           _row("sim_am_after", above_first=True), _row("sim_am_before", above_first=True)),
-    *(_claim(f"sim_am_over_{row}", f"{_DAI}, Table 4, with a control",
-             f"SimAM after fine-tuning is higher than after {what}.",
-             _row("sim_am_after", above_first=True), _row("sim_am_after", row, above_first=True))
-      for row, what in _BASE.items()),
-    *(_claim(f"sim_am_delta_over_{row}", f"{_DEUTCH}, with a control",
-             f"SimAM of differences is higher than for {what}.", _row("sim_am_delta"), _row("sim_am_delta", row))
-      for row, what in _BASE.items()),
-    _claim("kendall_over_random", f"{_DAI}, Table 5",
-           "Attention to the training tokens ranks them as in context more than random weights do (Kendall).",
-           _row("kendall"), _row("kendall_random")),
-    *(_claim(f"kendall_over_{row}", f"{_DAI}, Table 5, with a control",
-             f"Kendall's correlation is higher than for {what}.", _row("kendall"), _row("kendall", row))
-      for row, what in (*_BASE.items(), ("untrained", "an untrained network"))),
-    _claim("labels_nearer", f"{_SHEN}, answers",
-           "Fine-tuning brings the distribution of labels nearer to that in context (Jensen-Shannon from ICL: "
-           "zero-shot less fine-tuned).",
-           _row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned"),
-           reason=_BY_TASK),
-    _claim("order_matters_more_in_context", f"{_SHEN}, order",
-           "The order of the demonstrations moves in-context learning more than fine-tuning (log-probability of the "
-           "right label, standard deviation over permutations).",
-           _array("order/in_context/log_probability"), _array("order/sequential/log_probability"),
-           reason=_BY_TASK),
-    _claim("full_batch_has_no_order", f"{_DEUTCH}, order",
-           "Fine-tuning in one step does not depend on the order of the demonstrations.",
-           _array("order/full_batch/log_probability"), None, relation="<=", tolerance=1e-4, gated=False,
-           reason="rounding of a sum of float32 gradients in another order, carried through the network"),
+CLAIMS = tuple(
+    claim for claims in (
+        _claim("fine_tuning_learns", f"{_DAI}, Table 1",
+               "Fine-tuning is more accurate than zero-shot (rate chosen without regard to size).",
+               array("finetuned_free"), array("zero_shot"), reason=_BY_TASK),
+        _claim("context_over_fine_tuning", f"{_DAI}, Table 1",
+               "In-context learning is more accurate than fine-tuning, as a mean over all sets of demonstrations (rate "
+               "chosen without regard to size).",
+               array("in_context"), array("finetuned_free"), second=True, reason=_BY_TASK),
+        _claim("more_demonstrations", f"{_LAB}, demonstrations",
+               "The lead of in-context learning over fine-tuning is larger behind all demonstrations than behind one.",
+               _lead(-1), _lead(1), reason=_BY_TASK),
+        _claim("recall", f"{_DAI}, Table 2",
+               "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",
+               _recall("recall"), None, 2 / 3, reason="the lowest of the paper's twelve values is .667"),
+        _claim("recall_over_base_rate", f"{_DAI}, Table 2, its base rate",
+               "Rec2FTP is above its base rate, the share of all zero-shot errors that in-context learning mends.",
+               _recall("recall", less="base_rate"), reason=_BY_TASK),
+        _claim("sim_aou_over_random", f"{_DAI}, Table 3", "SimAOU is above that with a random vector.",
+               _row("sim_aou"), _row("random")),
+        _claim("sim_aou_over_floor", f"{_DAI}, Table 3, with a control",
+               "SimAOU is above its floor, what normalising gives to updates that have nothing in common.",
+               _row("sim_aou"), _row("floor"), second=True),
+        _claim("sim_aou_raw", f"{_DEUTCH}, Table 3 without normalising",
+               "SimAOU is above zero also of states that are not normalised.", _row("sim_aou_raw")),
+        *(_claim(f"sim_aou_over_{row}", f"{_DAI}, Table 3, {_WITH}", f"SimAOU is higher than for {_BASE[row]}.",
+                 _row("sim_aou"), _row("sim_aou", row)) for row in ("random_update", "wrong_task")),
+        _alike("sim_aou_as_shuffled_labels", f"{_LAB}, Table 3, {_WITH}",
+              "SimAOU as a whole is the same after fine-tuning on shuffled labels, to .05.",
+              _row("sim_aou"), _row("sim_aou", "shuffled_labels"), second=True),
+        _alike("sim_aou_as_wrong_labels", f"{_LAB}, Table 3, with a control",
+              "SimAOU (raw) is the same when all labels of the context are wrong, to .05.",
+              _row("sim_aou_raw"), _row("sim_aou_raw", "wrong_labels")),
+        *(_claim(f"sim_aou_over_{row}", f"{_DAI}, Table 3, with a control",
+                 f"SimAOU (raw) is higher than when the context is {what}.",
+                 _row("sim_aou_raw"), _row("sim_aou_raw", row))
+          for row, what in (("wrong_demonstrations", "another task's demonstrations"),
+                            ("random_context", "random tokens"))),
+        _claim("sim_aou_of_labels", f"{_LAB}, directions of the labels",
+               "Along the directions that decide among the labels the two updates point the same way (SimAOU, raw).",
+               _row("sim_aou_inside")),
+        _claim("sim_aou_of_labels_over_shuffled", f"{_LAB}, directions of the labels, {_WITH}",
+               "Along the directions of the labels SimAOU is higher than for shuffled labels.",
+               _row("sim_aou_inside"), _row("sim_aou_inside", "shuffled_labels")),
+        _alike("sim_aou_across_labels", f"{_LAB}, directions of the labels",
+              "SimAOU (raw) is the same without the directions of the labels, to .05: what is alike lies across them.",
+              _row("sim_aou_raw"), _row("sim_aou_outside")),
+        *(_claim(f"sim_aou_no_more_than_{row}", f"{_DEUTCH}, untrained baselines",
+                 f"SimAOU (raw) of the trained network is no higher than of {what}, which cannot learn in context.",
+                 _row("sim_aou_raw"), _row("sim_aou_raw", row), relation="<=", tolerance=0.07,
+                 reason="the most by which a trained network of theirs is ahead on a task, CB: .11 against .04")
+          for row, what in _UNTRAINED.items()),
+        *(_claim(f"{metric}_local", f"{_DEUTCH}, at equal size",
+                 "Layer-causal gradient descent is more like in-context learning than gradient descent "
+                 f"({'SimAOU, raw' if metric == 'sim_aou_raw' else 'SimAM of differences'}).",
+                 _row(metric, "local"), _row(metric))
+          for metric in ("sim_aou_raw", "sim_am_delta")),
+        _claim("alpha", f"{_DEUTCH}, alpha",
+               "Gradient descent and layer-causal gradient descent change attention scores in different directions "
+               "(mean cosine).",
+               _alpha("scores"), None, 0.2, relation="<=", tolerance=0.1,
+               reason="theirs is .1 to .2; half of .2 is allowed above it"),
+        _claim("sim_am_rises", f"{_DAI}, Table 4",
+               "SimAM is higher after fine-tuning than before (above the first layer, where it is 1 before).",
+               _row("sim_am_after"), _row("sim_am_before")),
+        *(_alike(f"sim_am_as_{row}", f"{_DAI}, Table 4, {_WITH}",
+                f"SimAM after fine-tuning is that after {what}, to .05: it does not tell them apart.",
+                _row("sim_am_after"), _row("sim_am_after", row))
+          for row, what in _BASE.items() if row != "random_update"),
+        _claim("sim_am_over_random_update", f"{_DAI}, Table 4, {_WITH}",
+               f"SimAM after fine-tuning is higher than after {_BASE['random_update']}.",
+               _row("sim_am_after"), _row("sim_am_after", "random_update")),
+        *(_claim(f"sim_am_delta_over_{row}", f"{_DEUTCH}, {_WITH}",
+                 f"SimAM of differences is higher than for {_BASE[row]}.",
+                 _row("sim_am_delta"), _row("sim_am_delta", row)) for row in ("random_update", "wrong_task")),
+        _alike("sim_am_delta_as_shuffled_labels", f"{_LAB}, SimAM of differences, {_WITH}",
+              "SimAM of differences is the same after fine-tuning on shuffled labels, to .05.",
+              _row("sim_am_delta"), _row("sim_am_delta", "shuffled_labels")),
+        _claim("kendall_over_random", f"{_DAI}, Table 5",
+               "Attention to the training tokens ranks them as in context more than random weights do (Kendall, above "
+               "the first layer).",
+               _row("kendall"), _row("kendall_random"), ALIKE,
+               reason="a third of the paper's lowest value on a task, .151"),
+        *(_alike(f"kendall_as_{row}", f"{_DAI}, Table 5, {_WITH}",
+                f"Kendall's correlation is that of {what}, to .05.", _row("kendall"), _row("kendall", row))
+          for row, what in (*_BASE.items(), ("untrained", "an untrained network"))),
+        _claim("labels_nearer", f"{_SHEN}, answers",
+               "Fine-tuning brings the distribution of labels nearer to that in context (Jensen-Shannon from ICL: "
+               "zero-shot less fine-tuned).",
+               _row("shannon_zero_shot_in_context"), _row("shannon_in_context_tuned"), reason=_BY_TASK),
+        _claim("order_matters_more_in_context", f"{_SHEN}, order",
+               "The order of the demonstrations moves in-context learning more than fine-tuning (log-probability of "
+               "the right label, standard deviation over permutations).",
+               array("order/in_context/log_probability"), array("order/sequential/log_probability"), reason=_BY_TASK),
+        _claim("full_batch_has_no_order", f"{_DEUTCH}, order",
+               "Fine-tuning in one step does not depend on the order of the demonstrations.",
+               array("order/full_batch/log_probability"), None, relation="<=", tolerance=1e-4, gate=False,
+               reason="rounding of a sum of float32 gradients in another order, carried through the network"),
+        _claim("outputs_are_the_answer", f"{_LAB}, what carries the answer",
+               "In-context attention outputs of all layers, put into the zero-shot run, give the in-context answer "
+               "(log-probability of the right label, largest difference over tasks).",
+               _not_carried, None, 0.0, relation="<=", tolerance=1e-3, gate=False,
+               reason="an identity with rotary positions, to rounding"),
+        _claim("one_layer_carries_the_answer", f"{_LAB}, what carries the answer",
+               "In-context attention output of the best single layer carries half of the accuracy that demonstrations "
+               "add.",
+               _shared("in_context", "layer"), None, 0.5, reason="half; with all layers it is 1"),
+        _claim("fine_tuning_carries_less", f"{_LAB}, what carries the answer",
+               "Fine-tuning's change of attention outputs, made as large as that of the demonstrations, carries at "
+               "most half of the accuracy that they add.",
+               _shared("finetuned_sized", "all"), None, 0.5, relation="<=", reason="half"),
+    ) for claim in claims
 )  # fmt: skip
-
-
-def _lead(record: Record) -> np.ndarray:
-    """(M, 6, K) accuracy in context less that after fine-tuning, by number of demonstrations."""
-    return of_networks(record, "curve/in_context") - of_networks(record, "curve/finetuned")

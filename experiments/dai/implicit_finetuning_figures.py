@@ -1,167 +1,263 @@
-"""Figures of ``implicit_finetuning``: accuracies, demonstrations, metrics against controls, learning rates, order."""
+"""Figures of ``implicit_finetuning``: accuracies, metrics by task, controls, rates, what carries the answer."""
 
 from typing import Any
 
 import numpy as np
 
+from experiments.dai.by_encoding import learned, network_means
 from experiments.dai.common import encodings
-from experiments.dai.implicit_finetuning_claims import learns_in_context, network_means, of_row
+from experiments.dai.controls import FROM_SECOND
+from experiments.dai.implicit_finetuning_claims import of_row
 from experiments.panels import ABOVE, SERIES
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, Figure, band, panels
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "zero_shot": {"color": "#BBBBBB", "linestyle": ":", "marker": "v", "label": "ZSL"},
     "finetuned": {"color": "#D55E00", "linestyle": "--", "marker": "s", "label": "FT"},
     "in_context": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "ICL"},
 }
+BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
 ROWS = {
     "finetuning": "fine-tuning (paper)",
     "untrained": "untrained network",
     "trained_embeddings": "trained embeddings alone",
-    "local": "layer-causal GD, own rate",
-    "local_same_rate": "layer-causal GD, same rate",
+    "text": "trained on text alone",
+    "local": "layer-causal GD",
+    "local_own_rate": "layer-causal GD, own rate*",
+    "local_same_rate": "layer-causal GD, same rate*",
     "full_batch": "one full-batch step",
-    "random_update": "noise of equal norm",
+    "random_update": "noise",
     "wrong_task": "FT on another task",
     "shuffled_labels": "FT on shuffled labels",
     "wrong_labels": "context: wrong labels",
     "wrong_demonstrations": "context: another task",
     "random_context": "context: random tokens",
 }
-METRICS = {
+"""Controls change attention outputs as much as the paper's fine-tuning; * marks those whose size is what it is."""
+METRICS: dict[str, tuple[str, str | None, str]] = {
     "recall": ("Rec2FTP", "base_rate", "base rate"),
     "sim_aou": ("SimAOU", "floor", "floor of normalising"),
     "sim_aou_raw": ("SimAOU, raw", "random", "random vector"),
+    "sim_aou_inside": ("SimAOU along label directions", None, ""),
     "sim_am_after": ("SimAM after FT", "sim_am_before", "before FT"),
     "sim_am_delta": ("SimAM of differences", None, ""),
     "kendall": ("Kendall", "kendall_random", "random weights"),
+    "finetuned_ratio": ("size of the change", "in_context_ratio", "of ICL"),
 }
-"""Panels of the table: the metric, what it has to be above, and the name of that."""
+"""Panels: the metric, what it has to be above, and the name of that."""
+BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
+"""Tables 2 to 5."""
+CARRIED = {"in_context": "in_context", "finetuned": "finetuned", "finetuned_sized": "finetuned"}
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """All figures, with a row for each position encoding that was run."""
+    """All figures, with a row or a marker for each position encoding that was run."""
     there = encodings(record)
-    return {
-        "accuracy": _accuracy(record, there),
-        "demonstrations": _demonstrations(record, there),
-        "controls": _controls(record, there),
-        "rates": _rates(record, there),
-        "order": _order(record, there),
-    }
+    drawn = (_accuracy, _by_task, _demonstrations, _controls, _rates, _carried, _order)
+    return {one.__name__[1:]: one(record, there) for one in drawn}
+
+
+def gate_of(record: Record, positions: str) -> str:
+    """How many networks of an encoding passed the gate, for titles and legends."""
+    passed = learned(record, positions)
+    return f"{positions}: {passed.sum()} of {passed.size} learn in context"
+
+
+def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, first: bool, **look: Any) -> None:
+    """A small point for every network, (M, X); hollow where it fails the gate."""
+    for own, fill, label in ((passed, "full", None), (~passed, "none", "network that fails the gate")):
+        if own.any():
+            x_own = np.repeat(x[None], own.sum(), 0)
+            axes.plot(x_own.T, values[own].T, linestyle="", markersize=2.5, fillstyle=fill, markeredgewidth=0.6, **look)
+            if label and first:
+                axes.plot([], [], linestyle="", markersize=3, fillstyle=fill, label=label, **look)
+
+
+def _legend(axes: Axes, **options: Any) -> None:
+    """A legend where something is drawn: of an encoding without a network that learns in context nothing may be."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, **options)
+
+
+def _tasks(axes: Axes, tasks: list[str]) -> None:
+    axes.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks])
 
 
 def _accuracy(record: Record, there: list[str]) -> Figure:
-    """Bars are means over networks, points are networks; ticks the mean over all sets, without selection."""
-    figure, axes = panels(1, len(there), width=7.5, height=2.7)
+    """Bars are means over networks that learn in context and all sets; points are networks."""
+    figure, axes = panels(1, len(there), width=7.5, height=2.9)
     tasks = record.metrics["tasks"]
     for at, positions in zip(axes[:, 0], there):
-        for i, (name, look) in enumerate(SETTINGS.items()):
-            values, x = record[f"{positions}/{name}"], np.arange(len(tasks)) + 0.27 * (i - 1)
-            at.bar(x, values.mean(0), 0.25, color=look["color"], alpha=0.55, label=look["label"])
-            at.plot(np.repeat(x[None], len(values), 0), values, "o", color="black", markersize=2)
-            if name != "zero_shot":
-                every = record[f"{positions}/by_set/{name}"].mean((0, 2))
-                label = "mean over all sets" if name == "finetuned" else None
-                at.plot(x, every, linestyle="", marker="_", markersize=11, color="black", label=label)
-        at.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks])
-        at.set_ylabel(f"accuracy ({positions})")
+        passed = learned(record, positions)
+        for i, (name, setting) in enumerate(BARS.items()):
+            look, values = SETTINGS[setting], record[f"{positions}/{name}"]
+            x = np.arange(len(tasks)) + 0.27 * (i - 1)
+            at.bar(x, network_means(values[passed].T), 0.25, color=look["color"], alpha=0.55, label=look["label"])
+            _points(at, x, values, passed, i == 0, marker=look["marker"], color="black")
+        for name, dash in (("chance", ":"), ("ceiling", "--")):
+            means = record[f"{positions}/{name}"].mean(0)
+            label = {"chance": "chance", "ceiling": "Bayes answer"}[name]
+            at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
+        _tasks(at, tasks)
+        at.set_title(gate_of(record, positions), loc="left")
+        at.set_ylabel("accuracy")
         at.set_ylim(0, 1.03)
-    axes[0, 0].legend(ncols=4, **ABOVE)
+    axes[0, 0].legend(ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.1), fontsize=7)
+    return figure
+
+
+def _by_task(record: Record, there: list[str]) -> Figure:
+    """Tables 2 to 5: mean over networks that learn in context, with the standard deviation between them."""
+    figure, axes = panels(len(BY_TASK), len(there), width=2.9, height=2.4)
+    tasks = record.metrics["tasks"]
+    for row, positions in zip(axes, there):
+        passed = learned(record, positions)
+        for at, name in zip(row, BY_TASK):
+            title, floor, floor_name = METRICS[name]
+            for metric, label, look in ((name, "FT", SERIES[0]), (floor or name, floor_name, SERIES[1])):
+                values = of_row(record, metric, "finetuning", positions)[passed]
+                values = values[..., int(metric in FROM_SECOND) :] if values.ndim > 2 else values
+                each = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None
+                if each is not None:
+                    means = network_means(each)
+                    spread = np.sqrt(network_means((each - means[:, None]) ** 2))
+                    at.errorbar(np.arange(len(tasks)), means, spread, linestyle="", marker=look["marker"],
+                                color=look["color"], markersize=4, label=label)  # fmt: skip
+            at.set_title(f"{title} ({positions})")
+            at.set_xticks(range(len(tasks)), tasks, rotation=60)
+            at.axhline(0, color="0.7", linewidth=0.6)
+            _legend(at)
     return figure
 
 
 def _demonstrations(record: Record, there: list[str]) -> Figure:
     tasks, config = record.metrics["tasks"], record.config
     figure, axes = panels(len(tasks), len(there), width=2.2, height=2.2)
-    counts = [0, *config["counts"], config["demonstrations"]]
+    counts = np.array([0, *config["counts"], config["demonstrations"]])
     for row, positions in zip(axes, there):
+        passed = learned(record, positions)
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
-                band(at, np.array(counts), record[f"{positions}/curve/{name}"][:, t], **SETTINGS[name])
+                curves = record[f"{positions}/curve/{name}"][:, t]
+                if passed.any():
+                    band(at, counts, curves[passed], **SETTINGS[name])
+                if (~passed).any():
+                    label = "fails the gate" if name == "in_context" else None
+                    color = SETTINGS[name]["color"]
+                    at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
+                    at.plot([], [], color=color, linewidth=0.4, label=label)
+            for name, dash, label in (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer")):
+                mean = record[f"{positions}/{name}"][:, t].mean()
+                at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
             at.set_title(f"for {task} ({positions})")
             at.set_xlabel("demonstrations")
             at.set_ylim(0, 1.03)
         row[0].set_ylabel("accuracy")
-    axes[0, 0].legend()
+    axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
     return figure
 
 
 def _controls(record: Record, there: list[str]) -> Figure:
-    """A panel for each metric, a line for each row of the table, a point for each network.
-
-    A hollow point is a network that does not learn in context.
-    """
+    """A panel for each metric, a line for each row of the table, a point for each network."""
     names = record.metrics["rows"]
-    figure, axes = panels(3, 2, width=3.6, height=0.8 + 0.23 * len(names))
+    figure, axes = panels(4, 2, width=3.3, height=0.9 + 0.25 * len(names))
     for i, (at, (metric, (title, floor, floor_name))) in enumerate(zip(axes.ravel(), METRICS.items())):
+        first = int(metric in FROM_SECOND)
         for p, positions in enumerate(there):
-            passed = learns_in_context(record, positions)
+            passed = learned(record, positions)
             for r, name in enumerate(names):
-                y = len(names) - 1 - r + 0.16 * (len(there) - 1) * (1 - 2 * p)
-                values = network_means(of_row(record, metric, name, positions))
-                look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": "", "markersize": 4}
-                label = f"{positions} positions" if r == 0 else None
-                at.plot(values[passed], np.full(passed.sum(), y), **look, label=label)
-                at.plot(values[~passed], np.full((~passed).sum(), y), **look, fillstyle="none")
-                if floor:
-                    under = network_means(of_row(record, floor, name, positions))
+                y = len(names) - 1 - r + 0.3 * ((len(there) - 1) / 2 - p)
+                over = lambda metric: of_row(record, metric, name, positions)  # noqa: B023, E731
+                values = network_means(over(metric)[..., first:] if first else over(metric))
+                look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": "", "markersize": 3}
+                at.plot(values[passed], np.full(passed.sum(), y), **look, alpha=0.5)
+                at.plot(values[~passed], np.full((~passed).sum(), y), **look, fillstyle="none", alpha=0.5)
+                if r == 0:
+                    at.plot([], [], **look, label=gate_of(record, positions))
+                    if (~passed).any() and p == len(there) - 1:
+                        at.plot([], [], **look, fillstyle="none", label="hollow: fails the gate")
+                if floor and passed.any():
+                    under = network_means(over(floor)[..., first:] if first else over(floor))[passed]
                     low = float(np.nanmean(under)) if np.isfinite(under).any() else np.nan
-                    first = r == 0 and p == 0
-                    at.plot([low, low], [y - 0.3, y + 0.3], color="0.45", label=floor_name if first else None)
+                    label = floor_name if r == 0 and p == 0 else None
+                    at.plot([low, low], [y - 0.2, y + 0.2], color="0.35", linewidth=1.5, label=label)
         at.set_title(title)
-        at.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if i % 3 == 0 else [])
+        at.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if i % 4 == 0 else [])
         at.set_ylim(-0.6, len(names) - 0.4)
-        if metric not in ("recall", "sim_am_after"):
+        if metric == "finetuned_ratio":
+            at.set_xscale("log")
+        elif metric not in ("recall", "sim_am_after"):
             at.axvline(0, color="0.7", linewidth=0.8)
-        at.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.07), fontsize=7)
+        if i % 4 == 0 or floor:
+            own = slice(None) if i == 0 else slice(-1, None)
+            handles, labels = at.get_legend_handles_labels()
+            floors = [k for k, label in enumerate(labels) if label == floor_name]
+            keep = range(len(labels))[own] if i == 0 else floors
+            if keep:
+                at.legend([handles[k] for k in keep], [labels[k] for k in keep], loc="upper center",
+                          bbox_to_anchor=(0.5, -0.07), fontsize=6)  # fmt: skip
     return figure
 
 
 def _rates(record: Record, there: list[str]) -> Figure:
-    """Over the whole grid, not at the chosen rate alone; mean over tasks and layers."""
-    normalised = record.config["normalise"]
+    """Over the whole grid, on development questions; mean over tasks, sets and layers."""
+    first = "SimAOU" if record.config["normalise"] else "SimAOU, raw"
+    main = {"sim_aou": "FT", "floor": "floor", "random": "random vector"}
     columns = {
-        "accuracy": {"development": "FT"},
-        "SimAOU" if normalised else "SimAOU, raw": (
-            {"by_rate/sim_aou": "FT", "by_rate/floor": "floor", "by_rate/random": "random vector"}
-            if normalised
-            else {"by_rate/sim_aou_raw": "FT"}
-        ),
-        "SimAM": {
-            "by_rate/sim_am_after": "after",
-            "by_rate/sim_am_before": "before",
-            "by_rate/sim_am_delta": "differences",
-        },
-        "Kendall": {"by_rate/kendall": "FT", "by_rate/kendall_random": "random weights"},
-        "size of the update": {"by_rate/finetuned_ratio": "FT", "by_rate/in_context_ratio": "ICL"},
+        "log-probability": {"log_probability": "FT"},
+        first: main if record.config["normalise"] else {"sim_aou_raw": "FT"},
+        "SimAM": {"sim_am_after": "after", "sim_am_before": "before", "sim_am_delta": "differences"},
+        "Kendall": {"kendall": "FT", "kendall_random": "random weights"},
+        "size of the change": {"finetuned_ratio": "FT", "in_context_ratio": "ICL"},
     }
     figure, axes = panels(len(columns), len(there), width=2.7, height=2.4)
     rates = np.asarray(record.config["rates"])
-    order = np.argsort(rates)
     for row, positions in zip(axes, there):
+        passed = learned(record, positions)
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
-                values = _over_tasks(record[f"{positions}/{name}"])[:, order]
+                values = np.moveaxis(record[f"{positions}/path/{name}"][passed], 2, 1)  # (M, R, 6, ..)
+                values = network_means(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
                 if np.isfinite(values).any():
-                    look = {key: look[key] for key in ("color", "linestyle")}
-                    band(at, rates[order], values, label=label, **look)
-            chosen = record[f"{positions}/rate"].ravel()
-            at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", transform=at.get_xaxis_transform())
+                    band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
+            chosen = record[f"{positions}/rate"][passed].ravel()
+            at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3,
+                    transform=at.get_xaxis_transform())  # fmt: skip
             at.set_xscale("log")
             at.set_title(f"{title} ({positions})")
             at.set_xlabel("learning rate (ticks: chosen)")
-            if title == "size of the update":
+            if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
-            at.legend(fontsize=7)
+            if title == "log-probability":
+                at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
+            _legend(at)
     return figure
 
 
-def _over_tasks(values: np.ndarray) -> np.ndarray:
-    """(M, 6, R) or (M, 6, R, L) -> (M, R)."""
-    by_rate = np.moveaxis(values, 2, 1)
-    return network_means(by_rate.reshape(-1, *by_rate.shape[2:])).reshape(by_rate.shape[:2])
+def _carried(record: Record, there: list[str]) -> Figure:
+    """Gain of accuracy by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
+    figure, axes = panels(len(there), width=3.6, height=2.6)
+    labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
+    for at, positions in zip(axes[0], there):
+        passed = learned(record, positions)
+        for (name, setting), look in zip(CARRIED.items(), SERIES):
+            of = record[f"{positions}/carried/{name}/accuracy"]
+            values = [*np.moveaxis(of["layer"][passed].mean(1), 1, 0), of["all"][passed].mean(1)]
+            values += [of["answer"][passed].mean(1)] if "answer" in of else []
+            x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
+            dash = look["linestyle"]
+            if passed.any():
+                at.plot(x, np.stack(values), color=color, linewidth=0.3, alpha=0.4)
+                at.plot(x, np.mean(values, 1), color=color, linestyle=dash, marker=look["marker"], label=labels[name])
+        layers = record[f"{positions}/carried/in_context/accuracy/layer"].shape[2]
+        at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
+        at.axhline(0, **THEORY)
+        at.set_xlabel("layer whose attention output is put in")
+        at.set_ylabel("gain of accuracy")
+        at.set_title(gate_of(record, positions), fontsize=8)
+        _legend(at)
+    return figure
 
 
 def _order(record: Record, there: list[str]) -> Figure:
@@ -170,14 +266,16 @@ def _order(record: Record, there: list[str]) -> Figure:
     figure, axes = panels(2, width=3.4, height=2.4)
     for at, (measure, label) in zip(axes[0], measures.items()):
         for p, positions in enumerate(there):
-            values = [network_means(record[f"{positions}/order/{name}/{measure}"]) for name in learners]
+            passed = learned(record, positions)
+            values = [network_means(record[f"{positions}/order/{name}/{measure}"][passed]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(there) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}
-            at.plot(np.repeat(x[:, None], len(values[0]), 1), np.stack(values), alpha=0.5, markersize=3, **look)
-            at.plot(x, [np.nanmean(v) if np.isfinite(v).any() else np.nan for v in values], markersize=6, **look,
-                    label=f"{positions} positions")  # fmt: skip
+            if passed.any():
+                at.plot(np.repeat(x[:, None], passed.sum(), 1), np.stack(values), alpha=0.4, markersize=2, **look)
+                at.plot(x, np.mean(values, 1), markersize=6, **look, label=gate_of(record, positions))
         at.axhline(0, **THEORY)
         at.set_xticks(range(len(learners)), [name.replace(", ", ",\n") for name in learners.values()])
         at.set_ylabel(label)
-        at.legend()
+        if measure == "log_probability":
+            _legend(at, **ABOVE)
     return figure

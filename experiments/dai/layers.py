@@ -1,9 +1,11 @@
 """Similarity of in-context learning and fine-tuning, layer by layer (Dai et al. 2022, first version, box plots).
 
-For up to 50 test questions of every held-out task: SimAOU, SimAM and Kendall's correlation in every layer, each beside
-its control. The first version of the paper finds that low layers are noisy and that similarity rises with depth. But
-two controls may rise as well: the floor of SimAOU, because updates grow with depth and normalising makes large updates
-similar; and noise of equal norm in place of the update, because it passes through the same layers.
+For 50 test questions of every held-out task, behind every set of demonstrations: SimAOU, SimAM and Kendall's
+correlation in every layer, each beside its control. The first version of the paper finds that low layers are noisy and
+that similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with
+depth and normalising makes large updates similar; and noise in place of the update, of equal size in every layer.
+
+A slope needs depth: ``--networks`` may be the folder of any run of ``pretrain``, such as one with ``--layers=8``.
 """
 
 import dataclasses
@@ -11,11 +13,10 @@ import sys
 from typing import Any
 
 import jax
-import numpy as np
 from jax import Array
 
-from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, subjects
-from experiments.dai.controls import PAPER, row_metrics, table_rows
+from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, present_mean, subjects
+from experiments.dai.controls import PAPER, measured, readings
 from experiments.dai.findings import FINDINGS
 from experiments.dai.headlines import QUICK
 from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
@@ -32,13 +33,13 @@ ASKED = 300
 class Config(Analysis):
     """The analysis; defaults are those of the paper's first version."""
 
-    state_queries: int = setting(50, "test questions of a task in a box", at_least=1)
+    test_queries: int = setting(50, "test questions of a task in a box", at_least=2)
 
 
 PRESETS = {
     "smoke": Config(**SMALLEST),
     "quick": Config(**FEW),
-    "lab": Config(**SMALL),
+    "lab": Config(**SMALL | {"test_queries": 50}),
     "paper": Config(),
 }
 
@@ -57,26 +58,27 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 
 
 def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
-    """Arrays (6, ..) by name, of one network."""
+    """Arrays (6, ..) by name, of one network; similarities are means over sets."""
     of_material, of_rows = jax.random.split(key)
     found = []
     for t, subject in enumerate(subjects(of_material, networks, config)):
-        chosen, own = choose(subject, config), jax.random.fold_in(of_rows, t)
-        table = table_rows(own, subject, chosen, config, (NOISE,))
-        measured = {name: row_metrics(own, row, config).similarities for name, row in table.items()}
-        accuracies = {"zero_shot": chosen.zero_shot, "in_context": chosen.in_context[chosen.best]}
-        found.append(
-            {name: np.asarray(value) for name, value in accuracies.items()}
-            | {name: measured[PAPER][name] for name in SHOWN}
-            | {"noise": {name: measured[NOISE][name] for name in SHOWN}}
-        )
+        of_task, sets = jax.random.fold_in(of_rows, t), []
+        for s in range(config.seeds):
+            own, chosen = jax.random.fold_in(of_task, s), choose(subject, config, s)
+            table = readings(own, subject, chosen, config, (NOISE,))
+            of_set = {name: measured(own, row, chosen.task, config) for name, row in table.items()}
+            accuracies = dict(zip(("zero_shot", "in_context"), of_set[PAPER].hits.mean(1)))
+            similarities = {name: of_set[PAPER].similarities[name] for name in SHOWN}
+            noise = {name: of_set[NOISE].similarities[name] for name in SHOWN}
+            sets.append(accuracies | similarities | {"noise": noise})
+        found.append(jax.tree.map(lambda values: present_mean(values, 0), stacked(sets)))
     return stacked(found)
 
 
 AXES = {
-    "*/zero_shot": ("member", "task"),
-    "*/in_context": ("member", "task"),
-    "*": ("member", "task", "question", "layer"),
+    "*/zero_shot": ("{0}_member", "task"),
+    "*/in_context": ("{0}_member", "task"),
+    "*": ("{0}_member", "task", "question", "layer"),
 }
 
 EXPERIMENT = Experiment(

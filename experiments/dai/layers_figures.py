@@ -1,47 +1,54 @@
-"""Figures of ``layers``: box plots by layer, a column for each task, each metric beside its controls."""
+"""Figures of ``layers``: box plots over the questions of one network, and below them a line for every network."""
 
 import numpy as np
 
+from experiments.dai.by_encoding import learned
 from experiments.dai.common import encodings
+from experiments.dai.implicit_finetuning_figures import gate_of
+from experiments.dai.layers_claims import layer_means
 from icl_lab.lab import Record
 from icl_lab.lab.style import Axes, Figure, panels
 
 PANELS = {
-    "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise/sim_aou": "noise of equal norm"},
+    "SimAOU": {"sim_aou": "fine-tuning", "floor": "floor", "noise/sim_aou": "noise of equal size"},
     "SimAM": {
         "sim_am_after": "fine-tuning",
         "sim_am_before": "before fine-tuning",
-        "noise/sim_am_after": "noise of equal norm",
+        "noise/sim_am_after": "noise of equal size",
     },
-    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise/kendall": "noise of equal norm"},
+    "Kendall": {"kendall": "fine-tuning", "kendall_random": "random weights", "noise/kendall": "noise of equal size"},
 }
-BEHIND = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-LOOKS = ("#0072B2", "#BBBBBB", "#D55E00")
+LOOKS = (("#0072B2", "-", "o"), ("#888888", ":", "v"), ("#D55E00", "--", "s"))
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One for each position encoding; a box holds the questions of all its networks."""
-    return {f"layers_{positions}": _boxes(record, positions) for positions in encodings(record)}
+    """One for each position encoding."""
+    return {f"layers_{positions}": _layers(record, positions) for positions in encodings(record)}
 
 
-def _boxes(record: Record, positions: str) -> Figure:
-    tasks = record.metrics["tasks"]
-    figure, axes = panels(len(tasks), len(PANELS), width=2.4, height=2.0)
-    for r, (row, (metric, series)) in enumerate(zip(axes, PANELS.items())):
-        for t, (at, task) in enumerate(zip(row, tasks)):
-            for i, (name, label) in enumerate(series.items()):
-                values = np.moveaxis(record[f"{positions}/{name}"][:, t], -1, 0)  # (L, M, I)
-                _box(
-                    at, values.reshape(len(values), -1), 0.27 * (i - 1), LOOKS[i], label if t == len(tasks) - 1 else ""
-                )
-            at.set_xticks(range(len(values)), [str(layer + 1) for layer in range(len(values))])
+def _layers(record: Record, positions: str) -> Figure:
+    passed = learned(record, positions)
+    one = int(np.argmax(passed))  # the first that learns in context
+    figure, axes = panels(len(PANELS), 2, width=3.6, height=2.6)
+    for column, (metric, series) in zip(axes.T, PANELS.items()):
+        for i, (name, label) in enumerate(series.items()):
+            values = record[f"{positions}/{name}"]
+            color, dash, marker = LOOKS[i]
+            questions = np.moveaxis(values[one], -1, 0)  # (L, 6, I)
+            _box(column[0], questions.reshape(len(questions), -1), 0.27 * (i - 1), color, label)
+            if passed.any():
+                lines, x = layer_means(values[passed]), np.arange(len(questions))
+                column[1].plot(x, lines.T, color=color, linestyle=dash, linewidth=0.4, alpha=0.6)
+                column[1].plot(x, lines.mean(0), color=color, linestyle=dash, marker=marker, label=label)
+        for at in column:
+            at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
             at.axhline(0, color="0.7", linewidth=0.6)
-            if r == 0:
-                at.set_title(f"for {task}")
-            if r == len(PANELS) - 1:
-                at.set_xlabel("layer")
-        row[0].set_ylabel(f"{metric} ({positions})")
-        row[-1].legend(**BEHIND)
+            at.set_xlabel("layer")
+        column[0].set_title(f"{metric}: questions of network {one}", fontsize=8)
+        column[1].set_title("a line for each network, and their mean", fontsize=8)
+        column[0].set_ylabel(f"{metric} ({positions})")
+        column[0].legend(fontsize=7)
+    figure.suptitle(gate_of(record, positions), fontsize=9)
     return figure
 
 
@@ -54,5 +61,5 @@ def _box(axes: Axes, by_layer: np.ndarray, shift: float, color: str, label: str)
     )  # fmt: skip
     for box in drawn["boxes"]:
         box.set_facecolor(color)
-    if label:
-        drawn["boxes"][0].set_label(label)
+        box.set_alpha(0.6)
+    drawn["boxes"][0].set_label(label)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, encode_task
 from icl_lab.prompts.text import BEGIN, CLASSES, END, FIRST_LABEL, PAD, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import example_rows
+from icl_lab.prompts.text_tasks import class_scores
 
 Ints = NDArray[np.int32]
 
@@ -33,6 +34,7 @@ class Material(NamedTuple):
       candidates: (A,) tokens of the label words.
       marks: the tokens ``begin``, ``end`` and ``pad`` of ``encode_task``.
       strangers: tokens that a context of random tokens is drawn from.
+      ceiling: accuracy of the Bayes answer to the test questions; NaN where it is not known.
     """
 
     sets: tuple[list[Demonstration], ...]
@@ -41,6 +43,7 @@ class Material(NamedTuple):
     candidates: Ints
     marks: dict[str, int]
     strangers: Ints
+    ceiling: float = float("nan")
 
 
 def toy_material(
@@ -71,6 +74,7 @@ def toy_material(
         candidates=np.asarray(FIRST_LABEL + task.labels)[: int(task.classes)],
         marks={"begin": BEGIN, "end": END, "pad": PAD},
         strangers=np.arange(END + 1, FIRST_LABEL + len(of.labels) + len(of.words), dtype=np.int32),
+        ceiling=float(_bayes_accuracy(of_test, of, task, test)),
     )
 
 
@@ -78,6 +82,13 @@ def toy_material(
 def _rows(key: Array, of: Language, task: TextTask, count: int) -> tuple[Array, Array]:
     words, classes = sentences(key, of, task, count)
     return example_rows(task, words, classes), classes
+
+
+@partial(jax.jit, static_argnames="count")
+def _bayes_accuracy(key: Array, of: Language, task: TextTask, count: int) -> Array:
+    """On the questions that ``_rows`` draws with this key."""
+    words, classes = sentences(key, of, task, count)
+    return (class_scores(of, task, words).argmax(-1) == classes).mean()
 
 
 def encoded(material: Material, demonstrations: Sequence[Demonstration], questions: Questions) -> EncodedTask:

@@ -31,7 +31,8 @@ class OfNetworks(Members):
     """Which networks a binary analyses."""
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
-    members: int = setting(3, "how many of its networks of each position encoding", at_least=1)
+    members: int = setting(3, "how many of its networks of the first position encoding", at_least=1)
+    fewer: tuple[int, ...] = setting((10, 3), "at most so many of the second encoding, of the third, ..", at_least=1)
     positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
     demonstrations: int = setting(32, "N", at_least=1)
 
@@ -54,10 +55,16 @@ class Networks(NamedTuple):
     demonstrations: int
 
 
+def count(config: OfNetworks, positions: str) -> int:
+    """How many networks of a position encoding are analysed."""
+    at = config.positions.index(positions)
+    return min([config.members, *config.fewer[max(at - 1, 0) : at]])
+
+
 def check_networks(config: OfNetworks) -> None:
     """Raises FlagError where the networks are not there, or were trained with fewer demonstrations."""
     for positions in config.positions:
-        most = load_networks(config.networks, positions, config.members).demonstrations
+        most = load_networks(config.networks, positions, count(config, positions)).demonstrations
         if config.demonstrations > most:
             raise FlagError(
                 f"--demonstrations={config.demonstrations}: allowed is at most {most}, with which the networks of "
@@ -115,13 +122,14 @@ def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[
       FlagError: where the networks are not there.
     """
     check_networks(config)
-    total = len(config.positions) * config.members
+    done, total = 0, sum(count(config, positions) for positions in config.positions)
     with session.bar("networks", total) as advance:
-        for p, positions in enumerate(config.positions):
-            networks = load_networks(config.networks, positions, config.members)
-            for m, key in enumerate(member_keys(config, stage)):
+        for positions in config.positions:
+            networks = load_networks(config.networks, positions, count(config, positions))
+            for m, key in enumerate(member_keys(config, stage)[: count(config, positions)]):
                 yield positions, key, one_network(networks, m)
-                advance(p * config.members + m + 1, total)
+                done += 1
+                advance(done, total)
 
 
 def by_positions(found: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -15,15 +15,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from icl_lab.compare import (
     NetworkStates,
+    Patch,
+    attention_update_similarity,
     jensen_shannon,
+    label_directions,
+    matched_update,
     network_states,
     order_sensitivity,
     similarities,
     top_overlap,
+    update_similarity,
 )
 from icl_lab.lab.dry_run import tried_once
 from icl_lab.models import LanguageModel
-from icl_lab.models.language import block, embedded, of_layer, unembedded
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED, finetune
@@ -93,54 +97,42 @@ def with_weights(params: Params, weights: Weights) -> Params:
     return params | {"params": {**params["params"], **weights}}
 
 
-def answers(
-    network: LanguageModel, params: Params, weights: Weights, prompts: tuple[NDArray, NDArray], candidates: NDArray,
-    size: int,
-) -> NDArray:  # fmt: skip
-    """(F, B, A) logits of the candidates, of F fine-tuned networks, in parts of one size.
-
-    Args:
-      network: the module.
-      params: its params.
-      weights: in place of its own, with a leading axis F.
-      prompts: tokens (B, T), and (B,) the place of the last one of each.
-      candidates: (A,).
-      size: prompts at once.
-    """
-    found = [
-        np.asarray(_answers(network, params, weights, *part, candidates))[:, :own]
-        for part, own in chunks(prompts, size)
-    ]
-    return np.concatenate(found, axis=1)
+@tried_once
+@partial(jax.jit, static_argnames=("network", "setting", "position", "at_once"))
+def states(
+    network: LanguageModel,
+    params: Params,
+    weights: Weights,
+    task: EncodedTask,
+    setting: str,
+    position: str,
+    at_once: int,
+    patch: Patch | None = None,
+) -> NetworkStates:
+    """``network_states`` of F networks that have these weights, (F, ..) by name, in place of their own: (F, I, ..)."""
+    return jax.lax.map(
+        lambda own: network_states(
+            network, with_weights(params, own), task, setting, position=position, patch=patch, at_once=at_once
+        ),
+        weights,
+    )
 
 
 @tried_once
 @partial(jax.jit, static_argnames="network")
-def _answers(
-    network: LanguageModel, params: Params, weights: Weights, tokens: Array, at: Array, candidates: Array
-) -> Array:
-    def of_network(own: Weights) -> Array:
-        all_weights = with_weights(params, own)["params"]
-        stream = embedded(network, all_weights, tokens)
-        for layer in range(network.layers):
-            stream, _ = block(network, of_layer(all_weights, layer), stream)
-        return unembedded(all_weights, stream[jnp.arange(at.size), at])[:, candidates]  # one token's logits, not all
-
-    return jax.lax.map(of_network, weights)
+def matched(
+    network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, sizes: Array
+) -> tuple[Weights, Array]:
+    """``matched_update`` of one fine-tuned network: its weights, and the sizes (L,) that they reach."""
+    found = matched_update(network, params, with_weights(params, weights), task, sizes)
+    return {name: found.params["params"][name] for name in TUNED}, found.sizes
 
 
 @tried_once
-@partial(jax.jit, static_argnames=("network", "setting", "position"))
-def states(
-    network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, setting: str, position: str
-) -> NetworkStates:
-    """``network_states`` of one network, which may be fine-tuned."""
-    return network_states(network, with_weights(params, weights), task, setting, position=position)
-
-
 @partial(jax.jit, static_argnames=("baseline", "top"))
 def compared(
     key: Array,
+    params: Params,
     zero_shot: NetworkStates,
     in_context: NetworkStates,
     tuned: NetworkStates,
@@ -150,8 +142,14 @@ def compared(
     top: int,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Of one fine-tuned network: ``similarities``, (I, L) by name; and of answers (I,), by name of the pair, the
-    divergence of labels ``shannon_`` and the overlap ``overlap_`` of the ``top`` likeliest tokens."""
-    found = similarities(key, zero_shot, in_context, tuned, queries, jnp.asarray(task.matched), baseline=baseline)
+    divergence of labels ``shannon_`` and the overlap ``overlap_`` of the ``top`` likeliest tokens.
+
+    Kendall's correlation has no value in the first layer: queries there do not depend on what is fine-tuned.
+    """
+    weights, matched = params["params"], jnp.asarray(task.matched)
+    directions = label_directions(weights["embedding"], weights["norm_scale"], jnp.asarray(task.candidates))
+    found = similarities(key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline)
+    found |= {name: found[name].at[:, 0].set(jnp.nan) for name in ("kendall", "kendall_random")}
     pairs = {
         "in_context_tuned": (in_context, tuned), "zero_shot_tuned": (zero_shot, tuned),
         "zero_shot_in_context": (zero_shot, in_context),
@@ -162,6 +160,23 @@ def compared(
         answered[f"shannon_{name}"] = jensen_shannon(*labels)
         answered[f"overlap_{name}"] = top_overlap(a.logits, b.logits, top)
     return found, answered
+
+
+@jax.jit
+def updates_compared(zero_shot: NetworkStates, one: NetworkStates, other: NetworkStates) -> dict[str, Array]:
+    """(I, L) cosines of what two fine-tunings of a network change, in attention ``scores`` and ``outputs``."""
+    states = zero_shot, one, other
+    return {
+        "scores": attention_update_similarity(*(state.query_scores for state in states)),
+        "outputs": update_similarity(*(state.output for state in states), normalised=False),
+    }
+
+
+@jax.jit
+def right_log_probabilities(logits: Array, task: EncodedTask) -> Array:
+    """(.., I) log-probability of the right label among the candidates, from their logits (.., I, A)."""
+    among = jax.nn.log_softmax(once(logits, task.candidates), axis=-1)
+    return among[..., jnp.arange(len(task.targets)), jnp.asarray(task.targets)]
 
 
 @jax.jit

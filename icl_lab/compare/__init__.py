@@ -6,20 +6,23 @@ from icl_lab.compare.implicit_finetuning import (
     attention_update_similarity,
     finetuned_token_scores,
     kendall,
+    label_directions,
     orthogonal_noise_floor,
     random_update_similarity,
     update_similarity,
     update_similarity_floor,
+    within_span,
 )
-from icl_lab.compare.network_states import NetworkStates, network_states, similarities
+from icl_lab.compare.matched_updates import matched_update, relative_sizes
+from icl_lab.compare.network_states import NetworkStates, Patch, network_states, similarities
 from icl_lab.compare.predictions import compare, compare_batches, mean_loss, task_losses
 from icl_lab.compare.progress import progress_measures
-from icl_lab.compare.scores import LayerScores, Score, agreement_where_wrong, layer_scores, recall_to_finetuning
+from icl_lab.compare.scores import Score, agreement_where_wrong, recall_to_finetuning
 from icl_lab.compare.weights import align_weights, interpolate
 
 __all__ = [
-    "LayerScores",
     "NetworkStates",
+    "Patch",
     "Score",
     "agreement_where_wrong",
     "align_weights",
@@ -31,7 +34,8 @@ __all__ = [
     "interpolate",
     "jensen_shannon",
     "kendall",
-    "layer_scores",
+    "label_directions",
+    "matched_update",
     "mean_loss",
     "network_states",
     "order_sensitivity",
@@ -39,9 +43,11 @@ __all__ = [
     "progress_measures",
     "random_update_similarity",
     "recall_to_finetuning",
+    "relative_sizes",
     "similarities",
     "task_losses",
     "top_overlap",
     "update_similarity",
     "update_similarity_floor",
+    "within_span",
 ]

@@ -82,6 +82,31 @@ def orthogonal_noise_floor(in_context_ratio: Array, finetuned_ratio: Array) -> A
     return 0.5 * jnp.sqrt((1 - shrink) * (1 - other))
 
 
+def label_directions(embedding: Array, scale: Array, candidates: Array) -> Array:
+    """Directions of the residual stream that decide among labels: differences of the candidates' rows of the read-out.
+
+    Behind the last LayerNorm, whose scale is part of them, an update along these moves the candidates' logits against
+    each other; what raises them all is across (this lab).
+
+    Args:
+      embedding: (V, E) whose rows make the logits.
+      scale: (E,) of the last LayerNorm.
+      candidates: (A,) tokens; repeated ones add nothing.
+
+    Returns:
+      (A - 1, E).
+    """
+    rows = embedding[candidates] * scale[None]
+    return rows[1:] - rows[:1]
+
+
+def within_span(vectors: Array, directions: Array) -> Array:
+    """The part of vectors (..., E) in the span of directions (A, E), which need not be independent."""
+    _, singular, basis = jnp.linalg.svd(directions, full_matrices=False)
+    basis = jnp.where((singular > 1e-5 * singular[0])[:, None], basis, 0)
+    return (vectors @ basis.T) @ basis
+
+
 def random_update_similarity(
     key: Array, zero_shot: Array, in_context: Array, *, baseline: str = "gaussian", normalised: bool = True
 ) -> Array:

@@ -1,6 +1,7 @@
 """States of a network for every query of a task, and the metrics of implicit fine-tuning that compare them."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +15,9 @@ from icl_lab.compare.implicit_finetuning import (
     random_update_similarity,
     update_similarity,
     update_similarity_floor,
+    within_span,
 )
-from icl_lab.models.language import LanguageModel
-from icl_lab.models.language_capture import captured
+from icl_lab.models.language import MIXERS, OUTSIDE, LanguageModel, block, embedded, unembedded
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask
 
@@ -24,6 +25,18 @@ SETTINGS = ("zero_shot", "in_context")
 POSITIONS = ("paper", "code")
 RESOLUTION = 1e-5
 """Updates below this share of the state that they move are taken for rounding, which is 1e-6 in float32."""
+
+
+class Patch(NamedTuple):
+    """Attention outputs to put in place of a network's own at the token that is read, layer by layer.
+
+    Attributes:
+      outputs: (I, L, E) one for every query, behind the projection and its bias.
+      layers: (L,) bool, the layers where that is done.
+    """
+
+    outputs: Array
+    layers: Array
 
 
 class NetworkStates(NamedTuple):
@@ -54,9 +67,19 @@ class NetworkStates(NamedTuple):
 
 
 def network_states(
-    network: LanguageModel, params: Params, task: EncodedTask, setting: str, *, position: str = "paper"
+    network: LanguageModel,
+    params: Params,
+    task: EncodedTask,
+    setting: str,
+    *,
+    position: str = "paper",
+    patch: Patch | None = None,
+    at_once: int | None = None,
 ) -> NetworkStates:
     """States at the last token of every query. Dai et al. 2022, section 4, and released code.
+
+    All queries of a task stand behind one context, which is read once: behind a context of C tokens I queries of Q
+    tokens cost C + I Q tokens and not I (C + Q).
 
     A fine-tuned network is read in the setting ``zero_shot``, by the same compiled function as the network that it was
     tuned from (``jax.jit`` of this, called with other params): two programs round differently, and a rounding error has
@@ -69,6 +92,8 @@ def network_states(
       setting: ``zero_shot`` or ``in_context``.
       position: ``paper`` reads the last token of the query, which predicts the answer; ``code`` puts the first
         candidate behind it and reads that, as released. What is predicted is read at the former in both.
+      patch: attention outputs to put in place of those at the token that is read.
+      at_once: queries in one batch, None for all.
 
     Raises:
       ValueError: for another setting or position, or more tokens than the network takes.
@@ -77,28 +102,72 @@ def network_states(
         if value not in allowed:
             raise ValueError(f"{name} must be one of {allowed}, got {value!r}")
     prompts, begins = (task.in_context, task.context) if setting == "in_context" else (task.zero_shot, 1)
+    tokens, lengths, candidates = jnp.asarray(prompts), jnp.asarray(task.query_lengths), jnp.asarray(task.candidates)
     one_more = int(position == "code")
+    if one_more:
+        asked_at = begins + lengths
+        tokens = jnp.pad(tokens, ((0, 0), (0, 1))).at[jnp.arange(len(tokens)), asked_at].set(candidates[0])
+    network.check(tokens, 2)
+    weights = params["params"]
+    layers = {name: stack for name, stack in weights.items() if name not in OUTSIDE}
+    stream = embedded(network, weights, tokens)
+
+    def of_context(rows: Array, own: Params) -> tuple[Array, tuple[Array, Array]]:
+        rows, attended = block(network, own, rows)
+        return rows, (attended.keys[0], attended.values[0])
+
+    _, shared = jax.lax.scan(of_context, stream[:1, :begins], layers)  # a loop: one block is compiled, not L
     places = jnp.asarray(task.matched)[:, 0] if setting == "in_context" else jnp.zeros(0, jnp.int32)
-    candidates = jnp.asarray(task.candidates)
 
-    def of_query(tokens: Array, length: Array) -> NetworkStates:
-        asks = begins + length - 1
-        if one_more:
-            tokens = jnp.pad(tokens, (0, 1)).at[asks + 1].set(candidates[0])
-        found = captured(network, params, tokens, asks + one_more)
-        logits = captured(network, params, tokens, asks).logits
-        own = jnp.arange(tokens.shape[0] - begins) < length + one_more
-        return NetworkStates(
-            output=found.output,
-            query_scores=jnp.where(own[None, None], found.scores[:, :, begins:], 0),
-            demonstration_scores=found.scores[:, :, places].sum(1),
-            queries=found.queries[:, asks + one_more],
-            logits=logits,
-            candidate_logits=logits[candidates],
-            predictions=jnp.argmax(logits[candidates]),
-        )
+    def of_query(query: tuple[Array, Array, Array | None]) -> tuple[Array, ...]:
+        rows, length, put = query
+        at = length - 1 + one_more
 
-    return jax.vmap(of_query)(jnp.asarray(prompts), jnp.asarray(task.query_lengths))
+        def of_layer(rows: Array, one: tuple) -> tuple[Array, tuple[Array, ...]]:
+            own, before, output, chosen = one
+            touched = None if patch is None else partial(_put, at, output, chosen, own["p_bias"])
+            rows, attended = block(network, own, rows, **_behind(network, own, before, rows), touched=touched)
+            channels = attended.queries[0, at]
+            scores = jnp.einsum("hk,shk->hs", channels, attended.keys[0]) * channels.shape[-1] ** -0.5
+            return rows, (attended.output[0, at], channels, scores)
+
+        chosen = None if patch is None else patch.layers
+        rows, found = jax.lax.scan(of_layer, rows[None], (layers, shared, put, chosen))
+        return *found, unembedded(weights, rows[0, length - 1])
+
+    queries = (stream[:, begins:], lengths, None if patch is None else patch.outputs)
+    whole = at_once is None or at_once >= len(lengths)
+    output, channels, scores, logits = (
+        jax.vmap(of_query)(queries) if whole else jax.lax.map(of_query, queries, batch_size=at_once)
+    )
+    own_tokens = jnp.arange(scores.shape[-1] - begins)[None] < lengths[:, None] + one_more  # (I, Q)
+    return NetworkStates(
+        output=output,
+        query_scores=jnp.where(own_tokens[:, None, None], scores[..., begins:], 0),
+        demonstration_scores=scores[..., places].sum(2),
+        queries=channels,
+        logits=logits,
+        candidate_logits=logits[:, candidates],
+        predictions=jnp.argmax(logits[:, candidates], axis=1),
+    )
+
+
+def _behind(network: LanguageModel, own: Params, before: tuple[Array, Array], rows: Array) -> dict[str, Any]:
+    """Options of ``block`` for tokens that stand behind a context of which keys and values are known."""
+    begins, own_tokens = before[0].shape[0], rows.shape[1]
+    beside = MIXERS[network.mixer](network, own, begins + own_tokens)
+
+    def rotated(channels: Array) -> Array:
+        return network.rotated(jnp.pad(channels, ((0, 0), (begins, 0), (0, 0), (0, 0))))[:, begins:]
+
+    return {"before": before, "rotated": rotated, "beside": None if beside is None else beside[:, begins:]}
+
+
+def _put(at: Array, output: Array, chosen: Array, bias: Array, value: Array, name: str) -> Array:
+    """Heads' outputs (1, H, Q, E) with what makes the block's output at a token ``output``, where it is chosen."""
+    if name != "head_output":
+        return value
+    return value.at[0, 0, at].add(jnp.where(chosen, output - value[0, :, at].sum(0) - bias, 0))
 
 
 def similarities(
@@ -109,6 +178,7 @@ def similarities(
     training_queries: Array,
     matched: Array,
     *,
+    directions: Array | None = None,
     baseline: str = "gaussian",
     released: bool = False,
 ) -> dict[str, Array]:
@@ -116,10 +186,13 @@ def similarities(
 
     ``sim_aou`` (normalised), ``sim_aou_raw``, its ``floor`` and ``random`` baseline; ``sim_am_before`` and ``_after``,
     and of differences ``sim_am_delta``; ``kendall`` of attention to the training tokens, and ``kendall_random`` against
-    uniform numbers; the sizes of both updates, ``in_context_ratio`` |u_ICL| / |h_ZSL| and ``finetuned_ratio``. An
-    update below ``RESOLUTION`` is taken for rounding, and metrics that need its direction are NaN (with rotary
-    positions, demonstrations change no score to the query in the first layer). Kendall needs two training tokens, and
-    is left out where there are fewer. See ``icl_lab.compare.implicit_finetuning``.
+    uniform numbers; the sizes of both updates, ``in_context_ratio`` |u_ICL| / |h_ZSL| and ``finetuned_ratio``. With
+    ``directions``, SimAOU (raw) of the parts of both updates in their span and outside, ``sim_aou_inside`` and
+    ``sim_aou_outside``, and the share of the square of an update that lies inside, ``in_context_inside`` and
+    ``finetuned_inside``. An update below ``RESOLUTION`` is taken for rounding, and metrics that need its direction are
+    NaN (with rotary positions, demonstrations change no score to the query in the first layer). Kendall needs two
+    training tokens, and is left out where there are fewer; in the first layer fine-tuning of keys and values does not
+    change it, because queries there depend on neither. See ``icl_lab.compare.implicit_finetuning``.
 
     Args:
       key: for the two random baselines.
@@ -128,6 +201,7 @@ def similarities(
       finetuned: states of the fine-tuned network, without; from the same compiled function as ``zero_shot``.
       training_queries: (N, S, L, H, K) ``Finetuned.queries``.
       matched: (D, 3) of the task.
+      directions: (A, E) that span a part of the residual stream, such as ``label_directions``.
       baseline: of ``random``: ``gaussian``, or the code's ``uniform``.
       released: as the released code: 1e-20 is added to denominators, every update counts that is not zero, the
         similarity of a zero update is 0, and Kendall's correlation is tau-b.
@@ -157,6 +231,16 @@ def similarities(
         "in_context_ratio": context,
         "finetuned_ratio": tuned,
     }
+    if directions is not None:
+        updates = [other - outputs[0] for other in outputs[1:]]
+        inside = [within_span(update, directions) for update in updates]
+        zero = jnp.zeros_like(outputs[0])
+        rest = [update - part for update, part in zip(updates, inside)]
+        for name, parts in (("inside", inside), ("outside", rest)):
+            found[f"sim_aou_{name}"] = jnp.where(moved, update_similarity(zero, *parts, normalised=False), none)
+        for name, update, part in zip(("in_context", "finetuned"), updates, inside):
+            share = jnp.square(part).sum(-1) / jnp.square(update).sum(-1)
+            found[f"{name}_inside"] = jnp.where(moved, share, none)
     if len(matched) < 2:
         return found
     of_tokens = training_queries[matched[:, 1], matched[:, 2]].swapaxes(0, 1)[None]  # (1, L, D, H, K)

@@ -1,11 +1,9 @@
-"""Scores of implicit fine-tuning: a score that is NaN has its reason, a mean has the number of its examples."""
+"""Scores of implicit fine-tuning: a score that is NaN has its reason."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-Floats = NDArray[np.float64]
 
 
 class Score(NamedTuple):
@@ -18,26 +16,6 @@ class Score(NamedTuple):
 
     value: float
     reason: str = ""
-
-
-class LayerScores(NamedTuple):
-    """Means over examples, by layer, with intervals and numbers of examples.
-
-    Attributes:
-      means: (L,) over the examples where the metric is defined.
-      low: (L,) lower end of the 95 % percentile bootstrap interval over examples.
-      high: (L,) upper end.
-      defined: (L,) number of such examples.
-      score: the mean over layers, the paper's number.
-      interval: its own interval, from the same resampled examples in all layers.
-    """
-
-    means: Floats
-    low: Floats
-    high: Floats
-    defined: NDArray[np.int_]
-    score: Score
-    interval: tuple[float, float]
 
 
 def recall_to_finetuning(zero_shot: ArrayLike, finetuned: ArrayLike, in_context: ArrayLike) -> dict[str, Score]:
@@ -98,56 +76,6 @@ def agreement_where_wrong(
     if chance == 1:
         return {"agreement": agreement, "kappa": Score(np.nan, "both always give one and the same answer")}
     return {"agreement": agreement, "kappa": Score((agreement.value - chance) / (1 - chance))}
-
-
-def layer_scores(values: ArrayLike, empty: str, resamples: int = 999) -> LayerScores:
-    """Mean over examples in every layer, then over layers, with bootstrap intervals over examples.
-
-    Examples where the metric is NaN are left out of their layer, and counted. The generator is fixed: the same on every
-    call. A resample that has no defined example in a layer is left out of that interval.
-
-    Args:
-      values: (I, L) a metric of ``icl_lab.compare.implicit_finetuning``, NaN where it is not defined.
-      empty: what an example without a value lacks, the reason for a layer of NaNs ("fine-tuning changed nothing").
-      resamples: of the bootstrap.
-
-    Returns:
-      Means, intervals and counts; the score is NaN with its reason where a layer has no example.
-
-    Raises:
-      ValueError: for another shape, no example, infinite values, or fewer than 1 resample.
-    """
-    table = np.asarray(values, np.float64)
-    if table.ndim != 2 or not table.size or np.isinf(table).any():
-        raise ValueError(f"values must be (I, L), with an example and no infinity, got shape {table.shape}")
-    if resamples < 1:
-        raise ValueError(f"resamples must be at least 1, got {resamples}")
-    present = ~np.isnan(table)
-    chosen = np.random.default_rng(0).integers(len(table), size=(resamples, len(table)))
-    weights = np.stack([np.bincount(row, minlength=len(table)) for row in chosen]).astype(float)  # (resamples, I)
-    everyone = np.ones((1, len(table)))
-    means, resampled = (_weighted_means(w, np.where(present, table, 0), present) for w in (everyone, weights))
-    missing = np.flatnonzero(~present.any(0))
-    if missing.size:
-        reason = f"{empty}: no example has a value in {'layer' if missing.size == 1 else 'layers'} "
-        score = Score(np.nan, reason + ", ".join(map(str, missing)))
-    else:
-        score = Score(float(means[0].mean()))
-    ends = np.stack([_ends(column) for column in resampled.T], axis=1)  # (2, L)
-    overall = _ends(resampled.mean(1))
-    return LayerScores(means[0], ends[0], ends[1], present.sum(0), score, (float(overall[0]), float(overall[1])))
-
-
-def _weighted_means(weights: Floats, filled: Floats, present: NDArray[np.bool_]) -> Floats:
-    """(R, L) NaN where nothing is present."""
-    total = weights @ present
-    return np.where(total > 0, weights @ filled / np.where(total > 0, total, 1), np.nan)
-
-
-def _ends(resampled: Floats) -> Floats:
-    """(2,) 2.5 and 97.5 percentiles of those that are numbers; NaN where none is."""
-    numbers = resampled[~np.isnan(resampled)]
-    return np.percentile(numbers, [2.5, 97.5]) if numbers.size else np.full(2, np.nan)
 
 
 def _fraction(flags: NDArray[np.bool_], empty: str) -> Score:

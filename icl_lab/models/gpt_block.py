@@ -17,7 +17,8 @@ class Attended:
     """What an attention block computed for a batch of prompts, of whose T tokens Q are asked.
 
     Attributes:
-      queries, keys: (B, Q, H, K) and (B, T, H, K) as they enter the scores, behind the rotation.
+      queries, keys: (B, Q, H, K) and (B, T, H, K) as they enter the scores, behind the rotation; keys and values of a
+        context that was read ``before`` come first.
       values: (B, T, H, K) before the output projection.
       output: (B, Q, E) what the block adds to the residual stream, its bias included.
     """
@@ -36,6 +37,7 @@ def gpt_block(
     *,
     rotated: Callable[[Array], Array] = lambda channels: channels,
     beside: Array | None = None,
+    before: tuple[Array, Array] | None = None,
     stride: int = 1,
     touched: Callable[[Array, str], Array] | None = None,
 ) -> tuple[Array, Attended]:
@@ -51,6 +53,8 @@ def gpt_block(
         (n = 3), or in several where only some are batched.
       rotated: how queries and keys (B, T, H, K) enter the scores.
       beside: (H, T, T) or (1, T, T), added to the patterns of all prompts.
+      before: keys, as they enter the scores, and values (C, H, K) of a context that all prompts stand behind; what is
+        added ``beside`` is then (H, T, C + T).
       stride: only every ``stride``-th token is asked and kept.
       touched: ``(value, name)`` -> what to put in place of ``attention`` (B, H, Q, T), ``head_output`` (B, H, Q, E).
 
@@ -62,8 +66,11 @@ def gpt_block(
     made = [jnp.split(read @ w + bias[None], w.shape[1] // e, axis=1) for w, bias in projections]
     q, k, v = (part.reshape(b, t, heads, e // heads) for parts in made for part in parts)
     q, k = rotated(q)[:, ::stride], rotated(k)
+    if before is not None:
+        shared = (jnp.broadcast_to(old[None], (b, *old.shape)) for old in before)
+        k, v = (jnp.concatenate(parts, axis=1) for parts in zip(shared, (k, v)))
     scores = jnp.einsum("bthk,bshk->bhts", q, k) * (e // heads) ** -0.5
-    causal = jnp.tril(jnp.ones((t, t), bool))
+    causal = jnp.tril(jnp.ones((t, k.shape[1]), bool), k.shape[1] - t)
     pattern = jax.nn.softmax(jnp.where(causal[None, None, ::stride], scores, -jnp.inf), axis=-1)
     pattern = pattern if beside is None else pattern + beside[None]
     pattern = touched(pattern, "attention") if touched else pattern

@@ -228,7 +228,7 @@ def block(
         joint, bias = (jnp.concatenate([own[name.format(part)] for part in "qkv"], -1) for name in ("w_{}", "{}_bias"))
         options["projections"] = [(joint, bias)]
     beside = MIXERS[network.mixer](network, own, rows.shape[1]) if beside is None else beside
-    return gpt_block(own, rows, network.heads, rotated=network.rotated, beside=beside, **options)
+    return gpt_block(own, rows, network.heads, **{"rotated": network.rotated, "beside": beside} | options)
 
 
 def _momentum(network: LanguageModel, own: Params, tokens: int) -> Array:

@@ -1,3 +1,4 @@
+import dataclasses
 from functools import partial
 
 import jax
@@ -6,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from icl_lab.compare.network_states import network_states, similarities
+from icl_lab.compare.implicit_finetuning import label_directions
+from icl_lab.compare.network_states import Patch, network_states, similarities
 from icl_lab.models.language import LanguageModel
 from icl_lab.models.language_capture import captured
 from icl_lab.prompts.encoding import encode_task
@@ -145,6 +147,61 @@ def test_what_only_rounding_moves_is_nan(params):
     np.testing.assert_allclose(found["sim_am_before"][:, 0], 1, rtol=1e-5)
     assert np.isnan(found["sim_am_delta"][:, 0]).all()
     assert np.isfinite(found["sim_am_delta"][:, 1]).all()
+
+
+def test_kendall_of_the_first_layer_does_not_depend_on_fine_tuning(params):
+    # queries there are made of embeddings by weights that are not tuned; so the first layer is left out of its mean
+    *_, none = everything(params, 0.0)
+    *_, much = everything(params, 2.0)
+    np.testing.assert_array_equal(none["kendall"][:, 0], much["kendall"][:, 0])
+    assert (none["kendall"][:, 1] != much["kendall"][:, 1]).any()
+
+
+patched = jax.jit(lambda params, patch: network_states(NETWORK, params, TASK, "zero_shot", patch=patch))
+
+
+def test_outputs_of_every_layer_carry_the_whole_answer(params):
+    # rotary positions: the last token enters alike in all settings, and only attention looks at other tokens
+    states, _, _ = everything(params, 0.5)
+    every = np.ones(2, bool)
+    for other in states[1:]:
+        found = patched(params, Patch(other.output, every))
+        np.testing.assert_allclose(found.logits, other.logits, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found.output, other.output, rtol=1e-3, atol=1e-4)
+        assert np.abs(found.logits - states[0].logits).max() > 0.01
+    one = patched(params, Patch(states[2].output, np.array([False, True])))
+    np.testing.assert_allclose(one.output[:, 0], states[0].output[:, 0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(one.output[:, 1], states[2].output[:, 1], rtol=1e-3, atol=1e-4)
+    assert np.abs(one.logits - states[2].logits).max() > 0.01
+    nothing = patched(params, Patch(states[2].output, np.zeros(2, bool)))
+    np.testing.assert_allclose(nothing.logits, states[0].logits, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mixer_beside_attention_and_parts_of_the_queries_change_nothing(params):
+    mixed = dataclasses.replace(NETWORK, mixer="momentum", eta=0.5)
+    context = [1] + [token for question, answer in DEMONSTRATIONS for token in [*question, answer, 2]]
+    plain = captured(mixed, params, jnp.asarray([*context, *QUERIES[0]]), len(context) + 2)
+    for at_once in (None, 2):
+        found = network_states(mixed, params, TASK, "in_context", at_once=at_once)
+        np.testing.assert_allclose(found.logits[0], plain.logits, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found.output[0], plain.output, rtol=1e-4, atol=1e-5)
+
+
+def test_updates_are_split_by_the_directions_of_labels(params):
+    states, tuned, _ = everything(params, 0.1)
+    weights = params["params"]
+    directions = label_directions(weights["embedding"], weights["norm_scale"], np.array([3, 4, 3]))
+    found = compared(jax.random.key(0), *states, tuned.queries, TASK.matched, directions=directions)
+    along = weights["norm_scale"] * (weights["embedding"][4] - weights["embedding"][3])
+    along = np.asarray(along / np.linalg.norm(along), np.float64)
+    updates = [np.asarray(other.output, np.float64) - states[0].output for other in states[1:]]
+    inside = [update @ along for update in updates]
+    np.testing.assert_array_equal(np.round(found["sim_aou_inside"], 3), np.sign(inside[0] * inside[1]))
+    share = inside[0] ** 2 / (updates[0] ** 2).sum(-1)
+    np.testing.assert_allclose(found["in_context_inside"], share, rtol=1e-3, atol=1e-5)
+    rest = [update - np.multiply.outer(part, along) for update, part in zip(updates, inside)]
+    cosine = (rest[0] * rest[1]).sum(-1) / np.linalg.norm(rest[0], axis=-1) / np.linalg.norm(rest[1], axis=-1)
+    np.testing.assert_allclose(found["sim_aou_outside"], cosine, rtol=1e-3, atol=1e-3)
 
 
 def test_random_baselines(params):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from icl_lab.compare.scores import agreement_where_wrong, layer_scores, recall_to_finetuning
+from icl_lab.compare.scores import agreement_where_wrong, recall_to_finetuning
 
 RNG = np.random.default_rng(0)
 
@@ -66,37 +66,10 @@ def test_agreement_where_zero_shot_is_wrong():
     assert all(np.isnan(score.value) and score.reason == "no example is wrong zero-shot" for score in never.values())
 
 
-def test_layer_scores():
-    values = RNG.normal([1.0, -2.0], [0.5, 2.0], (60, 2))
-    values[:10, 0] = np.nan
-    found = layer_scores(values, "no update")
-    np.testing.assert_allclose(found.means, np.nanmean(values, 0))
-    np.testing.assert_array_equal(found.defined, [50, 60])
-    np.testing.assert_allclose(found.score.value, np.nanmean(values, 0).mean())
-    spread = np.nanstd(values, 0) / np.sqrt(found.defined)
-    np.testing.assert_allclose(found.high - found.low, 2 * 1.96 * spread, rtol=0.15)
-    np.testing.assert_allclose(np.diff(found.interval)[0], 1.96 * np.linalg.norm(spread), rtol=0.15)
-    assert (found.low < found.means).all()
-    assert (found.means < found.high).all()
-    assert found.interval[0] < found.score.value < found.interval[1]
-    again = layer_scores(values, "no update")
-    np.testing.assert_array_equal(found.low, again.low)
-
-
-def test_layers_without_values_are_nan_and_say_why():
-    found = layer_scores([[1.0, np.nan, np.nan], [0.5, np.nan, np.nan]], "fine-tuning changed nothing")
-    assert found.score.reason == "fine-tuning changed nothing: no example has a value in layers 1, 2"
-    np.testing.assert_array_equal(np.isnan([found.means, found.low, found.high]).any(0), [False, True, True])
-    assert np.isnan([found.score.value, *found.interval]).all()
-
-
 REFUSED = {
     "finetuned must be": lambda: recall_to_finetuning(flags("01"), [0, 1], flags("01")),
     "in_context must have 2": lambda: recall_to_finetuning(flags("01"), flags("01"), flags("011")),
     "target must be": lambda: agreement_where_wrong([0.5, 1.0], [0, 1], [0, 1], [0, 1]),
-    "values must be": lambda: layer_scores([1.0, 2.0], ""),
-    "no infinity": lambda: layer_scores([[np.inf]], ""),
-    "resamples": lambda: layer_scores([[1.0]], "", resamples=0),
 }
 
 

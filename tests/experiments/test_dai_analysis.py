@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import analysis, controls, dual_form, implicit_finetuning, layers, material, programs
+from experiments.dai import analysis, carried, controls, dual_form, implicit_finetuning, layers, material, programs
 from experiments.dai.networks import RANDOM, check_networks, load_networks, one_network
-from icl_lab.compare import jensen_shannon
+from icl_lab.compare import jensen_shannon, relative_sizes
 from icl_lab.lab.flags import FlagError
 from icl_lab.models import language_logits
 from icl_lab.prompts.encoding import with_demonstrations
 from icl_lab.prompts.text import BEGIN, FIRST_WORD
 
 CONFIG = dataclasses.replace(
-    implicit_finetuning.PRESETS["smoke"], development_queries=3, test_queries=5, state_queries=5, rates=(0.05, 0.5),
-    jobs_at_once=2, prompts_at_once=4,
+    implicit_finetuning.PRESETS["smoke"], development_queries=5, test_queries=5, rates=(0.05, 0.5), jobs_at_once=2,
+    prompts_at_once=4,
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def task(subject):
 def test_splits_and_sets_are_different_and_of_their_sizes(subject):
     asked = subject.material
     assert [len(one) for one in asked.sets] == [2, 2]
-    assert [len(split.tokens) for split in (asked.development, asked.test)] == [3, 5]
+    assert [len(split.tokens) for split in (asked.development, asked.test)] == [5, 5]
     questions = [tuple(q) for q, _ in (*asked.sets[0], *asked.sets[1])]
     questions += [tuple(q) for split in (asked.development, asked.test) for q in split.tokens]
     assert len(set(questions)) == len(questions)
@@ -65,16 +65,16 @@ def test_a_random_context_is_strange_and_leaves_the_questions(subject, task):
 
 
 def test_answers_are_read_behind_the_last_token_of_every_prompt(subject, task):
-    shorter = with_demonstrations(task, [1])
     weights = programs.own_weights(subject.params)
     louder = {name: np.concatenate([value, 2 * value]) for name, value in weights.items()}
-    found = analysis.candidate_logits(subject, louder, [task, shorter], "in_context")
-    assert found.shape == (2, 2, 5, 5)
-    for s, one in enumerate((task, shorter)):
-        for f in range(2):
-            params = programs.with_weights(subject.params, programs.rows(louder, f))
-            direct = language_logits(subject.network, params, jnp.asarray(one.in_context))[:, -1][:, one.candidates]
-            np.testing.assert_allclose(found[f, s], direct, rtol=2e-4, atol=1e-5)
+    found = subject.read_all(louder, task, "in_context")
+    logs = programs.right_log_probabilities(found.candidate_logits, task)
+    for f in range(2):
+        params = programs.with_weights(subject.params, programs.rows(louder, f))
+        direct = language_logits(subject.network, params, jnp.asarray(task.in_context))[:, -1][:, task.candidates]
+        np.testing.assert_allclose(found.candidate_logits[f], direct, rtol=2e-4, atol=1e-5)
+        right = jax.nn.log_softmax(direct)[np.arange(5), task.targets]  # five classes: no candidate is repeated
+        np.testing.assert_allclose(logs[f], right, rtol=2e-4, atol=1e-5)
 
 
 def test_a_part_is_filled_up_and_the_filling_is_left_out():
@@ -89,42 +89,109 @@ def test_a_network_that_diverged_is_wrong():
 
 
 def test_the_first_demonstrations_are_those_with_a_rate(subject, task):
-    whole = next(subject.finetuned(analysis.jobs_of(task, [0.5, 0.5], first=1)))[0]
-    alone = next(subject.finetuned(analysis.jobs_of(with_demonstrations(task, [0]), [0.5, 0.5])))[0]
-    both = next(subject.finetuned(analysis.jobs_of(task, [0.5, 0.5])))[0]
+    whole = next(subject.tuned(analysis.jobs_of(task, [0.5, 0.5], first=1)))[0]
+    alone = next(subject.tuned(analysis.jobs_of(with_demonstrations(task, [0]), [0.5, 0.5])))[0]
+    both = next(subject.tuned(analysis.jobs_of(task, [0.5, 0.5])))[0]
     for name, value in whole.weights.items():
         np.testing.assert_allclose(value, alone.weights[name], rtol=1e-5, atol=1e-7)
     assert np.abs(both.weights["w_v"] - whole.weights["w_v"]).max() > 1e-4
 
 
-def test_the_table_and_the_order_of_demonstrations(subject):
-    chosen = analysis.choose(subject, CONFIG)
-    assert chosen.in_context.shape == chosen.finetuned.shape == (2,)
-    assert chosen.rate in np.float32(CONFIG.rates)
-    assert chosen.by_rate.shape == (2,)
-    elsewhere = controls.Elsewhere(subject.material.sets[1], analysis.jobs_of(chosen.tasks[1], 0.5))
-    names = ("random_update", "wrong_task", "full_batch", "random_context")
-    table = controls.table_rows(jax.random.key(1), subject, chosen, CONFIG, names, elsewhere)
-    assert list(table) == [controls.PAPER, "full_batch", "random_update", "wrong_task", "random_context"]
-    tuned, noisy = table[controls.PAPER].tuned, table["random_update"].tuned
-    start = subject.params["params"]["w_v"]
-    sizes = [np.linalg.norm(one.weights["w_v"] - start) for one in (tuned, noisy)]
-    np.testing.assert_allclose(*sizes, rtol=1e-3)
-    assert np.abs(tuned.weights["w_v"] - noisy.weights["w_v"]).max() > 1e-3
-    assert table["random_context"].tuned is tuned
-    similar, numbers, undefined = controls.row_metrics(jax.random.key(2), table[controls.PAPER], CONFIG)
-    assert set(similar) == set(controls.SIMILARITIES)
-    assert set(numbers) == set(controls.NUMBERS)
-    still = controls.Row(
-        subject, tuned._replace(weights=programs.rows(programs.own_weights(subject.params), 0)), chosen.task
+NAMES = ("full_batch", "random_update", "wrong_task", "shuffled_labels", "random_context")
+
+
+@pytest.fixture(scope="module")
+def chosen(subject):
+    return analysis.choose(subject, CONFIG, 0, jax.random.key(5))
+
+
+@pytest.fixture(scope="module")
+def table(subject, chosen):
+    other = material.encoded(subject.material, subject.material.sets[1], subject.material.test)
+    elsewhere = controls.Elsewhere(subject.material.sets[1], analysis.jobs_of(other, 0.5))
+    return controls.readings(jax.random.key(1), subject, chosen, CONFIG, NAMES, elsewhere)
+
+
+def test_the_whole_grid_is_measured(chosen):
+    assert chosen.rate in CONFIG.rates
+    assert chosen.free_rate in CONFIG.rates
+    assert {name: path.shape for name, path in chosen.path.items()} == (
+        dict.fromkeys(controls.SIMILARITIES, (2, 1)) | dict.fromkeys(("accuracy", "size", "log_probability"), (2,))
     )
-    nothing, _, why = controls.row_metrics(jax.random.key(2), still, CONFIG)
-    assert np.isnan(nothing["sim_aou"]).all()
-    assert why["sim_aou"] == "no attention output changed in layers 1"
-    assert "sim_aou" not in undefined
-    assert np.isfinite(similar["sim_aou"]).all()
-    faster = chosen._replace(rates=np.full_like(chosen.rates, 5))
-    order = controls.order_metrics(jax.random.key(3), subject, faster, CONFIG, 4)
+    assert chosen.path["size"][1] > chosen.path["size"][0] > 0
+
+
+def test_controls_change_as_much_as_fine_tuning(subject, table):
+    assert list(table) == [controls.PAPER, *(name for name in controls.CONTROLS if name in NAMES)]
+    paper = table[controls.PAPER]
+    size = relative_sizes(paper.zero_shot.output, paper.finetuned.output)
+    for name in ("full_batch", "random_update", "wrong_task", "shuffled_labels"):
+        own = table[name]
+        np.testing.assert_allclose(relative_sizes(own.zero_shot.output, own.finetuned.output), size, rtol=2e-3)
+        assert np.abs(own.mismatch).max() < 2e-3
+    for name in ("random_update", "wrong_task"):
+        change = table[name].finetuned.output - paper.finetuned.output
+        assert np.abs(change).max() > 0.05 * np.abs(paper.finetuned.output - paper.zero_shot.output).max()
+    assert table["random_context"].finetuned is paper.finetuned
+    assert np.abs(table["random_context"].in_context.output - paper.in_context.output).max() > 1e-3
+
+
+def test_metrics_of_a_row(table, chosen):
+    found = controls.measured(jax.random.key(2), table[controls.PAPER], chosen.task, CONFIG)
+    assert set(found.similarities) == set(controls.SIMILARITIES)
+    assert set(found.answers) == set(controls.ANSWERS)
+    assert np.isfinite(found.similarities["sim_aou"]).all()
+    assert np.isnan(found.similarities["kendall"][:, 0]).all()  # queries of the first layer are frozen
+    smaller = table[controls.PAPER]._replace(mismatch=np.array([-0.5]))
+    unlike = controls.measured(jax.random.key(2), smaller, chosen.task, CONFIG)
+    assert np.isnan(unlike.similarities["sim_aou"]).all()  # not of equal size
+    still = table[controls.PAPER]._replace(finetuned=table[controls.PAPER].zero_shot)
+    nothing = controls.measured(jax.random.key(2), still, chosen.task, CONFIG)
+    assert np.isnan(nothing.similarities["sim_aou"]).all()
+    numbers, why = implicit_finetuning.row_numbers(implicit_finetuning.joined([nothing]), chosen.task.targets)
+    assert set(numbers) == set(controls.NUMBERS)
+    assert why["sim_aou"] == "nothing changed in layers 1"
+
+
+def test_scores_count_all_sets_alike_and_halves_share_no_question():
+    targets = np.array([0, 1, 0, 1])
+    said = np.zeros((3, 2, 4), int)
+    said[2] = targets  # fine-tuned answers are right
+    said[1, 0] = targets  # behind the first set
+    hits = said == targets
+    numbers, _ = controls.scores(said, hits, targets)
+    assert numbers["accuracy_finetuned"] == 1
+    assert numbers["accuracy_zero_shot"] == 0.5
+    assert numbers["accuracy_in_context"] == 0.75
+    assert numbers["recall"] == numbers["base_rate"] == 0.5  # two errors behind each set
+    row = controls.Measured({"sim_aou": np.arange(8.0).reshape(2, 4, 1)}, {"shannon": said[0] + 0.0}, said, hits)
+    halves = [implicit_finetuning.retested(row, targets, half) for half in (0, 1)]
+    assert [half["sim_aou"] for half in halves] == [1, 6]  # questions 0 and 2 of the first set, 1 and 3 of the second
+    assert [half["accuracy_in_context"] for half in halves] == [1, 0]
+    assert np.isnan(halves[0]["recall"])  # questions 0 and 2 are right without anything
+
+
+def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
+    found = carried.carried(subject, table[controls.PAPER], chosen.task)
+    for name in ("in_context", "finetuned"):
+        for of in found[name].values():
+            np.testing.assert_allclose(of["all"], of["answer"], atol=1e-5)
+            np.testing.assert_allclose(of["layer"][0], of["all"], atol=1e-6)  # it has one layer
+    gained = [found[name]["log_probability"]["answer"] for name in ("in_context", "finetuned")]
+    assert abs(gained[0] - gained[1]) > 1e-4
+    assert set(found["finetuned_sized"]["accuracy"]) == {"layer", "all"}
+
+
+def test_what_two_fine_tunings_change_is_compared(table):
+    paper = table[controls.PAPER]
+    same = carried.alpha(paper, paper)
+    np.testing.assert_allclose([same["scores"], same["outputs"]], 1, rtol=1e-5)
+    assert abs(carried.alpha(paper, table["random_update"])["outputs"]) < 0.9
+
+
+def test_the_order_of_demonstrations(subject, chosen):
+    faster = chosen._replace(rate=5.0)
+    order = controls.order_metrics(jax.random.key(3), subject, faster, 4)
     assert order["full_batch"]["log_probability"] < 1e-5
     assert order["sequential"]["log_probability"] > 1e-4
     assert order["in_context"]["log_probability"] > 1e-4
@@ -133,7 +200,8 @@ def test_the_table_and_the_order_of_demonstrations(subject):
 @pytest.mark.parametrize(
     ("check", "field", "value", "said"),
     [
-        (analysis.check, "state_queries", 6, "at most --test_queries=5"),
+        (analysis.check, "rates", (0.5, 0.1), "rising"),
+        (implicit_finetuning.check, "text_networks", "somewhere", "with text among --controls"),
         (analysis.check, "rates", (0.1, 0.1), "each value once"),
         (check_networks, "demonstrations", 3, "at most 2"),
         (check_networks, "networks", "nowhere", "pretrain"),
@@ -153,8 +221,8 @@ def test_without_networks_nothing_is_begun(binary):
 
 def test_a_mean_is_of_what_is_defined():
     values = np.array([[1.0, np.nan, np.nan], [3.0, 5.0, np.nan]])
-    np.testing.assert_array_equal(controls.present_mean(values, 0), [2, 5, np.nan])
-    assert controls.present_mean(values, None) == 3
+    np.testing.assert_array_equal(analysis.present_mean(values, 0), [2, 5, np.nan])
+    assert analysis.present_mean(values, None) == 3
 
 
 def test_words_are_strangers_to_a_context_as_well(subject):

@@ -1,0 +1,118 @@
+"""Tables of ``implicit_finetuning``, by row and by task as in the paper: in its record, as Markdown, or as CSV.
+
+python -m experiments.dai.tables RUN_FOLDER [--csv]
+"""
+
+import csv
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.dai.analysis import present_mean
+from experiments.dai.common import gated
+from experiments.dai.controls import FROM_SECOND, NUMBERS, SIMILARITIES
+from icl_lab.lab.records import RecordError, load
+
+BY_TASK = (
+    "chance", "zero_shot", "finetuned", "finetuned_free", "in_context", "ceiling", "base_rate", "recall", "random",
+    "floor", "sim_aou", "sim_aou_raw", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall_random", "kendall",
+)  # fmt: skip
+"""Lines of the table by task (Tables 1 to 5 of the paper, with chance, Bayes answer and floors)."""
+
+
+def passed(arrays: Mapping[str, Any]) -> np.ndarray:
+    """(M,) which networks of an encoding learn in context."""
+    return gated(np.stack([arrays["zero_shot"], arrays["in_context"]], axis=-1))
+
+
+def by_row(names: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Means over tasks (similarities: and layers) and the networks that learn in context, by encoding, row, metric.
+
+    With each ``retest``, the standard deviation that another draw of sets and questions gives to the mean of one
+    network: half the difference of two halves, root mean square over networks.
+    """
+    return {
+        positions: {row: {name: _row(of, name, c) for name in (*SIMILARITIES, *NUMBERS)} for c, row in enumerate(names)}
+        for positions, of in arrays.items()
+    }
+
+
+def _row(of: Mapping[str, Any], name: str, c: int) -> dict[str, float | None]:
+    learned = passed(of)
+    halves = present_mean(np.asarray(of["retest"][name])[learned][..., c], 1)  # (M, 2)
+    return {
+        "mean": _number(_layers(of[name][:, :, c], name)[learned]),
+        "retest": _number(np.sqrt(present_mean(np.square(halves[:, 0] - halves[:, 1]) / 4, None))),
+    }
+
+
+def by_task(tasks: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Means over the networks that learn in context, of the paper's fine-tuning, by encoding, task and metric."""
+    return {
+        positions: {
+            task: {name: _number(_of_task(of, name, t)[passed(of)]) for name in BY_TASK} for t, task in enumerate(tasks)
+        }
+        for positions, of in arrays.items()
+    }
+
+
+def _of_task(of: Mapping[str, Any], name: str, t: int) -> np.ndarray:
+    values = np.asarray(of[name])[:, t]
+    if values.ndim == 1:  # an accuracy; all others have a row
+        return values
+    return _layers(values[:, 0], name)
+
+
+def _layers(values: np.ndarray, name: str) -> np.ndarray:
+    return values[..., 1:] if name in FROM_SECOND else values
+
+
+def _number(values: np.ndarray) -> float | None:
+    value = present_mean(values, None)
+    return round(float(value), 4) + 0.0 if np.isfinite(value) else None  # no -0.0
+
+
+def lines(metrics: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of the table by task, the head first."""
+    found = [["networks", "metric", *metrics["tasks"], "mean"]]
+    for positions, tasks in metrics["by_task"].items():
+        for name in BY_TASK:
+            values = [tasks[task][name] for task in metrics["tasks"]]
+            there = [value for value in values if value is not None]
+            mean = sum(there) / len(there) if there else None
+            found.append([positions, name, *("" if v is None else f"{v:.3f}" for v in (*values, mean))])
+    return found
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    head, *rest = rows
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rest))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    folders = [word for word in given if word != "--csv"]
+    if len(folders) != 1:
+        print("error: one run folder of dai.implicit_finetuning, and --csv for commas", file=sys.stderr)
+        return 2
+    try:
+        metrics = load(Path(folders[0]), arrays=False).metrics
+        if "by_task" not in metrics:
+            raise RecordError(f"{folders[0]} holds no table by task")
+    except RecordError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if "--csv" in given:
+        csv.writer(sys.stdout).writerows(lines(metrics))
+    else:
+        print(markdown(lines(metrics)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
