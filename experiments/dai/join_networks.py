@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from absl import flags as absl_flags
 
+from experiments.dai import pretrain
 from experiments.dai.common import ENCODINGS
-from experiments.dai.pretrain import EXPERIMENT, Config
 from icl_lab.lab import FlagError, flags, records
 from icl_lab.lab.command_line import DONE, refused
 from icl_lab.lab.experiment import draw
@@ -54,14 +54,14 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     config = dict(runs[0].config) | {"positions": there, "members": max(counts), "first": first}
     config["fewer"] = counts[1:] or config["fewer"]
     preset = runs[0].preset.split(" ")[0]
-    label = EXPERIMENT.label(preset, flags.from_json(Config, config))
-    return Record(EXPERIMENT.name, label, config, runs[0].metrics, arrays, _provenance(runs), axes, params)
+    label = pretrain.EXPERIMENT.label(preset, flags.from_json(pretrain.Config, config))
+    return Record(pretrain.EXPERIMENT.name, label, config, runs[0].metrics, arrays, _provenance(runs), axes, params)
 
 
 def _check(runs: Sequence[Record]) -> None:
     for run in runs:
-        if run.experiment != EXPERIMENT.name:
-            raise FlagError(f"a run of {run.experiment} was given; allowed are runs of {EXPERIMENT.name}")
+        if run.experiment != pretrain.EXPERIMENT.name:
+            raise FlagError(f"a run of {run.experiment} was given; allowed are runs of {pretrain.EXPERIMENT.name}")
         differing = [name for name in run.config if name not in SHARE and run.config[name] != runs[0].config.get(name)]
         differing += [name for name in SAME if run.provenance.get(name) != runs[0].provenance.get(name)]
         if differing:
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (absl_flags.Error, FlagError, RecordError) as error:
         return refused(error)
     outdir = Path(values["outdir"].value)
-    records.save(record, outdir, EXPERIMENT.judged(record))
+    records.save(record, outdir, pretrain.EXPERIMENT.judged(record))
     draw(EXPERIMENT, record, outdir)
     print(f"{record.preset}: {len(folders)} runs joined in {outdir}")
     return DONE
