@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return refused(error)
     outdir = Path(values["outdir"].value)
     records.save(record, outdir, pretrain.EXPERIMENT.judged(record))
-    draw(EXPERIMENT, record, outdir)
+    draw(pretrain.EXPERIMENT, record, outdir)
     print(f"{record.preset}: {len(folders)} runs joined in {outdir}")
     return DONE
 
