@@ -38,7 +38,8 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
         return member(verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason)
     if asymmetry > decision.EQUAL or setting.battery.tasks is not None:
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
-        found = dataclasses.replace(found, raw=mixed)
+        if float(np.median(relative(mixed, found.raw))) <= asymmetry:  # a centred learner is another one after it
+            found = dataclasses.replace(found, raw=mixed)
     fits, free = all_fits(found, asymmetry, about, setting)
     best: dict[str, Fit] = {}
     for fit in sorted(fits, key=lambda fit: fit.residual):
