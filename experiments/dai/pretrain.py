@@ -53,7 +53,9 @@ PRESETS = {
         held_out_tasks=2, test_tasks=4,
     ),
     "quick": Config(
-        **SMALL | {"members": 1, "positions": ("rotary",), "most_steps": 100, "steps": 50, "test_tasks": 50}
+        **SMALL | {
+            "members": 1, "positions": ("rotary",), "most_steps": 50, "steps": 50, "warm_up": 25, "test_tasks": 50,
+        }
     ),
     "lab": Config(**SMALL, positions=ENCODINGS, steps=1800),
     "paper": Config(),

@@ -68,7 +68,7 @@ PRESETS = {
     ),
     "quick": dataclasses.replace(
         _LAB, members=2, input_size=1, lengths=(8,), layers=2, heads=2, width=32, steps=200, measure_every=50,
-        eval_tasks=256, learning_rate=2e-3, warm_up=50, start_points=5, curriculum_every=100, test_length=20,
+        eval_tasks=256, learning_rate=2e-3, warm_up=50, start_points=5, curriculum_every=25, test_length=20,
         covariances=64, prompts=16,
     ),
     "lab": _LAB,

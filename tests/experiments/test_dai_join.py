@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.dai import join_networks
+from experiments.dai import join_networks, pretrain
 from experiments.dai.join_networks import joined
 from experiments.dai.pretrain import AXES, PRESETS
 from icl_lab.lab import FlagError, flags, records
@@ -85,7 +85,7 @@ def test_the_command_line_says_what_is_missing(capsys):
 
 def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
     monkeypatch.setattr(join_networks, "draw", lambda *_: [])
-    monkeypatch.setattr(join_networks, "EXPERIMENT", dataclasses.replace(join_networks.EXPERIMENT, claims=(), quick={}))
+    monkeypatch.setattr(pretrain, "EXPERIMENT", dataclasses.replace(pretrain.EXPERIMENT, claims=(), quick={}))
     for i, one in enumerate(shares):
         records.save(one, tmp_path / str(i), [])
     folders = [str(tmp_path / str(i)) for i in range(len(shares))]
