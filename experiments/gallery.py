@@ -57,7 +57,7 @@ class Options:
     figures: str = setting("figures", "folder of the gallery")
     readme: str = setting("README.md", "file whose summary of claims is rewritten")
     check: bool = setting(False, "list what is stale and change nothing")
-    only: str = setting("", "binaries to --check, comma-separated; empty: all")
+    only: str = setting("", "binaries to --check, or folders of them as dai, comma-separated; empty: all")
     rejudge: bool = setting(False, "judge the gallery's own records anew")
 
 

@@ -64,7 +64,7 @@ class Options:
     """Flags of ``python -m experiments.reproduce``."""
 
     preset: str = setting("quick", "size of the runs", choices=PRESETS)
-    only: str = setting("", "names of the binaries to run, comma-separated; empty: all")
+    only: str = setting("", "binaries to run, or folders of them as dai, comma-separated; empty: all")
     outroot: str = setting("runs", "folder of the run folders and the report")
     seed: int = setting(0, "seed of every run")
     workers: int = setting(0, "runs at once; 0: as many as cores", at_least=0)
@@ -241,16 +241,16 @@ def _status(results: Results, failures: Mapping[str, str], drifts: Sequence[str]
 
 
 def choose(found: dict[str, Experiment], only: str) -> dict[str, Experiment]:
-    """The binaries named, comma-separated; all of them where none is.
+    """The binaries named, comma-separated; a folder stands for its binaries. All of them where none is named.
 
     Raises:
       FlagError: for a name that is not among them.
     """
     names = [name.strip() for name in only.split(",") if name.strip()]
     for name in names:
-        if name not in found:
+        if name not in {*found, *(one.split(".")[0] for one in found)}:
             raise flags.FlagError(f"--only={name}: there is no such binary; {_nearest(name, found)}")
-    return {name: e for name, e in found.items() if name in names or not names}
+    return {one: e for one, e in found.items() if not names or {one, one.split(".")[0]} & {*names}}
 
 
 def _nearest(name: str, found: Mapping[str, Experiment]) -> str:

@@ -153,6 +153,12 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):
         reproduce.choose(reproduce.discover(), name)
 
 
+def test_a_folder_stands_for_its_binaries():
+    found = reproduce.discover()
+    chosen = reproduce.choose(found, "dai, reddy.clamping")
+    assert set(chosen) == {"reddy.clamping", *(name for name in found if name.startswith("dai."))}
+
+
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert start([Toy("toy.a")], f"--outroot={tmp_path / 'file'}") == 2
