@@ -4,7 +4,7 @@ A verdict other than *holds* is what the first quick record said, or that it sto
 """
 
 from experiments.dai.momentum_icl_claims import times
-from icl_lab.claims import NOT_REACHED, Criterion, Quick
+from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
 from icl_lab.lab import Record
 
 
@@ -44,7 +44,8 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     },
     "momentum_regression": {
         "floor": Quick(0.03, "10^4 paired tasks for 10^5: three times the noise"),
-        "penalty": Quick(0.15, "10^4 tasks for 10^5: three times the noise"),
+        # one member or more is still on the plateau and has no value
+        "penalty": Quick(0.15, "10^4 tasks for 10^5: three times the noise", NOT_RESOLVED),
         "analogy": None,
     },
     "momentum_tasks": {"better": None, "no_more_than_local_mixers": None},
