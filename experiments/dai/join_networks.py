@@ -1,26 +1,26 @@
 """Joins runs of ``pretrain`` that trained some networks each into one record, as one run would have written it.
 
-    python -m experiments.dai.join_networks --outdir=FOLDER RUN RUN ...
+    python -m experiments.dai.join_networks --outdir=FOLDER --runs=RUN,RUN
 
 Networks are told apart by their position encoding and their number (``--first`` and on); apart from these the runs must
 have one configuration, and the same sources and versions. With --keep=5 the record keeps the parameters of the first
 five networks of each encoding only, and the arrays of all.
 """
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from absl import flags as absl_flags
 
 from experiments.dai import pretrain
 from experiments.dai.common import ENCODINGS
-from icl_lab.lab import FlagError, flags, records
-from icl_lab.lab.command_line import DONE, refused
+from icl_lab.lab import FlagError, flags, records, setting
+from icl_lab.lab.command_line import DONE, command
 from icl_lab.lab.experiment import draw
-from icl_lab.lab.record import Record, RecordError
+from icl_lab.lab.record import Record
 
 SHARE = ("positions", "members", "fewer", "first")
 """What runs that are joined may differ in: which networks they have."""
@@ -98,22 +98,28 @@ def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
     return dict(runs[0].provenance) | {"stages": stages, "seconds": seconds, "joined": own}
 
 
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Flags of ``python -m experiments.dai.join_networks``."""
+
+    runs: tuple[str, ...] = setting((), "folders of the finished runs of dai.pretrain")
+    outdir: str = setting("", "folder of the record")
+    keep: int = setting(0, "networks of each encoding whose parameters stay; 0: all", at_least=0)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    values = absl_flags.FlagValues()
-    absl_flags.DEFINE_string("outdir", None, "folder of the record", flag_values=values)
-    absl_flags.DEFINE_integer("keep", None, "networks of each encoding whose parameters stay", 1, flag_values=values)
-    try:
-        folders = values(list(sys.argv if argv is None else argv))[1:]
-        if not folders or values["outdir"].value is None:
-            raise FlagError("allowed is --outdir=FOLDER and the folders of finished runs of dai.pretrain")
-        record = joined([records.load(Path(folder)) for folder in folders], values["keep"].value)
-    except (absl_flags.Error, FlagError, RecordError) as error:
-        return refused(error)
-    outdir = Path(values["outdir"].value)
+    return command(__doc__, Options(), _join, argv)
+
+
+def _join(options: Options) -> int:
+    if not options.runs or not options.outdir:
+        raise FlagError(f"--runs={','.join(options.runs)} --outdir={options.outdir}: allowed are both, not empty")
+    record = joined([records.load(Path(folder)) for folder in options.runs], options.keep or None)
+    outdir = Path(options.outdir)
     records.save(record, outdir, pretrain.EXPERIMENT.judged(record))
     draw(pretrain.EXPERIMENT, record, outdir)
-    print(f"{record.preset}: {len(folders)} runs joined in {outdir}")
+    print(f"{record.preset}: {len(options.runs)} runs joined in {outdir}")
     return DONE
 
 

@@ -79,7 +79,7 @@ def test_what_does_not_belong_together_is_refused(shares):
 
 
 def test_the_command_line_says_what_is_missing(capsys):
-    assert join_networks.main(["join_networks", "somewhere"]) == 2
+    assert join_networks.main(["join_networks", "--runs=somewhere"]) == 2
     assert "--outdir" in capsys.readouterr().err
 
 
@@ -89,5 +89,8 @@ def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
     for i, one in enumerate(shares):
         records.save(one, tmp_path / str(i), [])
     folders = [str(tmp_path / str(i)) for i in range(len(shares))]
-    assert join_networks.main(["join_networks", f"--outdir={tmp_path / 'all'}", "--keep=1", *folders]) == 0
+    assert (
+        join_networks.main(["join_networks", f"--outdir={tmp_path / 'all'}", "--keep=1", f"--runs={','.join(folders)}"])
+        == 0
+    )
     assert len(records.load(tmp_path / "all").params["rotary/w"]) == 1
