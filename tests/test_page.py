@@ -38,7 +38,7 @@ from icl_lab.lab.style import panels
 class Config:
     seed: int = flags.setting(0, "seed")
     members: int = flags.setting(6, "members", at_least=1)
-    word: str = flags.setting("plain", "word")
+    word: str = flags.setting("<script>alert(1)</script>", "word")
 
 
 def curve(record):
@@ -119,6 +119,16 @@ def test_markup_in_a_record_stays_text(made, tmp_path):
     assert "<script>alert" not in text
     for said in ("It is <b>one</b>.", "<script>alert(1)</script>", "<script>alert(2)", "Toy <1>", "a & b"):
         assert said in html.unescape(text)
+
+
+def test_a_record_of_an_earlier_preset_is_left_out_as_from_the_ledger(gallery, tmp_path):
+    folder = gallery / "toy" / "first" / "lab"
+    record = records.load(folder)
+    earlier = dataclasses.replace(record, config=record.config | {"word": "another"})
+    records.save(earlier, folder, TOYS["toy.first"].judged(earlier))
+    left_out, text = written(gallery, tmp_path / "page.html")
+    assert "earlier lab preset" in left_out[str(folder)]
+    assert 'data-id="toy.first.kept"' not in text and "toy.second.kept" in text
 
 
 def test_same_records_give_the_same_bytes(made, tmp_path):

@@ -111,6 +111,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
     context |= {"style_digest": _digest(style), "script_digest": _digest(script)}
     context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "runs": runs}
     context |= {"counts": counted([row for run in runs for row in run.rows])}
+    context |= {"surprises": {id: said for run in runs for id, said in run.surprises.items()}}
     return environment.get_template("page.html").render(context).encode()
 
 
