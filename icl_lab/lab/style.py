@@ -31,8 +31,7 @@ _RC: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "figure.constrained_layout.use": True,
-    "figure.dpi": 100,
+    "figure.dpi": 150,
     "font.size": 9,
     "grid.alpha": 0.25,
     "legend.fontsize": 8,
@@ -95,8 +94,11 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 def save(figure: Figure, path: Path, caption: str) -> list[Path]:
     """Writes ``path``.png and .pdf with the caption (preset, members, seed) printed small; same figure, same bytes."""
     figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
+    if layout := figure.get_layout_engine():
+        layout.execute(figure)
+        figure.set_layout_engine(None)  # laid out and measured once for both, which costs as much as drawing
+    cut = {"bbox_inches": figure.get_tightbbox().padded(0.1)}
     png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
-    figure.savefig(png, metadata={"Software": None}, bbox_inches="tight")
-    figure.set_layout_engine("none")  # laid out and measured once, which costs as much as drawing
-    figure.savefig(pdf, metadata={"CreationDate": None}, bbox_inches=figure.get_tightbbox().padded(0.1))
+    figure.savefig(png, metadata={"Software": None}, **cut)
+    figure.savefig(pdf, metadata={"CreationDate": None}, **cut)
     return [png, pdf]
