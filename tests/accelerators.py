@@ -13,23 +13,32 @@ from icl_lab.training.members import member
 PLATFORMS = ("cuda", "tpu")
 
 
-def lowered(init, loss, optimizer, keys, settings=None, *, steps, measure=None, measure_every=None, **options) -> str:
-    """StableHLO of the start, a chunk of steps and a measurement of all members, for both platforms at once.
+def lowered(init, loss, optimizer, keys, settings=None, *, measure=None, **options) -> str:
+    """StableHLO of the start, one step and a measurement of all members, for both platforms at once.
 
-    It is traced as a process does it whose default backend is an accelerator: that is what the code asks in order to
-    leave out what is meant for CPUs, and there all members are vectorised together. Arguments are those of ``fit``.
+    The loop over steps is left out: it is the same for every training, and costs more to trace than the step. Arguments
+    are those of ``fit``.
     """
     schedules = {name: options.get(name) for name in ("schedule", "measure_schedule")}
     one = member(init, loss, optimizer, measure, **schedules)
 
     def training(key, setting):
         init_key, data_key, eval_key = jax.random.split(key, 3)
-        state, train_loss = one.chunk(measure_every or steps)(one.begin(init_key, setting), data_key, setting)
+        start = jax.jit(one.begin)(init_key, setting)  # a step must not see that its number is a constant
+        state, train_loss = one.step(start, data_key, setting)
         return state, train_loss, one.observe(state, eval_key, setting)
 
     shapes = jax.eval_shape(lambda *given: given, keys, jax.tree.map(jnp.asarray, settings))
+    return for_accelerators(jax.vmap(training), *shapes)
+
+
+def for_accelerators(function: Callable, *shapes) -> str:
+    """StableHLO of a function, traced as a process does it whose default backend is an accelerator.
+
+    The code asks for the backend in order to leave out what is meant for CPUs, and to vectorise all members together.
+    """
     with mock.patch("jax.default_backend", return_value="gpu"):
-        return jax.jit(jax.vmap(training)).trace(*shapes).lower(lowering_platforms=PLATFORMS).as_text()
+        return jax.jit(function).trace(*shapes).lower(lowering_platforms=PLATFORMS).as_text()
 
 
 def unwanted(program: str) -> set[str]:

@@ -22,6 +22,7 @@ from icl_lab.lab.anchors import XLA_FLAGS
 if XLA_FLAGS:
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
+os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the suite in the background makes it deaf
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the
 gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there is memory enough
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time: LLVM does less, HLO is the same
+jax.config.update("jax_traceback_in_locations_limit", 0)  # programs do not say of each operation which line made it
 COMPILED = Path(__file__).parents[1] / ".xla_cache" / platform.node()  # machine code, of this machine
 LARGEST = 1_000_000_000  # bytes; a larger folder is emptied
 jax.config.update("jax_compilation_cache_dir", os.fspath(COMPILED))  # a binary under test leaves it as it is

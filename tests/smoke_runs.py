@@ -9,7 +9,7 @@ from unittest import mock
 from accelerators import lowering
 
 from experiments.reproduce import discover
-from icl_lab.lab import session
+from icl_lab.lab import session, style
 from icl_lab.lab.experiment import execute
 
 
@@ -18,8 +18,14 @@ class SmokeRun(NamedTuple):
 
     folder: Path
     ledger: list[dict]
-    figures: list[Path]
+    figures: list[Path]  # see ``sketched``
     unwanted: list[set[str]]  # of each training, what its programs hold that accelerators must not be given
+
+
+def sketched(figure, path: Path, caption: str) -> list[Path]:
+    """Stands for ``style.save``: every figure is laid out and drawn, in few pixels; test_style.py tests its files."""
+    figure.savefig(path.with_suffix(".png"), dpi=30)
+    return [path.with_suffix(".png")]
 
 
 def made(root: Path, name: str) -> SmokeRun:
@@ -30,7 +36,8 @@ def made(root: Path, name: str) -> SmokeRun:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
             binary, unwanted = discover()[name], []
-            with mock.patch.object(session, "fit", lowering(session.fit, unwanted)):
+            lowered = mock.patch.object(session, "fit", lowering(session.fit, unwanted))
+            with lowered, mock.patch.object(style, "save", sketched):
                 outcome = execute(binary, "smoke", binary.presets["smoke"], root / name)
             told.write_bytes(pickle.dumps(SmokeRun(root / name, outcome.ledger, outcome.figures, unwanted)))
         return pickle.loads(told.read_bytes())

@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
-from accelerators import lowered, unwanted
+from accelerators import for_accelerators, lowered, unwanted
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from icl_lab.prompts.unfused import unfused
+from icl_lab.training.members import member
 
 BARE = jax.jit(lambda w: w * w)
 
@@ -34,10 +35,18 @@ def test_what_is_meant_for_cpus_or_double_is_found(square, found):
             lambda w, key, _: jnp.sum(square(w)),
             optax.sgd(0.1),
             jax.random.split(jax.random.key(0), 2),
-            steps=4,
             measure=lambda w, key, _: {"w": w},
         )  # fmt: skip
     assert unwanted(program) == found
+
+
+@pytest.mark.parametrize(("square", "found"), [(unfused(BARE), set()), (hinted, {"inlineable"})])
+def test_the_loop_over_steps_is_lowered_as_a_step_is(square, found):
+    """``lowered`` leaves it out."""
+    one = member(lambda key, _: jax.random.normal(key, (3,)), lambda w, key, _: jnp.sum(square(w)), optax.sgd(0.1))
+    keys = jax.random.split(jax.random.key(0), 2)
+    state = jax.vmap(one.begin)(keys, None)
+    assert unwanted(for_accelerators(jax.vmap(one.chunk(4)), state, keys, None)) == found
 
 
 def test_on_a_cpu_the_hint_is_in():
@@ -49,5 +58,5 @@ def test_what_cannot_be_lowered_raises():
     with pytest.raises(NotImplementedError, match="schur"):
         lowered(
             lambda key, _: jnp.eye(3), lambda w, key, _: jnp.sum(jax.scipy.linalg.schur(w)[0]), optax.identity(),
-            jax.random.split(jax.random.key(0), 2), steps=1,
+            jax.random.split(jax.random.key(0), 2),
         )  # fmt: skip

@@ -24,7 +24,7 @@ WITHOUT_TRAINING = {
     "zhang_frei_bartlett.theorems": "gradient flows and closed forms, in float64",
 }
 """Binaries that have no training program to lower for accelerators, and why."""
-PNG, PDF = b"\x89PNG\r\n\x1a\n", b"%PDF"
+PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def anchors(name):
@@ -50,8 +50,8 @@ def test_smoke_yields_figures_and_claims(name, smoke_run):
     assert {row["verdict"] for row in ledger} == {NOT_JUDGED}
     learners = binary.learners(binary.presets["smoke"])  # of a training, or of a part of its parameters
     assert [name for name in learners if below(record.params, name) is None] == []
-    assert {path.suffix for path in figures} == {".png", ".pdf"}
-    assert all(path.read_bytes().startswith((PNG, PDF)) for path in figures)
+    assert figures
+    assert all(path.read_bytes().startswith(PNG) for path in figures)  # users get a PDF of each too: test_style.py
     for kept in anchors(name):
         if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
             assert anchoring.differing(kept, binary, lambda: record.arrays) == []
