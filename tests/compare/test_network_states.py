@@ -180,9 +180,9 @@ def test_outputs_of_every_layer_carry_the_whole_answer(params):
 def test_a_mixer_beside_attention_and_parts_of_the_queries_change_nothing(params):
     mixed = dataclasses.replace(NETWORK, mixer="momentum", eta=0.5)
     context = [1] + [token for question, answer in DEMONSTRATIONS for token in [*question, answer, 2]]
-    plain = captured(mixed, params, jnp.asarray([*context, *QUERIES[0]]), len(context) + 2)
+    plain = plain_capture(mixed, params, jnp.asarray([*context, *QUERIES[0]]), len(context) + 2)
     for at_once in (None, 2):
-        found = network_states(mixed, params, TASK, "in_context", at_once=at_once)
+        found = jax.jit(lambda params, of=at_once: network_states(mixed, params, TASK, "in_context", at_once=of))(params)
         np.testing.assert_allclose(found.logits[0], plain.logits, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.output[0], plain.output, rtol=1e-4, atol=1e-5)
 

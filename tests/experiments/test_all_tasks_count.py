@@ -67,7 +67,8 @@ def test_final_losses_of_momentum_regression_count_every_task(monkeypatch):
     found = momentum_regression._finals(config, fitted, {"own": jnp.zeros(1)}, 2, learners)
     assert sorted(set(sizes)) == [5_000, 10_000]
     first, rest = jax.random.split(momentum_regression._keys(config, 902)[0])
-    answers = np.concatenate([draw(first, 10_000).target, draw(rest, 5_000).target])
+    drawn = jax.jit(draw, static_argnums=1)
+    answers = np.concatenate([drawn(first, 10_000).target, drawn(rest, 5_000).target])
     np.testing.assert_allclose(found["final"]["trained"], [0.5 * np.mean(answers**2)], rtol=1e-5)
 
 
@@ -80,7 +81,7 @@ def test_the_conditional_prediction_of_random_covariances_counts_every_prompt(mo
     found = random_covariance._conditional(config, draw, {"none": jnp.zeros(1)}, keys)
     assert sorted(set(sizes)) == [5_000, 10_000]
     first, rest = jax.random.split(keys[0])
-    drawn = [draw(first, 10_000), draw(rest, 5_000)]
+    drawn = [jax.jit(draw, static_argnums=1)(*of) for of in ((first, 10_000), (rest, 5_000))]
     query, w = (np.concatenate(parts) for parts in zip(*((s.prompt.x_query, s.latent["w"][..., 0]) for s in drawn)))
     answer = w * query
     np.testing.assert_allclose(found["slope"], [(np.abs(query) * answer).sum() / (answer**2).sum()], atol=1e-5)

@@ -68,7 +68,8 @@ def test_what_is_lost_is_that_of_the_start_again_after_the_hold():
 def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_is_perfect(params):
     labels, match = jnp.arange(N), jnp.arange(N) == 0
     same = jnp.broadcast_to(uniform(2 * N + 1)[None], (2, 1, 2 * N + 1, 2 * N + 1))
-    start = progress_measures(same, jnp.zeros(CONFIG.labels), labels, match)
+    run, measures = jax.jit(MODEL.run), jax.jit(progress_measures)
+    start = measures(same, jnp.zeros(CONFIG.labels), labels, match)
     for condition, name, value in (
         ("ila1_held", "ila1", start["ila1"]),
         ("tila2_held", "tila2", start["tila2"]),
@@ -77,8 +78,8 @@ def test_what_is_held_stays_at_the_value_of_uniform_attention_and_what_is_given_
     ):
         clamp = clamps(CONFIG, {condition: (1, 5)}, ())
         for step in (0, 1, 5):
-            logits, trace = MODEL.run(params, PROMPT, clamp, step)
-            found = progress_measures(trace.attention, logits, labels, match)[name]
+            logits, trace = run(params, PROMPT, clamp, step)
+            found = measures(trace.attention, logits, labels, match)[name]
             assert (found == pytest.approx(float(value), rel=1e-5)) == (step == 1), (condition, step)
 
 

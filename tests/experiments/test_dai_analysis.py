@@ -71,7 +71,8 @@ def test_answers_are_read_behind_the_last_token_of_every_prompt(subject, task):
     logs = programs.right_log_probabilities(found.candidate_logits, task)
     for f in range(2):
         params = programs.with_weights(subject.params, programs.rows(louder, f))
-        direct = language_logits(subject.network, params, jnp.asarray(task.in_context))[:, -1][:, task.candidates]
+        logits = jax.jit(language_logits, static_argnums=0)(subject.network, params, task.in_context)
+        direct = np.asarray(logits)[:, -1][:, task.candidates]
         np.testing.assert_allclose(found.candidate_logits[f], direct, rtol=2e-4, atol=1e-5)
         right = jax.nn.log_softmax(direct)[np.arange(5), task.targets]  # five classes: no candidate is repeated
         np.testing.assert_allclose(logs[f], right, rtol=2e-4, atol=1e-5)

@@ -38,7 +38,7 @@ def test_the_first_networks_of_a_run_with_what_they_were_trained_on(folder):
     second = one_network(load_networks(str(folder), "rotary", 2), 1)
     np.testing.assert_array_equal(second.params["params"]["w_k"], w_k[1])
     np.testing.assert_array_equal(second.languages.words, words[1])
-    logits, _ = second.module.apply(second.params, np.arange(5))
+    logits, _ = jax.jit(second.module.apply)(second.params, np.arange(5))
     assert np.isfinite(logits).all()
 
 

@@ -90,13 +90,13 @@ def test_how_many_networks_there_are_of_each_encoding():
 
 def test_accuracy_is_that_of_answers_read_one_by_one():
     module = network(PRESETS["smoke"], "rotary")
-    params = dict(module.init(jax.random.key(1), jnp.zeros(2, int)))
-    of, labels = language(jax.random.key(2)), jnp.array([3, 7, 1, 20, 11])
+    params = dict(jax.jit(module.init)(jax.random.key(1), np.zeros(2, int)))
+    of, labels = jax.jit(language)(jax.random.key(2)), jnp.array([3, 7, 1, 20, 11])
     task = jax.jit(text_task)(jax.random.key(3), of, 0, labels, 3, 0.5)
     key = jax.random.key(4)
     found = jax.jit(lambda key: accuracies(2, module, params, key, of, task, 3))(key)
-    words, classes = sentences(key, of, task, 9)
-    rows = np.asarray(example_rows(task, words, classes)).reshape(3, 3 * 8)
+    words, classes = jax.jit(sentences, static_argnums=3)(key, of, task, 9)
+    rows = np.asarray(jax.jit(example_rows)(task, words, classes)).reshape(3, 3 * 8)
     tokens = np.concatenate([np.full((3, 1), BEGIN), rows], axis=1)
     logits = np.asarray(jax.jit(jax.vmap(lambda one: module.apply(params, one)[0]))(tokens))
     candidates = FIRST_LABEL + np.asarray(labels)[:3]

@@ -189,8 +189,8 @@ def test_every_attention_is_one_function_in_both_forms(kind, sizes, monkeypatch,
     found = jax.jit(batched)(params)
     assert_equal(found, jax.jit(plain)(params))
     if kind != "linear":
-        linear = both_forms(LinearSelfAttention(layers=2, heads=2, key_size=3), prompts)[1]
-        assert np.abs(found[1] - jax.jit(linear)(params)[1]).max() > 1e-3
+        linear = batch_learner(LinearSelfAttention(layers=2, heads=2, key_size=3), params)
+        assert np.abs(found[1] - jax.jit(linear)(prompts)).max() > 1e-3
 
 
 def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):

@@ -13,14 +13,9 @@ NETWORK = InductionNetwork(labels=L, slots=P, hidden=8)
 
 
 def _prompts(batch=6, offsets=True):
-    x, y, query, place = jax.random.split(jax.random.key(0), 4)
-    scale = D**-0.5
-    return Prompt(
-        x=scale * jax.random.normal(x, (batch, N, D)),
-        y=scale * jax.random.normal(y, (batch, N, D)),
-        x_query=scale * jax.random.normal(query, (batch, D)),
-        offset=jax.random.randint(place, (batch,), 0, P - 2 * N) if offsets else None,
-    )
+    draw = np.random.default_rng(0)
+    x, y, query = (jnp.asarray(D**-0.5 * draw.normal(size=(batch, *shape))) for shape in ((N, D), (N, D), (D,)))
+    return Prompt(x, y, query, jnp.asarray(draw.integers(0, P - 2 * N, batch), jnp.int32) if offsets else None)
 
 
 def _first(prompts):
@@ -33,8 +28,13 @@ def _params(network=NETWORK, scale=1.0):
     return jax.tree.map(lambda leaf: scale * leaf, params)
 
 
-def _slopes(logits, params):
-    return jax.grad(lambda p: -jax.nn.log_softmax(logits(p))[:, 0].mean())(params)["params"]
+def _logits_and_slopes(logits, params):
+    def loss(p):
+        found = logits(p)
+        return -jax.nn.log_softmax(found)[:, 0].mean(), found
+
+    slopes, found = jax.grad(loss, has_aux=True)(params)
+    return found, slopes["params"]
 
 
 @pytest.mark.parametrize("offsets", [True, False])
@@ -42,10 +42,11 @@ def test_fast_form_is_the_network_in_value_and_gradient(x64, offsets):
     prompts, params = _prompts(offsets=offsets), _params(scale=2.0)  # sharp attention
     plain = lambda p: jax.vmap(learner(NETWORK, p, item_label_layout(P)))(prompts)  # noqa: E731
     fast = lambda p: induction_logits(NETWORK, p, prompts)  # noqa: E731
-    np.testing.assert_allclose(fast(params), plain(params), rtol=1e-11, atol=1e-12)
-    expected, found = (jax.jit(_slopes, static_argnums=0)(form, params) for form in (plain, fast))
-    for name, slope in expected.items():
-        np.testing.assert_allclose(found[name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
+    both = (jax.jit(_logits_and_slopes, static_argnums=0)(form, params) for form in (plain, fast))
+    (expected, slopes), (found, own) = both
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+    for name, slope in slopes.items():
+        np.testing.assert_allclose(own[name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
 
 
 def test_layers_are_those_of_the_paper(x64):
@@ -67,8 +68,8 @@ def test_layers_are_those_of_the_paper(x64):
 def test_a_token_sees_none_behind_it():
     prompt, params = _first(_prompts()), _params()
     later = prompt.replace(x_query=-prompt.x_query, y=prompt.y.at[-1].add(1))
-    _, first = traced(NETWORK, params, item_label_layout(P))(prompt)
-    _, second = traced(NETWORK, params, item_label_layout(P))(later)
+    run = jax.jit(traced(NETWORK, params, item_label_layout(P)))
+    (_, first), (_, second) = run(prompt), run(later)
     unchanged = 2 * N - 1
     np.testing.assert_array_equal(first.residual[:, :unchanged], second.residual[:, :unchanged])
     assert (first.attention == jnp.tril(first.attention)).all()
@@ -103,8 +104,9 @@ def test_published_size_and_start():
     assert sum(leaf.size for leaf in params.values()) == 151_555  # section 2
     spreads = {"w_q": 63, "w_k": 63, "w_v": 63, "mlp_0": 64, "mlp_1": 64, "mlp_2": 64, "read_out": 128}
     for name, inverse_variance in spreads.items():  # 4096 entries or more: standard error of the variance .022
-        assert float(jnp.var(params[name])) * inverse_variance == pytest.approx(1, abs=0.12), name
-    bias = np.stack([start(jax.random.key(seed))["mlp_bias"] for seed in range(100)])  # standard error .08
+        assert np.var(params[name]) * inverse_variance == pytest.approx(1, abs=0.12), name
+    many = jax.jit(jax.vmap(lambda key: start(key)["mlp_bias"]))  # and nothing else is drawn
+    bias = np.asarray(many(jax.random.split(jax.random.key(0), 100)))  # standard error .08
     assert bias.var() * 128 == pytest.approx(1, abs=0.33)
 
 
