@@ -53,6 +53,10 @@ def pytest_configure(config):
         shutil.rmtree(COMPILED)
 
 
+def pytest_collection_finish():
+    gc.freeze()  # what was imported stays: it is not looked at again
+
+
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=50, help="how often test_faults.py kills a run")
 

@@ -27,12 +27,17 @@ def a_prompt(seed, n=7, d=4, o=2):
 def test_gradient_descent_follows_the_gradient_of_the_written_loss(seed, n, d, o):
     with jax.enable_x64(True):
         prompt = a_prompt(seed, n, d, o)
-        w0 = w = jnp.asarray(np.random.default_rng(seed + 1).normal(size=(d, o)))
+        w0 = jnp.asarray(np.random.default_rng(seed + 1).normal(size=(d, o)))
         rates = jnp.array([0.1, 0.3, 0.05])
-        slope = jax.grad(lambda w: jnp.sum((prompt.x @ w - prompt.y) ** 2) / (2 * n))
-        for rate in rates:
-            w = w - rate * slope(w)
-        np.testing.assert_allclose(gradient_descent(rates, w0=w0)(prompt), prompt.x_query @ w, rtol=1e-10, atol=1e-12)
+
+        def descended(w):
+            slope = jax.grad(lambda w: jnp.sum((prompt.x @ w - prompt.y) ** 2) / (2 * n))
+            for rate in rates:
+                w = w - rate * slope(w)
+            return prompt.x_query @ w
+
+        found = jax.jit(gradient_descent(rates, w0=w0))(prompt)
+        np.testing.assert_allclose(found, jax.jit(descended)(w0), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("n", [3, 12])  # fewer and more context pairs than inputs

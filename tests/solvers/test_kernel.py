@@ -44,13 +44,18 @@ def test_it_is_gradient_descent_on_the_last_layer(seed, n, o):
     """Descends the gradient of the written loss of W m(x), with respect to W."""
     with jax.enable_x64(True):
         prompt = a_prompt(random_arrays(seed), n, o=o)
-        features = jax.vmap(cosine_features)(prompt.x)
-        slope = jax.grad(lambda w: jnp.sum((features @ w - prompt.y) ** 2) / (2 * n))
-        w = jnp.zeros((features.shape[1], o))
-        for rate in RATES:
-            w = w - rate * slope(w)
+
+        def descended(prompt):
+            features = jax.vmap(cosine_features)(prompt.x)
+            slope = jax.grad(lambda w: jnp.sum((features @ w - prompt.y) ** 2) / (2 * n))
+            w = jnp.zeros((features.shape[1], o))
+            for rate in RATES:
+                w = w - rate * slope(w)
+            return cosine_features(prompt.x_query) @ w
+
         predict = functional_gradient_descent(feature_kernel(cosine_features), RATES)
-        np.testing.assert_allclose(predict(prompt), cosine_features(prompt.x_query) @ w, rtol=1e-10, atol=1e-12)
+        found, expected = jax.jit(lambda prompt: (predict(prompt), descended(prompt)))(prompt)
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_one_step_is_kernel_smoothing(x64):
@@ -97,9 +102,10 @@ def test_layers_behind_an_embedding_can_be_functional_gradient_descent(x64, hidd
     drawn = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((7, 3 + outputs)))
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, drawn)
     features = embedding_features(weights)
-    expected = functional_gradient_descent(feature_kernel(features), rates)(prompt)
-    np.testing.assert_allclose(learner(network, params)(prompt), expected, rtol=1e-10)
-    assert np.abs(jax.jacobian(features)(prompt.x_query)).min() > 1e-3  # every feature moves with every input
+    expected = jax.jit(functional_gradient_descent(feature_kernel(features), rates))(prompt)
+    np.testing.assert_allclose(jax.jit(learner(network, params))(prompt), expected, rtol=1e-10)
+    slopes = jax.jit(jax.jacobian(features))(prompt.x_query)
+    assert np.abs(slopes).min() > 1e-3  # every feature moves with every input
 
 
 @pytest.mark.parametrize(
@@ -126,9 +132,9 @@ def test_one_layer_is_a_kernel_smoother_of_tokens(x64, attention, options):
     network, prompt = Transformer(attention=attention, **options), a_prompt(normal, o=2)
     start = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((7, 5)))
     params = jax.tree.map(lambda leaf: normal(*leaf.shape) / 2, start)
-    form = kernel_form(network, params)(prompt)
+    form = jax.jit(kernel_form(network, params))(prompt)
     assert [part.shape for part in form] == [(network.heads, 6), (network.heads, 6, 2), (2,)]
-    np.testing.assert_allclose(form.prediction(), learner(network, params)(prompt), rtol=1e-11)
+    np.testing.assert_allclose(form.prediction(), jax.jit(learner(network, params))(prompt), rtol=1e-11)
     if attention == "linear" and not options:  # the kernel and the values, written out
         weights = {name: value[0, 0] for name, value in params["params"].items()}
         tokens, query = jnp.concatenate([prompt.x, prompt.y], 1), jnp.concatenate([prompt.x_query, jnp.zeros(2)])
