@@ -26,12 +26,21 @@ def built(n, d, *, eta=1.0, attention="softmax", spare=0):
     return network, weights, separate_layout(size, "one_hot")
 
 
+@functools.cache
+def sampler(n, d):
+    return jax.jit(linear_regression(context_length=n, input_size=d), static_argnums=1)
+
+
+def prompts_of(n, d, key=KEY):
+    return sampler(n, d)(key, 5).prompt
+
+
 @pytest.mark.parametrize("attention", ["softmax", "linear"])
 @pytest.mark.parametrize(("n", "d", "spare"), [(1, 1, 0), (1, 4, 2), (3, 2, 1), (6, 5, 0)])
 @given(eta=st.floats(0.1, 30.0), seed=st.integers(0, 2**30))
 def test_copying_and_then_one_layer_is_one_step_of_gradient_descent(attention, n, d, spare, eta, seed):
     with jax.enable_x64(True):
-        prompts = linear_regression(context_length=n, input_size=d)(jax.random.key(seed), 5).prompt
+        prompts = prompts_of(n, d, jax.random.key(seed))
         found, step = both(n, d, attention, spare)(eta, prompts)
         np.testing.assert_allclose(found, step, rtol=1e-12, atol=1e-12)
 
@@ -52,26 +61,26 @@ def both(n, d, attention, spare):
 def test_the_first_layer_moves_y_to_x_and_leaves_the_content_alone():
     with jax.enable_x64(True):
         network, weights, layout = built(3, 2)
-        prompt = jax.tree.map(lambda leaf: leaf[0], linear_regression(context_length=3, input_size=2)(KEY, 1).prompt)
-        before, behind, _ = traced(network, weights, layout)(prompt)[1].residual
+        prompt = jax.tree.map(lambda leaf: np.asarray(leaf)[0], prompts_of(3, 2))
+        before, behind, _ = np.asarray(jax.jit(traced(network, weights, layout))(prompt)[1].residual)
         slot = 2 + 6  # D content channels, then the positions of the 2N context tokens
         assert np.array_equal(behind[0:6:2, slot], prompt.y[:, 0])
-        assert np.array_equal(jnp.delete(behind, slot, axis=1), jnp.delete(before, slot, axis=1))
+        assert np.array_equal(np.delete(behind, slot, axis=1), np.delete(before, slot, axis=1))
 
 
 def test_the_hand_built_network_is_the_pytree_of_init():
     network, weights, layout = built(4, 3)
-    prompt = jax.tree.map(lambda leaf: leaf[0], linear_regression(context_length=4, input_size=3)(KEY, 1).prompt)
-    learned = network.init(KEY, layout.encode(prompt))
+    prompt = jax.tree.map(lambda leaf: np.asarray(leaf)[0], prompts_of(4, 3))
+    learned = jax.eval_shape(lambda: network.init(KEY, layout.encode(prompt)))
     assert jax.tree.map(jnp.shape, learned) == jax.tree.map(jnp.shape, weights)
     assert jax.tree.map(lambda leaf: leaf.dtype, learned) == jax.tree.map(lambda leaf: leaf.dtype, weights)
 
 
 def test_without_its_first_layer_it_is_not_gradient_descent():
     network, weights, layout = built(4, 3)
-    prompts = linear_regression(context_length=4, input_size=3)(KEY, 5).prompt
+    prompts = prompts_of(4, 3)
     blind = {"params": weights["params"] | {"w_v": weights["params"]["w_v"].at[0].set(0)}}
-    assert np.all(jax.vmap(learner(network, blind, layout))(prompts) == 0)
+    assert np.all(jax.jit(jax.vmap(learner(network, blind, layout)))(prompts) == 0)
 
 
 def test_constructions_without_room_to_copy_are_refused():

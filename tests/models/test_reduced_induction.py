@@ -14,10 +14,12 @@ SCALARS = {"beta_1": 1.5, "alpha": 3.0, "beta_2": -0.7}
 
 
 def _prompts(batch=6):
-    x, y, query = jax.random.split(jax.random.key(0), 3)
-    return Prompt(
-        jax.random.normal(x, (batch, N, D)), jax.random.normal(y, (batch, N, D)), jax.random.normal(query, (batch, D))
-    )
+    draw = np.random.default_rng(0).normal
+    return Prompt(*(jnp.asarray(draw(size=(batch, *shape))) for shape in ((N, D), (N, D), (D,))))
+
+
+def _initial(network, *shape):
+    return dict(jax.jit(network.init)(jax.random.key(1), jnp.zeros(shape))["params"])
 
 
 def _first(prompts):
@@ -25,7 +27,7 @@ def _first(prompts):
 
 
 def _params(network=NETWORK, **scalars):
-    params = dict(network.init(jax.random.key(1), jnp.zeros((2 * N + 1, D)))["params"])
+    params = _initial(network, 2 * N + 1, D)
     names = [name for name in SCALARS if name in params]
     return {"params": params | {name: jnp.asarray({**SCALARS, **scalars}[name], float) for name in names}}
 
@@ -35,12 +37,20 @@ def test_fast_form_is_the_module_in_value_and_gradient(x64, three):
     network, prompts = NETWORK.clone(target_label_attention=three), _prompts()
     params = _params(network)
     assert ("beta_2" in params["params"]) == three
-    plain = jax.jit(lambda p: jax.vmap(learner(network, p, content_layout()))(prompts))
-    fast = jax.jit(lambda p: reduced_logits(network, p, prompts))
-    np.testing.assert_allclose(fast(params), plain(params), rtol=1e-11, atol=1e-12)
-    slopes = [jax.grad(lambda p, f=f: -jax.nn.log_softmax(f(p))[:, 0].mean())(params)["params"] for f in (plain, fast)]
-    for name, slope in slopes[0].items():
-        np.testing.assert_allclose(slopes[1][name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
+
+    def logits_and_slopes(predict):
+        def loss(p):
+            logits = predict(p)
+            return -jax.nn.log_softmax(logits)[:, 0].mean(), logits
+
+        slopes, logits = jax.jit(jax.grad(loss, has_aux=True))(params)
+        return logits, slopes["params"]
+
+    expected, slopes = logits_and_slopes(lambda p: jax.vmap(learner(network, p, content_layout()))(prompts))
+    found, own = logits_and_slopes(lambda p: reduced_logits(network, p, prompts))
+    np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
+    for name, slope in slopes.items():
+        np.testing.assert_allclose(own[name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
 
 
 def test_layers_are_those_of_the_paper(x64):
@@ -69,7 +79,7 @@ def test_its_mean_field_loss_is_the_theory(x64):
     n, labels, xi = 2, 5, 4.0
     basis, losses = jnp.eye(n + labels), []
     network = ReducedInduction(labels=labels, hidden=4, target_label_attention=False)
-    params = dict(network.init(jax.random.key(0), jnp.zeros((2 * n + 1, n + labels)))["params"])
+    params = _initial(network, 2 * n + 1, n + labels)
     params |= {"beta_1": jnp.array(1.5), "alpha": jnp.array(3.0)}
     run = jax.jit(traced(network, {"params": params}, content_layout()))
     for matched in range(n):
@@ -85,7 +95,7 @@ def test_large_scalars_are_an_induction_head_but_for_the_first_item_that_has_non
     """Contents orthonormal: what is left over is attention e^-8 and e^-12 for each token that is not meant."""
     x, y = jnp.eye(16)[:8], jnp.eye(16)[8:]
     network = ReducedInduction(labels=8, hidden=4)
-    params = dict(network.init(jax.random.key(0), jnp.zeros((17, 16)))["params"])
+    params = _initial(network, 17, 16)
     params |= {"beta_1": jnp.array(8.0), "alpha": jnp.array(12.0), "beta_2": jnp.array(0.0)}
     run = jax.jit(traced(network, {"params": params}, content_layout()))
     for matched, expected in ((0, (x[0] + y[0]) / 2), (3, y[3]), (7, y[7])):
