@@ -75,7 +75,7 @@ PRESETS = {
         kinds=("nearest neighbour",),
         outsiders=0.01,
     ),
-    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1),
+    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1, papers=False),
     "lab": Config(suites=(1, 2)),
     "paper": Config(),
 }
