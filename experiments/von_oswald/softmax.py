@@ -126,7 +126,7 @@ def figures(record: Record) -> dict[str, Figure]:
     titles = [rf"$B_{h + 1}(y, y)\,A_{h + 1}$" for h in range(most)] + ["sum of the heads"]
     for axis, one, title in zip(row, shown, titles):
         image = style.heat_map(axis, one, limit, title)
-    heat.colorbar(image, ax=list(row), shrink=0.8)
+    heat.colorbar(image, ax=list(row), shrink=0.8, label=style.BARRED)
     return {"softmax": figure, "heads": heat}
 
 
