@@ -61,7 +61,7 @@ def _as_in(preset: str, **changes: Any) -> Config:
 PRESETS = {
     # one stage, which nobody comes through: the smoke run of ``pretrain`` goes through all of them
     "smoke": _as_in("smoke", mixers=("vanilla", "momentum_0.5"), most_steps=2, stage_loss=(1e-6, 1.0, 1.0)),
-    "quick": _as_in("quick", members=1, mixers=("vanilla", "momentum_0.5", "recent_4")),
+    "quick": _as_in("quick", mixers=("vanilla", "momentum_0.5")),
     "lab": _as_in("lab", members=3, networks=COMMITTED),
     "paper": Config(),
 }

@@ -182,7 +182,9 @@ def test_a_mixer_beside_attention_and_parts_of_the_queries_change_nothing(params
     context = [1] + [token for question, answer in DEMONSTRATIONS for token in [*question, answer, 2]]
     plain = plain_capture(mixed, params, jnp.asarray([*context, *QUERIES[0]]), len(context) + 2)
     for at_once in (None, 2):
-        found = jax.jit(lambda params, of=at_once: network_states(mixed, params, TASK, "in_context", at_once=of))(params)
+        found = jax.jit(lambda params, of=at_once: network_states(mixed, params, TASK, "in_context", at_once=of))(
+            params
+        )
         np.testing.assert_allclose(found.logits[0], plain.logits, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(found.output[0], plain.output, rtol=1e-4, atol=1e-5)
 
