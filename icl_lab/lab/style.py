@@ -107,8 +107,8 @@ def save(figure: Figure, path: Path, caption: str) -> list[Path]:
     if layout := figure.get_layout_engine():
         layout.execute(figure)
         figure.set_layout_engine(None)  # laid out and measured once for both, which costs as much as drawing
-    cut = {"bbox_inches": figure.get_tightbbox().padded(0.1)}
+    box = figure.get_tightbbox().padded(0.1)
     png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
-    figure.savefig(png, metadata={"Software": None}, **cut)
-    figure.savefig(pdf, metadata={"CreationDate": None}, **cut)
+    figure.savefig(png, metadata={"Software": None}, bbox_inches=box)
+    figure.savefig(pdf, metadata={"CreationDate": None}, bbox_inches=box)
     return [png, pdf]
