@@ -43,17 +43,13 @@ def measure(params, key, rate):
     return {"size": jnp.sum(params["w"] ** 2), "rate": rate}
 
 
-def slower(rates, step, row):
-    return jnp.where(row["size"] > 99, rates / 2, rates)
-
-
 def momentum(rate):
     """Not Adam, which divides a gradient by its size and so makes rounding large where the gradient is near zero."""
     return optax.sgd(rate, momentum=0.9)
 
 
 def train(**options):
-    chosen = {"steps": 6, "measure_every": 2, "measure": measure, "adapt": slower} | options
+    chosen = {"steps": 6, "measure_every": 2, "measure": measure} | options
     return fit(init, loss, momentum, KEYS, RATES, **chosen)
 
 
@@ -85,11 +81,11 @@ EQUAL = {"rtol": 0, "atol": 0}
 
 def test_groups_chosen_by_memory_are_those_that_are_asked_for_bit_for_bit(together, said):
     limit = 0.7 * together.memory
-    chosen = train(memory_limit=limit, measure=None, adapt=None)
+    chosen = train(memory_limit=limit, measure=None)
     (line,) = said.messages
     pattern = r"training: 5 members need \S+ GiB of \S+ on each device; ([23]) at a time"
     groups = int(re.fullmatch(pattern, line)[1])
-    assert_same(chosen, train(members_at_once=groups, measure=None, adapt=None), **EQUAL)
+    assert_same(chosen, train(members_at_once=groups, measure=None), **EQUAL)
 
 
 def test_fewer_members_together_where_all_need_too_much(together, one_by_one, said):

@@ -50,13 +50,13 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(tmp_path_factory):
-    """Folder, what two processes said until process 1 was killed at step 8, and what the same command said then."""
+    """Folder, what two processes said until process 1 was killed at step 4, and what the same command said then."""
     folder = tmp_path_factory.mktemp("processes")
     outdirs = [f"--outdir={folder / str(i)}" for i in range(2)]
     words = ["--preset=lab", "--checkpoint_seconds=0", "--distributed"]
     there = [f"--coordinator=localhost:{free_port()}", "--processes=2"]
     killed = pair(
-        [[*words, *there, f"--process={i}", outdirs[i]] for i in range(2)], [{"TEST_SIGNAL": "1:8:SIGKILL"}] * 2
+        [[*words, *there, f"--process={i}", outdirs[i]] for i in range(2)], [{"TEST_SIGNAL": "1:4:SIGKILL"}] * 2
     )
     job = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
     job["JAX_COORDINATOR_PORT"] = str(free_port())
@@ -68,10 +68,10 @@ def killed_and_resumed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """Folder, what each of two processes found in ``processes_run.together``, what it said; one stops at step 4."""
+    """Folder, what each of two processes found in ``processes_run.together``, what it said; one is asked to stop at its start."""
     folder = tmp_path_factory.mktemp("together")
     address = f"localhost:{free_port()}"
-    done = pair([["together", address, str(i), str(folder)] for i in range(2)], [{"TEST_SIGNAL": "1:4:SIGTERM"}] * 2)
+    done = pair([["together", address, str(i), str(folder)] for i in range(2)], [{"TEST_SIGNAL": "1:0:SIGTERM"}] * 2)
     assert [status for status, _, _ in done] == [0, 0], done
     return folder, [json.loads((folder / f"found{i}.json").read_text()) for i in range(2)], done
 

@@ -182,7 +182,7 @@ def table(found: Cost) -> Group:
 def _tried(
     limit: float | None, init: Any, loss: Any, optimizer: Any, keys: jax.Array, settings: Any = None, *, steps: int,
     measure: Any = None, measure_every: int | None = None, members_at_once: int | None = None, schedule: Any = None,
-    measure_schedule: Any = None, adapt: Any = None, until: Any = None,
+    measure_schedule: Any = None, until: Any = None,
 ) -> tuple[Stage, Fit]:  # fmt: skip
     """What ``fit`` with these arguments costs, and what it would return after a few steps."""
     began = time.perf_counter()

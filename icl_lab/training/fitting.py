@@ -47,7 +47,6 @@ def fit(
     members_at_once: int | None = None,
     schedule: Callable[[Tree, Array], Tree] | None = None,
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
-    adapt: Callable[[Tree, int, dict[str, np.ndarray]], Tree] | None = None,
     until: Callable[[dict[str, np.ndarray]], bool] = lambda row: False,
     resume: Resume | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -76,9 +75,6 @@ def fit(
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
-      adapt: ``(settings, steps taken, what was measured (M, ...)) -> settings`` for all members, after every
-        measurement, as for a curriculum that waits for what is learned. A pure function that keeps shapes: a resumed
-        run calls it again on the measurements that it kept. ``init`` sees the settings as they are given.
       until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
@@ -117,24 +113,16 @@ def fit(
         found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state, settings))
         return {name: np.asarray(value) for name, value in found.items()}
 
-    def adapted(done: int) -> Tree:
-        return (
-            settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, done * measure_every, rows[done]))
-        )
-
     def snapshot() -> Tree:
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
 
     state = ensemble.begin(settings) if saved is None else ensemble.placed(saved["state"])
     rows = rows or [measured(np.full(len(keys), np.nan))]
-    for done in range(len(rows)):
-        settings = adapted(done)
     advanced((len(rows) - 1) * measure_every, steps)
     while len(rows) <= chunks and not until(rows[-1]):
         done = len(rows)
         state, train_loss = ensemble.advance(state, settings)
         rows.append(measured(ensemble.gathered(train_loss)))
-        settings = adapted(done)
         if resume is not None:
             resume.save(snapshot, finished=done == chunks or until(rows[-1]))
         advanced(done * measure_every, steps)
