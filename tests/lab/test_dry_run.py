@@ -190,7 +190,6 @@ def test_a_program_is_called_once_for_each_shape_and_counted_from_then_on(tmp_pa
     assert set(called) == {(1, "a"), (2, "a"), (1, "b")}
     assert len(called) <= 6  # a second time each, as the first may hold compilation
     assert 25 * 0.02 + 25 * 0.04 <= cost.seconds < 15
-    assert "then counted" in cost.note
     assert found[2] == found[0]
     assert program(np.full(1, 2.0), name="a") == 2.0  # outside of a dry run it is called
 
@@ -222,23 +221,23 @@ def test_what_fails_before_any_training_or_is_refused_is_raised(error, tmp_path)
         dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
 
 
-def printed(found):
+def printed(found, runs=1):
     console = Console(width=160)
     with console.capture() as capture:
-        console.print(dry_run.table(found))
+        console.print(dry_run.table(found, runs))
     return capture.get()
 
 
 def test_the_table_says_what_was_timed_and_what_is_from_elsewhere():
-    found = Cost({"training": Stage(64, 5000, 40.0, 5 * 2**30)}, 56.0, "all else: as there", 2)
-    lines = printed(found).splitlines()
+    found = Cost({"training": Stage(64, 5000, 40.0, 5 * 2**30)}, 56.0, "all else: as there")
+    lines = printed(found, 2).splitlines()
     (row,) = (line for line in lines if "training " in line)
     assert [word for word in row.split() if word.isalnum()] == ["training", "64", "5000", "8", "5", "40"]
     for words in (
         "all else: as there",
-        "2 cells, if all are like the first",
         "not counted: start-up",
         "about 3.2 min on",
+        "for 2 cells, if all are like the first",
     ):
         assert any(words in line for line in lines)
 
