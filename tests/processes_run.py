@@ -92,7 +92,7 @@ def spoken_load(self, like, load=Checkpoint.load):
 def together(coordinator, process, folder):
     """What several processes do together, one thing after the other; says as JSON what came of it."""
     processes.start(coordinator, 2, process)
-    found = {"writer": processes.is_writer(), "agreed": processes.agree(["long" * 1000, process])}
+    found = {"writer": processes.is_writer(), "agreed": processes.led(lambda: ["long" * 1000, process])}
     for name, attempt in (
         ("differs", lambda: processes.same_everywhere({"--steps": 16 + process, "the code": "abc"})),
         ("led", lambda: processes.led(lambda: (folder / "none" / "file").write_text(""))),

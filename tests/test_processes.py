@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -150,7 +151,6 @@ def test_one_process_never_touches_the_runtime(monkeypatch, alone):
     assert processes.count() == 1
     assert processes.is_writer()
     value = {"any": object()}
-    assert processes.agree(value) is value
     assert processes.led(lambda: value) is value
     assert processes.in_any([True, False]) == [True, False]
     assert processes.arrays_of_writer(None) is None
@@ -165,17 +165,17 @@ def test_one_process_never_touches_the_runtime(monkeypatch, alone):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--coordinator=here:1"], "--coordinator=here:1: allowed is with --distributed only"),
-        (["--distributed", "--coordinator=here"], "--coordinator=here: allowed is host:port"),
-        (["--distributed", "--coordinator=here:1"], "--processes=0: allowed"),
-        (["--distributed", "--coordinator=here:1", "--processes=2", "--process=2"], "--process=2: allowed is 0 to 1"),
-        (["--distributed", "--processes=2"], "allowed with --coordinator only"),
+        (["--coordinator=here:1", "--processes=1", "--process=0"], "allowed with --distributed"),
+        (["--distributed", "--coordinator=here", "--processes=1", "--process=0"], "--coordinator=here .* as host:port"),
+        (["--distributed", "--coordinator=here:1"], "--processes=0 .* P >= 1"),
+        (["--distributed", "--coordinator=here:1", "--processes=2", "--process=2"], "--process=2: .* 0 to P - 1"),
+        (["--distributed", "--processes=2"], "--coordinator= --processes=2 .* as host:port"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_any_work(capsys, tmp_path, words, message):
     command = ["binary", "--preset=smoke", f"--outdir={tmp_path / 'out'}", *words]
     assert command_line.main(roll_out.EXPERIMENT, command) == command_line.REFUSED
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
 
