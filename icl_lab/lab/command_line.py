@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from icl_lab.lab import flags, options, records, stopping
+from icl_lab.lab import flags, options, records, report, stopping
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
@@ -106,9 +106,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
         how |= {"progress": progress, "wait": chosen.wait}
         outcome = execute(what.experiment, what.preset, what.config, what.folder, **how)
     if processes.is_writer():
-        from icl_lab.lab.report import claims_table
-
-        _print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
+        _print("\n".join(map(report.line, outcome.ledger)))
         said = "ran" if outcome.ran else "finished earlier"
         if chosen.profile:
             from icl_lab.lab import profile
@@ -151,7 +149,7 @@ def _print(shown: Any) -> None:
     """Prints for a person, in the process that does so."""
     if processes.is_writer():
         console = Console() if sys.stdout.isatty() else Console(width=160)
-        console.print(shown, soft_wrap=isinstance(shown, str))
+        console.print(shown, soft_wrap=isinstance(shown, str), markup=False)
 
 
 def _join(chosen: Options, what: Run | Grid) -> None:
