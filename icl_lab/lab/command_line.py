@@ -199,8 +199,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     _read(values, words)
     chosen = flags.parse(Options(), values)
     options.check(chosen)
-    if EFFORT.get(chosen.preset) == "some":
-        effort.whole_process("some")
+    effort.whole_process(EFFORT.get(chosen.preset, "full"))
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
@@ -223,7 +222,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
 def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence[str] | None = None) -> int:
     """The command line of anything else: ``run`` with what flags make of ``usual``; returns the exit status.
 
-    ``usual`` is a dataclass of settings as that of a binary. What ``run`` refuses by FlagError or OSError is said too.
+    ``usual`` is a dataclass of settings as that of a binary. What ``run`` refuses by FlagError, RecordError or OSError
+    is said too.
     """
     words, values = list(sys.argv if argv is None else argv), absl_flags.FlagValues()
     flags.define(type(usual), values)
