@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.lab import command_line, flags, merging, records, summaries
+from icl_lab.lab import command_line, flags, merging, records
 from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
@@ -299,7 +299,7 @@ def test_a_dry_run_of_a_grid_tries_its_first_cell(tmp_path, capsys):
 def test_a_panel_shows_every_cell_with_its_interval():
     text = "rate:0.1,0.2;width:3,4"
     record = merging.merged(grid_of(text), alone(text))
-    axes, *_ = summaries.figures(record)["summary"].axes
+    axes, *_ = merging.figures(record)["summary"].axes
     assert axes.get_xlabel() == "rate"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "0.2"]
     assert [line.get_label() for line in axes.containers] == ["width=3", "width=4"]
