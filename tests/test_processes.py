@@ -69,7 +69,7 @@ def killed_and_resumed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """Folder, what each of two processes found in ``processes_run.together``, what it said; one is asked to stop at its start."""
+    """Folder, what each of two processes found in ``processes_run.together``, what it said; one is told to stop."""
     folder = tmp_path_factory.mktemp("together")
     address = f"localhost:{free_port()}"
     done = pair([["together", address, str(i), str(folder)] for i in range(2)], [{"TEST_SIGNAL": "1:0:SIGTERM"}] * 2)

@@ -83,7 +83,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
         from icl_lab.lab import dry_run
 
         found = dry_run.cost(what.experiment, what.preset, plan[0].config, memory.limit(chosen.memory_gb))
-        _print(dry_run.table(found, len(plan)))
+        _print(dry_run.said(found, len(plan)))
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Group
-from rich.table import Table
 
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import Experiment
@@ -104,7 +102,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     unlike = [f"{k}={there.get(k)}" for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"]
     known = origin.get("stages", {"": {}})
     if not known and not unlike:
-        return Cost({}, origin["seconds"], f"no trainings; all else: as in the committed {folder.name} run")
+        return Cost({}, origin["seconds"], f"as in the committed {folder.name} run")
     if not all(one.get("memory") and "steps" in one for one in known.values()):
         known = {}  # an older record does not say all, and the seconds of a run that was resumed are not all
     began, trying = time.perf_counter(), 0.0
@@ -127,7 +125,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     _called, _counted = {}, 0.0
     try:
         experiment.run(config, session)
-        return Cost(tried, time.perf_counter() - began - trying + _counted, "all else: timed just now")
+        return Cost(tried, time.perf_counter() - began - trying + _counted, "timed just now")
     except _Enough:
         why = "stopped after its last training or its budget"
     except (FlagError, DoesNotFitError):
@@ -141,35 +139,31 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     both = [(known[name], now) for name, now in tried.items() if name in known]
     as_long = sum(one["seconds"] * now.members * now.steps / (one["members"] * one["steps"]) for one, now in both)
     if not as_long:
-        return Cost(tried, None, f"{why}; all else: unknown, as no committed run says what its trainings took")
+        return Cost(tried, None, f"{why}; no committed run says what its trainings took")
     slower = sum(now.seconds for _, now in both) / as_long
     rest = origin["seconds"] - sum(one["seconds"] for one, _ in both)
-    what = f"all else, with {len(known) - len(both)} trainings not tried" if len(known) > len(both) else "all else"
-    note = f"{what}: {rest:.0f} s of the committed {folder.name} run on {origin['device']}"
-    note += f" ({', '.join(unlike) or 'the same settings'})"
-    return Cost(tried, rest * slower * config.members / there["members"], f"{why}; {note}, times {slower:.2g}")
+    left = f"with {len(known) - len(both)} trainings not tried, {rest:.0f} s of the committed {folder.name} run"
+    note = f"{why}; {left} on {origin['device']} ({', '.join(unlike) or 'the same settings'}), times {slower:.2g}"
+    return Cost(tried, rest * slower * config.members / there["members"], note)
 
 
 def _json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def table(found: Cost, runs: int = 1) -> Group:
-    """A row a training, all else, where the numbers come from, and the sum of so many runs like this one."""
-    shown = Table("", "members", "steps", "ms a step", "GiB", "seconds")
-    for name, one in found.stages.items():
-        each = f"{1e3 * one.seconds / one.steps:.3g}", f"{one.memory / GIB:.3g}", f"{one.seconds:.0f}"
-        shown.add_row(name, str(one.members), str(one.steps), *each)
-    shown.add_row("all else", *[""] * 4, "unknown" if found.rest is None else f"{found.rest:.0f}")
+def said(found: Cost, runs: int = 1) -> str:
+    """A line for each training and for all else, and the sum of so many runs like this one."""
+    lines = [
+        f"{name}: {one.members} members x {one.steps} steps x {1e3 * one.seconds / one.members / one.steps:.3g} ms = "
+        f"{one.seconds:.0f} s with compilation, {one.memory / GIB:.3g} GiB on each device"
+        for name, one in found.stages.items()
+    ]
+    lines.append(f"all else: {'unknown' if found.rest is None else f'{found.rest:.0f} s'}; {found.note}")
     seconds, word = runs * found.seconds, "at least" if found.rest is None else "about"
     size, unit = (3600, "h") if seconds >= 5400 else (60, "min") if seconds >= 90 else (1, "s")
-    cells = f" for {runs} cells, if all are like the first" if runs > 1 else ""
-    return Group(
-        shown,
-        found.note,
-        "not counted: start-up, checkpoints, figures",
-        f"{word} {seconds / size:.3g} {unit} on {jax.device_count()} x {jax.devices()[0].device_kind}{cells}",
-    )
+    where = f"{jax.device_count()} x {jax.devices()[0].device_kind}, without start-up, checkpoints and figures"
+    cells = f", for {runs} cells like the first" if runs > 1 else ""
+    return "\n".join([*lines, f"{word} {seconds / size:.3g} {unit} on {where}{cells}"])
 
 
 def _tried(

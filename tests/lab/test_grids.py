@@ -292,7 +292,7 @@ def test_a_dry_run_of_a_grid_tries_its_first_cell(tmp_path, capsys):
     assert command_line.main(TOY, words(tmp_path / "dry", "rate:0.1,0.2", "--dry_run")) == 0
     shown = capsys.readouterr().out
     assert shown.count("size_2") == 1
-    assert "2 cells, if all are like the first" in shown
+    assert "for 2 cells like the first" in shown
     assert not list(tmp_path.iterdir())
 
 
