@@ -257,15 +257,11 @@ def help_text(experiment: Experiment) -> str:
 def _described(of: Any, configs: Mapping[str, Any]) -> Iterator[str]:
     """Two lines for each flag: what it means; its value in each of some configurations, and what is allowed."""
     for field in dataclasses.fields(of):
-        shown = {name: _show(getattr(config, field.name)) for name, config in configs.items()}
+        shown = {name: flags.text(getattr(config, field.name), ",") or "empty" for name, config in configs.items()}
         same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
         each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
         yield f"  --{field.name}: {field.metadata['about']}"
         yield f"      {each}. Allowed: {flags.allowed(field)}"
-
-
-def _show(value: Any) -> str:
-    return "empty" if value == "" else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def check_writable(outdir: Path) -> None:

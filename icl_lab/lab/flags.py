@@ -83,11 +83,12 @@ def read(field: dataclasses.Field, text: str, joined: str = "+") -> Any:
 
 def to_flags(config: Any) -> list[str]:
     """The command-line words that give this configuration, whatever the preset."""
-    words = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        words.append(f"--{field.name}={','.join(str(v) for v in value) if isinstance(value, tuple) else value}")
-    return words
+    return [f"--{name}={text(value, ',')}" for name, value in vars(config).items()]
+
+
+def text(value: Any, joined: str = "+") -> str:
+    """A setting's value as a command line takes it, or with ``+`` as ``--grid`` does."""
+    return joined.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def validate(config: Any) -> None:

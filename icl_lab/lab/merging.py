@@ -14,7 +14,7 @@ import numpy as np
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import judge
 from icl_lab.lab.experiment import Experiment, draw
-from icl_lab.lab.plans import Grid, show
+from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, RecordError, digest
 from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
@@ -95,7 +95,7 @@ def as_csv(record: Record) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["quantity", *names, "estimate", "low", "high", "members"])
     for name, setting, value in rows(record):
-        shown = [show(setting[n]) for n in names]
+        shown = [flags.text(setting[n]) for n in names]
         writer.writerow([name, *shown, value["estimate"], *value["interval"], value["members"]])
     return out.getvalue()
 
@@ -119,13 +119,13 @@ def figures(record: Record) -> dict[str, Figure]:
 def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
     first = next(iter(present[0][0]), "")
     values = [setting.get(first, "") for setting, _ in present]
-    ticks = list(dict.fromkeys(map(show, values)))
+    ticks = list(dict.fromkeys(map(flags.text, values)))
     lines: dict[str, list[tuple[float, float, float, float]]] = {}
     for (setting, found), value in zip(present, values):
         if (centre := found["estimate"]) is not None:
             low, high = (centre if end is None else end for end in found["interval"])
             others = _label({name: v for name, v in setting.items() if name != first})
-            lines.setdefault(others, []).append((ticks.index(show(value)), centre, centre - low, high - centre))
+            lines.setdefault(others, []).append((ticks.index(flags.text(value)), centre, centre - low, high - centre))
     for i, (name, points) in enumerate(lines.items()):
         x, y, below, above = np.array(points).T
         axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
@@ -138,4 +138,4 @@ def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
 
 def _label(setting: Mapping[str, Any]) -> str:
     """``rate=0.1, noise=0.5``."""
-    return ", ".join(f"{name}={show(value)}" for name, value in setting.items())
+    return ", ".join(f"{name}={flags.text(value)}" for name, value in setting.items())
