@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.training import memory
 from icl_lab.training.ensembles import Ensemble
-from icl_lab.training.fitting import fit
-from icl_lab.training.members import member
+from icl_lab.training.fitting import fit, member
 from icl_lab.training.memory import DoesNotFitError, Memory
 
 MEMBERS_IN_ALL, WIDTH = 5, 200

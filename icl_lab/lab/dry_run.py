@@ -25,8 +25,7 @@ from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.training.devices import member_mesh
 from icl_lab.training.ensembles import Ensemble
-from icl_lab.training.fitting import Fit
-from icl_lab.training.members import member
+from icl_lab.training.fitting import Fit, member
 from icl_lab.training.memory import GIB, DoesNotFitError
 
 BUDGET = 60.0

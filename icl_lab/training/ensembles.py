@@ -40,7 +40,7 @@ class Ensemble:
         mesh: Mesh | None = None,
         memory_limit: float | None = None,
     ):
-        """Compiles the programs; the functions are those of one member (``members.Member``), the rest as in ``fit``.
+        """Compiles the programs; the functions are those of one member (``fitting.Member``), the rest as in ``fit``.
 
         Raises:
           DoesNotFitError: if the limit is too low for one member at a time.

@@ -20,8 +20,7 @@ from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid
 from icl_lab.lab.records import Record
 from icl_lab.prompts.unfused import unfused
-from icl_lab.training.fitting import fit
-from icl_lab.training.members import member
+from icl_lab.training.fitting import fit, member
 
 
 @dataclasses.dataclass(frozen=True)
