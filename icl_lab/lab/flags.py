@@ -43,9 +43,8 @@ def setting(
 def define(config_class: type, values: flags.FlagValues) -> None:
     """Defines one flag for each field; a flag that is not given leaves the preset's value."""
     for field in dataclasses.fields(config_class):
-        about = f"{field.metadata['about']} (allowed: {allowed(field)})"
         define_one: Callable = flags.DEFINE_boolean if _kind(field) is bool else flags.DEFINE_string
-        define_one(field.name, None, about, flag_values=values)  # numbers are read by ``parse``, which says more
+        define_one(field.name, None, field.metadata["about"], flag_values=values)  # ``parse`` reads numbers
 
 
 def parse(preset: C, values: flags.FlagValues) -> C:

@@ -3,7 +3,7 @@
 The devices may be those of several processes (``icl_lab.training.processes``). All hold the same arrays outside a mesh.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -18,14 +18,12 @@ F = TypeVar("F", bound=Callable)
 MEMBERS = "members"
 
 
-def member_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
-    """A mesh with one axis, ``members``, over these devices (None: of all processes); None where there is one."""
-    chosen = jax.devices() if devices is None else list(devices)
-    if not chosen:
-        raise ValueError("devices must name one at least")
-    if len(chosen) == 1:
+def member_mesh() -> Mesh | None:
+    """A mesh with one axis, ``members``, over the devices of all processes; None where there is one."""
+    devices = jax.devices()
+    if len(devices) == 1:
         return None
-    return jax.make_mesh((len(chosen),), (MEMBERS,), axis_types=(AxisType.Auto,), devices=chosen)
+    return jax.make_mesh((len(devices),), (MEMBERS,), axis_types=(AxisType.Auto,), devices=devices)
 
 
 def share(members: int, mesh: Mesh | None) -> int:
