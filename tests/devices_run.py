@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from icl_lab.lab.checkpoints import Checkpoint
-from icl_lab.training.devices import member_mesh
+from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import fit
 
 

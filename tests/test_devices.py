@@ -10,7 +10,7 @@ import pytest
 
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line, session
-from icl_lab.training.devices import gathered, member_mesh, on_each_device, placed, share
+from icl_lab.training.ensembles import gathered, member_mesh, on_each_device, placed, share
 from icl_lab.training.fitting import Fit
 
 HOME = Path(__file__).parents[1]

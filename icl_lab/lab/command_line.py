@@ -89,7 +89,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
         log.setLevel(logging.ERROR)
     how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
     if isinstance(what, Grid):
-        from icl_lab.lab import executors, slurm
+        from icl_lab.lab import executors
 
         def carry_out(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
             if not options.elsewhere(chosen):
@@ -98,7 +98,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
                 return executors.run_elsewhere(runs, executors.start_here, chosen.workers, progress)
             # SLURM's queue holds what is not its turn
             at_once, seconds = (len(runs), 5.0) if chosen.executor == "slurm" else (chosen.workers, 0.2)
-            start = slurm.starter(chosen, what.folder / "submitit")
+            start = executors.starter(chosen, what.folder / "submitit")
             return executors.run_elsewhere(runs, start, at_once, progress, seconds)
 
         return carry_out_grid(what, carry_out, again=chosen.overwrite)

@@ -23,8 +23,7 @@ import numpy as np
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
-from icl_lab.training.devices import member_mesh
-from icl_lab.training.ensembles import Ensemble
+from icl_lab.training.ensembles import Ensemble, member_mesh
 from icl_lab.training.fitting import Fit, member
 from icl_lab.training.memory import GIB, DoesNotFitError
 

@@ -16,7 +16,7 @@ from icl_lab.lab import records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.profile import Profile
 from icl_lab.training import memory
-from icl_lab.training.devices import member_mesh
+from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit, fit
 
 log = logging.getLogger("icl_lab")

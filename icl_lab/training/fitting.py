@@ -81,7 +81,7 @@ def fit(
       until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
-      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all.
+      mesh: devices that share the members (``training.ensembles.member_mesh``); None: one device has all.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
 
