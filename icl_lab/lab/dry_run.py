@@ -182,10 +182,10 @@ def _tried(
         one.begin, one.chunk(chunk), one.observe, keys, settings,
         members_at_once=members_at_once, mesh=member_mesh(), memory_limit=limit,
     )  # fmt: skip
-    state = jax.block_until_ready(ensemble.begin(settings))
+    state = jax.block_until_ready(ensemble.begin())
     compiling = time.perf_counter() - began
-    (state, _), advancing = _timed(lambda: ensemble.advance(state, settings))
-    found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state, settings))))
+    (state, _), advancing = _timed(lambda: ensemble.advance(state))
+    found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state))))
     count = steps // every + 1
     found = {"train_loss": np.full(len(keys), np.nan)} | found
     rows = {name: np.repeat(np.asarray(value)[:, None], count, axis=1) for name, value in found.items()}

@@ -113,18 +113,18 @@ def fit(
     )  # fmt: skip
 
     def measured(train_loss: Any) -> dict[str, np.ndarray]:
-        found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state, settings))
+        found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state))
         return {name: np.asarray(value) for name, value in found.items()}
 
     def snapshot() -> Tree:
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
 
-    state = ensemble.begin(settings) if saved is None else ensemble.placed(saved["state"])
+    state = ensemble.begin() if saved is None else ensemble.placed(saved["state"])
     rows = rows or [measured(np.full(len(keys), np.nan))]
     advanced((len(rows) - 1) * measure_every, steps)
     while len(rows) <= chunks and not until(rows[-1]):
         done = len(rows)
-        state, train_loss = ensemble.advance(state, settings)
+        state, train_loss = ensemble.advance(state)
         rows.append(measured(ensemble.gathered(train_loss)))
         if resume is not None:
             resume.save(snapshot, finished=done == chunks or until(rows[-1]))
