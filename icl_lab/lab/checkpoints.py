@@ -52,7 +52,7 @@ class Checkpoint:
           Stopped, KeyboardInterrupt: after the write, where the run was asked to (``stopping.heeding``).
         """
         due = finished or time.monotonic() - self._saved_at >= self.every_seconds
-        if any(processes.in_any([stopping.requested(), processes.is_writer() and due])):
+        if processes.in_any(stopping.requested() or (processes.is_writer() and due)):
             state = tree()
             with stopping.held():
                 processes.led(lambda: self._write(_named(jax.device_get(state))))
@@ -60,7 +60,7 @@ class Checkpoint:
             self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
-        if processes.in_any([stopping.requested()])[0]:
+        if processes.in_any(stopping.requested()):
             processes.end_together()
             stopping.stop()
 

@@ -182,12 +182,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes, beside: str = "") -> None:
-    """Writes a file beside its place, flushes it to disk and renames it; what fails leaves nothing.
-
-    Args:
-      path: its place.
-      content: what it holds.
-      beside: its name while it is written; empty: one of this process alone.
+    """Writes a file ``beside`` its place (empty: under a name of this process alone), flushes and renames it.
 
     Raises:
       OSError: naming the file.

@@ -1,7 +1,7 @@
 """Several processes, of one machine or of many, as one run on JAX's distributed runtime; process 0 decides and writes.
 
 In a single process every function here returns at once and does not touch JAX. The one place that names
-``jax.experimental.multihost_utils``; should a release take it away, runs of several processes fail as they start.
+``jax.experimental.multihost_utils``; should a release take it away, runs of several processes fail at once.
 """
 
 import collections
@@ -10,12 +10,11 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 
 from icl_lab.training.arrays import pack, unpack
 
@@ -118,9 +117,9 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
         raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(differing)}")
 
 
-def in_any(flags: Sequence[bool]) -> list[bool]:
-    """Whether each flag is set in any process; all must call it."""
-    return np.any(from_all(np.array(flags)), axis=0).tolist()
+def in_any(flag: bool) -> bool:
+    """Whether a flag is set in any process; all must call it."""
+    return bool(from_all(np.array(flag)).any())
 
 
 def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -148,6 +147,8 @@ def whole(array: Any) -> np.ndarray:
     Raises:
       LostError: if another process has ended.
     """
+    from jax.experimental import multihost_utils
+
     jax.block_until_ready(array)  # what fails in making it is raised as what it is
     try:
         return multihost_utils.process_allgather(array, tiled=True)
