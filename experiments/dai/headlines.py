@@ -32,7 +32,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     "layers": {"sim_aou_rises": None, "sim_aou_rises_above_floor": None},
     "momentum_icl": {
         "sooner_pairs": Quick(
-            0.0, "400 steps of width 32 for 1,000 of width 64", NOT_REACHED,
+            0.0, "200 steps of width 32 for 2,000 of width 64", NOT_REACHED,
             Criterion("every member labels words by pairs with accuracy .8, with one mixer", _acquired),
         ),
         "better_pairs": None,
@@ -51,7 +51,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     "momentum_tasks": {"better": None, "no_more_than_local_mixers": None},
     "pretrain": {
         "gated_rotary": Quick(
-            0.0, "150 steps for 5,000", NOT_REACHED,
+            0.0, "at most 50 steps a stage for 6,000", NOT_REACHED,
             Criterion("every member predicts labels better than by guessing among those of the context",
                       _beyond_guessing),
         ),

@@ -49,7 +49,7 @@ PRESETS = {
     ),
     "quick": Config(
         members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
-        batch=32, steps=400, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
+        batch=32, steps=200, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
         eval_sequences=128,
     ),
     "lab": Config(

@@ -60,7 +60,7 @@ def _as_in(preset: str, **changes: Any) -> Config:
 
 PRESETS = {
     "smoke": _as_in("smoke", mixers=("vanilla", "momentum_0.5")),
-    "quick": _as_in("quick", members=1, mixers=("vanilla", "momentum_0.5", "recent_4")),
+    "quick": _as_in("quick", mixers=("vanilla", "momentum_0.5")),
     "lab": _as_in("lab", members=3, networks=COMMITTED),
     "paper": Config(),
 }

@@ -54,7 +54,8 @@ PRESETS = {
     ),
     "quick": Config(
         **SMALL | {
-            "members": 1, "positions": ("rotary",), "most_steps": 50, "steps": 50, "warm_up": 25, "test_tasks": 50,
+            "members": 1, "layers": 2, "width": 32, "positions": ("rotary",), "most_steps": 50, "steps": 50,
+            "warm_up": 25, "test_tasks": 50,
         }
     ),
     "lab": Config(**SMALL, positions=ENCODINGS, steps=1800),

@@ -75,7 +75,7 @@ PRESETS = {
         kinds=("nearest neighbour",),
         outsiders=0.01,
     ),
-    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1),
+    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1, papers=False),
     "lab": Config(suites=(1, 2)),
     "paper": Config(),
 }
@@ -209,13 +209,14 @@ def figures(record: Record) -> dict[str, Figure]:
     config = from_json(Config, record.config)
     figure, axes = style.panels(len(config.changes), 1, width=4.2, height=4.6)
     outcome, family = record["outcome"], record["family"]
-    labels, colours = (*GROUPS, "outsiders"), ("C2", "#a8d8a8", "0.8", "C1", "C3")
+    labels, colours = (*GROUPS, "outsiders"), ("C2", "#a8d8a8", "0.9", "C1", "black")
+    hatches = ("", "...", "///", "xxx", "")  # what is alike in grey
     for c, (axis, change) in enumerate(zip(axes[0], config.changes)):
         left = np.zeros(len(labels))
-        for k, (name, colour) in enumerate(zip(OUTCOMES, colours)):
+        for k, (name, colour, hatch) in enumerate(zip(OUTCOMES, colours, hatches)):
             seen = [outcome[:, c, family == g].ravel() for g in (*range(len(GROUPS)), -1)]
             share = np.array([(one == k).sum() / max(one.size, 1) for one in seen])
-            axis.barh(np.arange(len(labels)), share, left=left, color=colour, label=name)
+            axis.barh(np.arange(len(labels)), share, left=left, color=colour, hatch=hatch, label=name)
             left += share
         axis.set(yticks=np.arange(len(labels)), yticklabels=labels if c == 0 else [], xlim=(0, 1))
         axis.set(title=f"predictions changed by {change:g}", xlabel="share of learners")

@@ -113,6 +113,8 @@ def _plane(axes: Axes, record: Record) -> None:
     plane, spread = a["plane"], np.abs(a["mean_field/plane_map"] - np.log(n)).max()
     levels = np.linspace(-spread, spread, 15)
     filled = axes.contourf(plane, plane, a["mean_field/plane_map"] - np.log(n), levels=levels, cmap="RdBu_r")
+    below = axes.contour(filled, levels=levels[levels < 0], colors="black", linestyles="dashed", linewidths=0.5)
+    below.set(alpha=0.6)
     for path in a["mean_field/equal_paths"]:
         axes.plot(path[:, 1], path[:, 2], color="black", linewidth=0.9)
         axes.plot(*path[0, 1:], color="black", marker="o", linestyle="")
@@ -122,7 +124,7 @@ def _plane(axes: Axes, record: Record) -> None:
     axes.set_xlabel(ALPHA)
     axes.set_ylabel(XI)
     axes.set_title(rf"mean field, L = N = {n}, $\beta_1$ = 0", fontsize=8)
-    axes.figure.colorbar(filled, ax=axes, label="loss - log N (nats)", format="%.2f")
+    axes.figure.colorbar(filled, ax=axes, label="loss - log N (nats); dashed: below zero", format="%.2f")
 
 
 def _escape(axes: Axes, record: Record) -> None:

@@ -58,7 +58,8 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "cosine": None,
     },
     "out_of_distribution": {
-        "one_step": Quick(0.0, f"{_BOUND}; the same tasks for both"),
+        # one of six members is off where inputs are twice as large
+        "one_step": Quick(0.0, f"{_BOUND}; the same tasks for both", NOT_RESOLVED),
         "two_steps": None,
     },
     "phase_transitions": {

@@ -55,8 +55,9 @@ PRESETS = {
         population_tasks=64,
     ),
     "quick": Config(
-        batches=(256, 256), steps=(2000, 2000), measurements=(20, 20), members=6, eval_tasks=500, tuning_contexts=4000,
-        ranges=(0.5, 1.0, 1.5, 2.0), target_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000,
+        networks=("looped_1",), heads=(1,), mlp_widths=(0,), batches=(256,), steps=(2000,), measurements=(20,),
+        learning_rates=(1e-3,), gradient_clips=(1e-3,), token_clips=(0.0,), members=6, eval_tasks=500,
+        tuning_contexts=4000, ranges=(0.5, 1.0, 1.5, 2.0), target_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000,
         population_tasks=20_000,
     ),
     "lab": Config(batches=(256, 256), eval_tasks=2000),

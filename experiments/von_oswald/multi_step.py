@@ -72,10 +72,9 @@ PRESETS = {
         tuning_steps=4, tuning_batch=16, population_tasks=64,
     ),
     "quick": Config(
-        networks=("looped_2", "free_5"), heads=(1, 1), mlp_widths=(0, 0), batches=(512, 128), steps=(5000, 3000),
-        measurements=(25, 15), learning_rates=(1e-3, 1e-3), gradient_clips=(1e-3, 10.0), token_clips=(0.0, 10.0),
-        decays=(0, 0), members=6, eval_tasks=500, tuning_contexts=4000, tuning_steps=1000, tuning_batch=256,
-        population_tasks=20_000,
+        networks=("looped_2",), heads=(1,), mlp_widths=(0,), batches=(512,), steps=(5000,), measurements=(25,),
+        learning_rates=(1e-3,), gradient_clips=(1e-3,), token_clips=(0.0,), decays=(0,), members=6, eval_tasks=500,
+        tuning_contexts=4000, population_tasks=20_000,
     ),
     "lab": Config(batches=(2048, 256, 256), decays=(1500, 0, 0), eval_tasks=2000, tuning_steps=5000),
     "paper": Config(),

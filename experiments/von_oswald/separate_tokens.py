@@ -77,7 +77,7 @@ PRESETS = {
         eval_tasks=16, position_size=4, key_size=4, copy_tasks=8, population_tasks=32, oracle_contexts=100,
     ),
     "quick": Config(
-        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=4000, measure_every=250,
+        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=1000, measure_every=100,
         eval_tasks=500, copy_tasks=100, population_tasks=10_000, oracle_contexts=20_000, learning_rate=2e-3,
     ),
     "lab": Config(

@@ -69,7 +69,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, batch=8, steps=20, measure_every=10, eval_tasks=8, width=6,
                     mlp_width=8, laws=("independent",), layers=(1,), depth=2, population_tasks=16),
-    "quick": Config(members=2, batch=128, steps=400, measure_every=40, eval_tasks=256, population_tasks=5000),
+    "quick": Config(members=2, batch=128, steps=200, measure_every=20, eval_tasks=256, depth=2, population_tasks=5000),
     "lab": Config(batch=128, steps=20_000, measure_every=500, eval_tasks=1000),
     "paper": Config(),
 }  # fmt: skip

@@ -49,7 +49,7 @@ class Config(Setting, shifts.Scales):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=3, batch=16, steps=20, measure_every=10, eval_tasks=16,
                     population_tasks=64, input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 5.0), shift_tasks=32),
-    "quick": Config(members=6, batch=256, steps=3000, eval_tasks=500, population_tasks=20_000,
+    "quick": Config(heads=(1,), members=6, batch=256, steps=3000, eval_tasks=500, population_tasks=20_000,
                     input_scales=(0.5, 1.0, 1.5, 2.0), other_scales=(0.5, 1.0, 2.0, 3.5, 5.0), shift_tasks=1000),
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),
@@ -126,7 +126,7 @@ def figures(record: Record) -> dict[str, Figure]:
     titles = [rf"$B_{h + 1}(y, y)\,A_{h + 1}$" for h in range(most)] + ["sum of the heads"]
     for axis, one, title in zip(row, shown, titles):
         image = style.heat_map(axis, one, limit, title)
-    heat.colorbar(image, ax=list(row), shrink=0.8)
+    heat.colorbar(image, ax=list(row), shrink=0.8, label=style.BARRED)
     return {"softmax": figure, "heads": heat}
 
 

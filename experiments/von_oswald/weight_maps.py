@@ -99,8 +99,9 @@ def figures(record: Record) -> dict[str, Figure]:
                 limit = inputs if clipped else largest
                 image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
                 if clipped:
-                    axis.text(d, d, f"{one[d, d]:.1f}", color="white", ha="center", va="center", fontsize=5)
-            figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend="min" if clipped else "neither")
+                    axis.text(d, d, f"{one[d, d]:.1f}", color="white", ha="center", va="bottom", fontsize=5)
+            extend = "min" if clipped else "neither"
+            figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend=extend, label=style.BARRED)
         row[0].set_ylabel(network_label(name))
     return {"weight_maps": figure}
 

@@ -70,8 +70,8 @@ PRESETS = {
         quiet_starts=(0.5, 1.0), quiet_batch=16, quiet_steps=20,
     ),
     "quick": Config(
-        members=2, sgd_steps=4000, adam_steps=3000, measurements=40, drift_batches=(64, 256),
-        drift_rates=(0.0005, 0.001, 0.004), drift_time=1.0, quiet_steps=4000,
+        members=2, sgd_steps=1000, adam_steps=1000, measurements=40, drift_batches=(64, 256),
+        drift_rates=(0.0005, 0.001, 0.004), drift_time=1.0, quiet_steps=1000,
     ),
     "lab": Config(),
     "paper": Config(),

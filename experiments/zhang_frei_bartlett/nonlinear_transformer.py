@@ -67,7 +67,7 @@ PRESETS = {
         prompts=4, resamples=20,
     ),
     "quick": dataclasses.replace(
-        _LAB, members=2, input_size=1, lengths=(8,), layers=2, heads=2, width=32, steps=200, measure_every=50,
+        _LAB, members=2, input_size=1, lengths=(8,), layers=1, heads=2, width=16, steps=100, measure_every=50,
         eval_tasks=256, learning_rate=2e-3, warm_up=50, start_points=5, curriculum_every=25, test_length=20,
         covariances=64, prompts=16,
     ),

@@ -82,9 +82,19 @@ def band(axes: Axes, x: np.ndarray, members: np.ndarray, learner: str | None = N
     axes.fill_between(np.asarray(x)[keep], low, high, color=drawn.get_color(), alpha=0.2, linewidth=0)
 
 
+BARRED = "barred: below zero"
+"""For the colour bar of a ``heat_map``, whose two signs are alike in grey."""
+
+
 def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
-    """A matrix with a symmetric diverging colour scale [-limit, limit]; returns the image for a shared colour bar."""
+    """A matrix with a symmetric diverging colour scale [-limit, limit]; returns the image for a shared colour bar.
+
+    Entries below -limit / 10 carry a bar.
+    """
     image = axes.imshow(matrix, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
+    rows, columns = np.nonzero(matrix < -limit / 10)
+    colors = np.where(matrix[rows, columns] < -limit / 2, "white", "black")
+    axes.scatter(columns, rows, marker="_", s=14, linewidths=0.8, c=colors)
     axes.set_title(title)
     axes.grid(False)
     axes.set_xticks([])
