@@ -110,7 +110,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         start = time.perf_counter()
         tried[stage], fitted = _tried(limit, *args, **options)
         trying += time.perf_counter() - start
-        if known and known.keys() <= tried.keys():
+        if known and folder.name == preset and known.keys() <= tried.keys():
             raise _Enough
         in_time()
         return fitted

@@ -130,6 +130,13 @@ def test_all_else_is_that_of_the_committed_run_scaled_by_the_speed_of_its_traini
     assert "steps=8" in longer.note
 
 
+def test_a_record_of_another_preset_does_not_say_which_training_is_the_last(instant, tmp_path):
+    committed(tmp_path, 100.0, {"first": took(4.0)})
+    ran = []
+    dry_run.cost(two_trainings(ran), "paper", Config(), gallery=tmp_path)
+    assert ran == ["first", "second"]
+
+
 @pytest.mark.parametrize("place", ["training", "bar"])
 def test_what_it_did_not_come_to_in_its_budget_is_that_of_the_committed_run(instant, tmp_path, monkeypatch, place):
     monkeypatch.setattr(dry_run, "BUDGET", 0.05)
