@@ -4,10 +4,8 @@ import contextlib
 import csv
 import dataclasses
 import io
-import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -81,11 +79,13 @@ def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict
     return found
 
 
-def rows(record: Record) -> Iterator[tuple[str, Mapping, Mapping]]:
-    """(claim without its binary, setting, estimate) of everything that was estimated."""
-    settings = record.metrics["settings"]
-    for name in dict.fromkeys(name for row in settings for name in row["claims"]):
-        yield from ((name.split(".", 2)[-1], r["setting"], r["claims"][name]) for r in settings if name in r["claims"])
+def estimates(record: Record) -> dict[str, list[tuple[Mapping, Mapping]]]:
+    """Every setting and what was estimated there, by claim without its binary."""
+    found: dict[str, list[tuple[Mapping, Mapping]]] = {}
+    for row in record.metrics["settings"]:
+        for name, value in row["claims"].items():
+            found.setdefault(name.split(".", 2)[-1], []).append((row["setting"], value))
+    return found
 
 
 def as_csv(record: Record) -> str:
@@ -94,21 +94,21 @@ def as_csv(record: Record) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["quantity", *names, "estimate", "low", "high", "members"])
-    for name, setting, value in rows(record):
-        shown = [flags.text(setting[n]) for n in names]
-        writer.writerow([name, *shown, value["estimate"], *value["interval"], value["members"]])
+    for name, present in estimates(record).items():
+        for setting, value in present:
+            shown = [flags.text(setting[n]) for n in names]
+            writer.writerow([name, *shown, value["estimate"], *value["interval"], value["members"]])
     return out.getvalue()
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """A panel for every quantity: its estimate with interval over the first setting, a line for each of the others."""
-    by_name = itertools.groupby(rows(record), key=lambda row: row[0])
-    found = [(name, [(setting, value) for _, setting, value in group]) for name, group in by_name]
+    found = estimates(record)
     if not found:
         return {}
     columns = min(4, len(found))
     figure, grid = panels(columns, -(-len(found) // columns))
-    for axes, (name, present) in zip(grid.flat, found):
+    for axes, (name, present) in zip(grid.flat, found.items()):
         axes.set_title(name)
         _panel(axes, present)
     for axes in grid.flat[len(found) :]:
@@ -124,7 +124,7 @@ def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
     for (setting, found), value in zip(present, values):
         if (centre := found["estimate"]) is not None:
             low, high = (centre if end is None else end for end in found["interval"])
-            others = _label({name: v for name, v in setting.items() if name != first})
+            others = ", ".join(f"{name}={flags.text(v)}" for name, v in setting.items() if name != first)
             lines.setdefault(others, []).append((ticks.index(flags.text(value)), centre, centre - low, high - centre))
     for i, (name, points) in enumerate(lines.items()):
         x, y, below, above = np.array(points).T
@@ -134,8 +134,3 @@ def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
     axes.set_xticks(range(len(ticks)), ticks)
     if 1 < len(lines) <= len(LINES):
         axes.legend()
-
-
-def _label(setting: Mapping[str, Any]) -> str:
-    """``rate=0.1, noise=0.5``."""
-    return ", ".join(f"{name}={flags.text(value)}" for name, value in setting.items())
