@@ -5,7 +5,7 @@
 Each run is a process of its own; finished ones are skipped, broken ones resumed. One headline experiment of each paper
 comes first, the longest of the others next. As a run ends it gets one line: verdict, finding, measured against
 expected, picture; at the end one screen says what held and what did not, and where the page is. --verbose adds every
-claim. With --against=figures what came out is held against the committed records of the same preset, by names and by
+claim. With --against=figures what came out is held against the committed records of the same preset, by claims and
 overlapping intervals, not by bits (icl_lab/lab/drift.py), and every difference is printed.
 
 Exit status: 0 all as committed; 1 a binary raised, a verdict differs from the one committed for the preset, or drift;

@@ -7,8 +7,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 
-from icl_lab.training.fitting import Fit
-from icl_lab.training.members import member
+from icl_lab.training.fitting import Fit, member
 
 PLATFORMS = ("cuda", "tpu")
 

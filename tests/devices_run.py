@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from icl_lab.lab.checkpoints import Checkpoint
-from icl_lab.training.devices import member_mesh
+from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import fit
 
 
@@ -26,7 +26,6 @@ def train(members, mesh, **options):
             "steps": 8,
             "measure_every": 4,
             "measure": lambda params, key, rate: {"norm": jnp.sum(params["w"] ** 2), "rate": rate},
-            "adapt": lambda rate, step, row: rate * (1 - 0.1 * (row["norm"] > 2)),
         }
         | options,
     )

@@ -1,5 +1,6 @@
 """Run by test_processes.py in each of several processes: a tiny binary, or functions of several processes in turn."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -32,12 +33,7 @@ class Config:
 
 
 def run(config, session):
-    def adapt(rates, step, row):
-        process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
-        if step == int(at) and jax.process_index() == int(process):
-            os.kill(os.getpid(), signal.Signals[what])
-        return rates * (1 - 0.1 * (row["norm"] > 2))
-
+    session.bar = signalling(session.bar)
     fitted = session.fit(
         "training",
         lambda key, rate: {"w": jax.random.normal(key, (3,))},
@@ -48,11 +44,28 @@ def run(config, session):
         steps=config.steps,
         measure_every=4,
         measure=lambda params, key, rate: {"norm": jnp.sum(params["w"] ** 2), "rate": rate},
-        adapt=adapt,
         members_at_once=1,
     )
     largest = float(jnp.max(fitted.params["w"]))  # outside training every process has all members
     return {"largest": largest}, {"w": np.asarray(fitted.params["w"]), **fitted.metrics}
+
+
+def signalling(bar):
+    """The session's bars; ``TEST_SIGNAL`` names a process, a step and a signal that the process gets after it."""
+    process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
+
+    @contextlib.contextmanager
+    def bars(label, total):
+        with bar(label, total) as advance:
+
+            def tell(done, total):
+                if done == int(at) and jax.process_index() == int(process):
+                    os.kill(os.getpid(), signal.Signals[what])
+                advance(done, total)
+
+            yield tell
+
+    return bars
 
 
 CLAIM = Claim(
@@ -79,7 +92,7 @@ def spoken_load(self, like, load=Checkpoint.load):
 def together(coordinator, process, folder):
     """What several processes do together, one thing after the other; says as JSON what came of it."""
     processes.start(coordinator, 2, process)
-    found = {"writer": processes.is_writer(), "agreed": processes.agree(["long" * 1000, process])}
+    found = {"writer": processes.is_writer(), "agreed": processes.led(lambda: ["long" * 1000, process])}
     for name, attempt in (
         ("differs", lambda: processes.same_everywhere({"--steps": 16 + process, "the code": "abc"})),
         ("led", lambda: processes.led(lambda: (folder / "none" / "file").write_text(""))),

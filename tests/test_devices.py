@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line, session
-from icl_lab.training.devices import gathered, member_mesh, on_each_device, placed, share
+from icl_lab.training.ensembles import Ensemble, member_mesh
 from icl_lab.training.fitting import Fit
 
 HOME = Path(__file__).parents[1]
@@ -60,16 +61,9 @@ def test_devices_exchange_nothing_inside_a_step(eight):
 
 def test_on_one_device_nothing_is_placed_or_filled_up():
     assert member_mesh() is None or jax.local_device_count() > 1
-    tree = {"a": np.ones((3, 2))}
-    assert placed(tree, 3, None) is tree
-    assert gathered(tree, 3, None) is tree
-    assert share(3, None) == 3
-    assert on_each_device(len, None) is len
-
-
-def test_no_device_is_refused():
-    with pytest.raises(ValueError, match="devices"):
-        member_mesh([])
+    tree, alone = {"a": np.ones((3, 2))}, SimpleNamespace(mesh=None)
+    assert Ensemble.placed(alone, tree) is tree
+    assert Ensemble.gathered(alone, tree) is tree
 
 
 def test_the_flag_makes_a_cpu_count_as_several_devices_before_it_is_used(monkeypatch, tmp_path):

@@ -15,7 +15,7 @@ from experiments.reproduce import discover
 from icl_lab.lab import command_line, flags
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, arguments, setting
-from icl_lab.training.members import member
+from icl_lab.training.fitting import member
 
 BINARIES = discover()
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.training import memory
 from icl_lab.training.ensembles import Ensemble
-from icl_lab.training.fitting import fit
-from icl_lab.training.members import member
+from icl_lab.training.fitting import fit, member
 from icl_lab.training.memory import DoesNotFitError, Memory
 
 MEMBERS_IN_ALL, WIDTH = 5, 200
@@ -43,17 +42,13 @@ def measure(params, key, rate):
     return {"size": jnp.sum(params["w"] ** 2), "rate": rate}
 
 
-def slower(rates, step, row):
-    return jnp.where(row["size"] > 99, rates / 2, rates)
-
-
 def momentum(rate):
     """Not Adam, which divides a gradient by its size and so makes rounding large where the gradient is near zero."""
     return optax.sgd(rate, momentum=0.9)
 
 
 def train(**options):
-    chosen = {"steps": 6, "measure_every": 2, "measure": measure, "adapt": slower} | options
+    chosen = {"steps": 6, "measure_every": 2, "measure": measure} | options
     return fit(init, loss, momentum, KEYS, RATES, **chosen)
 
 
@@ -85,11 +80,11 @@ EQUAL = {"rtol": 0, "atol": 0}
 
 def test_groups_chosen_by_memory_are_those_that_are_asked_for_bit_for_bit(together, said):
     limit = 0.7 * together.memory
-    chosen = train(memory_limit=limit, measure=None, adapt=None)
+    chosen = train(memory_limit=limit, measure=None)
     (line,) = said.messages
     pattern = r"training: 5 members need \S+ GiB of \S+ on each device; ([23]) at a time"
     groups = int(re.fullmatch(pattern, line)[1])
-    assert_same(chosen, train(members_at_once=groups, measure=None, adapt=None), **EQUAL)
+    assert_same(chosen, train(members_at_once=groups, measure=None), **EQUAL)
 
 
 def test_fewer_members_together_where_all_need_too_much(together, one_by_one, said):
@@ -196,10 +191,10 @@ def test_no_program_of_a_training_asks_the_host(chunk):
 
 
 def test_a_chunk_moves_nothing_between_host_and_devices(chunk):
-    state = chunk.begin(RATES)
+    state = chunk.begin()
     with jax.transfer_guard("disallow"):
-        state, losses = chunk.advance(state, RATES)
-        jax.block_until_ready((state, chunk.observe(state, RATES)))
+        state, losses = chunk.advance(state)
+        jax.block_until_ready((state, chunk.observe(state)))
         with pytest.raises(Exception, match=r"[Dd]isallow"):
-            chunk.advance(state, np.asarray(RATES))
+            chunk.advance(jax.tree.map(np.asarray, state))
     assert np.isfinite(losses).all()

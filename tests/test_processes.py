@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -50,13 +51,13 @@ def alone(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def killed_and_resumed(tmp_path_factory):
-    """Folder, what two processes said until process 1 was killed at step 8, and what the same command said then."""
+    """Folder, what two processes said until process 1 was killed at step 4, and what the same command said then."""
     folder = tmp_path_factory.mktemp("processes")
     outdirs = [f"--outdir={folder / str(i)}" for i in range(2)]
     words = ["--preset=lab", "--checkpoint_seconds=0", "--distributed"]
     there = [f"--coordinator=localhost:{free_port()}", "--processes=2"]
     killed = pair(
-        [[*words, *there, f"--process={i}", outdirs[i]] for i in range(2)], [{"TEST_SIGNAL": "1:8:SIGKILL"}] * 2
+        [[*words, *there, f"--process={i}", outdirs[i]] for i in range(2)], [{"TEST_SIGNAL": "1:4:SIGKILL"}] * 2
     )
     job = {"SLURM_JOB_ID": "1", "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
     job["JAX_COORDINATOR_PORT"] = str(free_port())
@@ -68,10 +69,10 @@ def killed_and_resumed(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
-    """Folder, what each of two processes found in ``processes_run.together``, what it said; one stops at step 4."""
+    """Folder, what each of two processes found in ``processes_run.together``, what it said; one is told to stop."""
     folder = tmp_path_factory.mktemp("together")
     address = f"localhost:{free_port()}"
-    done = pair([["together", address, str(i), str(folder)] for i in range(2)], [{"TEST_SIGNAL": "1:4:SIGTERM"}] * 2)
+    done = pair([["together", address, str(i), str(folder)] for i in range(2)], [{"TEST_SIGNAL": "1:0:SIGTERM"}] * 2)
     assert [status for status, _, _ in done] == [0, 0], done
     return folder, [json.loads((folder / f"found{i}.json").read_text()) for i in range(2)], done
 
@@ -150,9 +151,8 @@ def test_one_process_never_touches_the_runtime(monkeypatch, alone):
     assert processes.count() == 1
     assert processes.is_writer()
     value = {"any": object()}
-    assert processes.agree(value) is value
     assert processes.led(lambda: value) is value
-    assert processes.in_any([True, False]) == [True, False]
+    assert (processes.in_any(True), processes.in_any(False)) == (True, False)
     assert processes.arrays_of_writer(None) is None
     np.testing.assert_array_equal(processes.arrays_of_writer({"a": np.arange(2)})["a"], [0, 1])
     np.testing.assert_array_equal(processes.from_all(np.arange(2)), [[0, 1]])
@@ -165,17 +165,17 @@ def test_one_process_never_touches_the_runtime(monkeypatch, alone):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--coordinator=here:1"], "--coordinator=here:1: allowed is with --distributed only"),
-        (["--distributed", "--coordinator=here"], "--coordinator=here: allowed is host:port"),
-        (["--distributed", "--coordinator=here:1"], "--processes=0: allowed"),
-        (["--distributed", "--coordinator=here:1", "--processes=2", "--process=2"], "--process=2: allowed is 0 to 1"),
-        (["--distributed", "--processes=2"], "allowed with --coordinator only"),
+        (["--coordinator=here:1", "--processes=1", "--process=0"], "allowed with --distributed"),
+        (["--distributed", "--coordinator=here", "--processes=1", "--process=0"], "--coordinator=here .* as host:port"),
+        (["--distributed", "--coordinator=here:1"], "--processes=0 .* P >= 1"),
+        (["--distributed", "--coordinator=here:1", "--processes=2", "--process=2"], "--process=2: .* 0 to P - 1"),
+        (["--distributed", "--processes=2"], "--coordinator= --processes=2 .* as host:port"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused_before_any_work(capsys, tmp_path, words, message):
     command = ["binary", "--preset=smoke", f"--outdir={tmp_path / 'out'}", *words]
     assert command_line.main(roll_out.EXPERIMENT, command) == command_line.REFUSED
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
 

@@ -2,7 +2,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from icl_lab.lab import flags, report
 from icl_lab.lab.claims import Claim, judge
@@ -46,13 +45,11 @@ def test_command_names_only_what_differs_from_the_preset(outcome):
     assert report.command(EXPERIMENT, outcome.record) == words
 
 
-def test_table_marks_only_the_surprise(outcome):
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(report.claims_table([(row, 2.0) for row in outcome.ledger]))
-    lines = {name: next(x for x in captured.get().splitlines() if f"curve.{name}" in x) for name in ("kept", "broken")}
-    assert "holds !" in lines["broken"]
-    assert "!" not in lines["kept"]
+def test_only_a_surprise_is_marked(outcome):
+    kept, broken, _ = map(report.line, outcome.ledger)
+    assert broken.startswith("holds !")
+    assert "toy.curve.broken: 1 [0.7516, 1.248], expected 1 ± 0.5, 3 members" in broken
+    assert "!" not in kept
 
 
 @pytest.mark.parametrize(

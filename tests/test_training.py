@@ -143,27 +143,6 @@ def test_a_schedule_changes_what_the_loss_sees_and_nothing_else():
     assert (np.abs(scheduled.metrics["b"][:, 1] - always.metrics["b"][:, 1]) > 0.1).all()
 
 
-def halved_while_high(settings, step, row):
-    """The learning rate of a member is halved after a measurement above .3."""
-    return settings | {"rate": jnp.where(row["loss"] > 0.3, settings["rate"] / 2, settings["rate"])}
-
-
-def test_settings_adapt_to_what_was_measured_and_only_from_then_on(whole):
-    adapted = train(adapt=halved_while_high)
-    start = whole.metrics["loss"][:, 0]
-    slower = jnp.where(start > 0.3, SETTINGS["rate"] / 2, SETTINGS["rate"])
-    assert (start > 0.3).sum() > 0
-    by_hand = train(steps=4, settings=SETTINGS | {"rate": slower})
-    np.testing.assert_array_equal(adapted.metrics["loss"][:, :2], by_hand.metrics["loss"])
-    assert not np.array_equal(adapted.metrics["loss"][:, 2], whole.metrics["loss"][:, 2])
-
-
-def test_adapted_settings_are_found_again_on_resuming(tmp_path):
-    straight = train(adapt=halved_while_high)
-    train(adapt=halved_while_high, steps=8, resume=Checkpoint(tmp_path, "run", 0))
-    assert_same(train(adapt=halved_while_high, resume=Checkpoint(tmp_path, "run", 0)), straight)
-
-
 def test_training_ends_where_it_is_told_to_and_is_not_taken_up_again(whole, tmp_path):
     until = lambda row: bool(row["loss"][0] == whole.metrics["loss"][0, 2])  # noqa: E731
     ended = train(until=until, resume=Checkpoint(tmp_path, "run", 0))

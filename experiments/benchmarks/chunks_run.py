@@ -15,7 +15,7 @@ from experiments.benchmarks.programs import in_chunks, program
 from experiments.benchmarks.timing import chunks_of_fit
 from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
-from icl_lab.training.devices import member_mesh
+from icl_lab.training.ensembles import member_mesh
 
 
 def main() -> int:

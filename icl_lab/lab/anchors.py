@@ -12,7 +12,7 @@ import jaxlib
 import numpy as np
 from jax import Array
 
-from icl_lab.training.members import Tree
+from icl_lab.training.fitting import Tree
 
 XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 """Options under which the tests compile and anchors are made (with ``jax_disable_most_optimizations``).

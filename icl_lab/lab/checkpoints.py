@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import io
 import logging
 import time
 from collections.abc import Callable
@@ -12,13 +13,12 @@ import jax
 
 from icl_lab.lab import stopping
 from icl_lab.lab.record import RecordError
-from icl_lab.lab.records import renamed, set_aside
+from icl_lab.lab.records import set_aside, write_atomically
 from icl_lab.training import processes
 from icl_lab.training.arrays import pack, unpack
 
 CURRENT, NEXT = "current", "next"
 OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
-_DIGEST = 64  # characters of a SHA-256
 
 
 class Checkpoint:
@@ -52,7 +52,7 @@ class Checkpoint:
           Stopped, KeyboardInterrupt: after the write, where the run was asked to (``stopping.heeding``).
         """
         due = finished or time.monotonic() - self._saved_at >= self.every_seconds
-        if any(processes.in_any([stopping.requested(), processes.is_writer() and due])):
+        if processes.in_any(stopping.requested() or (processes.is_writer() and due)):
             state = tree()
             with stopping.held():
                 processes.led(lambda: self._write(_named(jax.device_get(state))))
@@ -60,45 +60,41 @@ class Checkpoint:
             self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
-        if processes.in_any([stopping.requested()])[0]:
+        if processes.in_any(stopping.requested()):
             processes.end_together()
             stopping.stop()
 
     def _newest(self, like: Any) -> dict[str, Any] | None:
-        for path in (self.folder / CURRENT, self.folder / NEXT):
-            if not path.exists():
-                continue
-            try:
-                arrays = self._read(path)
-                _tree(arrays, like)
-                return arrays
-            except Exception as error:  # with the right digest, but not written here: many kinds
-                ours = isinstance(error, RecordError)
-                problem = str(error) if ours else f"it cannot be read ({type(error).__name__}: {error})"
-            if path.name == CURRENT:  # "next" is what a kill leaves in the middle of a save
-                log = logging.getLogger("icl_lab")
-                log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
+        path = self.folder / CURRENT
+        if not path.exists():
+            return None
+        try:
+            arrays = self._read(path)
+            _tree(arrays, like)
+            return arrays
+        except Exception as error:  # with the right digest, but not written here: many kinds
+            ours = isinstance(error, RecordError)
+            problem = str(error) if ours else f"it cannot be read ({type(error).__name__}: {error})"
+        log = logging.getLogger("icl_lab")
+        log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
         return None
 
     def _read(self, path: Path) -> dict[str, Any]:
-        with open(path, "rb") as file:
-            digest = file.read(_DIGEST + 1)
-            if digest != hashlib.file_digest(file, "sha256").hexdigest().encode() + b"\n":
-                raise RecordError("it differs from its digest (truncated or corrupt)")
-            file.seek(_DIGEST + 1)
-            if file.readline() != self.fingerprint.encode() + b"\n":
-                raise RecordError("it was written by another configuration or version")
-            return unpack(file)
+        digest, _, content = path.read_bytes().partition(b"\n")
+        if digest != hashlib.sha256(content).hexdigest().encode():
+            raise RecordError("it differs from its digest (truncated or corrupt)")
+        fingerprint, _, arrays = content.partition(b"\n")
+        if fingerprint != self.fingerprint.encode():
+            raise RecordError("it was written by another configuration or version")
+        return unpack(io.BytesIO(arrays))
 
     def _write(self, arrays: dict[str, Any]) -> None:
+        file = io.BytesIO()
+        pack(file, arrays)
+        content = self.fingerprint.encode() + b"\n" + file.getvalue()
+        digest = hashlib.sha256(content).hexdigest().encode()
         self.folder.mkdir(parents=True, exist_ok=True)
-        with renamed(self.folder / NEXT, self.folder / CURRENT) as file:
-            file.write(b" " * _DIGEST + b"\n" + self.fingerprint.encode() + b"\n")
-            pack(file, arrays)
-            file.seek(_DIGEST + 1)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            file.write(digest.encode())
+        write_atomically(self.folder / CURRENT, digest + b"\n" + content, beside=NEXT)
 
 
 def start_over(folder: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from icl_lab.lab import flags, options, records, stopping
+from icl_lab.lab import flags, options, records, report, stopping
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
@@ -83,13 +83,13 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
         from icl_lab.lab import dry_run
 
         found = dry_run.cost(what.experiment, what.preset, plan[0].config, memory.limit(chosen.memory_gb))
-        _print(dry_run.table(found._replace(runs=len(plan))))
+        _print(dry_run.said(found, len(plan)))
         return DONE
     if not processes.is_writer():
         log.setLevel(logging.ERROR)
     how = {name: getattr(chosen, name) for name in ("overwrite", "checkpoint_seconds", "memory_gb")}
     if isinstance(what, Grid):
-        from icl_lab.lab import executors, slurm
+        from icl_lab.lab import executors
 
         def carry_out(runs: Sequence[Run], progress: Progress) -> Collection[Run]:
             if not options.elsewhere(chosen):
@@ -98,7 +98,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
                 return executors.run_elsewhere(runs, executors.start_here, chosen.workers, progress)
             # SLURM's queue holds what is not its turn
             at_once, seconds = (len(runs), 5.0) if chosen.executor == "slurm" else (chosen.workers, 0.2)
-            start = slurm.starter(chosen, what.folder / "submitit")
+            start = executors.starter(chosen, what.folder / "submitit")
             return executors.run_elsewhere(runs, start, at_once, progress, seconds)
 
         return carry_out_grid(what, carry_out, again=chosen.overwrite)
@@ -106,9 +106,7 @@ def _carry_out(chosen: Options, what: Run | Grid) -> int:
         how |= {"progress": progress, "wait": chosen.wait}
         outcome = execute(what.experiment, what.preset, what.config, what.folder, **how)
     if processes.is_writer():
-        from icl_lab.lab.report import claims_table
-
-        _print(claims_table([(row, outcome.seconds) for row in outcome.ledger]))
+        _print("\n".join(map(report.line, outcome.ledger)))
         said = "ran" if outcome.ran else "finished earlier"
         if chosen.profile:
             from icl_lab.lab import profile
@@ -151,7 +149,7 @@ def _print(shown: Any) -> None:
     """Prints for a person, in the process that does so."""
     if processes.is_writer():
         console = Console() if sys.stdout.isatty() else Console(width=160)
-        console.print(shown, soft_wrap=isinstance(shown, str))
+        console.print(shown, soft_wrap=isinstance(shown, str), markup=False)
 
 
 def _join(chosen: Options, what: Run | Grid) -> None:
@@ -201,8 +199,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     _read(values, words)
     chosen = flags.parse(Options(), values)
     options.check(chosen)
-    if EFFORT.get(chosen.preset) == "some":
-        effort.whole_process("some")
+    effort.whole_process(EFFORT.get(chosen.preset, "full"))
     config = flags.parse(experiment.presets[chosen.preset], values)
     experiment.check(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
@@ -225,7 +222,8 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
 def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence[str] | None = None) -> int:
     """The command line of anything else: ``run`` with what flags make of ``usual``; returns the exit status.
 
-    ``usual`` is a dataclass of settings as that of a binary. What ``run`` refuses by FlagError or OSError is said too.
+    ``usual`` is a dataclass of settings as that of a binary. What ``run`` refuses by FlagError, RecordError or OSError
+    is said too.
     """
     words, values = list(sys.argv if argv is None else argv), absl_flags.FlagValues()
     flags.define(type(usual), values)
@@ -259,15 +257,11 @@ def help_text(experiment: Experiment) -> str:
 def _described(of: Any, configs: Mapping[str, Any]) -> Iterator[str]:
     """Two lines for each flag: what it means; its value in each of some configurations, and what is allowed."""
     for field in dataclasses.fields(of):
-        shown = {name: _show(getattr(config, field.name)) for name, config in configs.items()}
+        shown = {name: flags.text(getattr(config, field.name), ",") or "empty" for name, config in configs.items()}
         same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
         each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
         yield f"  --{field.name}: {field.metadata['about']}"
         yield f"      {each}. Allowed: {flags.allowed(field)}"
-
-
-def _show(value: Any) -> str:
-    return "empty" if value == "" else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def check_writable(outdir: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether a fresh record still says what the committed one says: the same names, intervals that overlap, no claim lost.
+"""Whether a fresh record still says what the committed one says: the same claims, intervals that overlap, none lost.
 
 Bits are not compared: another version of JAX may draw other random numbers or round otherwise. Where it draws others,
 two 95 % intervals of the same truth miss each other in about 0.6 % of all claims.
@@ -36,29 +36,19 @@ def drift(
 ) -> list[str]:
     """What a fresh record and its ledger rows say otherwise than the committed ones; a sentence each, none if nothing.
 
-    Compared are the configuration (but ``FREE``), names of metrics, names, dtypes and number of axes of arrays (where
-    the committed ones were kept), names of claims, and of each claim the 95 % interval and whether it went from holds
-    to fails. Of claims without chance, values that must be equal may differ by the tolerance, others are not compared.
+    Compared are the configuration (but ``FREE``), names of claims, and of each claim the 95 % interval and whether it
+    went from holds to fails. Of claims without chance, values that must be equal may differ by the tolerance, others
+    are not compared. Names, types and shapes of arrays are held by anchors (docs/anchors.md).
     """
     here, there = ({k: v for k, v in r.config.items() if k not in FREE} for r in (record, before))
     if differing := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
         return [f"the committed record is of another configuration ({', '.join(differing)})"]
-    said = _names("metric", record.metrics, before.metrics)
-    if before.arrays:
-        said += _names("array", record.arrays, before.arrays)
-        for name in sorted(set(record.arrays) & set(before.arrays)):
-            now, then = (f"{r.arrays[name].dtype} with {r.arrays[name].ndim} axes" for r in (record, before))
-            said += [f"array {name} is {now}, committed is {then}"] if now != then else []
-    now_by_id, then_by_id = ({row["id"]: row for row in each} for each in (rows, rows_before))
-    said += _names("claim", now_by_id, then_by_id)
-    for name in sorted(set(now_by_id) & set(then_by_id)):
-        said += _of_claim(now_by_id[name], then_by_id[name])
+    now, then = ({row["id"]: row for row in each} for each in (rows, rows_before))
+    said = [f"claim {name} is gone" for name in sorted(then.keys() - now.keys())]
+    said += [f"claim {name} is not in the committed record" for name in sorted(now.keys() - then.keys())]
+    for name in sorted(now.keys() & then.keys()):
+        said += _of_claim(now[name], then[name])
     return said
-
-
-def _names(what: str, now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:
-    gone = [f"{what} {name} is gone" for name in sorted(set(then) - set(now))]
-    return gone + [f"{what} {name} is not in the committed record" for name in sorted(set(now) - set(then))]
 
 
 def _of_claim(now: Mapping[str, Any], then: Mapping[str, Any]) -> list[str]:

@@ -1,9 +1,9 @@
-"""``--dry_run``: what a run would cost. Trainings are tried for a second; for all else see the committed run.
+"""What a run would cost: every training compiled and timed for a moment, and all else from a run that is committed.
 
-The experiment runs with a session that compiles its trainings, times them for a second and returns them hardly trained,
-until ``BUDGET`` seconds are over (a training or a step of a bar is finished) or every training of the committed run was
-tried. What is left is taken from the committed provenance, scaled by the speed of the trainings. Programs that are
-marked by ``tried_once`` are called once for each shape of their arguments and counted from then on.
+``cost`` follows ``Experiment.run`` on networks that were hardly trained, and nothing is written. A run that ends within
+the budget is timed as it is; else the rest is what the committed run of that preset (``lab`` where there is none) took
+beside its trainings, scaled by the speed of the trainings. Programs that are marked by ``tried_once`` are called once
+for each shape of their arguments and counted from then on.
 """
 
 import contextlib
@@ -19,23 +19,18 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.console import Group
-from rich.table import Table
 
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
-from icl_lab.training.devices import member_mesh
-from icl_lab.training.ensembles import Ensemble
-from icl_lab.training.fitting import Fit
-from icl_lab.training.members import member
+from icl_lab.training.ensembles import Ensemble, member_mesh
+from icl_lab.training.fitting import Fit, member
 from icl_lab.training.memory import GIB, DoesNotFitError
 
 BUDGET = 60.0
 TRIED, OPERATIONS = 1.0, 5e9
 """Seconds for which a training is tried, and floating-point operations of one call of its compiled steps."""
 GALLERY = Path(__file__).resolve().parents[2] / "figures"
-
 
 C = TypeVar("C", bound=Callable[..., Any])
 _called: dict[Any, tuple[Any, float]] | None = None  # in a dry run what programs gave, and their seconds
@@ -52,17 +47,16 @@ class Stage(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What so many ``runs`` would cost: each its trainings, and seconds of all else (None: unknown)."""
+    """What a run would cost: its trainings, seconds of all else (None: unknown), and where these come from."""
 
     stages: dict[str, Stage]
     rest: float | None
     note: str
-    runs: int = 1
 
     @property
     def seconds(self) -> float:
         """All that is known."""
-        return self.runs * (sum(stage.seconds for stage in self.stages.values()) + (self.rest or 0.0))
+        return sum(stage.seconds for stage in self.stages.values()) + (self.rest or 0.0)
 
 
 def tried_once(program: C) -> C:
@@ -103,10 +97,10 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     folder, tried = gallery.joinpath(*experiment.name.split(".")), dict[str, Stage]()
     folder /= preset if (folder / preset / "provenance.json").exists() else "lab"
     origin, there = (_json(folder / name) for name in ("provenance.json", "config.json"))
-    known = origin.get("stages", {"": {}})
     unlike = [f"{k}={there.get(k)}" for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"]
+    known = origin.get("stages", {"": {}})
     if not known and not unlike:
-        return Cost({}, origin["seconds"], f"no trainings; all else: as in the committed {folder.name} run")
+        return Cost({}, origin["seconds"], f"as in the committed {folder.name} run")
     if not all(one.get("memory") and "steps" in one for one in known.values()):
         known = {}  # an older record does not say all, and the seconds of a run that was resumed are not all
     began, trying = time.perf_counter(), 0.0
@@ -125,12 +119,11 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         if time.perf_counter() - began > BUDGET:
             raise _Enough
 
+    session: Any = SimpleNamespace(fit=fit, bar=lambda label, total: contextlib.nullcontext(in_time))
+    _called, _counted = {}, 0.0
     try:
-        session: Any = SimpleNamespace(fit=fit, bar=lambda label, total: contextlib.nullcontext(in_time))
-        _called, _counted = {}, 0.0
         experiment.run(config, session)
-        note = "all else: timed just now" + (", some programs once and then counted" if _counted else "")
-        return Cost(tried, time.perf_counter() - began - trying + _counted, note)
+        return Cost(tried, time.perf_counter() - began - trying + _counted, "timed just now")
     except _Enough:
         why = "stopped after its last training or its budget"
     except (FlagError, DoesNotFitError):
@@ -144,45 +137,37 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     both = [(known[name], now) for name, now in tried.items() if name in known]
     as_long = sum(one["seconds"] * now.members * now.steps / (one["members"] * one["steps"]) for one, now in both)
     if not as_long:
-        return Cost(tried, None, f"{why}; what follows: unknown, as no committed run says what its trainings took")
+        return Cost(tried, None, f"{why}; no committed run says what its trainings took")
     slower = sum(now.seconds for _, now in both) / as_long
-    left = origin["seconds"] - sum(one["seconds"] for one, _ in both)
-    what = (
-        f"all else, and {len(known) - len(both)} trainings not tried: {left:.0f} s of the committed {folder.name} run "
-        f"on {origin['device']} ({', '.join(unlike) or 'the same settings'}), times {slower:.2g}, by which a step of a "
-        "member takes longer here"
-    )
-    return Cost(tried, left * slower * config.members / there["members"], f"{why}; {what}")
+    rest = origin["seconds"] - sum(one["seconds"] for one, _ in both)
+    left = f"with {len(known) - len(both)} trainings not tried, {rest:.0f} s of the committed {folder.name} run"
+    note = f"{why}; {left} on {origin['device']} ({', '.join(unlike) or 'the same settings'}), times {slower:.2g}"
+    return Cost(tried, rest * slower * config.members / there["members"], note)
 
 
 def _json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def table(found: Cost) -> Group:
-    """A row a training, all else, where the numbers come from, and the sum."""
-    shown = Table("", "members", "steps", "ms a step", "GiB", "seconds")
-    for name, one in found.stages.items():
-        each = f"{1e3 * one.seconds / one.steps:.3g}", f"{one.memory / GIB:.3g}", f"{one.seconds:.0f}"
-        shown.add_row(name, str(one.members), str(one.steps), *each)
-    shown.add_row("all else", *[""] * 4, "unknown" if found.rest is None else f"{found.rest:.0f}")
-    if found.runs > 1:
-        shown.add_row(f"{found.runs} cells, if all are like the first", *[""] * 4, f"{found.seconds:.0f}")
-    size, unit = (3600, "h") if found.seconds >= 5400 else (60, "min") if found.seconds >= 90 else (1, "s")
-    word, devices = "at least" if found.rest is None else "about", jax.devices()
-    return Group(
-        shown,
-        "trainings: steps and measurements of all members were timed; GiB: of the programs, on each device",
-        found.note,
-        "not counted: start-up, checkpoints, figures",
-        f"{word} {found.seconds / size:.3g} {unit} on {len(devices)} x {devices[0].device_kind}, an estimate",
-    )
+def said(found: Cost, runs: int = 1) -> str:
+    """A line for each training and for all else, and the sum of so many runs like this one."""
+    lines = [
+        f"{name}: {one.members} members x {one.steps} steps x {1e3 * one.seconds / one.members / one.steps:.3g} ms = "
+        f"{one.seconds:.0f} s with compilation, {one.memory / GIB:.3g} GiB on each device"
+        for name, one in found.stages.items()
+    ]
+    lines.append(f"all else: {'unknown' if found.rest is None else f'{found.rest:.0f} s'}; {found.note}")
+    seconds, word = runs * found.seconds, "at least" if found.rest is None else "about"
+    size, unit = (3600, "h") if seconds >= 5400 else (60, "min") if seconds >= 90 else (1, "s")
+    where = f"{jax.device_count()} x {jax.devices()[0].device_kind}, without start-up, checkpoints and figures"
+    cells = f", for {runs} cells like the first" if runs > 1 else ""
+    return "\n".join([*lines, f"{word} {seconds / size:.3g} {unit} on {where}{cells}"])
 
 
 def _tried(
     limit: float | None, init: Any, loss: Any, optimizer: Any, keys: jax.Array, settings: Any = None, *, steps: int,
     measure: Any = None, measure_every: int | None = None, members_at_once: int | None = None, schedule: Any = None,
-    measure_schedule: Any = None, adapt: Any = None, until: Any = None,
+    measure_schedule: Any = None, until: Any = None,
 ) -> tuple[Stage, Fit]:  # fmt: skip
     """What ``fit`` with these arguments costs, and what it would return after a few steps."""
     began = time.perf_counter()
@@ -197,10 +182,10 @@ def _tried(
         one.begin, one.chunk(chunk), one.observe, keys, settings,
         members_at_once=members_at_once, mesh=member_mesh(), memory_limit=limit,
     )  # fmt: skip
-    state = jax.block_until_ready(ensemble.begin(settings))
+    state = jax.block_until_ready(ensemble.begin())
     compiling = time.perf_counter() - began
-    (state, _), advancing = _timed(lambda: ensemble.advance(state, settings))
-    found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state, settings))))
+    (state, _), advancing = _timed(lambda: ensemble.advance(state))
+    found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state))))
     count = steps // every + 1
     found = {"train_loss": np.full(len(keys), np.nan)} | found
     rows = {name: np.repeat(np.asarray(value)[:, None], count, axis=1) for name, value in found.items()}

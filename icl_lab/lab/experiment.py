@@ -188,17 +188,17 @@ def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
 
 def _found(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
     """The finished run that process 0 finds, in all processes (without parameters, which only process 0 writes)."""
-    found: list[Record] = []
+    record: Record | None = None
 
     def find() -> dict[str, Any] | None:
-        if record := _finished(experiment, config, outdir):
-            found.append(record)
+        nonlocal record
+        record = _finished(experiment, config, outdir)
         return {k: v for k, v in vars(record).items() if k not in ("arrays", "params")} if record else None
 
     said = processes.led(find)
-    arrays = processes.arrays_of_writer(found[0].arrays if found else None)
-    if found or said is None:
-        return found[0] if found else None
+    arrays = processes.arrays_of_writer(record.arrays if record else None)
+    if record or said is None:
+        return record
     axes = {name: tuple(names) for name, names in said.pop("axes").items()}
     return Record(**said, arrays=arrays or {}, axes=axes)
 

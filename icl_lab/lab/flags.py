@@ -43,9 +43,8 @@ def setting(
 def define(config_class: type, values: flags.FlagValues) -> None:
     """Defines one flag for each field; a flag that is not given leaves the preset's value."""
     for field in dataclasses.fields(config_class):
-        about = f"{field.metadata['about']} (allowed: {allowed(field)})"
         define_one: Callable = flags.DEFINE_boolean if _kind(field) is bool else flags.DEFINE_string
-        define_one(field.name, None, about, flag_values=values)  # numbers are read by ``parse``, which says more
+        define_one(field.name, None, field.metadata["about"], flag_values=values)  # ``parse`` reads numbers
 
 
 def parse(preset: C, values: flags.FlagValues) -> C:
@@ -83,11 +82,12 @@ def read(field: dataclasses.Field, text: str, joined: str = "+") -> Any:
 
 def to_flags(config: Any) -> list[str]:
     """The command-line words that give this configuration, whatever the preset."""
-    words = []
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        words.append(f"--{field.name}={','.join(str(v) for v in value) if isinstance(value, tuple) else value}")
-    return words
+    return [f"--{name}={text(value, ',')}" for name, value in vars(config).items()]
+
+
+def text(value: Any, joined: str = "+") -> str:
+    """A setting's value as a command line takes it, or with ``+`` as ``--grid`` does."""
+    return joined.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def validate(config: Any) -> None:

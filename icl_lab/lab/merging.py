@@ -1,21 +1,26 @@
-"""One record of all cells of a grid: what is estimated at each setting, all arrays, and where each cell comes from."""
+"""What a grid found: one record of all cells, and a table and a figure, which are pure functions of that record."""
 
 import contextlib
+import csv
 import dataclasses
+import io
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.lab import flags, records, summaries
+from icl_lab.lab import flags, records
 from icl_lab.lab.claims import judge
 from icl_lab.lab.experiment import Experiment, draw
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, RecordError, digest
+from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
 OF_A_CELL = ("commit", "versions", "precision", "device", "seconds")
 """What the provenance of a merged record keeps of every cell; the first three decide the numbers."""
+LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvPX*")]
+"""One a line of a panel; where there are more lines they go round, and there is no legend."""
 log = logging.getLogger("icl_lab")
 
 
@@ -27,8 +32,8 @@ def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> None:
             if dict(records.load(folder, arrays=False).config) != dict(record.config):
                 records.set_record_aside(folder)
         records.save(record, folder, claims=[])
-        records.write_atomically(folder / "summary.csv", summaries.as_csv(record).encode())
-        draw(dataclasses.replace(grid.experiment, figures=summaries.figures), record, folder)
+        records.write_atomically(folder / "summary.csv", as_csv(record).encode())
+        draw(dataclasses.replace(grid.experiment, figures=figures), record, folder)
 
 
 def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
@@ -72,3 +77,60 @@ def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict
         if row["members"]:
             found[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
     return found
+
+
+def estimates(record: Record) -> dict[str, list[tuple[Mapping, Mapping]]]:
+    """Every setting and what was estimated there, by claim without its binary."""
+    found: dict[str, list[tuple[Mapping, Mapping]]] = {}
+    for row in record.metrics["settings"]:
+        for name, value in row["claims"].items():
+            found.setdefault(name.split(".", 2)[-1], []).append((row["setting"], value))
+    return found
+
+
+def as_csv(record: Record) -> str:
+    """Every quantity at every setting as comma-separated values, a column for each setting that varies."""
+    names = list(record.metrics["settings"][0]["setting"])
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["quantity", *names, "estimate", "low", "high", "members"])
+    for name, present in estimates(record).items():
+        for setting, value in present:
+            shown = [flags.text(setting[n]) for n in names]
+            writer.writerow([name, *shown, value["estimate"], *value["interval"], value["members"]])
+    return out.getvalue()
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """A panel for every quantity: its estimate with interval over the first setting, a line for each of the others."""
+    found = estimates(record)
+    if not found:
+        return {}
+    columns = min(4, len(found))
+    figure, grid = panels(columns, -(-len(found) // columns))
+    for axes, (name, present) in zip(grid.flat, found.items()):
+        axes.set_title(name)
+        _panel(axes, present)
+    for axes in grid.flat[len(found) :]:
+        axes.set_axis_off()
+    return {"summary": figure}
+
+
+def _panel(axes: Axes, present: Sequence[tuple[Mapping, Mapping]]) -> None:
+    first = next(iter(present[0][0]), "")
+    values = [setting.get(first, "") for setting, _ in present]
+    ticks = list(dict.fromkeys(map(flags.text, values)))
+    lines: dict[str, list[tuple[float, float, float, float]]] = {}
+    for (setting, found), value in zip(present, values):
+        if (centre := found["estimate"]) is not None:
+            low, high = (centre if end is None else end for end in found["interval"])
+            others = ", ".join(f"{name}={flags.text(v)}" for name, v in setting.items() if name != first)
+            lines.setdefault(others, []).append((ticks.index(flags.text(value)), centre, centre - low, high - centre))
+    for i, (name, points) in enumerate(lines.items()):
+        x, y, below, above = np.array(points).T
+        axes.errorbar(x, y, [below, above], label=name, capsize=2.5, **LINES[i % len(LINES)])
+    axes.set_xlabel(first)
+    axes.set_ylabel("estimate, 95 % interval")
+    axes.set_xticks(range(len(ticks)), ticks)
+    if 1 < len(lines) <= len(LINES):
+        axes.legend()

@@ -1,6 +1,7 @@
 """What every binary has beside its configuration: which preset and grid are run, and how the run is carried out."""
 
 import dataclasses
+import re
 
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, setting
@@ -67,16 +68,8 @@ def check(options: Options) -> None:
         flag = f"--executor={options.executor}" if options.executor != "local" else f"--workers={options.workers}"
         if not options.grid or options.distributed:
             raise FlagError(f"{flag}: allowed is with --grid, and without --distributed")
-    if not options.coordinator:
-        if options.processes or options.process >= 0:
-            raise FlagError("--processes and --process: allowed with --coordinator only")
-        return
-    if not options.distributed:
-        raise FlagError(f"--coordinator={options.coordinator}: allowed is with --distributed only")
-    host, _, port = options.coordinator.rpartition(":")
-    if not host or not port.isdigit():
-        raise FlagError(f"--coordinator={options.coordinator}: allowed is host:port")
-    if options.processes < 1:
-        raise FlagError(f"--processes={options.processes}: allowed with --coordinator is a number >= 1")
-    if not 0 <= options.process < options.processes:
-        raise FlagError(f"--process={options.process}: allowed is 0 to {options.processes - 1}")
+    given, usual = ((o.coordinator, o.processes, o.process) for o in (options, Options()))
+    named = re.fullmatch(r".+:\d+", options.coordinator) and 0 <= options.process < options.processes
+    if given != usual and not (options.distributed and named):
+        said = f"--coordinator={given[0]} --processes={given[1]} --process={given[2]}"
+        raise FlagError(f"{said}: allowed with --distributed, as host:port, a number P >= 1, and one from 0 to P - 1")

@@ -69,7 +69,7 @@ class Grid(NamedTuple):
 
     def text(self) -> str:
         """The grid as ``--grid`` takes it: one text for one grid."""
-        return ";".join(f"{name}:{','.join(map(show, values))}" for name, values in self.values.items())
+        return ";".join(f"{name}:{','.join(map(flags.text, values))}" for name, values in self.values.items())
 
     def as_config(self) -> dict[str, Any]:
         """The configuration of the merged record: that of the cells, and the grid."""
@@ -90,7 +90,7 @@ class Grid(NamedTuple):
         found = []
         for values in itertools.product(*self.values.values()):
             setting = dict(zip(self.values, values))
-            name = ",".join(f"{key}={show(value)}" for key, value in setting.items())
+            name = ",".join(f"{key}={flags.text(value)}" for key, value in setting.items())
             config = dataclasses.replace(self.config, **setting)
             try:
                 flags.validate(config)
@@ -132,8 +132,3 @@ def parse_grid(text: str, config_class: type) -> dict[str, tuple]:
     if (count := math.prod(len(values) for values in grid.values())) > LARGEST:
         raise FlagError(f"--grid={text}: {count} cells; allowed are {LARGEST}")
     return grid
-
-
-def show(value: Any) -> str:
-    """A setting's value as ``--grid`` takes it."""
-    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

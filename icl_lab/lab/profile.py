@@ -1,4 +1,7 @@
-"""What a run compiles: how many programs, for how long, in which training; ``--profile`` prints it."""
+"""What a run compiles: how many programs, for how long, in which training; ``--profile`` prints it.
+
+``JAX_LOG_COMPILES=1`` in the environment names every program.
+"""
 
 import collections
 import contextlib
@@ -6,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax.monitoring
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 PHASES = {
@@ -16,17 +18,16 @@ PHASES = {
 }
 """Events of ``jax.monitoring``, and the part of compilation that each times; the last one ends a program."""
 CACHED = "/jax/compilation_cache/cache_hits"
+COUNTED = (*PHASES.values(), "programs", "cached")
 OUTSIDE = "outside trainings"
-LONGEST = 15
 
 
 class Profile:
-    """Counts the programs that JAX compiles, by training and by name, while ``listening``."""
+    """Counts the programs that JAX compiles, by training, while ``listening``: ``found[training][counted]``."""
 
     def __init__(self):
         self.stage = OUTSIDE
-        self.found: dict[tuple[str, str], collections.Counter] = collections.defaultdict(collections.Counter)
-        self._cached = 0
+        self.found: dict[str, dict[str, float]] = collections.defaultdict(lambda: dict.fromkeys(COUNTED, 0))
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -49,63 +50,32 @@ class Profile:
             self.stage = OUTSIDE
 
     def _said(self, event: str, **_: Any) -> None:
-        self._cached += event == CACHED
+        self.found[self.stage]["cached"] += event == CACHED
 
-    def _timed(self, event: str, duration_secs: float, **metadata: Any) -> None:
+    def _timed(self, event: str, duration_secs: float, **_: Any) -> None:
         if phase := PHASES.get(event):
-            called = str(metadata.get("fun_name", ""))
-            name = called if called.startswith("jit(") else f"jit({called})"
-            one = self.found[self.stage, name]
-            one[phase] += duration_secs  # type: ignore[assignment]
-            if phase == "compiling":
-                one.update(programs=1, cached=self._cached)
-                self._cached = 0
+            self.found[self.stage][phase] += duration_secs
+            self.found[self.stage]["programs"] += phase == "compiling"
 
     def summary(self) -> dict[str, Any]:
-        """``stages``: {stage: {programs, cached, tracing, lowering, compiling}}, in seconds; ``longest``: programs."""
-        stages: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
-        for (stage, _), one in self.found.items():
-            stages[stage].update(one)
-        longest = sorted(self.found.items(), key=lambda item: -_seconds(item[1]))[:LONGEST]
-        return {
-            "stages": {stage: _plain(one) for stage, one in stages.items()},
-            "longest": [{"stage": stage, "program": name} | _plain(one) for (stage, name), one in longest],
-        }
-
-
-def _plain(one: Mapping[str, float]) -> dict[str, float]:
-    counts = {name: int(one.get(name, 0)) for name in ("programs", "cached")}
-    return counts | {phase: round(one.get(phase, 0.0), 2) for phase in PHASES.values()}
-
-
-def _seconds(one: Mapping[str, float]) -> float:
-    return sum(one.get(phase, 0.0) for phase in PHASES.values())
+        """``stages``: {stage: {tracing, lowering, compiling (seconds), programs, cached}}."""
+        found = self.found.items()
+        return {"stages": {stage: {name: round(value, 2) for name, value in one.items()} for stage, one in found}}
 
 
 def table(provenance: Mapping[str, Any]) -> Table:
-    """The profile of a finished run: a line for each training and for all else, then for the slowest programs.
+    """The profile of a finished run: a line for each training and for all else.
 
     Seconds of programs that were compiled side by side all count, so on several cores the parts may exceed the whole.
     Steps a second are those of all members together, in the seconds of a training beyond its compilation: measurements
     and checkpoints count, and for a training that is mostly compilation the number says little.
     """
-    columns = ("", "seconds", *PHASES.values(), "programs", "from cache", "member-steps/s")
-    found = Table(*columns, title="Compilation (seconds)", box=SIMPLE_HEAD, title_justify="left")
-    summary, stages = provenance.get("compilation", {}), provenance["stages"]
-    compiled, nothing = summary.get("stages", {}), _plain({})
+    found = Table("", "seconds", *COUNTED, "member-steps/s", title="Compilation (seconds)")
+    stages = provenance["stages"]
     rest = provenance["seconds"] - sum(stage["seconds"] for stage in stages.values())
-    total = collections.Counter()  # type: ignore[var-annotated]
-    for name in (*stages, OUTSIDE):
-        one, stage = compiled.get(name, nothing), stages.get(name, {"seconds": rest})
-        running = stage["seconds"] - _seconds(one)
+    for name, stage in (stages | {OUTSIDE: {"seconds": rest}}).items():
+        one = provenance.get("compilation", {}).get("stages", {}).get(name, dict.fromkeys(COUNTED, 0))
+        running = stage["seconds"] - sum(one[phase] for phase in PHASES.values())
         rate = f"{stage['members'] * stage['steps'] / running:.0f}" if "steps" in stage and running > 0 else ""
-        found.add_row(name, f"{stage['seconds']:.1f}", *_cells(one), rate)
-        total.update(one)
-    found.add_row("all", f"{provenance['seconds']:.1f}", *_cells(total), end_section=True)
-    for one in summary.get("longest", []):
-        found.add_row(f"{one['program']} in {one['stage']}", f"{_seconds(one):.1f}", *_cells(one), "")
+        found.add_row(name, f"{stage['seconds']:.1f}", *(f"{one[of]:.4g}" for of in COUNTED), rate)
     return found
-
-
-def _cells(one: Mapping[str, float]) -> list[str]:
-    return [f"{one[phase]:.1f}" for phase in PHASES.values()] + [str(one["programs"]), str(one["cached"])]

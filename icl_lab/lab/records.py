@@ -181,26 +181,16 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         yield
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file beside its place, flushes it to disk and renames it.
+def write_atomically(path: Path, content: bytes, beside: str = "") -> None:
+    """Writes a file ``beside`` its place (empty: under a name of this process alone), flushes and renames it.
 
     Raises:
       OSError: naming the file.
     """
-    with renamed(path.with_name(f".{path.name}.{os.getpid()}.tmp"), path) as file:
-        file.write(content)
-
-
-@contextmanager
-def renamed(temporary: Path, path: Path) -> Iterator[io.BufferedRandom]:
-    """A file to write, which is then flushed to disk and renamed to ``path``; removed where that fails.
-
-    Raises:
-      OSError: naming the file.
-    """
+    temporary = path.with_name(beside or f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w+b") as file:
-            yield file
+        with open(temporary, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

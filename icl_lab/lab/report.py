@@ -1,18 +1,10 @@
-"""Ledger rows in words, and as a table for the terminal."""
+"""Ledger rows in words, and the command line that makes a record."""
 
-from collections.abc import Mapping, Sequence
-
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Mapping
 
 from icl_lab.lab import flags
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import Record
-
-COLUMNS = ("claim", "paper", "expected", "estimate [95 %]", "members", "verdict", "seconds")
-_COLOURS = {HOLDS: "green", FAILS: "red", NOT_RESOLVED: "yellow", NOT_REACHED: "dim", NOT_JUDGED: "dim"}
 
 
 def is_surprise(row: Mapping) -> bool:
@@ -35,19 +27,10 @@ def estimate(row: Mapping) -> str:
     return f"{_number(row['estimate'])} [{_number(low)}, {_number(high)}]"
 
 
-def claims_table(rows: Sequence[tuple[Mapping, float | None]]) -> Table:
-    """Ledger rows, each with its experiment's seconds, as a table; ``!`` marks a verdict that was not expected."""
-    surprising = any(is_surprise(row) for row, _ in rows)
-    caption = "! differs from the committed verdict" if surprising else None
-    table = Table(*COLUMNS, caption=caption, box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in table.columns:
-        column.overflow, column.no_wrap = "fold", column.header in ("expected", "members", "verdict", "seconds")
-    table.columns[0].min_width = 24
-    for row, seconds in rows:
-        verdict = Text(row["verdict"] + (" !" if is_surprise(row) else ""), _COLOURS[row["verdict"]])
-        words = (row["id"], row["paper"], expected(row), estimate(row), str(row["members"]))
-        table.add_row(*map(Text, words), verdict, Text("" if seconds is None else f"{seconds:.0f}"))
-    return table
+def line(row: Mapping) -> str:
+    """``holds  paper.figure.name: 0.49 [0.48, 0.51], expected 0.5 ± 0.02, 10 members``; ``!``: not as committed."""
+    verdict = row["verdict"] + (" !" if is_surprise(row) else "")
+    return f"{verdict:14} {row['id']}: {estimate(row)}, expected {expected(row)}, {row['members']} members"
 
 
 def command(experiment: Experiment, record: Record) -> str:

@@ -1,6 +1,7 @@
 """What a running experiment may use beside its configuration: resumable training and progress bars."""
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +16,13 @@ from icl_lab.lab import records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.profile import Profile
 from icl_lab.training import memory
-from icl_lab.training.devices import member_mesh
+from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit, fit
 
 log = logging.getLogger("icl_lab")
 
 
+@dataclasses.dataclass
 class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
@@ -28,19 +30,14 @@ class Session:
     bytes on each device; ``params`` holds the final parameters of those whose parameters are nested dicts.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        fingerprint: str,
-        checkpoint_seconds: float,
-        progress: Progress | None,
-        memory_gb: float = 0.0,
-    ):
-        self._folder, self._fingerprint, self._every, self._progress = folder, fingerprint, checkpoint_seconds, progress
-        self._memory_limit = memory.limit(memory_gb)
-        self.stages: dict[str, dict[str, float]] = {}
-        self.params: dict[str, Any] = {}
-        self.profile = Profile()
+    folder: Path
+    fingerprint: str
+    checkpoint_seconds: float
+    progress: Progress | None
+    memory_gb: float = 0.0
+    stages: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    params: dict[str, Any] = dataclasses.field(default_factory=dict)
+    profile: Profile = dataclasses.field(default_factory=Profile)
 
     def fit(self, stage: str, *args, **options) -> Fit:
         """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again.
@@ -54,7 +51,7 @@ class Session:
         with self.bar(stage, options["steps"]) as advance, stopping.held(), self.profile.training(stage):
             result = fit(
                 *args, resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
-                memory_limit=self._memory_limit, **options,
+                memory_limit=memory.limit(self.memory_gb), **options,
             )  # fmt: skip
         self.stages[stage] = {
             "members": result.diverged_at.size,
@@ -73,12 +70,13 @@ class Session:
 
     def checkpoint(self, stage: str) -> Checkpoint:
         """Where a stage that is no training keeps ``{"state": pytree, "metrics": arrays}`` after each piece."""
-        return Checkpoint(self._folder / "checkpoints" / stage, records.digest([self._fingerprint, stage]), self._every)
+        fingerprint = records.digest([self.fingerprint, stage])
+        return Checkpoint(self.folder / "checkpoints" / stage, fingerprint, self.checkpoint_seconds)
 
     @contextlib.contextmanager
     def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
         """A progress bar as a context; call what it gives with ``(done, total)``."""
-        progress = self._progress or Progress(disable=True)
+        progress = self.progress or Progress(disable=True)
         task = progress.add_task(label, total=total)
 
         def advance(done: int, total: int) -> None:

@@ -1,4 +1,8 @@
-"""An ensemble as compiled programs: all members vectorised together, or group after group inside one program."""
+"""An ensemble as compiled programs: all members vectorised together, or group after group inside one program.
+
+Each device has its share of the members, and devices never wait for each other inside a step. They may be those of
+several processes (``icl_lab.training.processes``). All hold the same arrays outside a mesh.
+"""
 
 import logging
 from collections.abc import Callable
@@ -8,14 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from icl_lab.training import effort, memory
-from icl_lab.training.devices import MEMBERS, gathered, on_each_device, placed, share
+from icl_lab.training import effort, memory, processes
 from icl_lab.training.memory import GIB
 
 Tree = Any
+MEMBERS = "members"
 log = logging.getLogger("icl_lab")
 
 
@@ -40,23 +44,27 @@ class Ensemble:
         mesh: Mesh | None = None,
         memory_limit: float | None = None,
     ):
-        """Compiles the programs; the functions are those of one member (``members.Member``), the rest as in ``fit``.
+        """Compiles the programs; the functions are those of one member (``fitting.Member``), the rest as in ``fit``.
 
         Raises:
           DoesNotFitError: if the limit is too low for one member at a time.
         """
         self.members, self.mesh = keys.shape[0], mesh
         each = list(_streams(keys))
-        of_device, devices = share(self.members, mesh), 1 if mesh is None else mesh.size
+        devices = 1 if mesh is None else mesh.size
+        of_device = -(-self.members // devices)
+        self._filled = of_device * devices  # with members that only fill up
         like = (each[0], settings)
         state = jax.eval_shape(jax.vmap(begin), *like)
         limit = float("inf") if memory_limit is None else memory_limit
         size_of_state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
 
         def lowered(function: Callable, arguments: Tree, now: int | None) -> Any:
-            over = on_each_device(_over_members(of_device, now)(function), mesh)
+            over = _over_members(of_device, now)(function)
+            if mesh is not None:  # each device computes its own members; nothing is exchanged
+                over = jax.shard_map(over, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
             over.__name__ = function.__name__
-            return jax.jit(over).lower(*_shapes(arguments, of_device * devices, mesh))
+            return jax.jit(over).lower(*_shapes(arguments, self._filled, mesh))
 
         def fitting(
             program: Any, what: str, function: Callable, arguments: Tree, now: int | None, options: dict, beside: int
@@ -86,27 +94,46 @@ class Ensemble:
             compiled = [pool.submit(lowered(*how[1:4]).compile, how[4]) for how in wanted]
         programs, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
         self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
-        self._keys = placed(each, self.members, mesh)
+        self._keys, self._settings = self.placed(each), self.placed(settings)
 
-    def begin(self, settings: Tree) -> Tree:
+    def begin(self) -> Tree:
         """The state of all members before the first step."""
-        return self.programs["begin"](self._keys[0], self.placed(settings))
+        return self.programs["begin"](self._keys[0], self._settings)
 
-    def advance(self, state: Tree, settings: Tree) -> tuple[Tree, Array]:
+    def advance(self, state: Tree) -> tuple[Tree, Array]:
         """The state after a chunk of steps, and what was returned beside it."""
-        return self.programs["advance"](state, self._keys[1], self.placed(settings))
+        return self.programs["advance"](state, self._keys[1], self._settings)
 
-    def observe(self, state: Tree, settings: Tree) -> Tree:
+    def observe(self, state: Tree) -> Tree:
         """What is measured of this state."""
-        return self.programs["observe"](state, self._keys[2], self.placed(settings))
+        return self.programs["observe"](state, self._keys[2], self._settings)
 
     def placed(self, tree: Tree) -> Tree:
-        """A tree (M, ...) where the programs want it."""
-        return placed(tree, self.members, self.mesh)
+        """A tree (M, ...) on the devices: filled up with copies of the last member, and divided evenly.
+
+        The tree is the same in all processes of the mesh, each of which provides the members of its own devices.
+        """
+        if self.mesh is None:
+            return tree
+        missing, divided = self._filled - self.members, NamedSharding(self.mesh, P(MEMBERS))
+
+        def fill(leaf: Any) -> Any:
+            leaf = jnp.asarray(leaf)
+            return jnp.concatenate([leaf, jnp.repeat(leaf[-1:], missing, axis=0)]) if missing else leaf
+
+        filled = jax.tree.map(fill, tree)
+        if not self.mesh.is_multi_process:
+            return jax.device_put(filled, divided)
+        return jax.tree.map(lambda leaf: jax.make_array_from_callback(leaf.shape, divided, leaf.__getitem__), filled)
 
     def gathered(self, tree: Tree) -> Tree:
-        """The inverse: the members themselves, without those that fill up."""
-        return gathered(tree, self.members, self.mesh)
+        """The inverse of ``placed``, on the host of every process of the mesh; all must call it."""
+        if self.mesh is None:
+            return tree
+        if not self.mesh.is_multi_process:
+            return jax.tree.map(lambda leaf: leaf[: self.members], jax.device_get(tree))
+        # one at a time: a device holds it whole
+        return jax.tree.map(lambda leaf: processes.whole(leaf)[: self.members], tree)
 
 
 @jax.jit
@@ -135,3 +162,11 @@ def _over_members(members: int, members_at_once: int | None) -> Callable:
     if size == 1:  # a vmap over one member costs a third of the speed
         return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args)
     return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=size)
+
+
+def member_mesh() -> Mesh | None:
+    """A mesh with one axis, ``members``, over the devices of all processes; None where there is one."""
+    devices = jax.devices()
+    if len(devices) == 1:
+        return None
+    return jax.make_mesh((len(devices),), (MEMBERS,), axis_types=(AxisType.Auto,), devices=devices)

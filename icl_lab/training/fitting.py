@@ -7,11 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import struct
 from jax import Array
 from jax.sharding import Mesh
 
 from icl_lab.training.ensembles import Ensemble
-from icl_lab.training.members import Metrics, TrainState, Tree, member
+
+Tree = Any
+Metrics = dict[str, Array]
 
 
 class Fit(NamedTuple):
@@ -47,7 +50,6 @@ def fit(
     members_at_once: int | None = None,
     schedule: Callable[[Tree, Array], Tree] | None = None,
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
-    adapt: Callable[[Tree, int, dict[str, np.ndarray]], Tree] | None = None,
     until: Callable[[dict[str, np.ndarray]], bool] = lambda row: False,
     resume: Resume | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -76,13 +78,10 @@ def fit(
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
-      adapt: ``(settings, steps taken, what was measured (M, ...)) -> settings`` for all members, after every
-        measurement, as for a curriculum that waits for what is learned. A pure function that keeps shapes: a resumed
-        run calls it again on the measurements that it kept. ``init`` sees the settings as they are given.
       until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
-      mesh: devices that share the members (``training.devices.member_mesh``); None: one device has all.
+      mesh: devices that share the members (``training.ensembles.member_mesh``); None: one device has all.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
 
@@ -114,27 +113,19 @@ def fit(
     )  # fmt: skip
 
     def measured(train_loss: Any) -> dict[str, np.ndarray]:
-        found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state, settings))
+        found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state))
         return {name: np.asarray(value) for name, value in found.items()}
-
-    def adapted(done: int) -> Tree:
-        return (
-            settings if adapt is None else jax.tree.map(jnp.asarray, adapt(settings, done * measure_every, rows[done]))
-        )
 
     def snapshot() -> Tree:
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
 
-    state = ensemble.begin(settings) if saved is None else ensemble.placed(saved["state"])
+    state = ensemble.begin() if saved is None else ensemble.placed(saved["state"])
     rows = rows or [measured(np.full(len(keys), np.nan))]
-    for done in range(len(rows)):
-        settings = adapted(done)
     advanced((len(rows) - 1) * measure_every, steps)
     while len(rows) <= chunks and not until(rows[-1]):
         done = len(rows)
-        state, train_loss = ensemble.advance(state, settings)
+        state, train_loss = ensemble.advance(state)
         rows.append(measured(ensemble.gathered(train_loss)))
-        settings = adapted(done)
         if resume is not None:
             resume.save(snapshot, finished=done == chunks or until(rows[-1]))
         advanced(done * measure_every, steps)
@@ -156,3 +147,64 @@ def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_
 def _stack(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Rows of (M, ...) measurements -> (M, R, ...) arrays by name."""
     return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+
+
+@struct.dataclass
+class TrainState:
+    """What the next step needs. Inside ``fit`` every leaf has a leading member axis."""
+
+    params: Tree
+    opt_state: Tree
+    step: Array  # steps taken (int32)
+    diverged_at: Array  # step at which the loss or a gradient was not finite and the member was stopped, or -1
+
+
+class Member(NamedTuple):
+    """Training of one member, as functions to be compiled."""
+
+    begin: Callable[[Array, Tree], TrainState]  # (key, setting) -> state
+    step: Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]  # (state, key, setting) -> (state, loss)
+    observe: Callable[[TrainState, Array, Tree], Metrics]  # (state, key, setting) -> {name: array}
+
+    def chunk(self, steps: int) -> Callable[[TrainState, Array, Tree], tuple[TrainState, Array]]:
+        """Some steps, ``(state, key, setting) -> (state, mean loss)``."""
+
+        def advance(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
+            state, losses = jax.lax.scan(lambda s, _: self.step(s, key, setting), state, length=steps)
+            return state, losses.mean()
+
+        return advance
+
+
+def member(
+    init: Callable[[Array, Tree], Tree],
+    loss: Callable[[Tree, Array, Tree], Array],
+    optimizer: optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation],
+    measure: Callable[[Tree, Array, Tree], Metrics] | None = None,
+    schedule: Callable[[Tree, Array], Tree] | None = None,
+    measure_schedule: Callable[[Tree, Array], Tree] | None = None,
+) -> Member:
+    """What ``fit`` does with one member; the arguments are those of ``fit``."""
+    transformation = optimizer if callable(optimizer) else lambda _: optimizer
+
+    def begin(key: Array, setting: Tree) -> TrainState:
+        params = init(key, setting)
+        return TrainState(params, transformation(setting).init(params), jnp.int32(0), jnp.int32(-1))
+
+    def step(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
+        now = setting if schedule is None else schedule(setting, state.step)
+        value, gradient = jax.value_and_grad(loss)(state.params, jax.random.fold_in(key, state.step), now)
+        updates, opt_state = transformation(setting).update(gradient, state.opt_state, state.params)
+        finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
+        good = finite & (state.diverged_at < 0)
+        keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
+        params = jax.tree.map(keep, optax.apply_updates(state.params, updates), state.params)
+        opt_state = jax.tree.map(keep, opt_state, state.opt_state)
+        diverged_at = jnp.where((state.diverged_at < 0) & ~finite, state.step, state.diverged_at)
+        return TrainState(params, opt_state, state.step + 1, diverged_at), value
+
+    def observe(state: TrainState, key: Array, setting: Tree) -> Metrics:
+        now = setting if measure_schedule is None else measure_schedule(setting, state.step)
+        return {} if measure is None else measure(state.params, key, now)
+
+    return Member(begin, step, observe)

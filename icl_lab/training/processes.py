@@ -1,22 +1,20 @@
 """Several processes, of one machine or of many, as one run on JAX's distributed runtime; process 0 decides and writes.
 
-In a single process every function here returns at once and does not touch JAX.
+In a single process every function here returns at once and does not touch JAX. The one place that names
+``jax.experimental.multihost_utils``; should a release take it away, runs of several processes fail at once.
 """
 
 import collections
-import functools
 import io
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
 from icl_lab.training.arrays import pack, unpack
 
@@ -79,11 +77,6 @@ def is_writer() -> bool:
     return count() == 1 or jax.process_index() == 0
 
 
-def agree(value: T) -> T:
-    """Process 0's JSON value, in all processes; all must call it."""
-    return value if count() == 1 else json.loads(_of_all(json.dumps(value).encode() if is_writer() else b"")[0])
-
-
 def led(decide: Callable[[], T]) -> T:
     """What ``decide()`` gives in process 0 (a JSON value), in all processes; the others do not call it.
 
@@ -99,7 +92,7 @@ def led(decide: Callable[[], T]) -> T:
             answer = {"value": decide()}
         except Exception as error:
             answer, cause = {"refused": str(error) or type(error).__name__}, error
-    answer = agree(answer)
+    answer = json.loads(_of_all(json.dumps(answer).encode())[0])
     if "refused" in answer:
         raise RefusedError(answer["refused"]) from cause
     return answer["value"]
@@ -124,9 +117,9 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
         raise RefusedError(f"the processes of one run must be of the same command and version; {'; '.join(differing)}")
 
 
-def in_any(flags: Sequence[bool]) -> list[bool]:
-    """Whether each flag is set in any process; all must call it."""
-    return np.any(from_all(np.array(flags)), axis=0).tolist()
+def in_any(flag: bool) -> bool:
+    """Whether a flag is set in any process; all must call it."""
+    return bool(from_all(np.array(flag)).any())
 
 
 def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -142,25 +135,23 @@ def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def from_all(mine: np.ndarray) -> np.ndarray:
     """An array of the same shape and type from every process, (processes, ...); all must call it."""
-    if count() == 1:
-        return np.asarray(mine)[None]
-    first = {device.process_index: device for device in reversed(jax.devices())}
-    devices = [first[process] for process in sorted(first)]
-    mesh = jax.make_mesh((len(devices),), ("processes",), axis_types=(AxisType.Auto,), devices=devices)
-    return whole(jax.make_array_from_process_local_data(NamedSharding(mesh, P("processes")), mine[None]))
+    return np.asarray(mine)[None] if count() == 1 else whole(np.asarray(mine)[None])
 
 
-def whole(array: jax.Array) -> np.ndarray:
+def whole(array: Any) -> np.ndarray:
     """An array divided among the devices of all processes, whole on the host of each; all must call it.
 
-    Nothing else in a run exchanges anything, so whatever fails here is the other end.
+    Those of the hosts are joined along their first axis. Nothing else in a run exchanges anything, so whatever fails
+    here is the other end.
 
     Raises:
       LostError: if another process has ended.
     """
+    from jax.experimental import multihost_utils
+
     jax.block_until_ready(array)  # what fails in making it is raised as what it is
     try:
-        return np.asarray(_replicated(array.sharding.mesh)(array).addressable_data(0))  # type: ignore[attr-defined]
+        return multihost_utils.process_allgather(array, tiled=True)
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # either, by the moment at which the connection breaks
         raise LostError("another process of this run has ended; the same command resumes") from error
 
@@ -177,11 +168,6 @@ def leave(status: int) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
-
-
-@functools.cache
-def _replicated(mesh: Mesh) -> Callable:
-    return jax.jit(lambda array: array, out_shardings=NamedSharding(mesh, P()))
 
 
 def _of_all(content: bytes) -> list[bytes]:

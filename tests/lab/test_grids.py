@@ -12,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 
-from icl_lab.lab import command_line, flags, merging, records, summaries
+from icl_lab.lab import command_line, flags, merging, records
 from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
@@ -20,8 +20,7 @@ from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid
 from icl_lab.lab.records import Record
 from icl_lab.prompts.unfused import unfused
-from icl_lab.training.fitting import fit
-from icl_lab.training.members import member
+from icl_lab.training.fitting import fit, member
 
 
 @dataclasses.dataclass(frozen=True)
@@ -292,14 +291,14 @@ def test_a_dry_run_of_a_grid_tries_its_first_cell(tmp_path, capsys):
     assert command_line.main(TOY, words(tmp_path / "dry", "rate:0.1,0.2", "--dry_run")) == 0
     shown = capsys.readouterr().out
     assert shown.count("size_2") == 1
-    assert "2 cells, if all are like the first" in shown
+    assert "for 2 cells like the first" in shown
     assert not list(tmp_path.iterdir())
 
 
 def test_a_panel_shows_every_cell_with_its_interval():
     text = "rate:0.1,0.2;width:3,4"
     record = merging.merged(grid_of(text), alone(text))
-    axes, *_ = summaries.figures(record)["summary"].axes
+    axes, *_ = merging.figures(record)["summary"].axes
     assert axes.get_xlabel() == "rate"
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0.1", "0.2"]
     assert [line.get_label() for line in axes.containers] == ["width=3", "width=4"]
