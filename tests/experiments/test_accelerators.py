@@ -8,7 +8,7 @@ from accelerators import for_accelerators, lowered, unwanted
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from icl_lab.prompts.unfused import unfused
-from icl_lab.training.members import member
+from icl_lab.training.fitting import member
 
 BARE = jax.jit(lambda w: w * w)
 
