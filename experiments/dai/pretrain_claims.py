@@ -5,11 +5,13 @@ pilots with another seed (11, a network of each encoding, before tasks were draw
 reason says so: behind all demonstrations polar .98 and 1.00, topic .62 and .75; both passed the gate.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 
 from experiments.dai.common import ENCODINGS, GAIN, TASKS, gated
+from icl_lab.claims import NOT_RESOLVED
 from icl_lab.lab import Record, claims_of
 from icl_lab.prompts.text_sequences import FAMILY_SHARES, STAGES
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -140,8 +142,14 @@ def _of(positions: str) -> tuple:
     )  # fmt: skip
 
 
+UNRESOLVED = ("gated_rotary", "gated_sinusoidal", "follows_meaning_rotary")
+"""By the first record; all others hold."""
 CLAIMS = (
-    *(claim for positions in JUDGED for claim in _of(positions)),
+    *(
+        dataclasses.replace(claim, expected_verdict={"lab": NOT_RESOLVED}) if claim.id.split(".")[-1] in UNRESOLVED else claim
+        for positions in JUDGED
+        for claim in _of(positions)
+    ),
     _claim(
         "same_steps_same_accuracy", _WHERE,
         "At equal steps of the mixture the encoding makes no difference of .1 in accuracy behind all demonstrations "
