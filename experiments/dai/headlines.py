@@ -39,7 +39,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     },
     "momentum_language_model": {
         "gap_remains": None,
-        "gain_whole": Quick(0.0, "200 steps of width 32 for 4,000 of 64; the gap is not stable", NOT_REACHED),
+        "gain_whole": Quick(0.0, "100 steps of width 32 for 4,000 of 64; the gap is not stable", NOT_REACHED),
         "no_more_than_local_mixers": None,
     },
     "momentum_regression": {
