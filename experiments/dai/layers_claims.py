@@ -44,13 +44,10 @@ def slope(by_layer: np.ndarray) -> np.ndarray:
 
 
 _AT_LAB = dict.fromkeys(
-    ("sim_am_after_rises", "sim_am_rises_more_than_before", "sim_aou_noisy_below", "sim_am_after_noisy_below"), "fails",
-) | dict.fromkeys(
-    ("sim_aou_rises", "sim_aou_rises_above_floor", "sim_aou_rises_more_than_noise", "kendall_rises",
-     "kendall_rises_more_than_noise"), "not resolved",
-)  # fmt: skip
-"""Verdicts at lab where a claim does not hold, by the first record of the present networks. Before it, the three of
-SimAOU and the second of Kendall's correlation were expected to hold, and ``sim_am_after_noisy_below`` to be open."""
+    ("sim_am_after_rises", "sim_am_rises_more_than_before", "sim_aou_noisy_below"), "fails",
+) | dict.fromkeys(("kendall_rises", "sim_am_after_noisy_below"), "not resolved")  # fmt: skip
+"""Verdicts that are expected at lab where a claim is not expected to hold, written before the record: from the pilot of
+``implicit_finetuning_claims`` (slopes of SimAM -.10, of Kendall's correlation .02 with .12 between networks)."""
 _judged = claims_of(
     "dai.layers", at_lab=_AT_LAB, presets=("lab",), reason="an ordering, paired by network", relation=">="
 )  # fmt: skip
