@@ -6,6 +6,7 @@ from experiments.dai.by_encoding import learned
 from experiments.dai.common import encodings
 from experiments.dai.implicit_finetuning_figures import gate_of
 from experiments.dai.layers_claims import layer_means
+from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.style import Axes, Figure, panels
 
@@ -44,10 +45,10 @@ def _layers(record: Record, positions: str) -> Figure:
             at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
             at.axhline(0, color="0.7", linewidth=0.6)
             at.set_xlabel("layer")
-        column[0].set_title(f"{metric}: questions of network {one}", fontsize=8)
+        column[0].set_title(f"{metric}: questions of network {one}", fontsize=8, pad=20)
         column[1].set_title("a line for each network, and their mean", fontsize=8)
         column[0].set_ylabel(f"{metric} ({positions})")
-        column[0].legend(fontsize=7)
+        column[0].legend(fontsize=7, ncols=3, **ABOVE)
     figure.suptitle(gate_of(record, positions), fontsize=9)
     return figure
 
