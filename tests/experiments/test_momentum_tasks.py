@@ -32,7 +32,9 @@ def test_a_network_has_the_mixer_of_its_name(name):
 
 def test_the_arm_without_a_mixer_is_of_the_same_training(monkeypatch):
     config = dataclasses.replace(SMOKE, networks="there")
-    trained = to_json(dataclasses.replace(pretrain.PRESETS["smoke"], members=5, positions=("sinusoidal", "rotary")))
+    same = {"most_steps": config.most_steps, "stage_loss": config.stage_loss}
+    of_pretrain = dataclasses.replace(pretrain.PRESETS["smoke"], members=5, positions=("sinusoidal", "rotary"), **same)
+    trained = to_json(of_pretrain)
     arrays = {"rotary/reached": np.full(5, 4)}
     monkeypatch.setattr(
         momentum_tasks, "record_of", lambda folder: Record("dai.pretrain", "smoke", trained, {}, arrays, {})
