@@ -15,8 +15,8 @@ FINDINGS = {
     "von_oswald": (
         "One layer is named GD in {one_step_training_class:.0%} of ten members, two, three and ten loops GD++ in "
         "{multi_step_looped_2_class:.0%}, {weight_maps_looped_3_class:.0%} and {multi_step_looped_10_class:.0%}, as "
-        "expected; five free layers, of which it was expected too, in {multi_step_free_5_class:.0%}. Two softmax "
-        "heads are softmax regression, where a step on centred inputs was expected. At scales of the inputs that "
+        "expected; five free layers, of which it was expected too, in {multi_step_free_5_class:.0%}, and two softmax "
+        "heads are called softmax regression, not a step on centred inputs. At scales of the inputs that "
         "nothing was fitted on, the name predicts a member's loss better than its training loss does in "
         "{out_of_range:.0%} of members and scales."
     ),
