@@ -215,6 +215,14 @@ def test_a_claim_that_raises_stops_no_other_run(start, monkeypatch, capsys):
     assert "[2/2] no record    toy.b: KeyError: 'valeus'; " in capsys.readouterr().out
 
 
+def test_a_run_is_judged_once_by_itself_and_again_only_where_it_finished_earlier(start, monkeypatch):
+    judged, times = Experiment.judged, []
+    monkeypatch.setattr(Experiment, "judged", lambda *its: times.append(its) or judged(*its))
+    for so_far in (1, 2):
+        assert start([Toy("toy.a")]) == 0
+        assert len(times) == so_far
+
+
 def test_verbose_names_every_claim(start, capsys):
     assert start([Toy("toy.a")], "--verbose") == 0
     assert "  toy.a.finite: holds, 1 [0.6097, 1], expected 1 ± 1" in capsys.readouterr().out
