@@ -102,7 +102,7 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 
 
 def save(figure: Figure, path: Path, caption: str, pdf: bool = True) -> list[Path]:
-    """Writes ``path``.png, and .pdf, with the caption (preset, members, seed) printed small; same figure, same bytes."""
+    """Writes ``path``.png (and .pdf) with the caption (preset, members, seed) in small; same figure, same bytes."""
     figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
     if layout := figure.get_layout_engine():
         layout.execute(figure)
