@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import experiments
-from experiments import summary
+from experiments import forks, summary
 from experiments.pace import Left, Pace, committed_seconds, cores, timed
 from experiments.page import write_page
 from experiments.papers import paper_of
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
-from icl_lab.lab.executors import run_elsewhere, start_here
+from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.flags import setting
 from icl_lab.lab.plans import LOG, Run
@@ -174,7 +174,7 @@ def carry_out(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        run_elsewhere(left, timed(start_here, pace), workers, progress, tell=ended)
+        run_elsewhere(left, timed(forks.starter(left), pace), workers, progress, tell=ended)
     return [(e, found[e.name]) for e in (run.experiment for run in plan) if e.name in found], failures
 
 

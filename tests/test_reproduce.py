@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import anchoring, gallery, pace, reproduce
+from experiments import anchoring, forks, gallery, pace, reproduce
 from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
@@ -82,7 +82,7 @@ class Child:
 
 
 def start_inside(runs):
-    """As ``executors.start_here``, in this process."""
+    """As what ``forks.starter`` returns, in this process."""
     for run in runs:
         try:
             execute(run.experiment, run.preset, run.config, run.folder)
@@ -98,7 +98,7 @@ def start(tmp_path, monkeypatch):
     """``start(toys, *flags)``: the exit status of reproduce, as if these toys were all binaries, in this process."""
 
     def run(toys, *words):
-        monkeypatch.setattr(reproduce, "start_here", start_inside)
+        monkeypatch.setattr(forks, "starter", lambda _: start_inside)
         monkeypatch.setattr(reproduce, "discover", lambda: {toy.name: toy.experiment() for toy in toys})
         return reproduce.main(["reproduce", f"--outroot={tmp_path}", *words])
 
