@@ -55,10 +55,10 @@ PAPER = Paper(
     "Dai et al. 2022",
     "Why can GPT learn in-context? Language models implicitly perform gradient descent as meta-optimizers",
     "Is in-context learning an implicit fine-tuning?",
-    "Open: networks, controls and claims were redesigned, and their records are being made. Of momentum the answer is "
-    "no: in a linear layer it is weight decay ({momentum_regression.penalty:.2f} of the loss that the closed form "
-    "adds), and the layer is {momentum_regression.analogy:.1f} times as far from heavy ball as from one plain step.",
-    "momentum_regression/joint",
+    "In part. Both change attention outputs alike, {implicit_finetuning.sim_aou_over_floor:.2f} above the floor of "
+    "SimAOU, but with shuffled labels as much ({implicit_finetuning.sim_aou_as_shuffled_labels:+.3f}), and "
+    "fine-tuning's change carries {implicit_finetuning.fine_tuning_carries_less:.0%} of what demonstrations add.",
+    "implicit_finetuning/controls",
     {
         "implicit_finetuning/controls": (
             "Metrics of similarity, each for fine-tuning as in the paper and for its controls, which change attention "
