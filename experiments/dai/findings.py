@@ -13,8 +13,8 @@ FINDINGS = {
     ),
     "implicit_finetuning": (
         "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above "
-        "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, and "
-        "{sim_aou_as_shuffled_labels:.2f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
+        "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, but only "
+        "{sim_aou_as_shuffled_labels:.3f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
         "change gives {fine_tuning_carries_less:.0%} of the accuracy that demonstrations add."
     ),
     "layers": (
@@ -24,8 +24,8 @@ FINDINGS = {
     ),
     "momentum_language_model": (
         "Early in training momentum in attention lowers the perplexity of small language models, and so does any local "
-        "mixer. The gap then shrinks, to {gain_whole:.1%} in the end; its limit by extrapolation is {gap_remains:+.3f} "
-        "nats a byte. The best local mixer is {beats_local_mixers:.3f} nats behind momentum."
+        "mixer; the gap then shrinks, to {gain_whole:.1%} in the end. Its limit by extrapolation is "
+        "{gap_remains:+.3f} nats a byte, and momentum ends {beats_local_mixers:.3f} nats ahead of the best local mixer."
     ),
     "momentum_icl": (
         "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps. A "
