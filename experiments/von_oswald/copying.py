@@ -20,12 +20,12 @@ from icl_lab.theory.gradient_descent.copy_everything import copy_everything_opti
 def copy_everything(config: Task) -> tuple[Learner, float]:
     """The best step behind a head that copies the next token for every token: as a learner, and its exact loss."""
     rate, label_rate, loss = copy_everything_optimum(**law_sizes(config))
-    rates = np.append(np.full(config.input_size - 1, rate), label_rate).astype(np.float32) / config.context_length
+    rates = np.append(np.full(config.input_size - 1, rate), label_rate) / config.context_length
 
     def predict(prompt: Prompt) -> Array:
         weights = (prompt.x.T @ prompt.y)[:, 0]
         weights = weights.at[-1].add(prompt.y[:-1, 0] @ prompt.x[1:, -1])
-        return (rates * weights @ prompt.x_query)[None]
+        return (jnp.asarray(rates, weights.dtype) * weights @ prompt.x_query)[None]
 
     return predict, float(loss)
 
