@@ -92,8 +92,9 @@ def smoke_then(experiment: Experiment, record: Record, runs: Path) -> Record | N
 
 
 def differs_from_smoke(record: Record, experiment: Experiment) -> str:
-    """The settings in which a record is not of the present smoke preset, in words."""
-    return changed(record.config, flags.to_json(experiment.presets["smoke"]))
+    """The settings in which a record is not of the present smoke preset, in words; younger ones as in ``belongs``."""
+    smoke = experiment.presets["smoke"]
+    return changed(flags.to_json(type(smoke)()) | dict(record.config), flags.to_json(smoke))
 
 
 def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dict[str, np.ndarray]:

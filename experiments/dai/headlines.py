@@ -32,14 +32,14 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     "layers": {"sim_aou_rises": None, "sim_aou_rises_above_floor": None},
     "momentum_icl": {
         "sooner_pairs": Quick(
-            0.0, "200 steps of width 32 for 2,000 of width 64", NOT_REACHED,
+            0.0, "60 steps of width 32 for 2,000 of width 64", NOT_REACHED,
             Criterion("every member labels words by pairs with accuracy .8, with one mixer", _acquired),
         ),
         "better_pairs": None,
     },
     "momentum_language_model": {
         "gap_remains": None,
-        "gain_whole": Quick(0.0, "100 steps of width 32 for 4,000 of 64; the gap is not stable", NOT_REACHED),
+        "gain_whole": Quick(0.0, "40 steps of width 32 for 4,000 of 64; the gap is not stable", NOT_REACHED),
         "no_more_than_local_mixers": None,
     },
     "momentum_regression": {

@@ -49,8 +49,8 @@ PRESETS = {
     ),
     "quick": Config(
         members=2, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=32,
-        batch=32, steps=200, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
-        eval_sequences=128,
+        batch=32, steps=60, measure_every=20, warm_up=20, learning_rate=5e-3, words=16, labels=4, shown=4,
+        eval_sequences=64,
     ),
     "lab": Config(
         members=9, mixers=("vanilla", "momentum_0.5", "recent_1", "recent_4"), layers=2, heads=2,
@@ -162,7 +162,8 @@ AXES = {"steps": ("step",), "*": ("mixer", "member", "step")}
 
 EXPERIMENT = Experiment(
     "dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["momentum_icl"], finding=FINDINGS["momentum_icl"],
+    quick=QUICK["momentum_icl"], effort={"quick": "little"},
+    finding=FINDINGS["momentum_icl"],
 )  # fmt: skip
 
 if __name__ == "__main__":

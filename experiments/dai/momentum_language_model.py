@@ -52,7 +52,7 @@ PRESETS = {
     ),
     "quick": Config(
         members=6, mixers=("vanilla", "momentum_0.5", "recent_1"), layers=2, heads=2, width=32, spread=0.1, context=64,
-        batch=8, steps=100, measure_every=20, warm_up=20, learning_rate=5e-3, eval_windows=32, final_windows=64,
+        batch=8, steps=40, measure_every=20, warm_up=20, learning_rate=5e-3, eval_windows=16, final_windows=32,
         attention_windows=8,
     ),
     "lab": Config(
@@ -147,7 +147,8 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["momentum_language_model"], finding=FINDINGS["momentum_language_model"],
+    quick=QUICK["momentum_language_model"], effort={"quick": "little"},
+    finding=FINDINGS["momentum_language_model"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -61,7 +61,9 @@ def _as_in(preset: str, **changes: Any) -> Config:
 PRESETS = {
     # one stage, which nobody comes through: the smoke run of ``pretrain`` goes through all of them
     "smoke": _as_in("smoke", mixers=("vanilla", "momentum_0.5"), most_steps=2, stage_loss=(1e-6, 1.0, 1.0)),
-    "quick": _as_in("quick", mixers=("vanilla", "momentum_0.5")),
+    "quick": _as_in(
+        "quick", mixers=("vanilla", "momentum_0.5"), most_steps=20, measure_every=20, steps=40, test_tasks=20
+    ),
     "lab": _as_in("lab", members=3, networks=COMMITTED),
     "paper": Config(),
 }
@@ -143,7 +145,8 @@ AXES = {
 EXPERIMENT = Experiment(
     "dai.momentum_tasks", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: [f"eta/{name}" for name in c["mixers"] if mixers.kind(name) == "learned"], axes=AXES,
-    quick=QUICK["momentum_tasks"], finding=FINDINGS["momentum_tasks"],
+    quick=QUICK["momentum_tasks"], effort={"quick": "little"},
+    finding=FINDINGS["momentum_tasks"],
 )  # fmt: skip
 
 if __name__ == "__main__":

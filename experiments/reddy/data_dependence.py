@@ -78,10 +78,8 @@ PRESETS = {
     ),
     "quick": Config(
         **_SMALL | {
-            "members": 6, "models": ("reduced",), "reduced_steps": 600,
-            "measure_every": 200, "class_grid": (64, 256),
-            "burstiness_grid": (1, 2), "spread_grid": (0.0, 0.7), "exponent_grid": (0.0, 1.0, 2.0),
-            "exponent_classes": 256, "learning_rate": 0.1, "steps": 600,
+            "only": "reduced_classes", "class_grid": (64, 256), "burstiness_grid": (1,), "reduced_steps": 600,
+            "learning_rate": 0.1, "measure_every": 200, "eval_tasks": 500,
         },
     ),
     "lab": Config(**_SMALL),

@@ -17,6 +17,7 @@ answer (values of layer 2, classifier); all parameters train on. Parts that are 
 import dataclasses
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,7 +54,14 @@ class Config(Training):
 
 PRESETS = {
     "smoke": Config(**SMOKE | {"steps": 10}, lengths=(2,), length_steps=(10,), windows=(0.2, 0.4)),
-    "quick": Config(**SMALL | {"measure_every": 50}, members=2, lengths=(4,), length_steps=(100,), windows=(0.5,)),
+    "quick": Config(
+        **SMALL | {"measure_every": 10, "eval_tasks": 100},
+        batch=32,
+        members=2,
+        lengths=(4,),
+        length_steps=(20,),
+        windows=(0.5,),
+    ),
     "lab": Config(**SMALL, members=10, length_steps=(5000, 14_000)),
     "paper": Config(),
 }
@@ -111,7 +119,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             return train_clamped(session, stage, one, model, keys, each, settings, lambda s: sgd(s["config"]))
 
         control = train(f"control_{n}", fresh, [clamps(one, {}, readout)] * one.members)
-        starts = [mixed(fresh, control.params, condition) for condition in conditions(config)]
+        start = jax.jit(partial(starts, config))(fresh, control.params)
         windows = [
             {f"{condition.split('_')[0]}_held": (0, round(config.windows[int(condition[-1])] * one.steps))}
             if "_held_" in condition
@@ -119,13 +127,19 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             for condition in conditions(config)
         ]
         each = [clamps(one, window, readout) for window in windows for _ in range(one.members)]
-        fitted = train(f"training_{n}", jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *starts), each)
+        fitted = train(f"training_{n}", start, each)
         arrays[f"n_{n}"] = {
             "steps": fitted.steps,
             "control": control.metrics,
             **by_part(fitted.metrics, conditions(config)),
         }
     return {}, arrays
+
+
+def starts(config: Config, fresh: Tree, trained: Tree) -> Tree:
+    """The parameters (conditions * M, ...) at which all conditions start."""
+    each = (mixed(fresh, trained, condition) for condition in conditions(config))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *each)
 
 
 def mixed(fresh: Tree, trained: Tree, condition: str) -> Tree:
@@ -261,7 +275,8 @@ AXES = {"*/steps": ("{0}_step",), "*": ("member", "{0}_step")}
 EXPERIMENT = Experiment(
     "reddy.interventions", __doc__, PRESETS, run, figures, CLAIMS, check,
     lambda c: [f"n_{n}/*" for n in c["lengths"]] + [f"*_held_{i}/*" for i in range(len(c["windows"]))],
-    axes=AXES, learners=learners_of(models), quick=QUICK["interventions"], finding=FINDINGS["interventions"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["interventions"], effort={"quick": "little"},
+    finding=FINDINGS["interventions"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ PRESETS = {
     "smoke": Config(**SMOKE | {"lengths": (2,), "label_grid": (2,)}),
     "quick": Config(
         **SMALL | {
-            "members": 6, "steps": 1200, "measure_every": 100, "learning_rate": 0.2, "lengths": (4,),
-            "label_grid": (4, 16),
+            "members": 6, "steps": 1200, "measure_every": 100, "learning_rate": 0.2, "eval_tasks": 250,
+            "lengths": (4,), "label_grid": (4, 16),
         },
     ),
     "lab": Config(

@@ -42,7 +42,8 @@ PRESETS = {
     "smoke": Config(**SMOKE | {"bursty_shares": (0.25,)}),
     "quick": Config(
         **SMALL | {
-            "members": 6, "steps": 1200, "measure_every": 100, "learning_rate": 0.2, "bursty_shares": (0.75,),
+            "members": 6, "steps": 1200, "measure_every": 100, "learning_rate": 0.2, "eval_tasks": 250,
+            "bursty_shares": (0.75,),
         },
     ),
     "lab": Config(**SMALL | {"steps": 8000, "measure_every": 250, "learning_rate": 0.1}),

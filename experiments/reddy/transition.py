@@ -48,7 +48,7 @@ class Config(Training):
 PRESETS = {
     "smoke": Config(**SMOKE, trained_classes=12, trained_burstiness=1),
     "quick": Config(
-        **SMALL | {"eval_tasks": 500, "learning_rate": 0.1, "measure_every": 50}, members=6, steps=2000,
+        **SMALL | {"eval_tasks": 250, "learning_rate": 0.1, "measure_every": 50}, members=6, steps=2000,
         trained_burstiness=1, only=("novel",),
     ),
     # N/B = 4 classes in a context of trained classes, as in the published one

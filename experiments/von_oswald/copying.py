@@ -20,12 +20,12 @@ from icl_lab.theory.gradient_descent.copy_everything import copy_everything_opti
 def copy_everything(config: Task) -> tuple[Learner, float]:
     """The best step behind a head that copies the next token for every token: as a learner, and its exact loss."""
     rate, label_rate, loss = copy_everything_optimum(**law_sizes(config))
-    rates = jnp.full(config.input_size, rate).at[-1].set(label_rate) / config.context_length
+    rates = np.append(np.full(config.input_size - 1, rate), label_rate) / config.context_length
 
     def predict(prompt: Prompt) -> Array:
         weights = (prompt.x.T @ prompt.y)[:, 0]
         weights = weights.at[-1].add(prompt.y[:-1, 0] @ prompt.x[1:, -1])
-        return (rates * weights @ prompt.x_query)[None]
+        return (jnp.asarray(rates, weights.dtype) * weights @ prompt.x_query)[None]
 
     return predict, float(loss)
 
@@ -42,19 +42,20 @@ def by_position(network: Transformer, params: dict, layout: Layout, looks: Array
 def by_hand(config: Task, eta: float, tasks: int) -> dict[str, np.ndarray]:
     """Attention (2N + 1, 2N) of the hand-built first layer; (M,) the largest difference from the GD step, over rms."""
     n, size = config.context_length, 2 * config.context_length + 2
-    weights = copy_then_gradient_descent_weights(
-        eta, context_length=n, input_size=config.input_size, position_size=size
-    )
     network, layout = Transformer(layers=2, attention=("softmax", "linear")), separate_layout(size, "one_hot")
 
-    def difference(key: Array) -> Array:
-        prompts = sampler(config)(key, tasks).prompt
-        gd = jax.vmap(gradient_descent(eta, 1))(prompts)
-        return jnp.abs(batch_learner(network, weights, layout)(prompts) - gd).max() / jnp.sqrt((gd**2).mean())
+    @jax.jit
+    def found(keys: Array) -> dict[str, Array]:
+        weights = copy_then_gradient_descent_weights(
+            eta, context_length=n, input_size=config.input_size, position_size=size
+        )
 
-    keys = member_keys(config, 950)
-    prompts = sampler(config)(keys[0], 2).prompt
-    return {
-        "hand_built_difference": np.asarray(jax.jit(lambda k: jax.lax.map(difference, k))(keys)),
-        "hand_built_attention": np.asarray(mean_attention(network, weights, prompts, layout)[0]),
-    }
+        def difference(key: Array) -> Array:
+            prompts = sampler(config)(key, tasks).prompt
+            gd = jax.vmap(gradient_descent(eta, 1))(prompts)
+            return jnp.abs(batch_learner(network, weights, layout)(prompts) - gd).max() / jnp.sqrt((gd**2).mean())
+
+        attention = mean_attention(network, weights, sampler(config)(keys[0], 2).prompt, layout)[0]
+        return {"hand_built_difference": jax.lax.map(difference, keys), "hand_built_attention": attention}
+
+    return jax.device_get(found(member_keys(config, 950)))

@@ -94,7 +94,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
     },
     "twelve_layers": {
         "cosine": Quick(
-            0.0, "100 steps of 64 tasks for 5,000 of 256", NOT_REACHED,
+            0.0, "20 steps of 64 tasks for 5,000 of 256", NOT_REACHED,
             Criterion("every member's loss is below twice that of twelve steps of GD", _near_descent),
         ),
         "loss": None,

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.settings import check, member_keys
+from experiments.settings import check, check_each_once, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, model, strengths, train
 from experiments.von_oswald.findings import FINDINGS
@@ -39,51 +39,7 @@ from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, logistic_regression
 from icl_lab.solvers import gd_plus_plus, gradient_descent, logistic_bayes, logistic_gradient_descent, logistic_map
 
-
-@dataclasses.dataclass(frozen=True)
-class Config(Setting):
-    """Tasks whose logits have standard deviation s r sqrt(D / 12), 5.2 by default (this lab)."""
-
-    context_length: int = setting(20, "N, context pairs in a prompt", at_least=1)
-    input_size: int = setting(5, "D, dimension of the inputs", at_least=1)
-    input_range: float = setting(4.0, "r, inputs are U(-r/2, r/2)", above=0)
-    task_scale: float = setting(2.0, "s, w ~ N(0, s^2 I)", above=0)
-    init_scale: float = setting(0.05, "weights start with variance init_scale / layers / fan_in", above=0)
-    steps: int = setting(20_000, "training steps, a multiple of measure_every", at_least=1)
-    measure_every: int = setting(500, "steps between measurements", at_least=1)
-    heads: int = setting(2, "heads of the softmax network", at_least=1)
-    tuning_tasks: int = setting(20_000, "tasks on which the rates of the algorithms are tuned", at_least=1)
-    population_tasks: int = setting(100_000, "tasks for final losses, shared by all learners", at_least=1)
-    bayes_tasks: int = setting(2000, "tasks for the loss of the Bayes predictor", at_least=1)
-    bayes_draws: int = setting(40_000, "Monte Carlo draws of the Bayes predictor, an even number", at_least=2)
-
-
-PRESETS = {
-    "smoke": Config(members=2, context_length=4, input_size=2, batch=16, steps=20, measure_every=10,
-                    eval_tasks=16, tuning_tasks=16, population_tasks=32, bayes_tasks=4, bayes_draws=16),
-    "quick": Config(members=6, batch=256, steps=4000, measure_every=500, eval_tasks=500,
-                    tuning_tasks=4000, population_tasks=10_000, bayes_tasks=200),
-    "lab": Config(batch=256, eval_tasks=2000),
-    "paper": Config(),
-}  # fmt: skip
-
-
-def check_draws(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    if config.bayes_draws % 2:
-        raise FlagError(f"--bayes_draws={config.bayes_draws}: allowed is an even number")
-
-
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by the network's name."""
-    scale = config.init_scale
-    networks = {
-        "linear_1": LinearSelfAttention(layers=1, init_scale=scale),
-        "linear_2": LinearSelfAttention(layers=2, init_scale=scale),
-        "softmax_1": Transformer(layers=1, heads=config.heads, attention="softmax", init_scale=scale),
-    }
-    return {name: model(network, config) for name, network in networks.items()}
+NETWORKS = ("linear_1", "linear_2", "softmax_1")
 
 
 class Algorithm(NamedTuple):
@@ -121,6 +77,70 @@ def _scaled(learner: Learner, scale: Array) -> Learner:
     return lambda prompt: scale * learner(prompt)
 
 
+@dataclasses.dataclass(frozen=True)
+class Config(Setting):
+    """Tasks whose logits have standard deviation s r sqrt(D / 12), 5.2 by default (this lab)."""
+
+    context_length: int = setting(20, "N, context pairs in a prompt", at_least=1)
+    input_size: int = setting(5, "D, dimension of the inputs", at_least=1)
+    input_range: float = setting(4.0, "r, inputs are U(-r/2, r/2)", above=0)
+    task_scale: float = setting(2.0, "s, w ~ N(0, s^2 I)", above=0)
+    init_scale: float = setting(0.05, "weights start with variance init_scale / layers / fan_in", above=0)
+    steps: int = setting(20_000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(500, "steps between measurements", at_least=1)
+    heads: int = setting(2, "heads of the softmax network", at_least=1)
+    networks: tuple[str, ...] = setting(NETWORKS, "what is trained", choices=NETWORKS)
+    algorithms: tuple[str, ...] = setting(
+        tuple(ALGORITHMS), "what the networks are compared with, beside the most probable w", choices=tuple(ALGORITHMS)
+    )
+    tuning_tasks: int = setting(20_000, "tasks on which the rates of the algorithms are tuned", at_least=1)
+    population_tasks: int = setting(100_000, "tasks for final losses, shared by all learners", at_least=1)
+    bayes_tasks: int = setting(2000, "tasks for the loss of the Bayes predictor", at_least=1)
+    bayes_draws: int = setting(40_000, "Monte Carlo draws of the Bayes predictor, an even number", at_least=2)
+
+
+PRESETS = {
+    "smoke": Config(members=2, context_length=4, input_size=2, batch=16, steps=20, measure_every=10,
+                    eval_tasks=16, tuning_tasks=16, population_tasks=32, bayes_tasks=4, bayes_draws=16),
+    "quick": Config(members=6, batch=256, steps=4000, measure_every=500, eval_tasks=500, networks=("linear_1",),
+                    algorithms=("logistic_1", "logistic_2"), tuning_tasks=4000, population_tasks=10_000,
+                    bayes_tasks=200),
+    "lab": Config(batch=256, eval_tasks=2000),
+    "paper": Config(),
+}  # fmt: skip
+
+
+def check_draws(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check(config)
+    check_each_once("networks", config.networks)
+    check_each_once("algorithms", config.algorithms)
+    if missing := {one for name in config.networks for one in COMPARED[name]} - set(config.algorithms):
+        raise FlagError(
+            f"--algorithms: allowed is what --networks are compared with, also {', '.join(sorted(missing))}"
+        )
+    if config.bayes_draws % 2:
+        raise FlagError(f"--bayes_draws={config.bayes_draws}: allowed is an even number")
+
+
+def models(config: Config) -> dict[str, Model]:
+    """What is trained, by the network's name."""
+    scale = config.init_scale
+    networks = {
+        "linear_1": LinearSelfAttention(layers=1, init_scale=scale),
+        "linear_2": LinearSelfAttention(layers=2, init_scale=scale),
+        "softmax_1": Transformer(layers=1, heads=config.heads, attention="softmax", init_scale=scale),
+    }
+    return {name: model(networks[name], config) for name in config.networks}
+
+
+def parts(config: Mapping[str, Any]) -> list[str]:
+    """Patterns of the arrays of the networks and algorithms that a configuration chooses (``Experiment.parts``)."""
+    networks, algorithms = config.get("networks", NETWORKS), config.get("algorithms", tuple(ALGORITHMS))
+    of_networks = [pattern for name in networks for pattern in (f"{name}/*", f"cosines/{name}")]
+    return of_networks + [f"final/{name}" for name in (*networks, *algorithms)]
+
+
 def sampler(config: Config) -> Sampler:
     """The task distribution."""
     return logistic_regression(
@@ -142,7 +162,8 @@ def tuned(config: Config) -> dict[str, np.ndarray]:
 
     samples = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.tuning_tasks)
     found = {}
-    for name, algorithm in ALGORITHMS.items():
+    for name in config.algorithms:
+        algorithm = ALGORITHMS[name]
         slope = jax.jit(jax.value_and_grad(_tuning_loss(algorithm.make)))
 
         def value(logs: np.ndarray, slope: Callable = slope) -> tuple[float, np.ndarray]:
@@ -166,9 +187,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     } | {"map": jax.vmap(logistic_map(config.task_scale))}
     params: dict[str, dict] = {}
     arrays: dict[str, Any] = {}
-    for stage, (name, network) in enumerate(trained.items()):
+    for name, network in trained.items():
         fitted = train(
-            session, name, config, network, keys=member_keys(config, stage),
+            session, name, config, network, keys=member_keys(config, NETWORKS.index(name)),
             sampler_of=lambda now, _: sampler(now), objective=objective,
             references={k: references[k] for k in COMPARED[name]},
             extra=_read_off(config) if name == "linear_1" else None,
@@ -239,8 +260,8 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, axes=AXES, learners=learners_of(models),
-    quick=QUICK["logistic"], finding=FINDINGS["logistic"],
+    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, parts, axes=AXES,
+    learners=learners_of(models), quick=QUICK["logistic"], finding=FINDINGS["logistic"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -6,12 +6,18 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.statistics import ratio
-from icl_lab.lab import Record, claims_of
+from icl_lab.lab import NotRun, Record, claims_of
 
 
 def _cosine(name: str, reference: str) -> Callable[[Record], np.ndarray]:
     """(M,) final sensitivity cosine of a network with an algorithm."""
-    return lambda record: record[f"cosines/{name}"][:, record.metrics["cosines_with"].index(reference)]
+
+    def statistic(record: Record) -> np.ndarray:
+        if reference not in (others := record.metrics["cosines_with"]):
+            raise NotRun(reference)
+        return record[f"cosines/{name}"][:, others.index(reference)]
+
+    return statistic
 
 
 def gain(record: Record) -> np.ndarray:

@@ -30,6 +30,8 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, width=4.2, height=3.0)
     _losses(loss, record)
     for name, algorithm, dash in PAIRS:
+        if name not in _shown(record):
+            continue
         found, label = record[name], f"{NETWORKS[name]}, {ALGORITHMS[algorithm]}"
         cosines = found[f"{algorithm}_sensitivity_cosine"][:, 1:]
         band(agreement, found["steps"][1:], cosines, color=LOOKS[name][0], linestyle=dash, label=label)
@@ -48,14 +50,23 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"logistic": figure}
 
 
+def _shown(record: Record) -> list[str]:
+    """The networks that were trained."""
+    return [name for name in NETWORKS if f"cosines/{name}" in record.arrays]
+
+
 def _losses(axes: Axes, record: Record) -> None:
     """Losses over training, and those that algorithms reach, relative to one logistic step on the same tasks."""
-    for name, (color, dash) in LOOKS.items():
-        found = record[name]
+    for name in _shown(record):
+        (color, dash), found = LOOKS[name], record[name]
         band(axes, found["steps"], found["loss"] / found["logistic_1_loss"], color=color, linestyle=dash,
              label=NETWORKS[name])  # fmt: skip
     one, bayes = record.metrics["final_logistic_1"], record.metrics["bayes"]
-    lines = [(record.metrics[f"final_{name}"], dash, ALGORITHMS[name]) for name, dash in REACHED.items()]
+    lines = [
+        (record.metrics[f"final_{name}"], dash, ALGORITHMS[name])
+        for name, dash in REACHED.items()
+        if f"final_{name}" in record.metrics
+    ]
     lines.append((bayes, "-", "Bayes"))
     for shade, (reached, dash, label) in zip(np.linspace(0, 0.6, len(lines)), lines):
         axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
@@ -66,13 +77,14 @@ def _losses(axes: Axes, record: Record) -> None:
 
 def _cosine_table(axes: Axes, record: Record) -> None:
     """Median over members of the final cosines, networks by algorithms."""
-    values = np.stack([np.median(record[f"cosines/{name}"], axis=0) for name in NETWORKS], axis=1)
+    shown = _shown(record)
+    values = np.stack([np.median(record[f"cosines/{name}"], axis=0) for name in shown], axis=1)
     labels = [ALGORITHMS[name] for name in record.metrics["cosines_with"]]
     axes.imshow(values, cmap="Greys", vmin=0.8, vmax=1.4, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, f"{value:.4f}", ha="center", va="center", fontsize=8,
                   fontweight="bold" if value == values[:, column].max() else "normal")  # fmt: skip
-    axes.set_xticks(range(len(NETWORKS)), list(NETWORKS.values()))
+    axes.set_xticks(range(len(shown)), [NETWORKS[name] for name in shown])
     axes.set_yticks(range(len(labels)), labels)
     axes.grid(False)
     axes.set_title("final sensitivity cosine (median member)")

@@ -45,7 +45,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batch=32, steps=20, measure_every=10, eval_tasks=32,
         corrupted=(0, 2), tuning_steps=4, tuning_batch=16, tuning_contexts=200, population_tasks=64,
     ),
-    "quick": Config(members=6, batch=256, steps=3000, eval_tasks=500, corrupted=(0, 8), tuning_steps=500,
+    "quick": Config(members=6, batch=256, steps=3000, eval_tasks=500, corrupted=(0,), tuning_steps=500,
                     tuning_batch=512, tuning_contexts=4000, population_tasks=20_000),
     "lab": Config(batch=512, eval_tasks=2000),
     "paper": Config(),

@@ -77,7 +77,7 @@ PRESETS = {
         eval_tasks=16, position_size=4, key_size=4, copy_tasks=8, population_tasks=32, oracle_contexts=100,
     ),
     "quick": Config(
-        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=1000, measure_every=100,
+        members=3, control_members=2, context_length=5, input_size=5, batch=128, steps=200, measure_every=50,
         eval_tasks=500, copy_tasks=100, population_tasks=10_000, oracle_contexts=20_000, learning_rate=2e-3,
     ),
     "lab": Config(
@@ -138,7 +138,7 @@ def _trained(
     network, layout = _stack(config, name)
     gd = jax.vmap(gradient_descent(best_step(config)[0], 1))
     references = {"gd": gd, "copying": jax.vmap(copy_everything(config)[0])}
-    prompts = sampler(config)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
+    prompts = jax.jit(lambda key: sampler(config)(key, config.copy_tasks).prompt)(member_keys(config, 700, 1)[0])
 
     def learners(params: dict) -> dict[str, BatchLearner]:
         looks = mean_attention(network, params, prompts, layout)
@@ -190,7 +190,8 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "von_oswald.separate_tokens", __doc__, PRESETS, run, figures, CLAIMS, check_positions, axes=AXES,
-    learners=learners_of(models), quick=QUICK["separate_tokens"], finding=FINDINGS["separate_tokens"],
+    learners=learners_of(models), quick=QUICK["separate_tokens"], effort={"quick": "little"},
+    finding=FINDINGS["separate_tokens"],
 )  # fmt: skip
 
 if __name__ == "__main__":

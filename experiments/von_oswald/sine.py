@@ -69,7 +69,7 @@ class Config(Setting):
 PRESETS = {
     "smoke": Config(members=2, context_length=4, batch=8, steps=20, measure_every=10, eval_tasks=8, width=6,
                     mlp_width=8, laws=("independent",), layers=(1,), depth=2, population_tasks=16),
-    "quick": Config(members=2, batch=128, steps=200, measure_every=20, eval_tasks=256, depth=2, population_tasks=5000),
+    "quick": Config(members=2, batch=128, steps=20, measure_every=20, eval_tasks=64, depth=2, population_tasks=1000),
     "lab": Config(batch=128, steps=20_000, measure_every=500, eval_tasks=1000),
     "paper": Config(),
 }  # fmt: skip
@@ -119,7 +119,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         first = jax.tree.map(lambda leaf: leaf[0], fitted.params)
         networks = {"trained": first["trained"], "control": _whole(config, first["control"])}
         keys = member_keys(config, 970 + stage)
-        found: dict[str, Any] = {"final": finals, "task": _one_task(config, network, networks, sampler)}
+        shown = jax.jit(partial(_one_task, config, network, sampler))(networks, member_keys(config, 950, 1)[0])
+        found: dict[str, Any] = {"final": finals, "task": jax.tree.map(np.asarray, shown)}
         if layers == 1:
             r2 = jax.jit(jax.vmap(partial(_value_r2, config, network, sampler)))(fitted.params["trained"], keys)
             found["value_r2"] = np.asarray(r2)
@@ -211,10 +212,10 @@ def _optimizers(config: Config) -> optax.GradientTransformation:
 
 
 def _one_task(
-    config: Config, network: LinearSelfAttention, networks: dict[str, dict], sampler: Sampler
+    config: Config, network: LinearSelfAttention, sampler: Sampler, networks: dict[str, dict], key: Array
 ) -> dict[str, Any]:
     """One task: its curve, its context, and on a grid of queries each network with and without attention."""
-    sample = jax.tree.map(lambda leaf: leaf[0], sampler(member_keys(config, 950, 1)[0], 1))
+    sample = jax.tree.map(lambda leaf: leaf[0], sampler(key, 1))
     grid = jnp.linspace(-config.input_range / 2, config.input_range / 2, 100)[:, None]
     curve = sample.latent["amplitude"] * jnp.sin(grid + sample.latent["phase"])
     found: dict[str, Any] = {"grid": grid, "curve": curve, "x": sample.prompt.x, "y": sample.prompt.y}
@@ -231,7 +232,7 @@ def _one_task(
             form = kernel_form(network, params)
             kernels = jax.vmap(lambda query, form=form: form(Prompt(grid, curve, query)).kernel[0])(queries)
             found[name]["kernel"], found["queries"] = kernels, queries
-    return jax.tree.map(np.asarray, found)
+    return found
 
 
 def _value_r2(config: Config, network: LinearSelfAttention, sampler: Sampler, params: dict, key: Array) -> Array:
@@ -282,7 +283,8 @@ AXES = {
 EXPERIMENT = Experiment(
     "von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws,
     parts=lambda config: [f"{law}_{layers}/*" for law, layers in zip(config["laws"], config["layers"])],
-    axes=AXES, learners=learners_of(models), quick=QUICK["sine"], finding=FINDINGS["sine"],
+    axes=AXES, learners=learners_of(models), quick=QUICK["sine"], effort={"quick": "little"},
+    finding=FINDINGS["sine"],
 )  # fmt: skip
 
 if __name__ == "__main__":

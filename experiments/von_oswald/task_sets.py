@@ -56,7 +56,7 @@ PRESETS = {
     "smoke": Config(members=2, context_length=4, input_size=3, sets=(8,), steps=20, measure_every=10,
                     eval_tasks=16, theory_tasks=500, population_tasks=64, input_scales=(0.5, 1.0, 2.0),
                     other_scales=(0.5, 5.0), shift_tasks=32),
-    "quick": Config(members=6, sets=(128, 512, 2048), eval_tasks=500, theory_tasks=5000, population_tasks=20_000,
+    "quick": Config(members=6, sets=(128, 2048), eval_tasks=500, theory_tasks=500, population_tasks=20_000,
                     input_scales=(0.5, 1.0, 2.0), other_scales=(0.5, 1.0, 2.0, 5.0), shift_tasks=1000),
     "lab": Config(eval_tasks=2000),
     "paper": Config(),

@@ -46,8 +46,8 @@ PRESETS = {
         population_tasks=64,
     ),
     "quick": Config(
-        batches=(64,), steps=(100,), measurements=(5,), members=2, eval_tasks=256, tuning_contexts=2000,
-        tuning_steps=200, tuning_batch=128, population_tasks=5000,
+        batches=(64,), steps=(20,), measurements=(2,), members=2, eval_tasks=64, tuning_contexts=2000,
+        tuning_steps=20, tuning_batch=64, population_tasks=1000,
     ),
     "lab": Config(batches=(256,), steps=(5000,), eval_tasks=1000, tuning_steps=5000, population_tasks=100_000),
     "paper": Config(),
@@ -74,7 +74,8 @@ CLAIMS = (
 
 EXPERIMENT = Experiment(
     "von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["twelve_layers"], finding=FINDINGS["twelve_layers"],
+    learners=learners_of(models), quick=QUICK["twelve_layers"], effort={"quick": "little"},
+    finding=FINDINGS["twelve_layers"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ PRESETS = {
         members=2, context_length=4, input_size=3, batches=(16, 16), steps=(20, 20), measurements=(2, 2), eval_tasks=16,
         tuning_contexts=200, tuning_steps=4, tuning_batch=16,
     ),
-    "quick": Config(members=6, batches=(256, 512), steps=(2000, 4000), measurements=(20, 20), eval_tasks=500,
+    "quick": Config(members=6, batches=(256, 512), steps=(2000, 4000), measurements=(2, 2), eval_tasks=500,
                     tuning_contexts=4000, tuning_steps=1000, tuning_batch=256),
     "lab": Config(batches=(2048, 1024), eval_tasks=2000),
     "paper": Config(),

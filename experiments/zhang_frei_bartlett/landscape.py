@@ -52,7 +52,7 @@ class Config(Members):
 PRESETS = {
     "smoke": Config(members=2, dimensions=(2,), exponents=(0.0,), scales=(0.1,), lengths=(2,), pair_members=2,
                     curvature_lengths=4, horizon=200.0),
-    "quick": Config(members=30, dimensions=(2, 3), exponents=(0.0, 1.0), scales=(0.001, 0.5), pair_members=40),
+    "quick": Config(members=60, dimensions=(2,), exponents=(0.0, 1.0), scales=(0.001,), pair_members=70),
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip

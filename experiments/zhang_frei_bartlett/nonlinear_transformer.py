@@ -69,7 +69,7 @@ PRESETS = {
     "quick": dataclasses.replace(
         _LAB, members=2, input_size=1, lengths=(8,), layers=1, heads=2, width=16, steps=100, measure_every=50,
         eval_tasks=256, learning_rate=2e-3, warm_up=50, start_points=5, curriculum_every=25, test_length=20,
-        covariances=64, prompts=16,
+        covariances=16, prompts=16, positions=("with", "without"),
     ),
     "lab": _LAB,
     "paper": Config(),
@@ -163,7 +163,8 @@ def parts(config: Mapping[str, Any]) -> list[str]:
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, parts, axes=AXES,
     learners=learners_of(models),
-    quick=QUICK["nonlinear_transformer"], finding=FINDINGS["nonlinear_transformer"],
+    quick=QUICK["nonlinear_transformer"], effort={"quick": "little"},
+    finding=FINDINGS["nonlinear_transformer"],
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ class Experiment:
       learners: what the final parameters of each training predict (``icl_lab.load_run``).
       quick: the one to three claims that sum it up, by their names without the binary's, and how the preset quick
         judges each (None: it is judged at lab only). At quick no other claim is judged.
+      effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
     """
 
@@ -61,6 +62,7 @@ class Experiment:
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
     learners: Callable[[Any], Mapping[str, Callable[[Any], BatchLearner]]] = lambda config: {}  # by stage
     quick: Mapping[str, Quick | None] = dataclasses.field(default_factory=dict)
+    effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     finding: str = ""
 
     def __post_init__(self):
@@ -154,7 +156,7 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            with session.profile.listening(), effort.at_most(EFFORT.get(preset, "full")):
+            with session.profile.listening(), effort.at_most(experiment.effort.get(preset, EFFORT.get(preset, "full"))):
                 metrics, tree = experiment.run(config, session)
             arrays, label = flat(tree), experiment.label(preset, config)
             origin = records.provenance(time.monotonic() - started, config.seed)
