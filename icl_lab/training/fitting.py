@@ -1,5 +1,6 @@
 """Training is one function: ``fit``, a scan in time, vmapped over members."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -30,8 +31,8 @@ class Fit(NamedTuple):
 class Resume(Protocol):
     """Where ``fit`` leaves its state between chunks, and finds it again (``icl_lab.lab.checkpoints``)."""
 
-    def load(self, like: Tree) -> Tree | None:
-        """The saved tree with the structure of ``like``, or None where there is none."""
+    def load(self, like: Callable[[], Tree]) -> Tree | None:
+        """The saved tree with the structure of ``like()``, or None where there is none."""
 
     def save(self, tree: Callable[[], Tree], finished: bool) -> None:
         """May save ``tree()`` (always when finished)."""
@@ -94,7 +95,8 @@ def fit(
     settings = jax.tree.map(jnp.asarray, settings)
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
     chunks, advanced = steps // measure_every, progress or (lambda done, of: None)
-    saved = None if resume is None else resume.load({"state": jax.eval_shape(jax.vmap(one.begin), keys, settings)})
+    of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
+    saved = None if resume is None else resume.load(lambda: {"state": of_all()})
     rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
     if saved is not None:
         taken = len(saved["metrics"]["train_loss"][0])
