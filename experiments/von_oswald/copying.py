@@ -1,5 +1,7 @@
 """A layer that copies tokens and one gradient step after it: by position, by hand, or for every token."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,9 +44,8 @@ def by_position(network: Transformer, params: dict, layout: Layout, looks: Array
 def by_hand(config: Task, eta: float, tasks: int) -> dict[str, np.ndarray]:
     """Attention (2N + 1, 2N) of the hand-built first layer; (M,) the largest difference from the GD step, over rms."""
     n, size = config.context_length, 2 * config.context_length + 2
-    weights = copy_then_gradient_descent_weights(
-        eta, context_length=n, input_size=config.input_size, position_size=size
-    )
+    build = partial(copy_then_gradient_descent_weights, context_length=n, input_size=config.input_size)
+    weights = jax.jit(lambda: build(eta, position_size=size))()
     network, layout = Transformer(layers=2, attention=("softmax", "linear")), separate_layout(size, "one_hot")
 
     def difference(key: Array) -> Array:
@@ -52,9 +53,11 @@ def by_hand(config: Task, eta: float, tasks: int) -> dict[str, np.ndarray]:
         gd = jax.vmap(gradient_descent(eta, 1))(prompts)
         return jnp.abs(batch_learner(network, weights, layout)(prompts) - gd).max() / jnp.sqrt((gd**2).mean())
 
+    def attention(key: Array) -> Array:
+        return mean_attention(network, weights, sampler(config)(key, 2).prompt, layout)[0]
+
     keys = member_keys(config, 950)
-    prompts = sampler(config)(keys[0], 2).prompt
     return {
         "hand_built_difference": np.asarray(jax.jit(lambda k: jax.lax.map(difference, k))(keys)),
-        "hand_built_attention": np.asarray(mean_attention(network, weights, prompts, layout)[0]),
+        "hand_built_attention": np.asarray(jax.jit(attention)(keys[0])),
     }
