@@ -116,7 +116,7 @@ def by_member(interventions: Iterable[Intervention]) -> Intervention:
     if len({jax.tree.structure(one) for one in listed}) != 1:
         raise ValueError("interventions must be of the same kinds, in the same order; one that never acts: start=stop")
     # stacked by numpy, which compiles nothing
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *listed)
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves])), *listed)
 
 
 Run = Callable[[Tree, Prompt, Intervention | None, ArrayLike], tuple[Array, Any]]

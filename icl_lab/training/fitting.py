@@ -92,7 +92,7 @@ def fit(
     """
     measure_every = steps if measure_every is None else measure_every
     _check(keys, settings, steps, measure_every, members_at_once)
-    settings = jax.tree.map(jnp.asarray, settings)
+    settings = jax.device_put(settings)  # jnp.asarray compiles a program for every shape
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
     chunks, advanced = steps // measure_every, progress or (lambda done, of: None)
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
@@ -103,7 +103,7 @@ def fit(
         rows = [{name: values[:, r] for name, values in saved["metrics"].items()} for r in range(taken)]
 
     def fitted(state: TrainState, memory: int) -> Fit:
-        at, params = measure_every * np.arange(len(rows)), jax.tree.map(jnp.asarray, state.params)
+        at, params = measure_every * np.arange(len(rows)), jax.device_put(state.params)
         return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory)
 
     if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
