@@ -56,7 +56,7 @@ def context_eigenvalues(
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4, 5))  # one program: operation by operation they would be forty
-def _inputs(key: Array, input_range: ArrayLike, batch: int, length: int, size: int, law: str) -> Array:
+def _inputs(key: Array, input_range: Array | float, batch: int, length: int, size: int, law: str) -> Array:
     """Inputs (B, N, D) of contexts."""
     draw = linear_regression(context_length=length, input_size=size, input_law=law, input_range=input_range)
     return draw(key, batch).prompt.x
