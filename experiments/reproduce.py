@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import experiments
-from experiments import summary
+from experiments import forks, summary
 from experiments.pace import Left, Pace, committed_seconds, cores, timed
 from experiments.page import write_page
 from experiments.papers import paper_of
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
-from icl_lab.lab.executors import run_elsewhere, start_here
+from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.flags import setting
 from icl_lab.lab.plans import LOG, Run
@@ -42,6 +42,7 @@ from icl_lab.lab.plans import LOG, Run
 GALLERY = Path(experiments.__file__).parents[1] / "figures"
 FIRST = ("zhang_frei_bartlett.random_covariance", "von_oswald.one_step", "reddy.landscape", "dai.dual_form")
 """One headline experiment of each paper."""
+EARLIER = "finished earlier"
 Results = list[tuple[Experiment, Outcome]]
 
 
@@ -149,7 +150,7 @@ def carry_out(
             failures[run.name] = f"{_last_words(log) or words.splitlines()[0]}; {log}"
         else:
             try:
-                found[run.name] = outcome(run)
+                found[run.name] = outcome(run, judge=words == EARLIER)
             except Exception as error:  # a claim or a record that is wrong stops no other run
                 failures[run.name] = f"{type(error).__name__}: {error}; {run.folder}"
         if run.name in failures:
@@ -162,7 +163,7 @@ def carry_out(
 
     for run in in_order(plan, seconds):
         if run.folder.joinpath("record.json").exists() and any(run.folder.glob("*.png")) and _readable(run):
-            tell(run, "finished earlier")
+            tell(run, EARLIER)
         else:
             left.append(run)
     pace = Pace({run: seconds[run.name] for run in left}, workers)
@@ -173,21 +174,20 @@ def carry_out(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        run_elsewhere(left, timed(start_here, pace), workers, progress, tell=ended)
+        run_elsewhere(left, timed(forks.starter(left), pace), workers, progress, tell=ended)
     return [(e, found[e.name]) for e in (run.experiment for run in plan) if e.name in found], failures
 
 
-def outcome(run: Run) -> Outcome:
-    """What a finished run found, judged by the claims as they are now, also in its folder.
+def outcome(run: Run, judge: bool) -> Outcome:
+    """What a finished run found; where it was not judged just now, by the claims as they are now, also in its folder.
 
     Raises:
       RecordError: if the record cannot be read.
     """
     record, rows = drift.committed(run.folder)
-    judged = run.experiment.judged(record)
-    if judged != rows:
-        records.replace_claims(run.folder, judged)
-    return Outcome(record, judged, pictures(run), True, record.provenance.get("seconds", 0.0))
+    if judge and (judged := run.experiment.judged(record)) != rows:
+        records.replace_claims(run.folder, rows := judged)
+    return Outcome(record, rows, pictures(run), True, record.provenance.get("seconds", 0.0))
 
 
 def pictures(run: Run) -> list[Path]:

@@ -22,7 +22,7 @@ class SmokeRun(NamedTuple):
     unwanted: list[set[str]]  # of each training, what its programs hold that accelerators must not be given
 
 
-def sketched(figure, path: Path, caption: str) -> list[Path]:
+def sketched(figure, path: Path, caption: str, **_) -> list[Path]:
     """Stands for ``style.save``: every figure is laid out and drawn, in few pixels; test_style.py tests its files."""
     figure.savefig(path.with_suffix(".png"), dpi=30)
     return [path.with_suffix(".png")]

@@ -7,7 +7,7 @@ import pytest
 from test_reproduce import start_inside
 
 import experiments
-from experiments import reproduce
+from experiments import forks, reproduce
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
@@ -129,7 +129,7 @@ def test_reproduce_against_a_gallery_says_drift_and_is_an_error(tmp_path, monkey
         axes={"near": ("member",), "exact": ("one",)},
     )
     monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": toy})
-    monkeypatch.setattr(reproduce, "start_here", start_inside)
+    monkeypatch.setattr(forks, "starter", lambda _: start_inside)
     gallery, folder = tmp_path / "gallery", tmp_path / "gallery" / "a" / "b" / "lab"
     gallery.mkdir()
 

@@ -113,13 +113,15 @@ def numbers(folder):
     return {name: (folder / name).read_bytes() for name in ("record.json", "arrays.npz", "config.json")}
 
 
-FILES = {"record.json", "arrays.npz", "config.json", "provenance.json", "parameters.png", "parameters.pdf"}
+FILES = {"record.json", "arrays.npz", "config.json", "provenance.json", "parameters.png"}
 
 
-def test_a_run_leaves_its_files_and_nothing_else(tmp_path):
-    outcome = Toy()(tmp_path)
-    assert set(content(tmp_path)) == FILES
-    assert {path.name for path in outcome.figures} == {"parameters.png", "parameters.pdf"}
+@pytest.mark.parametrize("preset", ["smoke", "quick", "lab"])
+def test_a_run_leaves_its_files_and_nothing_else(tmp_path, preset):
+    outcome = Toy()(tmp_path, preset)
+    printed = {"parameters.pdf"} if preset == "lab" else set()
+    assert set(content(tmp_path)) == FILES | printed
+    assert {path.name for path in outcome.figures} == {"parameters.png"} | printed
     assert outcome.ran
     assert records.load(tmp_path).metrics == {"rates": [0.5]}
 

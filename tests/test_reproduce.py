@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import anchoring, gallery, pace, reproduce
+from experiments import anchoring, forks, gallery, pace, reproduce
 from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
@@ -82,7 +82,7 @@ class Child:
 
 
 def start_inside(runs):
-    """As ``executors.start_here``, in this process."""
+    """As what ``forks.starter`` returns, in this process."""
     for run in runs:
         try:
             execute(run.experiment, run.preset, run.config, run.folder)
@@ -98,7 +98,7 @@ def start(tmp_path, monkeypatch):
     """``start(toys, *flags)``: the exit status of reproduce, as if these toys were all binaries, in this process."""
 
     def run(toys, *words):
-        monkeypatch.setattr(reproduce, "start_here", start_inside)
+        monkeypatch.setattr(forks, "starter", lambda _: start_inside)
         monkeypatch.setattr(reproduce, "discover", lambda: {toy.name: toy.experiment() for toy in toys})
         return reproduce.main(["reproduce", f"--outroot={tmp_path}", *words])
 
@@ -213,6 +213,14 @@ def test_a_claim_that_raises_stops_no_other_run(start, monkeypatch, capsys):
     monkeypatch.setattr(Experiment, "judged", judged)
     assert start(toys) == 1
     assert "[2/2] no record    toy.b: KeyError: 'valeus'; " in capsys.readouterr().out
+
+
+def test_a_run_is_judged_once_by_itself_and_again_only_where_it_finished_earlier(start, monkeypatch):
+    judged, times = Experiment.judged, []
+    monkeypatch.setattr(Experiment, "judged", lambda *its: times.append(its) or judged(*its))
+    for so_far in (1, 2):
+        assert start([Toy("toy.a")]) == 0
+        assert len(times) == so_far
 
 
 def test_verbose_names_every_claim(start, capsys):

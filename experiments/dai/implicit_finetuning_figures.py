@@ -124,10 +124,10 @@ def _by_task(record: Record, there: list[str]) -> Figure:
                     spread = np.sqrt(network_means((each - means[:, None]) ** 2))
                     at.errorbar(np.arange(len(tasks)), means, spread, linestyle="", marker=look["marker"],
                                 color=look["color"], markersize=4, label=label)  # fmt: skip
-            at.set_title(f"{title} ({positions})")
-            at.set_xticks(range(len(tasks)), tasks, rotation=60)
+            at.set_title(f"{title} ({positions})", pad=18)
+            at.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks], rotation=60)
             at.axhline(0, color="0.7", linewidth=0.6)
-            _legend(at)
+            _legend(at, ncols=2, **ABOVE)
     return figure
 
 
@@ -225,13 +225,13 @@ def _rates(record: Record, there: list[str]) -> Figure:
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3,
                     transform=at.get_xaxis_transform())  # fmt: skip
             at.set_xscale("log")
-            at.set_title(f"{title} ({positions})")
+            at.set_title(f"{title} ({positions})", pad=18)
             at.set_xlabel("learning rate (ticks: chosen)")
             if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
             if title == "log-probability":
                 at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
-            _legend(at)
+            _legend(at, ncols=3, **ABOVE)
     return figure
 
 

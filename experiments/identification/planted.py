@@ -270,7 +270,8 @@ def _papers_right(record: Record) -> np.ndarray:
         return np.array([])
     c = config.changes.index(0.05)
     said, inside = record["papers"][:, c], record["family"] >= 0
-    truths = [set(one.truth) for one in _learners(config, config.suites[0]).values() if one.truth]
+    asked_for = (one for one in planted(config.suites[0], config.members) if one.family in config.families)
+    truths = [set(one.truth) for one in asked_for if one.truth]  # outsiders, which must be trained, have none
     right = [NAMES[int(k)] in truths[i] for row in said[:, inside] for i, k in enumerate(row) if not np.isnan(k)]
     return np.array([np.mean(right)]) if right else np.array([])
 

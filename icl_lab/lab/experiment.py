@@ -24,6 +24,8 @@ from icl_lab.training import effort, processes
 PRESETS = ("smoke", "quick", "lab", "paper")
 EFFORT = {"smoke": "little", "quick": "some"}
 """How hard XLA works on the programs of presets that are compilation for a large part."""
+PRINTED = ("lab", "paper")
+"""Presets whose figures are also written as PDF; fonts and all, that takes as long as the pixels and a second more."""
 log = logging.getLogger("icl_lab")
 
 
@@ -182,7 +184,7 @@ def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
     written = []
     with style.styled():
         for name, figure in experiment.figures(record).items():
-            written += style.save(figure, folder / name, caption)
+            written += style.save(figure, folder / name, caption, pdf=record.preset.startswith(PRINTED))
     return written
 
 

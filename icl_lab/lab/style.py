@@ -101,14 +101,14 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
     return image
 
 
-def save(figure: Figure, path: Path, caption: str) -> list[Path]:
-    """Writes ``path``.png and .pdf with the caption (preset, members, seed) printed small; same figure, same bytes."""
+def save(figure: Figure, path: Path, caption: str, pdf: bool = True) -> list[Path]:
+    """Writes ``path``.png (and .pdf) with the caption (preset, members, seed) in small; same figure, same bytes."""
     figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
     if layout := figure.get_layout_engine():
         layout.execute(figure)
         figure.set_layout_engine(None)  # laid out and measured once for both, which costs as much as drawing
     box = figure.get_tightbbox().padded(0.1)
-    png, pdf = path.with_suffix(".png"), path.with_suffix(".pdf")
-    figure.savefig(png, metadata={"Software": None}, bbox_inches=box)
-    figure.savefig(pdf, metadata={"CreationDate": None}, bbox_inches=box)
-    return [png, pdf]
+    kinds = {".png": {"Software": None}} | ({".pdf": {"CreationDate": None}} if pdf else {})
+    for suffix, metadata in kinds.items():
+        figure.savefig(path.with_suffix(suffix), metadata=metadata, bbox_inches=box)
+    return [path.with_suffix(suffix) for suffix in kinds]

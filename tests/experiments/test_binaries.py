@@ -51,7 +51,7 @@ def test_smoke_yields_figures_and_claims(name, smoke_run):
     learners = binary.learners(binary.presets["smoke"])  # of a training, or of a part of its parameters
     assert [name for name in learners if below(record.params, name) is None] == []
     assert figures
-    assert all(path.read_bytes().startswith(PNG) for path in figures)  # users get a PDF of each too: test_style.py
+    assert all(path.read_bytes().startswith(PNG) for path in figures)
     for kept in anchors(name):
         if not anchoring.not_compared(kept):  # otherwise the test above is skipped with the reason
             assert anchoring.differing(kept, binary, lambda: record.arrays) == []

@@ -1,7 +1,6 @@
 """identify on learners that are plain numpy functions: names, refusals, errors, and the rules of the decision."""
 
 import json
-import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -264,14 +263,21 @@ def test_a_model_of_another_library():
 
 
 def test_a_model_of_scikit_learn():
-    linear_model = pytest.importorskip("sklearn.linear_model", reason="scikit-learn is not installed")
+    sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    from sklearn.linear_model import ridge_regression
+
+    fits = {}  # a context has many queries
 
     def learner(x, y, q):
-        fits = [linear_model.Ridge(alpha=0.5, fit_intercept=False).fit(a, b[:, 0]) for a, b in zip(x, y)]
-        return np.stack([fit.predict(one[None]) for fit, one in zip(fits, q)])
+        def one(inputs, labels, query):
+            context = (inputs.tobytes(), labels.tobytes())
+            if context not in fits:
+                fits[context] = ridge_regression(inputs, labels[:, 0], 0.5, solver="cholesky")
+            return query @ fits[context]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        return np.array([[one(*prompt)] for prompt in zip(np.asarray(x), np.asarray(y), np.asarray(q))])
+
+    with sklearn.config_context(assume_finite=True, skip_parameter_validation=True):  # half of its time
         found = identify(learner, **SIZES, sampler=SAMPLER)
     assert found.family == "ridge"
 

@@ -1,0 +1,54 @@
+"""Processes of runs, forked from one that has imported every binary: on Linux, where that is safe, seconds a run."""
+
+import importlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from multiprocessing.context import ForkServerProcess
+from typing import Any
+
+from icl_lab.lab.command_line import main
+from icl_lab.lab.executors import start_here
+from icl_lab.lab.plans import LOG, Run
+
+
+class Forked(ForkServerProcess):
+    """The command of a run as a process; ``poll`` is that of ``subprocess.Popen``."""
+
+    def __init__(self, run: Run):
+        super().__init__()
+        self._words, self._log = run.command()[2:], run.folder / LOG
+
+    def poll(self) -> int | None:
+        """The exit status, minus the signal that killed it; None while it runs."""
+        return self.exitcode
+
+    def run(self) -> None:
+        """What the child does: as ``python -m`` in a session of its own, with its output in the log."""
+        os.setsid()
+        with open(os.devnull) as nothing, open(self._log, "ab") as said:
+            for number, file in enumerate((nothing, said, said)):
+                os.dup2(file.fileno(), number)
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        binary = importlib.import_module(self._words[0])
+        sys.argv = [str(binary.__file__), *self._words[1:]]
+        sys.exit(main(binary.EXPERIMENT, sys.argv))
+
+
+def starter(plan: Sequence[Run]) -> Callable[[Sequence[Run]], Iterable[Any]]:
+    """The ``start`` of ``executors.run_elsewhere`` for these runs: a process for each, which Ctrl-C does not reach."""
+    if sys.platform != "linux":  # elsewhere the libraries of the system may not survive a fork
+        return start_here
+    context = multiprocessing.get_context("forkserver")
+    binaries = {f"experiments.{run.name}" for run in plan}
+    context.set_forkserver_preload(["matplotlib.backends.backend_agg", *sorted(binaries)])
+
+    def start(runs: Sequence[Run]) -> Iterator[Forked]:
+        for run in runs:
+            run.folder.mkdir(parents=True, exist_ok=True)
+            child = Forked(run)
+            child.start()
+            yield child
+
+    return start
