@@ -5,7 +5,6 @@ from collections.abc import Callable
 from unittest import mock
 
 import jax
-import jax.numpy as jnp
 
 from icl_lab.training.fitting import Fit, member
 
@@ -27,7 +26,7 @@ def lowered(init, loss, optimizer, keys, settings=None, *, measure=None, **optio
         state, train_loss = one.step(start, data_key, setting)
         return state, train_loss, one.observe(state, eval_key, setting)
 
-    shapes = jax.eval_shape(lambda *given: given, keys, jax.tree.map(jnp.asarray, settings))
+    shapes = jax.eval_shape(lambda *given: given, keys, jax.device_put(settings))
     return for_accelerators(jax.vmap(training), *shapes)
 
 

@@ -13,6 +13,9 @@ import shutil
 import signal
 from pathlib import Path
 
+# before numpy and scipy are imported: threads of small matrix products take turns on the cores of the workers
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import hypothesis
 import jax
 import pytest

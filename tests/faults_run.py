@@ -200,7 +200,8 @@ def seen(path):
 
 def main():
     warnings.simplefilter("error")
-    importlib.import_module("experiments.von_oswald.roll_out")
+    for imported_late in ("experiments.von_oswald.roll_out", "matplotlib", "scipy.special"):
+        importlib.import_module(imported_late)  # here, and not by every child
     quick_to_start(sys.argv[1])
     gc.collect()
     gc.freeze()  # what is not looked at is not copied for a child

@@ -1,7 +1,12 @@
-"""Run by test_processes.py in each of several processes: a tiny binary, or functions of several processes in turn."""
+"""A process that has imported everything and forks what test_processes.py runs: a tiny binary, or ``together``.
+
+It reads a line for processes that run at the same time, ``[[words, environment, path], ...]``, and answers with their
+exit statuses once all have ended; each writes to path.out and path.err. JAX computes in the children alone.
+"""
 
 import contextlib
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -118,9 +123,28 @@ def together(coordinator, process, folder):
     (folder / f"found{process}.json").write_text(json.dumps(found))
 
 
-if __name__ == "__main__":
-    Checkpoint.load = spoken_load
-    if sys.argv[1] == "together":
-        together(sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+def child(words, environment, said):
+    """Runs the words as a fresh process would."""
+    os.environ.update(environment)
+    for number, name in ((0, os.devnull), (1, f"{said}.out"), (2, f"{said}.err")):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC), number)
+    if words[0] == "together":
+        together(words[1], int(words[2]), Path(words[3]))
     else:
-        sys.exit(main(EXPERIMENT))
+        sys.exit(main(EXPERIMENT, ["processes_run.py", *words]))
+
+
+def serve():
+    Checkpoint.load = spoken_load
+    importlib.import_module("scipy.special")  # imported late: here, and not by every child
+    for line in sys.stdin:
+        running = []
+        for order in json.loads(line):
+            running.append(os.fork())
+            if running[-1] == 0:
+                return child(*order)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in running]), flush=True)
+
+
+if __name__ == "__main__":
+    serve()

@@ -31,7 +31,7 @@ def place(folder, every_seconds=0.0, fingerprint="this"):
 
 
 def load(folder, **options):
-    return place(folder, **options).load({"state": tree(0.0)["state"]})
+    return place(folder, **options).load(lambda: {"state": tree(0.0)["state"]})
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_what_a_kill_leaves_is_used_in_silence(tmp_path, saved, log, left, expec
 def test_prng_keys_are_loaded_as_what_they_are(tmp_path):
     state = {impl: jax.random.split(jax.random.key(3, impl=impl), 2) for impl in ("threefry2x32", "rbg")}
     place(tmp_path).save(lambda: {"state": (state, 1.0 * jnp.arange(2)), "metrics": {}}, finished=True)
-    found, _ = place(tmp_path).load({"state": jax.eval_shape(lambda: (state, 1.0 * jnp.arange(2)))})["state"]
+    found, _ = place(tmp_path).load(lambda: {"state": jax.eval_shape(lambda: (state, 1.0 * jnp.arange(2)))})["state"]
     for impl, keys in state.items():
         assert found[impl].dtype == keys.dtype
         np.testing.assert_array_equal(jax.random.key_data(found[impl]), jax.random.key_data(keys))
@@ -172,7 +172,7 @@ def test_a_damaged_checkpoint_is_named_and_set_aside(tmp_path, saved, log, damag
 @pytest.mark.parametrize("like", [tree(0.0, size=4)["state"], tree(0.0)["state"].params])
 def test_other_shapes_are_set_aside(tmp_path, saved, log, like):
     shutil.copy(saved["first"], tmp_path / "current")
-    assert place(tmp_path).load({"state": like}) is None
+    assert place(tmp_path).load(lambda: {"state": like}) is None
     assert "other shapes or types" in log.text
     assert [path.name for path in tmp_path.iterdir()] == ["current.set-aside-1"]
 

@@ -1,6 +1,8 @@
 import json
 import os
 import re
+import select
+import signal
 import socket
 import subprocess
 import sys
@@ -18,22 +20,26 @@ from icl_lab.training import processes
 HOME = Path(__file__).parents[1]
 
 
-def pair(commands, environments=({}, {})):
-    """(status, stdout, stderr) of each of two processes that run at the same time."""
-    base = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HOME)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "tests/processes_run.py", *words],
-            cwd=HOME, env=base | more, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
-        for words, more in zip(commands, environments)
-    ]  # fmt: skip
-    try:
-        said = [process.communicate(timeout=240) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    return [(process.returncode, out, error) for process, (out, error) in zip(running, said)]
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """``pair(commands, environments)``: (status, stdout, stderr) of each of two processes that run at the same time."""
+    folder = tmp_path_factory.mktemp("said")
+    here, pipe = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HOME)}, subprocess.PIPE
+    command = [sys.executable, "tests/processes_run.py"]
+    server = subprocess.Popen(command, cwd=HOME, env=here, text=True, start_new_session=True, stdin=pipe, stdout=pipe)
+
+    def ended(commands, environments):
+        said = [folder / str(i) for i in range(len(commands))]
+        orders = [(words, more, str(path)) for words, more, path in zip(commands, environments, said)]
+        print(json.dumps(orders), file=server.stdin, flush=True)
+        assert select.select([server.stdout], [], [], 240)[0], "no answer"
+        statuses = json.loads(server.stdout.readline())
+        texts = [[path.with_suffix(of).read_text() for path in said] for of in (".out", ".err")]
+        return list(zip(statuses, *texts))
+
+    yield ended
+    os.killpg(server.pid, signal.SIGKILL)
+    server.communicate()
 
 
 def free_port():
@@ -50,7 +56,7 @@ def alone(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def killed_and_resumed(tmp_path_factory):
+def killed_and_resumed(tmp_path_factory, pair):
     """Folder, what two processes said until process 1 was killed at step 4, and what the same command said then."""
     folder = tmp_path_factory.mktemp("processes")
     outdirs = [f"--outdir={folder / str(i)}" for i in range(2)]
@@ -68,7 +74,7 @@ def killed_and_resumed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory):
+def together(tmp_path_factory, pair):
     """Folder, what each of two processes found in ``processes_run.together``, what it said; one is told to stop."""
     folder = tmp_path_factory.mktemp("together")
     address = f"localhost:{free_port()}"

@@ -93,7 +93,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     checkpoint, learners = session.checkpoint("planted"), {s: _learners(config, s) for s in config.suites}
     count = len(learners[config.suites[0]])
     table = np.full((len(config.suites), len(config.changes), count, len(COLUMNS)), np.nan)
-    table = (checkpoint.load({"state": table, "metrics": {}}) or {"state": table})["state"].copy()
+    table = (checkpoint.load(lambda: {"state": table, "metrics": {}}) or {"state": table})["state"].copy()
     with session.bar("learners", table[..., 0].size) as advance:
         for s, suite in enumerate(config.suites):
             judge = judged_by(suite)

@@ -44,6 +44,8 @@ Window = tuple[int, int]
 """First step at which a clamp acts, and first at which it no longer does."""
 
 OFF: Window = (0, 0)
+WINDOWS = ("ila1_held", "ila1_given", "tila2_held", "tla2_held", "cla_held")
+"""What can be clamped, see ``clamps``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,19 +169,23 @@ def clamps(config: Training, windows: Mapping[str, Window], classifier_names: tu
     they divide it is free), ``cla_held`` (the classifier's parameters frozen) and ``ila1_given`` (labels attend to
     their item in the first layer; other tokens are free, else items could carry the label before them).
     """
-    tokens = 2 * config.context_length + 1
+    return _clamps(config.context_length, {name: windows.get(name, OFF) for name in WINDOWS}, classifier_names)
+
+
+@partial(jax.jit, static_argnums=(0, 2))  # one program for all windows
+def _clamps(length: int, windows: Mapping[str, Window], classifier_names: tuple[str, ...]) -> Intervention:
+    tokens = 2 * length + 1
     target = jnp.arange(tokens) == tokens - 1
     labels = jnp.arange(tokens) % 2 == 1
 
     def window(name: str) -> dict[str, Any]:
-        start, stop = windows.get(name, OFF)
-        return {"start": start, "stop": stop}
+        return dict(zip(("start", "stop"), windows[name]))
 
     return combined(
         pinned_attention(uniform(tokens), 0, layers=2, **window("ila1_held")),
         pinned_attention(previous(tokens), 0, layers=2, rows=labels, **window("ila1_given")),
         pinned_attention(uniform(tokens), 1, layers=2, rows=target, **window("tila2_held")),
-        kept_share(config.context_length / tokens, target[:, None] & labels[None], 1, layers=2, **window("tla2_held")),
+        kept_share(length / tokens, target[:, None] & labels[None], 1, layers=2, **window("tla2_held")),
         frozen(classifier_names, **window("cla_held")),
     )
 

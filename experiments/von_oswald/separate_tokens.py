@@ -39,7 +39,7 @@ from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.models import Transformer
-from icl_lab.prompts import BatchLearner, Sample, input_variance
+from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.theory import one_step_loss
@@ -125,20 +125,20 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         "two_steps": _two_steps(config),
     }
     arrays: dict[str, Any] = by_hand(config, eta, config.copy_tasks)
+    looked_at = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
     for stage, (name, trained) in enumerate(models(config).items()):
-        arrays["steps"], arrays[name] = _trained(config, session, stage, name, trained)
+        arrays["steps"], arrays[name] = _trained(config, session, stage, name, trained, looked_at)
     return metrics, arrays
 
 
 def _trained(
-    config: Config, session: Session, stage: int, name: str, trained: Model
+    config: Config, session: Session, stage: int, name: str, trained: Model, prompts: Prompt
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Steps (R,); training curves, final losses (M,) and attention (M, 2N + 1, 2N)."""
+    """Steps (R,); training curves, final losses (M,) and attention (M, 2N + 1, 2N) on these prompts."""
     members = config.control_members if stage else config.members
     network, layout = _stack(config, name)
     gd = jax.vmap(gradient_descent(best_step(config)[0], 1))
     references = {"gd": gd, "copying": jax.vmap(copy_everything(config)[0])}
-    prompts = jax.jit(lambda key: sampler(config)(key, config.copy_tasks).prompt)(member_keys(config, 700, 1)[0])
 
     def learners(params: dict) -> dict[str, BatchLearner]:
         looks = mean_attention(network, params, prompts, layout)

@@ -38,11 +38,11 @@ class Checkpoint:
         self.folder, self.fingerprint, self.every_seconds = folder, fingerprint, every_seconds
         self._saved_at = time.monotonic()
 
-    def load(self, like: Any) -> Any | None:
-        """The newest good checkpoint as host arrays, its state with the structure of that in ``like``; None if none."""
+    def load(self, like: Callable[[], Any]) -> Any | None:
+        """The newest good checkpoint as host arrays, its state with the structure of that in ``like()``; or None."""
         self._stop_if_asked()  # nothing was trained yet that is not saved
         arrays = processes.arrays_of_writer(self._newest(like) if processes.is_writer() else None)
-        return None if arrays is None else _tree(arrays, like)
+        return None if arrays is None else _tree(arrays, like())
 
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
         """Writes ``tree()`` if it is finished, time, or the run was asked to stop, which it then does.
@@ -64,13 +64,13 @@ class Checkpoint:
             processes.end_together()
             stopping.stop()
 
-    def _newest(self, like: Any) -> dict[str, Any] | None:
+    def _newest(self, like: Callable[[], Any]) -> dict[str, Any] | None:
         path = self.folder / CURRENT
         if not path.exists():
             return None
         try:
             arrays = self._read(path)
-            _tree(arrays, like)
+            _tree(arrays, like())
             return arrays
         except Exception as error:  # with the right digest, but not written here: many kinds
             ours = isinstance(error, RecordError)

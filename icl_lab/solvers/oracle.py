@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
@@ -50,11 +51,15 @@ def context_eigenvalues(
 
     Figure 13 of von Oswald et al. 2022. Errors as ``linear_regression``.
     """
-    sampler = linear_regression(
-        context_length=context_length, input_size=input_size, input_law=input_law, input_range=input_range
-    )
-    x = np.asarray(sampler(key, batch).prompt.x, np.float64)  # (B, N, D)
+    x = np.asarray(_inputs(key, input_range, batch, context_length, input_size, input_law), np.float64)
     return np.maximum(np.linalg.eigvalsh(x.swapaxes(1, 2) @ x), 0)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))  # one program: operation by operation they would be forty
+def _inputs(key: Array, input_range: Array | float, batch: int, length: int, size: int, law: str) -> Array:
+    """Inputs (B, N, D) of contexts."""
+    draw = linear_regression(context_length=length, input_size=size, input_law=law, input_range=input_range)
+    return draw(key, batch).prompt.x
 
 
 def oracle_loss(

@@ -115,7 +115,8 @@ def by_member(interventions: Iterable[Intervention]) -> Intervention:
     listed = list(interventions)
     if len({jax.tree.structure(one) for one in listed}) != 1:
         raise ValueError("interventions must be of the same kinds, in the same order; one that never acts: start=stop")
-    return jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *listed)
+    # stacked by numpy, which compiles nothing
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack([np.asarray(leaf) for leaf in leaves])), *listed)
 
 
 Run = Callable[[Tree, Prompt, Intervention | None, ArrayLike], tuple[Array, Any]]

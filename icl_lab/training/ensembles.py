@@ -5,6 +5,7 @@ several processes (``icl_lab.training.processes``). All hold the same arrays out
 """
 
 import logging
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -55,16 +56,14 @@ class Ensemble:
         of_device = -(-self.members // devices)
         self._filled = of_device * devices  # with members that only fill up
         like = (each[0], settings)
-        state = jax.eval_shape(jax.vmap(begin), *like)
         limit = float("inf") if memory_limit is None else memory_limit
-        size_of_state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
 
-        def lowered(function: Callable, arguments: Tree, now: int | None) -> Any:
+        def traced(function: Callable, arguments: Tree, now: int | None) -> Any:
             over = _over_members(of_device, now)(function)
             if mesh is not None:  # each device computes its own members; nothing is exchanged
                 over = jax.shard_map(over, mesh=mesh, in_specs=P(MEMBERS), out_specs=P(MEMBERS), check_vma=False)
             over.__name__ = function.__name__
-            return jax.jit(over).lower(*_shapes(arguments, self._filled, mesh))
+            return jax.jit(over).trace(*_shapes(arguments, self._filled, mesh))
 
         def fitting(
             program: Any, what: str, function: Callable, arguments: Tree, now: int | None, options: dict, beside: int
@@ -74,7 +73,7 @@ class Ensemble:
             first = need = memory.needed(program, beside)
             while sum(need) > limit:
                 together = memory.fewer(need, together, limit)
-                program = lowered(function, arguments, together).compile(options)
+                program = traced(function, arguments, together).lower().compile(options)
                 need = memory.needed(program, beside)
             if first != need:
                 log.info(
@@ -83,6 +82,9 @@ class Ensemble:
                 )  # fmt: skip
             return program, sum(need)
 
+        beginning = traced(begin, like, None)  # which also says what the state is
+        state = beginning.out_info
+        size_of_state = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(state)) // devices
         one_by_one, all_of = None if members_at_once is None else 1, (state, *like)
         # initial parameters are made once; the state is still there when it is measured
         wanted: tuple[tuple[Any, ...], ...] = (
@@ -91,7 +93,8 @@ class Ensemble:
             ("measuring", observe, all_of, one_by_one, effort.of("some"), size_of_state),
         )
         with ThreadPoolExecutor(len(wanted)) as pool:  # XLA compiles one while the next is traced
-            compiled = [pool.submit(lowered(*how[1:4]).compile, how[4]) for how in wanted]
+            compiled = [pool.submit(beginning.lower().compile, wanted[0][4])]
+            compiled += [pool.submit(traced(*how[1:4]).lower().compile, how[4]) for how in wanted[1:]]
         programs, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
         self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
         self._keys, self._settings = self.placed(each), self.placed(settings)

@@ -1,5 +1,6 @@
 """Training is one function: ``fit``, a scan in time, vmapped over members."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -30,8 +31,8 @@ class Fit(NamedTuple):
 class Resume(Protocol):
     """Where ``fit`` leaves its state between chunks, and finds it again (``icl_lab.lab.checkpoints``)."""
 
-    def load(self, like: Tree) -> Tree | None:
-        """The saved tree with the structure of ``like``, or None where there is none."""
+    def load(self, like: Callable[[], Tree]) -> Tree | None:
+        """The saved tree with the structure of ``like()``, or None where there is none."""
 
     def save(self, tree: Callable[[], Tree], finished: bool) -> None:
         """May save ``tree()`` (always when finished)."""
@@ -91,17 +92,18 @@ def fit(
     """
     measure_every = steps if measure_every is None else measure_every
     _check(keys, settings, steps, measure_every, members_at_once)
-    settings = jax.tree.map(jnp.asarray, settings)
+    settings = jax.device_put(settings)  # jnp.asarray compiles a program for every shape
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
     chunks, advanced = steps // measure_every, progress or (lambda done, of: None)
-    saved = None if resume is None else resume.load({"state": jax.eval_shape(jax.vmap(one.begin), keys, settings)})
+    of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
+    saved = None if resume is None else resume.load(lambda: {"state": of_all()})
     rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
     if saved is not None:
         taken = len(saved["metrics"]["train_loss"][0])
         rows = [{name: values[:, r] for name, values in saved["metrics"].items()} for r in range(taken)]
 
     def fitted(state: TrainState, memory: int) -> Fit:
-        at, params = measure_every * np.arange(len(rows)), jax.tree.map(jnp.asarray, state.params)
+        at, params = measure_every * np.arange(len(rows)), jax.device_put(state.params)
         return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory)
 
     if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
