@@ -13,7 +13,7 @@ from icl_lab.fast import batch_learner
 from icl_lab.fast.tasks_last import contract
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
-from icl_lab.prompts import linear_regression
+from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import joint_layout, separate_layout
 
 KEY = jax.random.key(7)
@@ -32,21 +32,18 @@ fully = functools.partial(
 )
 
 
-def samples_of(n, d, o=1, batch=4, key=KEY):
-    draw = linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)
-    return jax.jit(draw, static_argnums=1)(key, batch)
+def prompts_of(n, d, o=1, batch=4):
+    """Of linear tasks; drawn by numpy, because each shape would be a program of jax."""
+    rng, dtype = np.random.default_rng(7), jnp.result_type(float)
+    x, x_query = rng.uniform(-2, 2, (batch, n, d)).astype(dtype), rng.uniform(-2, 2, (batch, d)).astype(dtype)
+    return Prompt(x=x, y=x @ rng.normal(size=(batch, d, o)).astype(dtype), x_query=x_query)
 
 
-def random_params(network, prompts, layout=None, size=0.4, key=KEY):
+def random_params(network, prompts, layout=None, size=0.4, seed=7):
     tokens = jax.eval_shape(jax.vmap((layout or joint_layout()).encode), prompts)
     one = jax.ShapeDtypeStruct(tokens.shape[1:], tokens.dtype)
-    leaves, tree = jax.tree.flatten(jax.eval_shape(network.init, key, one))
-
-    def draw(key):
-        keys = jax.random.split(key, len(leaves))
-        return tree.unflatten([size * jax.random.normal(k, leaf.shape, tokens.dtype) for k, leaf in zip(keys, leaves)])
-
-    return jax.jit(draw)(key)
+    rng, shapes = np.random.default_rng(seed), jax.eval_shape(network.init, KEY, one)
+    return jax.tree.map(lambda leaf: (size * rng.normal(size=leaf.shape)).astype(tokens.dtype), shapes)
 
 
 def both_forms(network, prompts, layout=None):
@@ -102,7 +99,7 @@ def test_any_network_in_any_layout(data, batch):
         name = data.draw(st.sampled_from(["joint", "joint", *LAYOUTS]))
         network, layout = data.draw(networks()), LAYOUTS[name]
         outputs = data.draw(st.integers(1, 2)) if name in ("joint", "joint, plus") else 1
-        prompts = samples_of(data.draw(st.integers(1, 5)), 3, outputs, batch).prompt
+        prompts = prompts_of(data.draw(st.integers(1, 5)), 3, outputs, batch)
         params = random_params(network, prompts, layout)
         plain, batched = both_forms(network, prompts, layout)
         assert_equal(jax.jit(batched)(params), jax.jit(plain)(params))
@@ -132,7 +129,7 @@ SHORT = (2, 4, 130)  # patterns, three blocks
 def test_published_networks_with_long_and_short_contexts(options, sizes):
     n, d, batch = sizes
     with jax.enable_x64(True):
-        network, prompts = LinearSelfAttention(**options), samples_of(n, d, batch=batch).prompt
+        network, prompts = LinearSelfAttention(**options), prompts_of(n, d, batch=batch)
         params = random_params(network, prompts, size=0.4 if n < 10 else 0.1)
         plain, batched = both_forms(network, prompts)
         assert_equal(jax.jit(batched)(params), jax.jit(plain)(params))
@@ -140,7 +137,7 @@ def test_published_networks_with_long_and_short_contexts(options, sizes):
 
 @pytest.mark.parametrize("options", [{"layers": 4, "token_clip": 10.0}, {"layers": 2, "heads": 4, "mlp_width": 44}])
 def test_float32_agrees_to_its_rounding(options):
-    network, prompts = LinearSelfAttention(**options), samples_of(10, 10, batch=256).prompt
+    network, prompts = LinearSelfAttention(**options), prompts_of(10, 10, batch=256)
     params = random_params(network, prompts, size=0.12)
     plain, batched = both_forms(network, prompts)
     expected, found = jax.jit(plain)(params), fully(batched)(params)
@@ -155,8 +152,8 @@ def test_float32_agrees_to_its_rounding(options):
 )
 def test_under_vmap_over_members_inside_a_scan(options):
     with jax.enable_x64(True):
-        network, prompts = LinearSelfAttention(**options), samples_of(4, 3, batch=5).prompt
-        members = [random_params(network, prompts, key=jax.random.fold_in(KEY, i)) for i in range(3)]
+        network, prompts = LinearSelfAttention(**options), prompts_of(4, 3, batch=5)
+        members = [random_params(network, prompts, seed=i) for i in range(3)]
         plain, batched = both_forms(network, prompts)
         plain = jax.jit(plain)
 
@@ -183,7 +180,7 @@ KINDS = ATTENTIONS | {"cubed": CUBED, "scaled": SCALED}
 def test_every_attention_is_one_function_in_both_forms(kind, sizes, monkeypatch, x64):
     monkeypatch.setitem(ATTENTIONS, kind, KINDS[kind])
     n, d, batch = sizes
-    network, prompts = Transformer(layers=2, heads=2, key_size=3, attention=kind), samples_of(n, d, batch=batch).prompt
+    network, prompts = Transformer(layers=2, heads=2, key_size=3, attention=kind), prompts_of(n, d, batch=batch)
     params = random_params(network, prompts)
     plain, batched = both_forms(network, prompts)
     found = jax.jit(batched)(params)
@@ -195,7 +192,7 @@ def test_every_attention_is_one_function_in_both_forms(kind, sizes, monkeypatch,
 
 def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "cubed", CUBED._replace(of_scores=None))
-    prompts = samples_of(3, 2).prompt
+    prompts = prompts_of(3, 2)
     network = Transformer(layers=2, attention=("softmax", "cubed"))
     params = random_params(network, prompts)
     assert np.isfinite(jax.jit(jax.vmap(learner(network, params)))(prompts)).all()
