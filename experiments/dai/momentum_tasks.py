@@ -73,6 +73,8 @@ def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together, or the networks without a mixer are not those asked for."""
     pretrain.check(config)
     mixers.check_mixers(config.mixers)
+    if config.text:
+        raise FlagError("--text: allowed is false, because its networks must learn in context")
     if len(config.positions) > 1:
         raise FlagError(f"--positions={','.join(config.positions)}: allowed is one position encoding")
     if not {"momentum", "learned"} & {mixers.kind(name) for name in config.mixers}:

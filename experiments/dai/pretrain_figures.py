@@ -40,7 +40,8 @@ def _curriculum(record: Record) -> Figure:
             else:
                 at.axhline(record.config["stage_loss"][i], color="0.3", linewidth=0.7, linestyle="--")
             entered = int(np.isfinite(curves).any(1).sum())
-            at.set_title(f"{NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end", fontsize=8)
+            came = f"{int((reached > i).sum())} of {entered} came to its end" if entered else "no network"
+            at.set_title(f"{NAMES[i]}: {came}", fontsize=8)
             at.set_xlabel("step of the stage")
             at.set_ylim(bottom=0)
         row[0].set_ylabel(f"{positions} positions\nloss of predictable tokens (nats)")

@@ -18,7 +18,7 @@ from icl_lab.lab import Session, setting
 from icl_lab.models import LanguageModel
 from icl_lab.models.language import last_residual, unembedded
 from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
-from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows
+from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows, unrelated
 from icl_lab.prompts.text_tasks import HELD_OUT
 from icl_lab.training import Fit
 
@@ -33,6 +33,9 @@ class Config(Network):
 
     positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
     fewer: tuple[int, ...] = setting((10, 3), "most networks of the second, the third position encoding", at_least=1)
+    text: bool = setting(
+        False, "no curriculum: text in which every example is of a task of its own, for --steps (Shen et al. 2024)"
+    )
     first: int = setting(0, "number of the first network, which decides its language and start", at_least=0)
     batch: int = setting(256, "fresh sequences in a training step", at_least=1)
     most_steps: int = setting(100_000, "most training steps of all stages but the last", at_least=1)
@@ -79,6 +82,9 @@ def train(
     params: dict[str, Any] = {}
     curves: dict[str, dict[str, np.ndarray]] = {}
     for i, stage in enumerate(STAGES):
+        if config.text and stage != LAST:
+            reached += 1
+            continue
         steps, goal = (config.steps, -np.inf) if stage == LAST else (left, config.stage_loss[i])
         if not steps:
             break
@@ -93,7 +99,7 @@ def train(
         if stage != LAST and not end["late_loss"][i] <= goal:
             break
         reached, left = reached + 1, left - end["steps"][i]
-    nothing, padded = {name: curve[:0] for name, curve in curves[STAGES[0]].items()}, {}
+    nothing, padded = {name: curve[:0] for name, curve in next(iter(curves.values())).items()}, {}
     for stage in STAGES:
         rows = (config.steps if stage == LAST else config.most_steps) // config.measure_every + 1
         padded[stage] = {name: _padded(curve, rows) for name, curve in curves.get(stage, nothing).items()}
@@ -144,7 +150,8 @@ def _fit(
 
 
 def _sampler(config: Config, setting: dict, stage: str) -> Callable[[Array, int], Sequences]:
-    return curriculum(setting["language"], setting["held_out"], config.demonstrations)[stage]
+    of = setting["language"], setting["held_out"], config.demonstrations
+    return unrelated(*of) if config.text else curriculum(*of)[stage]
 
 
 def next_token_losses(

@@ -92,6 +92,22 @@ def curriculum(of: Language, held_out: Array, demonstrations: int) -> dict[str, 
     return {stage: sampler(one) for stage, one in drawn.items()}
 
 
+def unrelated(of: Language, held_out: Array, demonstrations: int) -> Callable[[Array, int], Sequences]:
+    """A sampler of text without in-context tasks, in the form of the mixture: every example is of a task of its own.
+
+    Its words are near the meaning of its label, so that a label is told by the sentence before it and by nothing else.
+    """
+    length = sequence_length(demonstrations)
+
+    def one(key: Array) -> Sequences:
+        keys = jax.random.split(key, demonstrations + 1)
+        each = jax.vmap(lambda own: _classified(own, of, held_out, 1 + EXAMPLE, clear=False, alpha=1.0))(keys)
+        tokens = jnp.concatenate([jnp.array([BEGIN]), each.tokens[:, 1:].reshape(-1)])
+        return _labelled(tokens, jnp.arange(length) >= length // 2, each.entropy.mean())
+
+    return lambda key, batch: jax.vmap(one)(jax.random.split(key, batch))
+
+
 def example_rows(task: TextTask, words: Array, classes: Array) -> Array:
     """(count, 8) tokens of examples of one task, from (count, 4) words and (count,) classes."""
     return _rows(FIRST_TEMPLATE + 2 * task.template, words, task.labels[classes])
@@ -154,14 +170,16 @@ def _couples(key: Array, length: int) -> Sequences:
     return _labelled(begun, jnp.concatenate([jnp.array([False]), seen[example]]), jnp.log(number))
 
 
-def _classified(key: Array, of: Language, held_out: Array, length: int, clear: bool) -> Sequences:
-    """Examples of a task: of two to four topics that are far apart, or of any family."""
+def _classified(
+    key: Array, of: Language, held_out: Array, length: int, clear: bool, alpha: float | None = None
+) -> Sequences:
+    """Examples of a task: of two to four topics that are far apart, or of any family; ``alpha`` is drawn where None."""
     of_family, of_classes, of_labels, of_alpha, of_task, of_examples = jax.random.split(key, 6)
-    alpha = jax.random.uniform(of_alpha, maxval=MOST_ALPHA)
+    share = jax.random.uniform(of_alpha, maxval=MOST_ALPHA) if alpha is None else alpha
     family = jnp.int32(0) if clear else jax.random.choice(of_family, len(FAMILIES), p=jnp.array(FAMILY_SHARES))
     classes = class_count(family, jax.random.randint(of_classes, (), 2, 5))
     labels = allowed_labels(jax.random.permutation(of_labels, LABELS), classes, held_out)
-    task = text_task(of_task, of, family, labels, classes, alpha)
+    task = text_task(of_task, of, family, labels, classes, share)
     words, chosen = sentences(of_examples, of, task, (length - 1) // EXAMPLE, CLEAR if clear else SHARPNESS)
     tokens = jnp.concatenate([jnp.array([BEGIN]), example_rows(task, words, chosen).reshape(-1)])
     return _labelled(tokens, jnp.arange(length) >= length // 2, jnp.log(task.classes))

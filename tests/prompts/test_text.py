@@ -10,6 +10,7 @@ from icl_lab.prompts.text import (
     FIRST_LABEL,
     FIRST_WORD,
     LABELS,
+    LENGTH,
     WORDS,
     language,
     sentences,
@@ -22,6 +23,7 @@ from icl_lab.prompts.text_sequences import (
     curriculum,
     example_rows,
     sequence_length,
+    unrelated,
 )
 from icl_lab.prompts.text_tasks import (
     BAND,
@@ -132,6 +134,21 @@ def test_sequences_have_one_length_and_their_labels_are_labels(drawn, stage):
         np.testing.assert_array_equal(sequences.labels, labels)
         assert (sequences.late <= sequences.labels).all()
     assert sequences.late.any()
+
+
+def test_examples_of_unrelated_text_share_no_task(spoken):
+    """Five examples have nearly five labels, where most tasks have two; each label is nearer to its own sentence."""
+    sequences = jax.jit(unrelated(spoken, held_out_sets(KEY), DEMONSTRATIONS), static_argnums=1)(jax.random.key(5), 64)
+    tokens, labels, late = (np.asarray(vars(sequences)[name]) for name in ("tokens", "labels", "late"))
+    assert tokens.shape == (64, sequence_length(DEMONSTRATIONS))
+    np.testing.assert_array_equal(labels.sum(1), DEMONSTRATIONS + 1)
+    assert (late <= labels).all()
+    rows = tokens[:, 1:].reshape(64, DEMONSTRATIONS + 1, -1)
+    assert np.mean([len(set(row[:, -2])) for row in rows]) > DEMONSTRATIONS
+    meanings = np.asarray(spoken.words)[rows[..., 1 : 1 + LENGTH] - FIRST_WORD].mean(2)
+    own = np.asarray(spoken.labels)[rows[..., -2] - FIRST_LABEL]
+    others = np.roll(own, 1, axis=0)
+    assert (own * meanings).sum(-1).mean() > 0.1 + (others * meanings).sum(-1).mean()
 
 
 def test_strings_repeat(drawn):
