@@ -37,10 +37,10 @@ class Reading:
         return Fit({"w": np.full(1, len(self.asked))}, every * np.arange(len(rows)), metrics, np.full(1, -1))
 
 
-def through(losses):
+def through(losses, config=CONFIG):
     session = Reading(losses)
     world = dict.fromkeys(("language", "tasks", "held_out"), np.zeros(1))
-    return session, *train(session, CONFIG, "rotary", network(CONFIG, "rotary"), 3, world)
+    return session, *train(session, config, "rotary", network(config, "rotary"), 3, world)
 
 
 def test_a_stage_ends_by_its_loss_and_the_mixture_by_its_steps():
@@ -69,6 +69,13 @@ def test_a_network_that_takes_too_long_is_counted_with_the_stage_it_is_in():
     np.testing.assert_array_equal(found["end"]["steps"], [every, CONFIG.most_steps - every, 0, 0])
     assert np.isnan(found["end"]["late_loss"][2:]).all()
     assert np.isnan(found["mixture"]["late_loss"]).all()
+
+
+def test_text_is_trained_on_without_the_curriculum():
+    session, params, found = through({"mixture": [0.1] * 1000}, dataclasses.replace(CONFIG, text=True))
+    assert session.asked == [("rotary_3_mixture", CONFIG.steps, False)]
+    assert (found["reached"], params["w"]) == (4, 1)
+    assert np.isnan(found["strings"]["late_loss"]).all()
 
 
 def test_networks_have_numbers_of_their_own_wherever_they_are_trained():

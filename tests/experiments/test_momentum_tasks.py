@@ -52,7 +52,7 @@ def test_the_arm_without_a_mixer_is_of_the_same_training(monkeypatch):
     ("changes", "named"),
     [
         ({"positions": ("rotary", "sinusoidal")}, "one position"), ({"mixers": ("vanilla", "recent_1")}, "momentum_E"),
-        ({"mixers": ("momentum_0.5",)}, "vanilla"), ({"steps": 3}, "--steps"),
+        ({"mixers": ("momentum_0.5",)}, "vanilla"), ({"steps": 3}, "--steps"), ({"text": True}, "--text"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(changes, named):
