@@ -95,7 +95,8 @@ def curriculum(of: Language, held_out: Array, demonstrations: int) -> dict[str, 
 def unrelated(of: Language, held_out: Array, demonstrations: int) -> Callable[[Array, int], Sequences]:
     """A sampler of text without in-context tasks, in the form of the mixture: every example is of a task of its own.
 
-    Its words are near the meaning of its label, so that a label is told by the sentence before it and by nothing else.
+    The directions of that task are made of the meanings of its labels alone (alpha = 1), and no other example of the
+    sequence tells anything of it.
     """
     length = sequence_length(demonstrations)
 
