@@ -34,7 +34,7 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "reduced_classes_in_weights": Quick(0.0, f"{_HALF}; steps as above"),
         "network_flat_law": None,
     },
-    "interventions": dict.fromkeys(("cla_necessary_4", "cla_necessary_8", "answer_not_sufficient_8")),
+    "interventions": dict.fromkeys(("cla_necessary_4", "answer_not_sufficient_4")),
     "label_count": {
         "more_labels_4": Quick(0.0, "at a rate of .2 all six learn in about 700 of the 1,200 steps; all are needed"),
         "delay_4": Quick(0.0, _ORDER),
