@@ -1,12 +1,22 @@
 """How hard XLA works: little on what runs once, no more of it where an option is unknown, and the same numbers."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from icl_lab.lab import flags
+from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.profile import OUTSIDE, Profile, table
 from icl_lab.training import effort
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed")
+    members: int = flags.setting(1, "members")
 
 
 @pytest.fixture
@@ -36,6 +46,22 @@ def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
             assert jax.config.read("jax_disable_most_optimizations")
     assert effort.of("full") == {}
     assert not jax.config.read("jax_disable_most_optimizations")
+
+
+def test_an_experiment_says_how_hard_xla_works_on_a_preset(optimising, tmp_path):
+    found = []
+
+    def run(config, session):
+        found.append(effort.of("full"))
+        return {}, {}
+
+    config = Config()
+    presets = dict.fromkeys(("smoke", "quick", "lab", "paper"), config)
+    usual = Experiment("toy.a", "", presets, run, lambda record: {}, ())
+    lowered = dataclasses.replace(usual, effort={"quick": "little"})
+    for experiment, preset in ((usual, "quick"), (lowered, "quick"), (usual, "lab"), (lowered, "lab")):
+        execute(experiment, preset, config, tmp_path / str(len(found)))
+    assert found == [effort.OPTIONS["some"], effort.OPTIONS["little"], {}, {}]
 
 
 def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch, asked_again):

@@ -15,6 +15,7 @@ from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.plans import LOG, Run
+from icl_lab.lab.record import Record
 from icl_lab.lab.style import panels
 
 
@@ -366,6 +367,20 @@ def test_gallery_takes_the_present_preset_with_at_least_its_members():
     assert not anchoring.belongs(experiment, "lab", "lab", {**config, "seed": 1})
     assert not anchoring.belongs(experiment, "lab", "lab", {**config, "older": 1})
     assert not anchoring.belongs(experiment, "lab", "lab with steps=3", config)
+
+
+def test_a_setting_younger_than_a_record_counts_as_its_default():
+    experiment, older = Toy("toy.a").experiment(), {"members": 6}  # from before there was a seed
+
+    def with_seed(seed):
+        presets = dict.fromkeys(experiment.presets, Config(seed=seed))
+        return dataclasses.replace(experiment, presets=presets)
+
+    record = Record(experiment.name, "smoke", older, {}, {})
+    assert anchoring.belongs(with_seed(0), "lab", "lab", older)
+    assert not anchoring.belongs(with_seed(1), "lab", "lab", older)
+    assert anchoring.differs_from_smoke(record, with_seed(0)) == ""
+    assert "seed" in anchoring.differs_from_smoke(record, with_seed(1))
 
 
 def test_gallery_takes_paths_out_of_the_command():

@@ -1,12 +1,15 @@
 """Parts of the binaries of von Oswald et al. against what is known of them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common, grokking, noisy_labels, roll_out
+from experiments.von_oswald import common, grokking, logistic, noisy_labels, roll_out
 from experiments.von_oswald.tuning import best_step
+from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention
 from icl_lab.solvers import gradient_descent
@@ -93,3 +96,26 @@ def test_batches_of_a_set_hold_its_tasks_and_a_whole_batch_is_the_set():
     few = grokking.from_set(tasks)(jax.random.key(1), 5)
     assert np.isin(few.target, tasks.target).all()
     np.testing.assert_array_equal(grokking.from_set(tasks)(jax.random.key(1), 12).target, tasks.target)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"networks": ("linear_2",), "algorithms": ("logistic_1", "logistic_2")}, "--algorithms.*gd[+][+]_2"),
+        ({"networks": ("linear_1", "linear_1")}, "--networks"),
+        ({"algorithms": ("logistic_1", "logistic_1"), "networks": ("linear_1",)}, "--algorithms"),
+    ],
+)
+def test_logistic_networks_need_the_algorithms_that_they_are_compared_with(change, said):
+    lab = logistic.PRESETS["lab"]
+    logistic.check_draws(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",)))
+    with pytest.raises(FlagError, match=said):
+        logistic.check_draws(dataclasses.replace(lab, **change))
+
+
+def test_a_logistic_run_of_one_network_leaves_out_the_arrays_of_the_others():
+    lab = logistic.PRESETS["lab"]
+    one = set(logistic.parts(to_json(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",)))))
+    left_out = set(logistic.parts(to_json(lab))) - one
+    assert {"linear_1/*", "final/logistic_1", "cosines/linear_1"} <= one
+    assert {"linear_2/*", "softmax_1/*", "final/gd++_2"} <= left_out
