@@ -220,7 +220,10 @@ def figures(record: Record) -> dict[str, Figure]:
                 axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
             axes.set_yticks(range(len(shown)), list(shown), fontsize="x-small")
             axes.axvline(1.0, color="0.6", linewidth=0.8)
-            axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None))
+            axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None), ylim=(-0.5, len(shown) - 0.5))
+        if not np.isfinite(onset_of(record, n, "control")).any():
+            for axes in row:
+                axes.text(0.5, 0.5, "no control has its onset", ha="center", transform=axes.transAxes)
     return {"interventions": figure}
 
 
