@@ -65,8 +65,8 @@ FINDINGS = {
         "never shoots up, and ends at {set_generalises:.2f} times that of the gradient step."
     ),
     "grokking": (
-        "A search over batch sizes and learning rates for the late generalisation of Fig. 15. In no setting do more "
-        "than {late:.0%} of the members generalise late, or more than {late_and_up:.0%} after getting worse first."
+        "The late generalisation of Fig. 15 was looked for at three batch sizes and three learning rates. Where most "
+        "members generalise late, {late:.0%} of them do, and {late_and_up:.0%} after getting worse on fresh tasks."
     ),
     "task_sets": (
         "A layer trained on 128 tasks learns them by heart and fails on fresh ones (median loss {few_overfit:.1f}, "
