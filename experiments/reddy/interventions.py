@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.panels import SERIES
+from experiments.panels import ABOVE, SERIES
 from experiments.reddy.clamping import ATTENTION, clamps, train_clamped
 from experiments.reddy.clamping_claims import NAMES
 from experiments.reddy.findings import FINDINGS
@@ -210,8 +210,8 @@ def figures(record: Record) -> dict[str, Figure]:
             holds = [window * record[f"n_{n}/steps"][-1] for window in config["windows"]]
             row[0].plot(holds, delays, label=NAMES[f"{part}_held"], **look)
         row[0].axvline(_median(onset_of(record, n, "control")), color="0.6", linewidth=0.8)
-        row[0].set(xlabel="steps of the hold (grey: control's onset)", ylabel="delay / hold", title=f"N = {n}")
-        row[0].legend(fontsize="x-small")
+        row[0].set(xlabel="steps of the hold (grey: control's onset)", ylabel="delay / hold")
+        row[0].legend(title=f"N = {n}", ncols=2, **ABOVE)
         held = {NAMES[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
         given = {f"{about} {how}": f"{group}_{how}" for group, about in GIVEN.items() for how in ("given", "missing")}
         for axes, shown, about in ((row[1], held, "after the longest hold"), (row[2], given, "with parts given")):

@@ -165,6 +165,10 @@ PAPER = Paper(
             "Attention of the first layer: with sinusoidal positions each token reads the next one, with one-hot "
             "positions the inputs read their labels, as in the weights written by hand."
         ),
+        "grokking/grokking": (
+            "Loss of every member on its fixed set of tasks and on fresh ones, by batch size and learning rate: where "
+            "the set is learned late, fresh tasks are learned at the same time."
+        ),
         "phase_transitions/phase_transitions": (
             "Loss of each member: two heads drop sooner and together; on a fixed set of tasks the loss on fresh tasks "
             "rises slowly and never shoots up."

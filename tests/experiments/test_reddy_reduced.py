@@ -11,10 +11,13 @@ from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
 from icl_lab.theory import balanced_alpha, cliff_time_limit
 
-TIMES, PATH, LOSS = reduced_model_claims._flow(8, 32, "mean_field")
-JUMP = np.interp(-np.log(32) / 2, -LOSS, TIMES) / 0.05
-"""Step at which the flow has half of its loss, at the rate of the preset lab."""
 MEMBERS, STEPS, EQUAL_STEPS = 10, np.arange(0, 8001, 100), np.arange(0, 4001, 100)
+
+
+def jump():
+    """Step at which the flow has half of its loss, at the rate of the preset lab."""
+    times, _, loss = reduced_model_claims._flow(8, 32, "mean_field")
+    return np.interp(-np.log(32) / 2, -loss, times) / 0.05
 
 
 def rise(steps, at, low, high, width):
@@ -25,16 +28,17 @@ def rise(steps, at, low, high, width):
 def reduced_record(changes=None):
     """Members that jump as the flow does: labels of the context first, then all at once."""
     config = to_json(reduced_model.PRESETS["lab"])
+    _, path, _ = reduced_model_claims._flow(8, 32, "mean_field")
     arrays: dict[str, Any] = {"steps": STEPS, "equal_steps": EQUAL_STEPS}
     for part, late in (("three", 1.0), ("two", 1.15)):
-        at = late * JUMP + np.linspace(-80, 80, MEMBERS)
+        at = late * jump() + np.linspace(-80, 80, MEMBERS)
         early = (1 - (STEPS[None] < at[:, None] - 1500)) if part == "three" else 0.0
         arrays[f"{part}/ic"] = rise(STEPS, at, 0.03, 1.0, 20)
         arrays[f"{part}/ila1"] = rise(STEPS, at, 0.17, 0.9, 20)
         arrays[f"{part}/cla"] = np.maximum(rise(STEPS, at - 500, 0.25, 0.7, 200), rise(STEPS, at, 0.25, 1.0, 20))
         arrays[f"{part}/tla2"] = np.maximum(rise(STEPS, at, 0.47, 0.95, 20), 0.47 + 0.4 * early)
         arrays[f"{part}/beta_1"] = rise(STEPS, at, 0.0, 5.0, 20)
-        arrays[f"{part}/alpha"] = np.interp(arrays[f"{part}/beta_1"], PATH[:, 0], PATH[:, 1])
+        arrays[f"{part}/alpha"] = np.interp(arrays[f"{part}/beta_1"], path[:, 0], path[:, 1])
         arrays[f"{part}/ic_loss"] = rise(STEPS, at, np.log(32), 0.0, 20)
     starts = [np.where(np.arange(MEMBERS) < 5, 3000, 9000), np.full(MEMBERS, 1500), np.full(MEMBERS, 600)]
     arrays["equal/ic"] = np.stack([rise(EQUAL_STEPS, at, 0.25, 1.0, 20) for at in starts])
@@ -86,7 +90,7 @@ def test_members_that_jump_as_the_paper_says_bear_every_claim_out():
 
 def test_members_that_do_not_are_told():
     good = reduced_record().arrays
-    slow = reduced_record({"three/ic": rise(STEPS, np.full(MEMBERS, JUMP), 0.03, 1.0, 400)})
+    slow = reduced_record({"three/ic": rise(STEPS, np.full(MEMBERS, jump()), 0.03, 1.0, 400)})
     assert failing(reduced_model, slow) == {"sharp_three"}
     never = reduced_record({"two/ic": 0.1 + 0 * good["two/ic"], "more/ic": 0.1 + 0 * good["more/ic"]})
     assert {"solves_two", "more_from_zero"} <= failing(reduced_model, never)
@@ -98,7 +102,7 @@ def test_members_that_do_not_are_told():
     assert {"equal_start", "two_later"} <= failing(reduced_model, alike)
     astray = reduced_record({"two/alpha": 1.3 * good["two/alpha"]})
     assert failing(reduced_model, astray) == {"path_two"}
-    later = reduced_record({"two/ic_loss": rise(STEPS, np.full(MEMBERS, 2.5 * JUMP), np.log(32), 0.0, 20)})
+    later = reduced_record({"two/ic_loss": rise(STEPS, np.full(MEMBERS, 2.5 * jump()), np.log(32), 0.0, 20)})
     assert failing(reduced_model, later) == {"clock_two"}
     low = reduced_record({"two/ic_loss": 0.6 * good["two/ic_loss"]})
     assert failing(reduced_model, low) == {"loss_two"}
