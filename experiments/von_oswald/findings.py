@@ -65,8 +65,9 @@ FINDINGS = {
         "never shoots up, and ends at {set_generalises:.2f} times that of the gradient step."
     ),
     "grokking": (
-        "The late generalisation of Fig. 15 was looked for at three batch sizes and three learning rates. Where most "
-        "members generalise late, {late:.0%} of them do, and {late_and_up:.0%} after getting worse on fresh tasks."
+        "The late generalisation of Fig. 15 was looked for at three batch sizes and three learning rates. The "
+        "largest share of one setting's members that generalise late is {late:.0%}, and {late_and_up:.0%} do so after "
+        "getting worse on fresh tasks."
     ),
     "task_sets": (
         "A layer trained on 128 tasks learns them by heart and fails on fresh ones (median loss {few_overfit:.1f}, "

@@ -142,7 +142,7 @@ _GRID = "at some batch size and learning rate of the grid (share of the members 
 # the verdicts at lab were entered after the record, as first found
 claim = claims_of(
     "von_oswald.grokking", "von Oswald et al. 2022, Fig. 15", {"late": FAILS, "late_and_up": FAILS},
-    relation=">=", interval="wilson",
+    presets=("lab",), relation=">=", interval="wilson",
 )  # fmt: skip
 
 CLAIMS = (

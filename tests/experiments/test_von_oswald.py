@@ -91,6 +91,21 @@ def test_a_training_is_late_where_fresh_tasks_take_twice_the_steps_of_the_set_an
     assert grokking.shoots_up(record, "cell").tolist() == [True, False, False]
 
 
+def test_the_cell_where_most_members_are_late_is_judged():
+    config = to_json(grokking.PRESETS["smoke"])
+    steps, drops = np.arange(0, 100, 10), lambda at: np.where(np.arange(0, 100, 10) < at, 0.4, 0.2)
+    arrays = {"steps": steps}
+    for name, at in (("batch_8_rate_0.001", (30, 60, 60)), ("batch_16_rate_0.001", (30, 30, 60))):
+        arrays |= {
+            f"{name}/loss": np.stack([drops(one) for one in at]),
+            f"{name}/train_loss": np.stack([drops(20)] * 3),
+        }
+    record = Record("toy", "lab", config, {"predict_zero": 0.4, "closed_form": 0.2}, arrays)
+    late, late_and_up = (claim.statistic(record) for claim in grokking.CLAIMS)
+    assert late.tolist() == [0, 1, 1]
+    assert not late_and_up.any()
+
+
 def test_batches_of_a_set_hold_its_tasks_and_a_whole_batch_is_the_set():
     tasks = common.sampler(TASK)(jax.random.key(0), 12)
     few = grokking.from_set(tasks)(jax.random.key(1), 5)
