@@ -35,7 +35,7 @@ from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from experiments.training import learners_of
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
-from icl_lab.prompts import ItemLabelLaw
+from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw
 from icl_lab.theory import nested_logit_flow
 from icl_lab.training.fitting import Fit
 
@@ -53,7 +53,7 @@ class Config(Training):
     equal_length: int = setting(8, "N = L of the part equal, N of the part more", at_least=2)
     equal_size: int = setting(63, "D of the parts equal and more", at_least=1)
     equal_classes: int = setting(256, "K of the parts equal and more", at_least=1)
-    more_labels: int = setting(32, "L of the part more, above N", at_least=3)
+    more_labels: int = setting(32, "L of the part more, above N", at_least=3, at_most=NOVEL_CLASSES)
     equal_steps: int = setting(50_000, "steps of the parts equal and more, a multiple of measure_every", at_least=1)
 
 

@@ -37,7 +37,7 @@ class Data(Members):
 
     members: int = setting(6, "independent trainings, each with its own dictionaries, start and data", at_least=1)
     classes: int = setting(256, "K, item classes, a multiple of the labels", at_least=1)
-    labels: int = setting(32, "L, labels, a divisor of the 128 classes that novel sequences draw from", at_least=2)
+    labels: int = setting(32, "L, labels", at_least=2, at_most=NOVEL_CLASSES)
     context_length: int = setting(8, "N, item-label pairs before the target", at_least=1)
     input_size: int = setting(63, "D, content dimensions of a token", at_least=1)
     slots: int = setting(65, "P, position slots of a token, at least 2N + 1; the first is drawn", at_least=3)
@@ -74,11 +74,7 @@ def check_training(config: Training) -> None:
 
 
 def check_classes(flag: str, classes: int, labels: int, labels_flag: str = "labels") -> None:
-    """Every label has the same number of classes, among the trained and among the novel ones."""
-    if NOVEL_CLASSES % labels:
-        raise FlagError(
-            f"--{labels_flag}={labels}: allowed is a divisor of {NOVEL_CLASSES}, the classes of novel sequences"
-        )
+    """Every label has the same number of trained classes."""
     if classes % labels:
         raise FlagError(f"--{flag}={classes}: allowed is a multiple of --{labels_flag}={labels}")
 

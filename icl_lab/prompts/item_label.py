@@ -15,7 +15,7 @@ from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import is_traced
 
 NOVEL_CLASSES = 128
-"""Fresh classes of a batch from which its novel-class sequences draw."""
+"""Fresh classes of a batch from which its novel-class sequences draw: the largest multiple of L among so many."""
 
 
 @struct.dataclass
@@ -65,7 +65,7 @@ def item_label_law(
     Args:
       key: typed PRNG key.
       classes: K, a multiple of L.
-      labels: L, a divisor of ``NOVEL_CLASSES``.
+      labels: L, at most ``NOVEL_CLASSES``.
       input_size: D.
       burstiness: B.
       bursty_share: p_B.
@@ -82,8 +82,8 @@ def item_label_law(
     """
     if input_size < 1:
         raise ValueError(f"input_size must be at least 1, got {input_size}")
-    if labels < 1 or NOVEL_CLASSES % labels:
-        raise ValueError(f"labels must divide the {NOVEL_CLASSES} novel classes, got {labels}")
+    if not 1 <= labels <= NOVEL_CLASSES:
+        raise ValueError(f"labels must be 1 to {NOVEL_CLASSES}, the classes of novel sequences, got {labels}")
     if rows is None:
         if is_traced(classes):
             raise ValueError("rows, the classes of the table, must be given where classes is traced")
@@ -153,7 +153,8 @@ def item_label_classification(
 
     A bursty sequence has N/B classes, B times each and shuffled, and the target is another item of the class of one of
     its N entries. In a non-bursty one all N + 1 classes are independent draws from f(k). Novel-class sequences are
-    bursty, on ``NOVEL_CLASSES`` fresh means drawn anew for each batch. Every occurrence of class k has the content
+    bursty, on fresh means drawn anew for each batch, ``NOVEL_CLASSES`` or, where L is no divisor of it, the largest
+    multiple of L below, so that every label has as many. Every occurrence of class k has the content
     (mu_k + epsilon eta) / sqrt(1 + epsilon^2), eta ~ N(0, I/D), the target too.
 
     Two modes of the bursty draw: with ``distinct_labels`` the N/B classes have different labels, uniformly, which
@@ -191,7 +192,7 @@ def item_label_classification(
         which, class_draw, label_draw, order = u[:4], u[4 : n + 4], u[n + 4 : 2 * n + 4], u[2 * n + 4 :]
         novel = which[0] < law.novel_share
         bursty = novel | ((which[1] < law.bursty_share) & (law.burstiness > 0))
-        pool = jnp.where(novel, NOVEL_CLASSES, law.classes)[None]  # (1, B)
+        pool = jnp.where(novel, NOVEL_CLASSES - NOVEL_CLASSES % labels, law.classes)[None]  # (1, B)
         any_class = _rank_draw(law, jnp.concatenate([label_draw, which[2:3]]), distinct_labels)  # (N + 1, B)
         if distinct_labels:
             label = _distinct(label_draw, law.labels, n // copies)

@@ -111,15 +111,18 @@ def test_a_curriculum_is_earlier_or_it_is_not():
 
 
 LABELS = {
-    (2, 2): 2000, (2, 4): 1000, (2, 8): 900, (2, 16): 800, (4, 4): 9000, (4, 8): 1500, (4, 16): 1200, (8, 8): 9000,
-    (8, 16): 2500,
+    (2, 2): 2000, (2, 4): 1000, (2, 8): 900, (2, 16): 800, (4, 4): 9000, (4, 5): 2000, (4, 8): 1500, (4, 16): 1200,
+    (8, 8): 9000, (8, 9): 3000, (8, 16): 2500,
 }  # fmt: skip
 
 
 def counted(changes=None, times=LABELS):
-    arrays = {"steps": STEPS} | {f"N_{n}/L_{labels}/ic": rises(at) for (n, labels), at in times.items()}
-    lengths, grid = (sorted(set(values)) for values in zip(*times))
-    return verdicts(label_count.CLAIMS, arrays | (changes or {}), {"lengths": lengths, "label_grid": grid})
+    arrays = {}
+    for (n, labels), at in times.items():
+        arrays |= {f"N_{n}/L_{labels}/ic": rises(at), f"N_{n}/L_{labels}/steps": STEPS}
+    lengths, counts = map(list, zip(*times))
+    config = {"lengths": lengths, "label_counts": counts, "label_steps": [int(STEPS[-1])] * len(times)}
+    return verdicts(label_count.CLAIMS, arrays | (changes or {}), config)
 
 
 def test_more_labels_than_pairs_are_learned_and_as_many_are_not():
@@ -129,11 +132,15 @@ def test_more_labels_than_pairs_are_learned_and_as_many_are_not():
     assert among(counted(apart), FAILS) == {"more_labels_2"}  # no member at every L
     assert among(counted(times=LABELS | {(8, 8): 3000}), FAILS) == {"as_many_labels_8"}
     assert among(counted(times=LABELS | {(2, 4): 3000, (4, 4): 1000}), FAILS) == {"delay_2", "delay_4"}
+    assert among(counted(times=LABELS | {(4, 5): 1300, (8, 9): 2000}), FAILS) == {
+        "one_more_label_4",
+        "one_more_label_8",
+    }
 
 
 def test_a_run_too_short_for_anything_says_nothing_of_as_many_labels():
     short = counted(times=dict.fromkeys(LABELS, 9000))
-    assert {short[name] for name in ("as_many_labels_8", "delay_2", "delay_4")} == {NOT_RESOLVED}
+    assert {short[name] for name in ("as_many_labels_8", "delay_2", "delay_4", "one_more_label_8")} == {NOT_RESOLVED}
     assert {short[f"more_labels_{n}"] for n in (2, 4, 8)} == {FAILS}
     for n in (2, 4):
         assert set(counted(times={(n, n): 2000}).values()) == {NOT_JUDGED}

@@ -89,13 +89,18 @@ def test_what_mixtures_keep_and_which_share_is_sooner():
 
 def test_who_has_learned_and_how_much_later_with_as_many_labels():
     never, late, soon = [0.5, 0.5, 0.5, 0.5, 0.5], [0.5, 0.5, 0.5, 0.9, 0.9], [0.5, 0.9, 0.9, 0.9, 0.9]
-    arrays = {"steps": STEPS, "N_2/L_2/ic": np.array([never, late]), "N_2/L_8/ic": np.array([soon, soon])}
-    config = {"lengths": (2, 8), "label_grid": (2, 8), "burstiness": 1}
+    arrays = {"N_2/L_2/ic": np.array([never, late]), "N_2/L_8/ic": np.array([soon, soon]), "N_2/L_8/steps": STEPS}
+    arrays["N_2/L_2/steps"] = 2 * STEPS  # every network has steps of its own
+    config = {"lengths": (2, 2), "label_counts": (8, 2), "label_steps": (40, 80), "burstiness": 1}
     record = SimpleNamespace(config=config, arrays=arrays)
     assert claim_of(label_count, "more_labels_2")(record).tolist() == [1, 1]
-    assert claim_of(label_count, "delay_2")(record) == pytest.approx(np.log2([4, 3]))
+    assert claim_of(label_count, "delay_2")(record) == pytest.approx(np.log2([8, 6]))
     with pytest.raises(NotRun, match="N = 8 with L > N"):
         claim_of(label_count, "more_labels_8")(record)
+
+
+def _cells(lengths, counts):
+    return {"lengths": lengths, "label_counts": counts, "label_steps": (200,) * len(lengths)}
 
 
 @pytest.mark.parametrize(
@@ -107,9 +112,15 @@ def test_who_has_learned_and_how_much_later_with_as_many_labels():
         (data_dependence, {"spread_classes": (64,)}, "--spread_classes: allowed are 2 values"),
         (data_dependence, {"spread_grid": (0.1, 0.1)}, "--spread_grid=0.1,0.1: allowed is each value once"),
         (mixtures, {"novel_shares": (0.5, 0.5)}, "--novel_shares=0.5,0.5: allowed is each value once"),
-        (label_count, {"lengths": (4, 32)}, "--slots=33: allowed is at least 2N . 1 = 65"),
-        (label_count, {"label_grid": (4, 48)}, "--label_grid=48: allowed is a divisor of 128"),
-        (label_count, {"label_grid": (8, 4)}, "--label_grid=8,4: allowed are numbers that rise"),
+        (label_count, _cells((4, 32), (32, 32)), "--slots=33: allowed is at least 2N . 1 = 65"),
+        (label_count, _cells((8, 8), (9, 7)), "--label_counts=7: allowed is at least N, --lengths=8"),
+        (
+            label_count,
+            _cells((8, 8), (9, 9)),
+            "--lengths with --label_counts=8 with 9,8 with 9: allowed is each value once",
+        ),
+        (label_count, {"lengths": (2, 4)}, "--label_counts: allowed are as many values as --lengths has, 2"),
+        (label_count, {"measure_every": 300}, "--label_steps=20000: allowed is a multiple of --measure_every=300"),
         (label_count, {"only": "3"}, "--only=3: allowed is all, 2, 4, 8"),
     ],
 )

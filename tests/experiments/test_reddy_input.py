@@ -21,11 +21,13 @@ UNLESS_REPLACED = [
         ["--context_length=8", "--slots=17"],
         "=1: 8 different labels in a context, but --labels=4; allowed is N/B at most L",
     ),
-    (["--labels=3"], "--labels=3: allowed is a divisor of 128"),
+    (["--labels=3"], ": allowed is a multiple of --labels=3"),
     (["--classes=9"], "--classes=9: allowed is a multiple of --"),
 ]
 REPLACED = {"label_count": UNLESS_REPLACED[:2], "data_dependence": UNLESS_REPLACED[2:]}
 """What a grid stands for is free."""
+FREE = REPLACED | {"label_count": UNLESS_REPLACED}
+"""And where every L takes its own multiple nearest to K."""
 
 OWN = [
     ("transition", ["--trained_classes=9"], "--trained_classes=9: allowed is a multiple of --labels=4"),
@@ -48,10 +50,11 @@ OWN = [
     ),
     ("reduced_model", ["--equal_steps=3"], "--equal_steps=3: allowed is a multiple of --measure_every=2"),
     ("reduced_model", ["--equal_classes=6"], "--equal_classes=6: allowed is a multiple of --more_labels=4"),
-    ("reduced_model", ["--more_labels=6"], "--more_labels=6: allowed is a divisor of 128"),
-    ("label_count", ["--lengths=4"], "--lengths=4: allowed are N up to the largest L of --label_grid=2"),
-    ("label_count", ["--classes=9"], "--classes=9: allowed is a multiple of --label_grid=2"),
-    ("label_count", ["--label_grid=2,3"], "--label_grid=3: allowed is a divisor of 128"),
+    ("reduced_model", ["--more_labels=3"], "--equal_classes=8: allowed is a multiple of --more_labels=3"),
+    ("transition", ["--labels=129"], "--labels=129: allowed is whole number >= 2 <= 128"),
+    ("label_count", ["--lengths=4"], "--label_counts=2: allowed is at least N, --lengths=4"),
+    ("label_count", ["--label_steps=3"], "--label_steps=3: allowed is a multiple of --measure_every=2"),
+    ("label_count", ["--label_counts=2,3"], "--label_counts: allowed are as many values as --lengths has, 1"),
     ("mixtures", ["--measure_every=4"], "--steps=4: allowed is at least 2 * --measure_every=4"),
     ("clamping", ["--hold=3"], "--hold=3: allowed is a multiple of --measure_every=2 below --steps=4"),
     ("clamping", ["--hold=4"], "--hold=4: allowed is a multiple of --measure_every=2 below --steps=4"),
@@ -69,7 +72,7 @@ REFUSALS = OWN + [
     (name, words, message)
     for name in TRAINING
     for words, message in EVERYWHERE + UNLESS_REPLACED
-    if (words, message) not in REPLACED.get(name, [])
+    if (words, message) not in FREE.get(name, [])
 ]
 
 

@@ -146,6 +146,19 @@ def test_evaluation_laws():
     assert np.asarray(evaluation_laws(law_of(burstiness=1), N)["ic"].burstiness) == 1
 
 
+@pytest.mark.parametrize("distinct_labels", [True, False])
+def test_every_label_has_as_many_novel_classes_where_it_does_not_divide_them(distinct_labels):
+    labels, classes = 12, 120
+    law = evaluation_laws(law_of(labels=labels, classes=36), N)["ic"]
+    sample = draw(law, distinct_labels=distinct_labels)
+    items = np.asarray(sample.prompt.x).reshape(-1, D)
+    found, which = np.unique(items.round(4), axis=0, return_inverse=True)
+    assert len(found) == classes  # a novel class for each is used, none beyond
+    of_class = [np.unique(np.ravel(sample.latent["labels"])[which == k]) for k in range(classes)]
+    assert np.bincount(np.concatenate(of_class)).tolist() == [classes // labels] * labels
+    assert_uniform(sample.target, labels)
+
+
 def test_copies_where_no_sequence_is_bursty():
     assert [copies_without_bursts(n) for n in (1, 2, 3, 4, 5, 8, 9, 15)] == [1, 1, 1, 2, 1, 4, 3, 5]
     assert burstiness_values(12) == (1, 2, 3, 4, 6)
@@ -202,7 +215,7 @@ def test_shapes_and_keys():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"labels": 12}, "labels must divide the 128 novel classes, got 12"),
+        ({"labels": 129}, "labels must be 1 to 128, the classes of novel sequences, got 129"),
         ({"input_size": 0}, "input_size must be at least 1, got 0"),
         ({"classes": 12}, "classes must be a multiple of labels = 8.*got 12"),
         ({"classes": 64, "rows": 32}, "up to the 32 rows, got 64"),
