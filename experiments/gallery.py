@@ -228,11 +228,15 @@ def table(rows: Sequence[Mapping]) -> str:
     return "\n".join(lines)
 
 
+def _binary(row: Mapping) -> str:
+    return ".".join(row["id"].split(".", 2)[:2])  # a claim may have a point in its name: up_0.875_gd
+
+
 def by_binary(rows: Sequence[Mapping]) -> str:
     """What holds and what does not, a line for each record, in Markdown."""
     lines = [_line(("binary", "preset", *OUTCOMES, "anchored")), "|---" * (3 + len(OUTCOMES)) + "|"]
-    for (binary, preset), judged in _groups(rows, lambda row: (row["id"].rsplit(".", 1)[0], row["preset"])).items():
-        named = [", ".join(f"`{row['id'].rsplit('.', 1)[1]}`" for row in judged[which]) for which in OUTCOMES[1:]]
+    for (binary, preset), judged in _groups(rows, lambda row: (_binary(row), row["preset"])).items():
+        named = [", ".join(f"`{row['id'].split('.', 2)[2]}`" for row in judged[which]) for which in OUTCOMES[1:]]
         one = next(row for of_verdict in judged.values() for row in of_verdict)
         mark = "yes" if one["anchored"] else f"no, `{one['commit']}`"
         lines.append(_line((f"`{binary}`", preset, len(judged[HOLDS]), *named, mark)))

@@ -1,12 +1,16 @@
 """The gallery's records: today's claims say of them what the ledger says."""
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from experiments import gallery
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
+from icl_lab.lab.claims import FAILS
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS
 
@@ -30,3 +34,11 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
             assert row[name] == then[name], row["id"]
         if "lab" in expected[row["id"]]:  # a claim of a part that was never run at lab expects nothing there
             assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
+
+
+def test_the_ledger_has_lines_of_binaries_with_the_names_of_their_claims():
+    rows = json.loads((FIGURES / "claims.json").read_text())
+    rows = [row | {"verdict": FAILS} for row in rows]  # of which names are listed; some have a point: up_0.875_gd
+    lines = [re.findall("`(.*?)`", line) for line in gallery.by_binary(rows).splitlines()[2:]]
+    assert {binary for binary, *_ in lines} <= set(discover())
+    assert {f"{binary}.{claim}" for binary, *claims in lines for claim in claims} >= {row["id"] for row in rows}
