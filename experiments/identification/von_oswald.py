@@ -47,19 +47,17 @@ class Expected:
 
 
 EXPECTED = {
-    "one_step/training": Expected(("GD",), 0.01, 4.0, "one linear layer: one step, and a polynomial of one degree"),
-    "weight_maps/looped_1": Expected(("GD",), 0.01, 4.0, "the same network"),
+    "weight_maps/looped_1": Expected(("GD",), 0.01, 4.0, "one linear layer: one step, and a polynomial of one degree"),
     "weight_maps/looped_3": Expected(("GD++",), 0.03, 1.25, "three passes that also transform the inputs"),
     "multi_step/looped_2": Expected(("GD++", "GD"), 0.02, 1.25, "two steps; with e >= 27 g / 4 also GD of four rates"),
     "multi_step/free_5": Expected(("GD++",), 0.05, 1.0, "close to least squares inside the range, diverges outside"),
     "multi_step/looped_10": Expected(("GD++",), 0.05, 1.0, "ten passes; steps cannot be told from predictions"),
     "twelve_layers/free_12": Expected(("GD++", "ridge", "least squares", "normalised Newton"), 0.05, 1.0, "as free_5"),
-    "roll_out/training": Expected(("GD",), 0.02, 2.0, "one damped pass"),
     "softmax/heads_1": Expected(("softmax regression",), 0.05, 1.0, "one head cannot take the mean of labels off"),
     "softmax/heads_2": Expected(("centred GD",), 0.05, 1.0, "two blunt heads of opposite sign"),
     "layer_norm/looped_1": Expected((), why="normalised tokens mix inputs and labels"),
     "layer_norm/free_2": Expected((), why="as looped_1"),
-    "layer_norm/looped_1_without": Expected(("GD",), 0.01, 4.0, "as one_step"),
+    "layer_norm/looped_1_without": Expected(("GD",), 0.01, 4.0, "as weight_maps/looped_1"),
     "layer_norm/free_2_without": Expected(("GD++", "GD"), 0.02, 1.25, "two steps of their own"),
     "separate_tokens/softmax": Expected(("GD",), 0.05, 1.0, "a layer that copies, then one step"),
     "separate_tokens/linear": Expected(("GD",), 0.05, 1.0, "the same with a linear first layer"),
