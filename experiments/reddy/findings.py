@@ -28,9 +28,9 @@ FINDINGS = {
         "where .5 was asked), the reduced model even less ({reduced_both:.2f})."
     ),
     "label_count": (
-        "With more labels than pairs every network learns in context ({more_labels_4:.0%} at four pairs). With as "
-        "many labels as pairs it takes longer by a factor of at least 2 to the power {delay_4:.1f} at four pairs, and "
-        "{as_many_labels_8:.0%} of the networks learn at eight."
+        "With more labels than pairs networks learn in context ({more_labels_4:.0%} at four pairs, {more_labels_8:.0%} "
+        "at eight), the later the fewer labels there are. With as many labels as pairs it takes longer by a factor of "
+        "at least 2 to the power {delay_4:.1f} at four pairs, and {as_many_labels_8:.0%} of the networks learn at eight."
     ),
     "mixtures": (
         "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
@@ -100,8 +100,8 @@ PAPER = Paper(
             "weights."
         ),
         "label_count/label_count": (
-            "Accuracy of each member by number of labels: with more labels than pairs all learn in context; with as "
-            "many as pairs they learn late or not at all."
+            "Accuracy of each member by number of labels, and when it learns: the fewer labels there are, the later; "
+            "with as many as pairs late or not at all."
         ),
         "mixtures/mixtures": (
             "Accuracy over training at four mixtures of data: both solutions are learned and neither is lost."

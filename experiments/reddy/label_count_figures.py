@@ -7,26 +7,31 @@ from experiments.reddy.label_count_claims import accuracy, labels_of, level, ste
 from experiments.reddy.statistics import guess, learned, onset
 from icl_lab.lab import Record
 from icl_lab.lab.claims import wilson_interval
-from icl_lab.lab.style import Axes, Figure
+from icl_lab.lab.style import Axes, Figure, viridis
 from icl_lab.lab.style import panels as axes_grid
+
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 
 def figures(record: Record) -> dict[str, Figure]:
     """In-context accuracy of every member over training, one panel an N; the fraction that has learned; how late."""
     lengths = sorted({n for n in record.config["lengths"] if labels_of(record, n)})
-    figure, (row,) = axes_grid(len(lengths) + 2, 1, height=3.0)
-    for axes, n in zip(row, lengths):
+    figure, (courses, (fractions, waits, *rest)) = axes_grid(max(len(lengths), 2), 2, height=3.0)
+    for axes in (*courses[len(lengths) :], *rest):
+        axes.set_axis_off()
+    for axes, n in zip(courses, lengths):
+        shades = viridis(len(labels_of(record, n)))
         for i, labels in enumerate(labels_of(record, n)):
-            look = {key: SERIES[i % len(SERIES)][key] for key in ("color", "linestyle")}
+            look = {"color": shades[i], "linestyle": DASHES[i % len(DASHES)]}
             axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.8, label="B/N")
         axes.set_xlabel("training step")
         axes.set_ylabel("in-context accuracy")
         axes.set_ylim(-0.03, 1.03)
-        axes.legend(title=f"N = {n}, every member", ncols=2, **ABOVE)
-    _fractions(row[-2], record, lengths)
-    _waits(row[-1], record, lengths)
+        axes.legend(title=f"N = {n}, every member", ncols=3, **ABOVE)
+    _fractions(fractions, record, lengths)
+    _waits(waits, record, lengths)
     return {"label_count": figure}
 
 
@@ -53,7 +58,7 @@ def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
 
 
 def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
-    """The onset of every member against L/N; an open triangle at the last step of one that has not learned by then."""
+    """The onset of every member against L/N; an open triangle at the last step where some have not learned by then."""
     for i, n in enumerate(lengths):
         look = SERIES[i % len(SERIES)]
         medians = []
@@ -64,11 +69,10 @@ def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
             axes.plot(np.full(there.sum(), at), times[there], look["marker"], color=look["color"], markersize=3)
             if not there.all():
                 axes.plot(at, steps[-1], "^", color=look["color"], markerfacecolor="none", markersize=7)
-                axes.annotate(f"{(~there).sum()}", (at, steps[-1]), (5, 3), textcoords="offset points", fontsize=7)
             medians.append((at, np.median(times)))
         at, median = np.array(medians).T
         axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)
-    axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not yet, how many")
+    axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not by the last step")
     _against_labels(axes, record, lengths)
     axes.set_yscale("log")
     axes.set_ylabel("training step of the onset")
