@@ -30,7 +30,7 @@ FINDINGS = {
     "label_count": (
         "With more labels than pairs networks learn in context ({more_labels_4:.0%} at four pairs, {more_labels_8:.0%} "
         "at eight), the later the fewer labels there are. With as many labels as pairs it takes longer by a factor of "
-        "at least 2 to the power {delay_4:.1f} at four pairs, and {as_many_labels_8:.0%} of the networks learn at eight."
+        "at least 2 to the power {delay_4:.1f} at four pairs, at eight {as_many_labels_8:.0%} of the networks learn."
     ),
     "mixtures": (
         "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
