@@ -140,8 +140,10 @@ def figures(record: Record) -> dict[str, Figure]:
     gammas.set_ylabel(r"$\gamma$")
     gammas.set_yscale("log")
     gammas.set_ylim(bottom=0.5 * min(best.values()))
-    below = int((trained["trained"] < gammas.get_ylim()[0]).sum())
-    gammas.set_title(f"{below} of {trained['trained'].size} below (plateau)" if below else "")
+    gammas.set_yticks(ticks := [0.02, 0.03, 0.05, 0.1, 0.2], [f"{tick:g}" for tick in ticks])
+    gammas.minorticks_off()
+    off = int((np.abs(trained["trained"] / np.array(list(best.values()))[:, None] - 1) > 0.5).sum())
+    gammas.set_title(f"{off} of {trained['trained'].size} members off by over half" if off else "")
     return {"curvature": figure}
 
 
