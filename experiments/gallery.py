@@ -4,7 +4,8 @@
     python -m experiments.gallery --rejudge
 
 A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
-binary (more members are allowed; of several runs the one with most is taken). Its figures are drawn and its claims
+binary (more members are allowed; of several runs the one with most is taken, and runs of all its parts by --only are
+taken together). Its figures are drawn and its claims
 judged anew from the record; only its anchor trains anything. Final parameters are kept if they take less than 2 MB.
 ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made from the
 whole gallery; they say which records have no anchor. --rejudge collects nothing: it judges the records of the gallery
@@ -33,6 +34,7 @@ import jax
 from PIL import Image
 
 from experiments import anchoring
+from experiments.joining import joined
 from experiments.reproduce import choose, discover
 from icl_lab.lab import anchors, drift, records, report
 from icl_lab.lab import experiment as lab
@@ -121,8 +123,9 @@ def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> 
 
 
 def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
-    """The best run of each binary and preset under a folder: the one with most members."""
+    """The best run of each binary and preset under a folder: the one with most members, or all its parts together."""
     best: dict[tuple[str, str], Record] = {}
+    parts: dict[tuple[str, str], list[Record]] = {}
     for path in sorted(runs.rglob("record.json")):
         try:
             record = records.load(path.parent)
@@ -134,8 +137,14 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
             continue
         if not anchoring.belongs(experiments[record.experiment], record.preset, record.preset, record.config):
             print(f"left out: {path.parent} is not the present {record.preset} preset", file=sys.stderr)
-        elif key not in best or record.config["members"] > best[key].config["members"]:
+            continue
+        if record.config.get("only", "all") != "all":
+            parts.setdefault(key, []).append(record)
+        if key not in best or record.config["members"] > best[key].config["members"]:
             best[key] = record
+    for (name, preset), found in parts.items():
+        if any(one is best[name, preset] for one in found) and (whole := joined(experiments[name], found)):
+            best[name, preset] = whole
     return best
 
 
