@@ -4,9 +4,9 @@
     python -m experiments.gallery --rejudge
 
 A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
-binary (more members are allowed; of several runs the one with most is taken, and runs of all its parts by --only are
-taken together). Its figures are drawn and its claims
-judged anew from the record; only its anchor trains anything. Final parameters are kept if they take less than 2 MB.
+binary. More members are allowed; of several runs the one with most is taken, and where a binary names its parts
+(``Experiment.parts``), runs of each of them by --only are one record. Its figures are drawn and its claims judged anew
+from the record; only its anchor trains anything. Final parameters are kept if they take less than 2 MB.
 ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made from the
 whole gallery; they say which records have no anchor. --rejudge collects nothing: it judges the records of the gallery
 by the present claims.

@@ -6,8 +6,8 @@ the circuit has to appear at once. Networks are trained at several N and, for ea
 with L > N all of them learn in context; with L = N = 8 none does, with L = N = 4 or 2 it depends on the start, and the
 transition comes late. The gain is log(L/N), .12 at L = 9 and N = 8: how small may it be?
 
-Every label has equally many classes, so each L takes its multiple nearest to K, and of the 128 fresh classes of a batch
-as many as it divides.
+Every label has equally many classes: each L takes its multiple nearest to K, and novel sequences draw from the largest
+multiple of L among 128 fresh classes of a batch.
 """
 
 import dataclasses

@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
+from experiments import gallery
 from experiments.joining import joined
 from experiments.reproduce import discover
-from icl_lab.lab import Record
+from icl_lab.lab import Record, records
 from icl_lab.lab.flags import to_json
 
 EXPERIMENT = discover()["von_oswald.multi_step"]
@@ -36,6 +37,14 @@ def test_all_parts_together_are_the_preset():
     assert whole.provenance["seconds"] == 6.0
     assert whole.provenance["command"] == ["multi_step.py", "--preset=paper"]
     assert whole.provenance["parts"]["free_5"]["seconds"] == 2.0
+
+
+def test_the_gallery_collects_the_whole(tmp_path):
+    for one in PARTS:
+        records.save(one, tmp_path / one.config["only"], claims=[])
+    (found,) = gallery.collect(tmp_path, {EXPERIMENT.name: EXPERIMENT}).values()
+    assert found.config["only"] == "all"
+    assert set(found.arrays) == {name for one in PARTS for name in one.arrays}
 
 
 @pytest.mark.parametrize(
