@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from experiments import panels
-from experiments.settings import check, member_keys
+from experiments.settings import checks, member_keys
 from experiments.statistics import Statistic
 from experiments.training import Model, learners_of
 from experiments.von_oswald.common import Setting, model, optimizer, strengths, train
@@ -232,7 +232,7 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, check,
+    "von_oswald.curvature", __doc__, PRESETS, run, figures, CLAIMS, checks("lengths"),
     lambda config: [f"length_{n}/*" for n in config["lengths"]], axes=AXES, learners=learners_of(models),
     quick=QUICK["curvature"], finding=FINDINGS["curvature"],
 )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.settings import check, member_keys
+from experiments.settings import checks, member_keys
 from experiments.training import Model, always, learners_of, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, sampler, train
 from experiments.von_oswald.findings import FINDINGS
@@ -167,7 +167,7 @@ AXES = {
 }
 
 EXPERIMENT = Experiment(
-    "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, check,
+    "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, checks("sizes", "onset_batches"),
     lambda config: [f"size_{n}/*" for n in config["sizes"]] + [f"onset_{b}/*" for b in config["onset_batches"]],
     axes=AXES, learners=learners_of(models),
     quick=QUICK["one_step"], finding=FINDINGS["one_step"],

@@ -16,9 +16,23 @@ TRAININGS = {
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """Fig. 5, and the first layer's attention beside the hand-built one."""
-    figure, ((loss, copying), (agreement, share)) = style.panels(2, 2, width=3.6)
-    _loss_panel(loss, record)
+    """Fig. 5, and the first layer's attention beside the hand-built one; of the trainings that the run has."""
+    softmax = "softmax" in trainings(record)
+    figure, rows = style.panels(2 if softmax else 1, 2 if softmax else 1, width=3.6)
+    _loss_panel(rows[0][0], record)
+    if softmax:
+        _copying_panels((rows[0][1], *rows[1]), record)
+    return {"separate_tokens": figure, "attention": _attention_figure(record)}
+
+
+def trainings(record: Record) -> list[str]:
+    """The trainings that the run has (``--only``)."""
+    return [name for name in TRAININGS if f"{name}/loss" in record.arrays]
+
+
+def _copying_panels(panels: tuple[Axes, Axes, Axes], record: Record) -> None:
+    """The softmax first layer around the drop of the loss."""
+    copying, agreement, share = panels
     x, lines = _around_drop(record, ("own", "next", "other", "share_labels", "share_inputs"))
     own = lines["own"] - record.config["input_size"] ** 0.5
     for label, values, colour, dash in (
@@ -42,25 +56,23 @@ def figures(record: Record) -> dict[str, Figure]:
         style.band(agreement, x, lines[f"{name}_sensitivity_cosine"], label=label, color=colour, linestyle=dash)
     agreement.set_ylabel("sensitivity cosine")
     agreement.set_ylim(top=1.02)
-    for axes in (copying, share, agreement):
+    for axes in panels:
         axes.set_xlabel("training step, from the drop of the loss")
         axes.locator_params(axis="x", nbins=5)
     copying.legend(ncols=3, fontsize=7, **ABOVE)
     agreement.legend(ncols=2, fontsize=7, **ABOVE)
     share.legend(loc="upper left")
 
-    return {"separate_tokens": figure, "attention": _attention_figure(record)}
-
 
 def _attention_figure(record: Record) -> Figure:
     """Where the first layer looks, mean over tasks: the best member of both softmax stacks, and by hand."""
-    best = lambda name: record[f"{name}/attention"][np.argmin(record[f"{name}/final/trained"])]  # noqa: E731
+    titles = {"softmax": record.config["positions"].replace("_", "-"), "one_hot": "one-hot"}
     shown = {
-        f"trained, {record.config['positions'].replace('_', '-')} positions": best("softmax"),
-        "trained, one-hot positions": best("one_hot"),
-        "by hand": record["hand_built_attention"],
-    }
-    figure, (row,) = style.panels(3, 1, width=3.1, height=3.1)
+        f"trained, {titles[name]} positions": record[f"{name}/attention"][np.argmin(record[f"{name}/final/trained"])]
+        for name in trainings(record)
+        if name in titles
+    } | {"by hand": record["hand_built_attention"]}
+    figure, (row,) = style.panels(len(shown), 1, width=3.1, height=3.1)
     for axes, (title, pattern) in zip(row, shown.items()):
         image = axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1)
         _token_names(axes, record.config["context_length"])
@@ -72,7 +84,8 @@ def _attention_figure(record: Record) -> Figure:
 def _loss_panel(axes: Axes, record: Record) -> None:
     """Every training as a line of its own: they drop at different times."""
     metrics = record.metrics
-    for name, (colour, label) in TRAININGS.items():
+    for name in trainings(record):
+        colour, label = TRAININGS[name]
         lines = axes.plot(record["steps"], record[f"{name}/loss"].T, color=colour, alpha=0.6, linewidth=0.8)
         lines[0].set_label(label)
     for name, label, colour, dash in (

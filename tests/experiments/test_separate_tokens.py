@@ -1,4 +1,5 @@
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,9 +7,13 @@ import pytest
 from experiments.von_oswald import separate_tokens as binary
 from experiments.von_oswald import separate_tokens_claims as claims
 from experiments.von_oswald import separate_tokens_figures as figures
+from icl_lab.lab.claims import NOT_JUDGED
+from icl_lab.lab.drift import committed
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.prompts.positions import sinusoidal_positions
+
+FIGURES = Path(__file__).resolve().parents[2] / "figures"
 
 
 @pytest.mark.parametrize(
@@ -88,3 +93,21 @@ def test_what_a_linear_pattern_of_ten_sinusoidal_channels_can_do():
         )
     ]
     assert (9 * unexplained[0] + unexplained[1]) / 24 == pytest.approx(0.302, abs=0.003)
+
+
+@pytest.mark.parametrize(
+    ("name", "about"), [("softmax", "copy_share"), ("linear", "linear_fails"), ("one_hot", "one_hot_own")]
+)
+def test_a_run_of_one_training_has_its_figures_and_says_of_it_what_the_whole_run_says(name, about):
+    whole, _ = committed(FIGURES / "von_oswald/separate_tokens/lab")
+    others = {*binary.FIRST_LAYERS} - {name}
+    kept = {key: values for key, values in whole.arrays.items() if key.split("/")[0] not in others}
+    part = dataclasses.replace(whole, config={**whole.config, "only": name}, arrays=kept)
+    drawn = binary.EXPERIMENT.figures(part)
+    assert len(drawn["attention"].axes) == (2 if name == "linear" else 3)  # by hand, the colour bar, one trained
+    assert len(drawn["separate_tokens"].axes) == (4 if name == "softmax" else 1)
+    rows, of_whole = ({row["id"]: row for row in binary.EXPERIMENT.judged(record)} for record in (part, whole))
+    judged = {claim: row for claim, row in rows.items() if row["verdict"] != NOT_JUDGED}
+    assert all(row["interval"] == of_whole[claim]["interval"] for claim, row in judged.items())
+    abouts = {f"von_oswald.separate_tokens.{claim}" for claim in ("copy_share", "linear_fails", "one_hot_own")}
+    assert abouts & {*judged} == {f"von_oswald.separate_tokens.{about}"}

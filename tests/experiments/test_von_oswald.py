@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common, grokking, logistic, noisy_labels, roll_out
+from experiments.von_oswald import common, curvature, grokking, logistic, noisy_labels, one_step, roll_out
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
@@ -25,6 +25,15 @@ def looped():
 @pytest.fixture
 def samples():
     return common.sampler(TASK, task_scale=3.0)(jax.random.key(1), 50)
+
+
+@pytest.mark.parametrize(
+    ("binary", "changes"),
+    [(one_step, {"sizes": (2, 2)}), (one_step, {"onset_batches": (16, 16)}), (curvature, {"lengths": (3, 3)})],
+)
+def test_a_training_named_twice_is_refused_before_any_work(binary, changes):
+    with pytest.raises(FlagError, match=f"--{next(iter(changes))}=.*: allowed is each value once"):
+        binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))
 
 
 def test_without_label_couplings_the_construction_stays_and_what_is_added_to_them_goes(looped, samples):
