@@ -101,6 +101,7 @@ QUICK = {"one_layer": None, "three_passes": None}
 EXPERIMENT = Experiment(
     "identification.fingerprint", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK,
     parts=lambda config: [f"{name}/*" for name in config["networks"]], finding=FINDINGS["fingerprint"],
+    given=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

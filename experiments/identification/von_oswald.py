@@ -288,7 +288,7 @@ QUICK = {"weight_maps_looped_1_class": None, "weight_maps_looped_3_class": None,
 
 EXPERIMENT = Experiment(
     "identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK,
-    finding=FINDINGS["von_oswald"],
+    finding=FINDINGS["von_oswald"], given=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

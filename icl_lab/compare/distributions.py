@@ -42,7 +42,8 @@ def jensen_shannon(a: Array, b: Array) -> Array:
     _check(a, b)
     p, q = (jax.nn.log_softmax(logits, axis=-1) for logits in (a, b))
     middle = jnp.logaddexp(p, q) - jnp.log(2.0)
-    of_p, of_q = ((jnp.exp(one) * (one - middle)).sum(-1) for one in (p, q))
+    finite = lambda one: jnp.where(jnp.isfinite(one), one - middle, 0)  # noqa: E731 an answer that is never given adds 0
+    of_p, of_q = ((jnp.exp(one) * finite(one)).sum(-1) for one in (p, q))
     return 0.5 * (of_p + of_q)
 
 

@@ -18,7 +18,7 @@ from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED
 
 PROBING, GROWING, HALVINGS = -2, -1, 14
-SMALLEST, LARGEST = 2.0**-4, 2.0**20
+LEAST, FIRST, LARGEST = 2.0**-24, 2.0**-4, 2.0**20
 AGREEMENT = 1e-3
 """Relative difference up to which two sizes are called matched: 2^-14 of the scale, and rounding."""
 
@@ -89,7 +89,8 @@ def matched_update(
 def _solved(size: Callable[[Array], Array], asked: Array) -> Array:
     """The least scale on a doubling grid with this size, by bisection; 0 where the size is larger without any.
 
-    One loop, so that ``size`` is compiled once: it probes 0, then doubles both ends, then halves what is between them.
+    One loop, so that ``size`` is compiled once: it probes 0, then halves or doubles the upper end, then halves what is
+    between both ends.
     """
 
     def step(now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
@@ -97,12 +98,12 @@ def _solved(size: Callable[[Array], Array], asked: Array) -> Array:
         probing, growing = turn == PROBING, turn == GROWING
         tried = jnp.where(probing, 0, jnp.where(growing, high, (low + high) / 2))
         enough = size(tried) >= asked
-        grows = growing & ~enough
-        done = jnp.where(probing & enough, HALVINGS, turn + jnp.where(grows & (high < LARGEST), 0, 1))
-        high_now = jnp.where(grows, 2 * high, jnp.where(enough, tried, high))
+        grows, shrinks = growing & ~enough, growing & enough & (low == 0) & (high > LEAST)
+        done = jnp.where(probing & enough, HALVINGS, turn + jnp.where((grows & (high < LARGEST)) | shrinks, 0, 1))
+        high_now = jnp.where(grows, 2 * high, jnp.where(shrinks, high / 2, jnp.where(enough, tried, high)))
         return jnp.where(enough, low, tried), high_now, done
 
-    start = jnp.zeros(()), jnp.full((), SMALLEST), jnp.full((), PROBING)
+    start = jnp.zeros(()), jnp.full((), FIRST), jnp.full((), PROBING)
     return jax.lax.while_loop(lambda now: now[2] < HALVINGS, step, start)[1]
 
 

@@ -130,4 +130,5 @@ def _name(learner: Callable) -> str:
 
 
 def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:
-    return jnp.sqrt(jnp.sum(values**2, axis=axis))
+    squares = jnp.sum(values**2, axis=axis)
+    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)  # whose gradient is 0 at 0

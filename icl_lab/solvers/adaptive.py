@@ -23,14 +23,10 @@ def noise_adaptive_ridge(strengths: Array) -> Learner:
     """
 
     def predict(prompt: Prompt) -> Array:
-        n, d, _ = check_prompt(prompt)
+        n, _, _ = check_prompt(prompt)
 
         def at(strength: Array) -> tuple[Array, Array]:
-            eye = jnp.eye(d, dtype=prompt.x.dtype)
-            gram = prompt.x.T @ prompt.x + strength * eye
-            w = jnp.linalg.solve(gram, prompt.x.T @ prompt.y)  # (D, O)
-            fit = jnp.sum(prompt.y * (prompt.y - prompt.x @ w), axis=0)  # y^T C^-1 y, by Woodbury
-            log_det = jnp.linalg.slogdet(gram / strength)[1]
+            w, fit, log_det = _posterior(prompt, strength)
             tiny = jnp.finfo(fit.dtype).tiny
             return prompt.x_query @ w, -0.5 * log_det - 0.5 * n * jnp.log(jnp.maximum(fit, tiny))
 
@@ -38,6 +34,23 @@ def noise_adaptive_ridge(strengths: Array) -> Learner:
         return jnp.sum(jax.nn.softmax(evidence, axis=0) * predictions, axis=0)
 
     return predict
+
+
+def _posterior(prompt: Prompt, strength: ArrayLike) -> tuple[Array, Array, Array]:
+    """(D, O) ridge's W, (O,) y^T C^-1 y and log det C, where C = X X^T / lambda + I.
+
+    By the smaller of the two Gram matrices, and y^T C^-1 y as a sum of squares or a form that cancels nothing: with a
+    small lambda rounding errors would decide otherwise.
+    """
+    n, d, _ = check_prompt(prompt)
+    x, y, eye = prompt.x, prompt.y, jnp.eye(min(n, d), dtype=prompt.x.dtype)
+    gram = (x @ x.T if n <= d else x.T @ x) + strength * eye
+    log_det = jnp.linalg.slogdet(gram / strength)[1]
+    if n <= d:
+        a = jnp.linalg.solve(gram, y)
+        return x.T @ a, jnp.sum(strength * y * a, axis=0), log_det
+    w = jnp.linalg.solve(gram, x.T @ y)
+    return w, jnp.sum((y - x @ w) ** 2, axis=0) + strength * jnp.sum(w**2, axis=0), log_det
 
 
 def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
@@ -74,13 +87,10 @@ def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike,
     """
 
     def predict(prompt: Prompt) -> Array:
-        _, d, o = check_prompt(prompt)
-        gram = prompt.x.T @ prompt.x + strength * jnp.eye(d, dtype=prompt.x.dtype)
-        w = jnp.linalg.solve(gram, prompt.x.T @ prompt.y)  # (D, O)
-        fit = jnp.sum(prompt.y * (prompt.y - prompt.x @ w))  # y^T (I + X X^T / lambda)^-1 y, by Woodbury
+        w, fit, log_det = _posterior(prompt, strength)
         misses = jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
         of_set = jax.nn.logsumexp(-misses / (2 * noise_variance)) - jnp.log(len(tasks))
-        of_all = -fit / (2 * noise_variance) - o / 2 * jnp.linalg.slogdet(gram / strength)[1]
+        of_all = -fit.sum() / (2 * noise_variance) - prompt.y.shape[1] / 2 * log_det
         p = jax.nn.sigmoid(of_set - of_all + log_odds)
         return p * dmmse(tasks, noise_variance)(prompt) + (1 - p) * (prompt.x_query @ w)
 
@@ -132,7 +142,7 @@ def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
 
     def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
         x, y = pair
-        size = jnp.maximum(x @ x, jnp.finfo(x.dtype).tiny) if normalised else 1.0
+        size = jnp.where(x @ x > 0, x @ x, 1.0) if normalised else 1.0  # an input of zero changes nothing
         return w + learning_rate / size * x[:, None] * (y - x @ w)[None], None
 
     return _in_order(step)

@@ -88,12 +88,13 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
     def solve(s: Array, b: Array) -> Array:
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
         top = jnp.linalg.eigvalsh(s)[-1] if normalised else jnp.ones((), s.dtype)
+        top = jnp.where(top > 0, top, 1)  # inputs that are all zero
         inverse = jnp.asarray(start, s.dtype) * (eye / top if of == "identity" else s / top**2)
         for _ in range(steps):
             inverse = inverse @ (2 * eye - s @ inverse)
         return inverse @ b
 
-    return _of_moments(solve, steps)
+    return _of_moments(solve, steps, dual=True)
 
 
 def conjugate_gradients(steps: int) -> Learner:
@@ -110,11 +111,10 @@ def conjugate_gradients(steps: int) -> Learner:
         w, residual, direction = jnp.zeros_like(b), b, b
         for _ in range(steps):
             image, size = s @ direction, residual @ residual
-            length = jnp.where(size > floor, size / jnp.maximum(direction @ image, floor), 0)
+            going = size > floor  # with 1 below where it is not, gradients stay finite
+            length = jnp.where(going, size / jnp.where(going, jnp.maximum(direction @ image, floor), 1), 0)
             w, residual = w + length * direction, residual - length * image
-            direction = (
-                residual + jnp.where(size > floor, residual @ residual / jnp.maximum(size, floor), 0) * direction
-            )
+            direction = residual + jnp.where(going, residual @ residual / jnp.where(going, size, 1), 0) * direction
         return w
 
     return _of_moments(jax.vmap(one, (None, 1), 1), steps)
@@ -129,11 +129,12 @@ def gradient_flow(time: ArrayLike) -> Learner:
 
     def solve(s: Array, b: Array) -> Array:
         t, (values, vectors) = jnp.asarray(time, s.dtype), jnp.linalg.eigh(s)
+        values = jnp.maximum(values, 0)  # below it are rounding errors, which would grow with t
         small = jnp.abs(values * t) < 1e-6
         factor = jnp.where(small, t, -jnp.expm1(-t * values) / jnp.where(small, 1, values))
         return vectors @ (factor[:, None] * (vectors.T @ b))
 
-    return _of_moments(solve, 1)
+    return _of_moments(solve, 1, dual=True)
 
 
 def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Learner:
@@ -162,13 +163,19 @@ def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Le
     return _of_moments(solve, steps)
 
 
-def _of_moments(solve: Callable[[Array, Array], Array], steps: int) -> Learner:
-    """The learner that predicts W^T x_q with W (D, O) = solve(S, B)."""
+def _of_moments(solve: Callable[[Array, Array], Array], steps: int, dual: bool = False) -> Learner:
+    """The learner that predicts W^T x_q with W (D, O) = solve(S, B).
+
+    ``dual`` is for a solve that is a function h(S) of the matrix, times B, and multiplies what rounding leaves in its
+    null space. With fewer examples than inputs S has one; then W = X^T h(X X^T / N) Y / N, which is the same.
+    """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
 
     def predict(prompt: Prompt) -> Array:
-        n, _, _ = check_prompt(prompt)
+        n, d, _ = check_prompt(prompt)
+        if dual and n < d:
+            return prompt.x_query @ prompt.x.T @ solve(prompt.x @ prompt.x.T / n, prompt.y / n)
         return prompt.x_query @ solve(prompt.x.T @ prompt.x / n, prompt.x.T @ prompt.y / n)
 
     return predict

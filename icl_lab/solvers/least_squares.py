@@ -24,9 +24,11 @@ def ridge(strength: ArrayLike) -> Learner:
         raise ValueError(f"strength must be above 0, got {strength}; least_squares() is the limit")
 
     def predict(prompt: Prompt) -> Array:
-        _, d, _ = check_prompt(prompt)
-        gram = prompt.x.T @ prompt.x + strength * jnp.eye(d, dtype=prompt.x.dtype)
-        return prompt.x_query @ jnp.linalg.solve(gram, prompt.x.T @ prompt.y)
+        n, d, _ = check_prompt(prompt)
+        x, eye = prompt.x, jnp.eye(min(n, d), dtype=prompt.x.dtype)
+        if n < d:  # X^T X has a null space, in which a small lambda would multiply rounding errors
+            return prompt.x_query @ x.T @ jnp.linalg.solve(x @ x.T + strength * eye, prompt.y)
+        return prompt.x_query @ jnp.linalg.solve(x.T @ x + strength * eye, x.T @ prompt.y)
 
     return predict
 

@@ -39,12 +39,13 @@ def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None
     return predict
 
 
-def logistic_map(prior_scale: ArrayLike, steps: int = 8) -> Learner:
+def logistic_map(prior_scale: ArrayLike, steps: int = 64) -> Learner:
     """The logit at the most probable w: maximum likelihood with the prior w ~ N(0, s^2 I), by Newton's method.
 
     Args:
       prior_scale: s > 0; the minimised sum is sum_i log(1 + exp(-y_i w.x_i)) + |w|^2 / (2 s^2).
-      steps: Newton steps, damped so that every one descends.
+      steps: Newton steps, damped so that every one descends. A prior of scale 1 needs 8, of scale 10 16, of scale 100
+        64 where a hyperplane separates the labels.
 
     Raises:
       ValueError: for fewer than one step.

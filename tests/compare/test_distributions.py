@@ -22,6 +22,8 @@ def test_divergence_is_scipys_and_bounded():
     apart = jnp.asarray([90.0, 0.0]), jnp.asarray([0.0, 90.0])
     np.testing.assert_allclose(jensen_shannon(*apart), np.log(2), rtol=1e-6)
     assert jensen_shannon(apart[0], apart[0]) == 0
+    never = [jnp.array([*pair, -jnp.inf]) for pair in ((0.0, 1.0), (1.0, 0.0))]  # an answer that both rule out
+    np.testing.assert_allclose(jensen_shannon(*never), jensen_shannon(never[0][:2], never[1][:2]), rtol=1e-6)
 
 
 def test_order_sensitivity_by_hand():

@@ -65,6 +65,16 @@ def test_noise_changes_states_as_much_as_fine_tuning(params, tuned, share):
         np.testing.assert_array_equal(found.params["params"][name], params["params"][name])
 
 
+@pytest.mark.parametrize("larger", [1e2, 1e3])
+def test_a_change_that_is_far_too_large_is_matched_as_well(params, tuned, larger):
+    change = lambda name: larger * (tuned.params["params"][name] - params["params"][name])  # noqa: E731
+    far = params | {"params": params["params"] | {name: params["params"][name] + change(name) for name in TUNED}}
+    asked = sizes(params, tuned.params)
+    found = match(params, far, asked)
+    np.testing.assert_allclose(found.sizes, asked, rtol=AGREEMENT)
+    np.testing.assert_allclose(found.scales, 1 / larger, rtol=2 * AGREEMENT)
+
+
 def test_a_control_that_is_the_fine_tuning_stays_it(params, tuned):
     found = match(params, tuned.params, sizes(params, tuned.params))
     np.testing.assert_allclose(found.scales, 1, rtol=AGREEMENT)

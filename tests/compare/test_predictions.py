@@ -195,3 +195,10 @@ def test_wrong_shapes_are_refused():
         task_losses(without_outputs, samples)
     with pytest.raises(AssertionError):
         task_losses(lambda prompt: prompt.y[0, :1], samples)
+
+
+def test_distances_have_a_gradient_where_learners_agree_or_say_nothing():
+    samples = draw()
+    distance = lambda rate: compare(gradient_descent(rate, 1), gradient_descent(2.0, 1), samples)  # noqa: E731
+    for name, rate in (("prediction_difference", 2.0), ("sensitivity_difference", 2.0), ("sensitivity_cosine", 0.0)):
+        assert jnp.isfinite(jax.grad(lambda r, name=name: distance(r)[name])(rate))

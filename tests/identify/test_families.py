@@ -121,6 +121,15 @@ def test_a_family_predicts_what_its_solver_predicts(x64, name, model):
     np.testing.assert_allclose(model.predict(theta[None], on)[0], expected, rtol=1e-7, atol=1e-10)
 
 
+def test_contexts_of_low_rank_are_evidence_of_their_own_directions_only(x64):
+    on = prompts()
+    flat = Battery(on.x * np.array([1.0, 1.0, 0.0]), on.y, on.q, None, on.covariance)
+    model = FAMILIES["noise-adaptive ridge"].models[0]
+    theta = np.array([0.01, 10.0])
+    expected = answers(solver_of("noise-adaptive ridge", model, told(model, theta)), flat)
+    np.testing.assert_allclose(model.predict(theta[None], flat)[0], expected, rtol=1e-7, atol=1e-10)
+
+
 def test_candidates_are_predicted_side_by_side(x64):
     for family in FAMILIES.values():
         model, on = family.models[-1], prompts(tasks=np.random.default_rng(5).normal(size=(6, D)))
@@ -137,7 +146,9 @@ def test_preconditioned_gradient_descent_with_any_matrix_and_with_a_power_of_the
     learner = solvers.preconditioned_gradient_descent(symmetric(told(matrix, theta)), steps)
     np.testing.assert_allclose(matrix.predict(theta[None], on)[0], answers(learner, on), rtol=1e-9)
     power, theta = FAMILIES["preconditioned GD"].models[steps - 1], np.array([0.3, -0.7])
-    p = 0.3 / UNITS.eigenvalue * np.diag([0.5, 1.0, 1.5]) ** np.where(np.eye(D) > 0, -0.7, 1.0)
+    said, covariance = told(power, theta), UNITS.eigenvalue * np.array([0.5, 1.0, 1.5])  # of the learner's own inputs
+    p = np.diag(said["learning_rate"] * covariance ** said["power"])
+    np.testing.assert_allclose(np.diag(p), 0.3 / UNITS.eigenvalue * np.array([0.5, 1.0, 1.5]) ** -0.7)
     learner = solvers.preconditioned_gradient_descent(jnp.asarray(p), steps)
     np.testing.assert_allclose(power.predict(theta[None], on)[0], answers(learner, on), rtol=1e-9)
 

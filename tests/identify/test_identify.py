@@ -214,6 +214,8 @@ COUNTER = iter(range(10**9))
 BAD = {
     "raised RuntimeError": raises,
     "not finite": lambda x, y, q: np.full((len(x), 1), np.nan),
+    "float64 (2048, 8, 1)": lambda x, y, q: y,
+    "float64 (2048, 2, 1)": lambda x, y, q: np.stack([q[:, :1]] * 2, 1),
     "float64 (2048,)": lambda x, y, q: y[:, 0, 0],
     "differently": lambda x, y, q: y[:, 0] + next(COUNTER),
     "its own prompt": lambda x, y, q: y[:, 0] - y[:1, 0] + np.arange(len(y))[:, None],
@@ -235,7 +237,7 @@ def test_sizes_that_do_not_fit_are_refused():
         identify(ridge, context_length=4, input_size=0)
     with pytest.raises(ValueError, match=r"context_length must be a whole number of at least 2, got 8\.0"):
         identify(ridge, context_length=8.0, input_size=2)
-    for no_sampler in (5, lambda key, batch: None):
+    for no_sampler in (5, lambda key, batch: None, SAMPLER(jax.random.key(0), 8)):
         with pytest.raises(ValueError, match=r"sampler must be a function \(key, batch\) -> Sample"):
             identify(ridge, **SIZES, sampler=no_sampler)
     with pytest.raises(LearnerError, match="learner 1 is a dict, not a function"):

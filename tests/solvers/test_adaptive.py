@@ -1,5 +1,6 @@
 """Learners that are no filter, each against a plain loop in numpy; in float64."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,6 +44,27 @@ def test_noise_adaptive_ridge_weighs_by_the_evidence(prompt):
         expected.append(np.dot(predictions, evidence) / np.sum(evidence))
     np.testing.assert_allclose(noise_adaptive_ridge(jnp.asarray(strengths))(prompt), expected, rtol=1e-10)
     np.testing.assert_allclose(noise_adaptive_ridge(jnp.array([1.0]))(prompt), ridge(1.0)(prompt), rtol=1e-10)
+
+
+@pytest.mark.parametrize("n", [3, 5, 9])
+def test_small_strengths_are_weighed_in_float32_as_in_float64(n):
+    draw, strengths, tasks = np.random.default_rng(n).normal, np.geomspace(1e-6, 10, 8), np.ones((1, 5, 1))
+    for _ in range(10):
+        x, y, q = draw(size=(n, 5)), draw(size=(n, 1)), draw(size=5)
+        for learner in (
+            lambda a, p: noise_adaptive_ridge(a(strengths))(p),
+            lambda a, p: dmmse_or_ridge(a(tasks), 1e-2, 1e-5)(p),
+        ):
+            single = learner(jnp.float32, Prompt(*map(jnp.float32, (x, y, q))))
+            with jax.enable_x64(True):
+                double = learner(jnp.float64, Prompt(*map(jnp.float64, (x, y, q))))
+            np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-4)
+
+
+def test_an_input_of_zero_leaves_the_gradient_finite():
+    learn = lms(0.5, normalised=True)
+    gradient = jax.grad(lambda x: learn(Prompt(x, jnp.ones((3, 1)), jnp.ones(2)))[0])(jnp.zeros((3, 2)))
+    assert jnp.isfinite(gradient).all()
 
 
 def test_dmmse_is_the_posterior_mean_over_its_tasks(prompt):

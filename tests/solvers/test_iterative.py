@@ -1,5 +1,6 @@
 """Each iteration against a plain loop in numpy, and the equivalences that identification rests on; in float64."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -79,6 +80,31 @@ def test_conjugate_gradients_minimise_over_the_krylov_space(prompt):
             w[:, o] = space @ np.linalg.solve(space.T @ s @ space, space.T @ b[:, o])
         close(conjugate_gradients(steps), prompt, w)
     np.testing.assert_allclose(conjugate_gradients(D + 3)(prompt), least_squares()(prompt), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "learner", [newton(0.1, 30), newton(1.0, 40, of="covariance", normalised=True), gradient_flow(1e8)]
+)
+def test_with_fewer_examples_than_inputs_the_limit_is_the_smallest_solution_in_float32_too(learner):
+    """A null space multiplies rounding by 2^K, or by t, unless the iteration is on X X^T."""
+    draw = np.random.default_rng(0).normal
+    few = Prompt(*(jnp.asarray(draw(size=shape), jnp.float32) for shape in ((5, 10), (5, 1), (10,))))
+    np.testing.assert_allclose(learner(few), least_squares()(few), rtol=1e-3)
+
+
+def test_few_examples_follow_the_same_residual_factor(x64):
+    draw = np.random.default_rng(0).normal
+    few = Prompt(*(jnp.asarray(draw(size=shape)) for shape in ((5, 10), (5, 1), (10,))))
+    np.testing.assert_allclose(newton(0.05, 2)(few), gradient_descent(0.05, 4)(few), rtol=1e-10)
+    coarse, fine = (gradient_descent(0.7 / k, k)(few) - gradient_flow(0.7)(few) for k in (40, 80))
+    np.testing.assert_allclose(fine, coarse / 2, rtol=0.1)
+
+
+def test_labels_or_inputs_of_zero_are_answered_by_zero_with_finite_gradients():
+    x, q = jnp.ones((5, 3)), jnp.ones(3)
+    gradient = jax.grad(lambda y: conjugate_gradients(3)(Prompt(x, y, q))[0])(jnp.zeros((5, 1)))
+    assert jnp.isfinite(gradient).all()
+    assert newton(1.0, 3, normalised=True)(Prompt(0 * x, jnp.ones((5, 1)), q)) == 0
 
 
 def test_gradient_flow_is_gradient_descent_with_tiny_steps(prompt):

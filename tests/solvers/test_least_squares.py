@@ -29,6 +29,16 @@ def test_ridge_is_the_posterior_mean_of_a_gaussian_task(seed, n, d, noise, scale
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("strength", [1e-2, 1e-4, 1e-6])
+def test_with_fewer_examples_than_inputs_rounding_is_that_of_the_labels(strength):
+    draw = np.random.default_rng(0).normal
+    for _ in range(10):
+        x, y, query = draw(size=(8, 16)), draw(size=(8, 1)), draw(size=16)
+        expected = query @ x.T @ np.linalg.solve(x @ x.T + strength * np.eye(8), y)
+        found = ridge(strength)(Prompt(*(jnp.asarray(part, jnp.float32) for part in (x, y, query))))
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_no_other_strength_predicts_noisy_tasks_better():
     noise, scale = 0.5, 1.5
     sampler = linear_regression(context_length=8, input_size=4, task_scale=scale, label_noise=noise, input_law="normal")

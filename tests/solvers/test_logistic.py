@@ -63,6 +63,14 @@ def test_the_map_has_no_gradient_left(x64, scale):
     np.testing.assert_allclose(jax.jit(logistic_map(scale, 12))(prompt), w @ prompt.x_query, rtol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0])
+def test_the_map_has_converged_for_wide_priors_too(x64, scale):
+    """Labels that a hyperplane separates: w grows until the prior stops it."""
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(10, 3)))
+    prompt = Prompt(x, jnp.sign(x @ jnp.array([[1.0], [-2.0], [0.5]])), jnp.ones(3))
+    np.testing.assert_allclose(logistic_map(scale)(prompt), logistic_map(scale, 400)(prompt), rtol=1e-6)
+
+
 def test_every_newton_step_descends_even_where_whole_steps_do_not(x64):
     """One far input, one label against the others, an almost flat prior: whole steps raise the loss by 10^10."""
     far = [[-1.9, -21.4], [1.0, 0.6], [2.4, -0.9], [-2.7, 30.8], [-3351.0, -1836.4], [-0.1, -0.4]]

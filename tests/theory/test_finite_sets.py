@@ -25,6 +25,11 @@ def test_least_squares_costs_half_the_noise_for_each_parameter():
     assert overfitting_coefficient(squares, {"w": jnp.ones(6)}, samples) == pytest.approx(6 * 0.25 / 2, rel=0.03)
 
 
+def test_one_parameter_is_enough():
+    samples = draw(jax.random.key(0), 50_000, 1, noise=0.5)
+    assert overfitting_coefficient(squares, {"w": jnp.ones(1)}, samples) == pytest.approx(0.25 / 2, rel=0.03)
+
+
 def test_a_symmetry_of_the_parameters_costs_nothing():
     def doubled(params, samples):  # a * w is what acts: one direction of the parameters does nothing
         return squares({"w": params["a"] * params["w"]}, samples)

@@ -27,7 +27,8 @@ def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, F
 
     Args:
       learner: ``Prompt -> (1,)``, the same for a batch, or a function of numpy arrays ``(x (B, N, D), y (B, N, 1),
-        x_query (B, D)) -> (B, 1)``. It is told apart by how many arguments it must be given.
+        x_query (B, D)) -> (B, 1)``. It is told apart by how many arguments it must be given. One that answers
+        (N + 1, 1) predicts from every prefix of the prompt; the last prediction counts.
       name: how messages call it.
       trial: training prompts. On others, which may lie far outside of training, what is not finite counts as 1e30.
 
@@ -72,7 +73,8 @@ def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Cal
     """A learner of prompts as a compiled function of arrays, whether it takes one prompt or a batch."""
 
     def prompts(*sizes: int) -> Prompt:
-        x, y, q = (jax.ShapeDtypeStruct((*sizes, *shape), float) for shape in ((n, d), (n, 1), (d,)))
+        of = jnp.result_type(float)  # float itself is float64, of which JAX warns where it computes in float32
+        x, y, q = (jax.ShapeDtypeStruct((*sizes, *shape), of) for shape in ((n, d), (n, 1), (d,)))
         return Prompt(x, y, q)  # type: ignore[arg-type]
 
     shapes: list[str] = []
@@ -100,7 +102,7 @@ def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Float
         found = np.asarray(call(x, y[:, :, None], q))
     except Exception as error:
         raise LearnerError(f"{name} raised {type(error).__name__}: {error}") from error
-    if found.ndim == 3:  # a prediction from every prefix: the last one has seen the whole context
+    if found.shape[1:] == (x.shape[1] + 1, 1):  # from every prefix: the last one has seen the whole context
         found = found[:, -1]
     if found.shape != (CHUNK, 1) or not np.issubdtype(found.dtype, np.floating):
         raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not floats ({CHUNK}, 1)")

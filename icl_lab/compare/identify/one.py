@@ -150,6 +150,8 @@ def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:
         k = sum(name.rpartition(" ")[0] == p.name for name in found) + 1
         factor = units.eigenvalue**p.eigenvalue * float(n) ** p.examples * units.label**p.labels
         found[f"{p.name} {k}" if many else p.name] = float(value) * factor
+    if "power" in found:  # of the covariance, whose unit the rate then takes on too
+        found["learning_rate"] *= units.eigenvalue ** -found["power"]
     return found
 
 

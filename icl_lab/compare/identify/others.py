@@ -50,7 +50,7 @@ def conjugate_gradients(theta: Floats, on: Battery, *, steps: int) -> Floats:
 def noise_adaptive(theta: Floats, on: Battery) -> Floats:
     """Ridge over nine strengths from low to high, log-spaced, weighted by their evidence."""
     n = on.x.shape[1]
-    values = on.plain.eigenvalues * n  # (C, r) of the sum
+    values = n * np.where(on.plain.b == 0, 0, on.plain.eigenvalues)  # (C, r) of the sum; 0 where the context has none
     low, high = theta[:, :1], np.maximum(theta[:, 1:], theta[:, :1])
     strengths = (low * (high / low) ** np.linspace(0, 1, 9)[None])[:, :, None, None]  # (S, J, 1, 1)
     shrunk = 1 / (values + strengths)  # (S, J, C, r)

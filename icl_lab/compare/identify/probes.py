@@ -140,7 +140,7 @@ def battery(
     n, d = context_length, input_size
     draw = sampler or linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
     sample = draw(jax.random.key(seed), 2048) if callable(draw) else draw
-    if not isinstance(sample, Sample):
+    if not (callable(draw) and isinstance(sample, Sample)):
         raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {type(sample).__name__}")
     x, y, q = (np.asarray(part, np.float64) for part in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query))
     if x.shape[1:] != (n, d) or y.shape[1:] != (n, 1):

@@ -81,8 +81,10 @@ class Identified:
                 values = [m.parameters[name] for m in agreeing if name in m.parameters]
                 lines.append(f"  {name}: median {np.median(values):.4g}, {min(values):.4g} to {max(values):.4g}")
             for what, said in (("range", "inputs"), ("label_range", "labels")):
-                limits = [getattr(m, what) or 0 for m in agreeing]
-                lines.append(f"  holds up to {said} times {np.median(limits):g} (median), {min(limits):g} (smallest)")
+                limits = [getattr(m, what) or 0 for m in agreeing if m.fit]  # zero is zero on all inputs
+                if limits:
+                    ends = [f"up to {said} times {x:g}" if x else "nowhere" for x in (np.median(limits), min(limits))]
+                    lines.append(f"  holds {ends[0]} (median), {ends[1]} (smallest)")
         return lines
 
     def fingerprint(self) -> tuple[dict[str, Any], dict[str, Floats]]:

@@ -38,7 +38,7 @@ def overfitting_coefficient(
 
     hessian = np.asarray(jax.jit(jax.hessian(lambda p: losses(unravel(p), samples).mean()))(flat), np.float64)
     gradients = np.asarray(jax.jit(jax.vmap(jax.grad(one), in_axes=(None, 0)))(flat, samples), np.float64)
-    covariance = np.cov(gradients, rowvar=False, bias=True)
+    covariance = np.atleast_2d(np.cov(gradients, rowvar=False, bias=True))
     values, vectors = np.linalg.eigh(hessian)
     if values.min() < -0.1 * values.max():
         raise ValueError(f"the parameters are no minimum: the Hessian has eigenvalues {values.min()} to {values.max()}")
