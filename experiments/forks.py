@@ -10,7 +10,8 @@ from typing import Any
 
 from icl_lab.lab.command_line import main
 from icl_lab.lab.executors import start_here
-from icl_lab.lab.plans import LOG, Run
+from icl_lab.lab.plans import Run
+from icl_lab.lab.records import LOG
 
 
 class Forked(ForkServerProcess):
@@ -42,7 +43,7 @@ def starter(plan: Sequence[Run]) -> Callable[[Sequence[Run]], Iterable[Any]]:
         return start_here
     context = multiprocessing.get_context("forkserver")
     binaries = {f"experiments.{run.name}" for run in plan}
-    context.set_forkserver_preload(["matplotlib.backends.backend_agg", *sorted(binaries)])
+    context.set_forkserver_preload(["matplotlib.backends.backend_agg", "icl_lab.lab.loaded", *sorted(binaries)])
 
     def start(runs: Sequence[Run]) -> Iterator[Forked]:
         for run in runs:

@@ -4,12 +4,12 @@
     python -m experiments.gallery --rejudge
 
 A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
-binary. More members are allowed; of several runs the one with most is taken, and where a binary names its parts
-(``Experiment.parts``), runs of each of them by --only are one record. Its figures are drawn and its claims judged anew
-from the record; only its anchor trains anything. Final parameters are kept if they take less than 2 MB.
-``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in README.md are then made from the
-whole gallery; they say which records have no anchor. --rejudge collects nothing: it judges the records of the gallery
-by the present claims.
+binary. More members are allowed; of several runs the one with most is taken. Where there is no whole run and a binary
+names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part alone replaces no record.
+Its figures are drawn and its claims judged anew from the record; only its anchor trains anything. Final parameters are
+kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in
+README.md are then made from the whole gallery; they say which records have no anchor. --rejudge collects nothing: it
+judges the records of the gallery by the present claims.
 
 A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). The records that the
 present code no longer reproduces are listed, each with the reason, by
@@ -34,7 +34,7 @@ import jax
 from PIL import Image
 
 from experiments import anchoring
-from experiments.joining import joined
+from experiments.joining import is_whole, joined
 from experiments.reproduce import choose, discover
 from icl_lab.lab import anchors, drift, records, report
 from icl_lab.lab import experiment as lab
@@ -94,6 +94,9 @@ def _carry_out(options: Options) -> int:
         for (name, preset), record in sorted(collect(runs, experiments).items()):
             print(f"{name} {preset}: {record.config['members']} members")
             folder = gallery.joinpath(*name.split("."), preset)
+            if (folder / "record.json").exists() and not is_whole(experiments[name], preset, record.config):
+                print(f"left out: a run of a part, {record.config['only']}: there is {folder}", file=sys.stderr)
+                continue
             put(experiments[name], preset, record, folder)
             anchor(experiments[name], record, folder, runs)
     rows = ledger(gallery, experiments)
@@ -138,13 +141,16 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
         if not anchoring.belongs(experiments[record.experiment], record.preset, record.preset, record.config):
             print(f"left out: {path.parent} is not the present {record.preset} preset", file=sys.stderr)
             continue
-        if record.config.get("only", "all") != "all":
+        if not is_whole(experiments[record.experiment], record.preset, record.config):
             parts.setdefault(key, []).append(record)
-        if key not in best or record.config["members"] > best[key].config["members"]:
+        elif key not in best or record.config["members"] > best[key].config["members"]:
             best[key] = record
     for (name, preset), found in parts.items():
-        if any(one is best[name, preset] for one in found) and (whole := joined(experiments[name], found)):
-            best[name, preset] = whole
+        if (name, preset) not in best:
+            try:
+                best[name, preset] = found[0] if len(found) == 1 else joined(experiments[name], preset, found)
+            except ValueError as error:
+                print(f"left out: the runs of parts of {name} {preset} are not one record: {error}", file=sys.stderr)
     return best
 
 
@@ -209,13 +215,17 @@ def rejudge(folder: Path, experiment: Experiment) -> list[str]:
 
 
 def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
-    """The rows of every record in the gallery that still is its binary's present preset, sorted by claim and preset."""
+    """The rows of every record that still is its binary's present preset, sorted by claim and preset.
+
+    A folder whose name is no preset (paper-60000-steps) has a run at another setting, for a page: no line is about it.
+    """
     rows = []
     for path in sorted(gallery.glob("*/*/*/record.json")):
+        if (preset := path.parent.name) not in PRESETS:
+            continue
         content, config = json.loads(path.read_text()), json.loads((path.parent / "config.json").read_text())
         experiment = experiments.get(content["experiment"])
-        preset = path.parent.name
-        if experiment and preset in PRESETS and anchoring.belongs(experiment, preset, content["preset"], config):
+        if experiment and anchoring.belongs(experiment, preset, content["preset"], config):
             origin = json.loads((path.parent / "provenance.json").read_text())
             vouched = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(origin)}
             rows += [row | vouched for row in content["claims"]]

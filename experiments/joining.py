@@ -1,38 +1,57 @@
 """Runs of single parts of a preset (``--only``), made by the same sources, as one record of the whole preset."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+import numpy as np
+
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 
 SAME = ("sources", "versions", "precision", "seed")
 """What decides the numbers, beside the configuration."""
 
 
-def joined(experiment: Experiment, found: Sequence[Record]) -> Record | None:
-    """The record of ``--only=all`` that runs of single parts are together; None where they are not one.
+def is_whole(experiment: Experiment, preset: str, config: Mapping[str, Any]) -> bool:
+    """Whether a run of the preset has all parts: its ``only``, where there is one, is the preset's."""
+    everything = to_json(experiment.presets[preset]).get("only")
+    return config.get("only", everything) == everything
 
-    They are if their configurations differ in ``only`` alone, the same sources and versions made them, each part was
-    run once, and no part is missing. Provenance names each part's commit and seconds; ``seconds`` is their sum.
+
+def joined(experiment: Experiment, preset: str, found: Sequence[Record]) -> Record:
+    """The record of the whole preset that runs of single parts are together.
+
+    Provenance names each part's commit and seconds; ``seconds`` is their sum.
+
+    Raises:
+      ValueError: saying why they are not one: configurations that differ in more than ``only``, other sources, versions
+        or precision, a part that is missing or was run twice, an array that is not the same in all that have it.
     """
-    whole = [{**record.config, "only": "all"} for record in found]
+    only = to_json(experiment.presets[preset])["only"]
+    whole = [{**record.config, "only": only} for record in found]
     made_by = [{key: record.provenance.get(key) for key in SAME} for record in found]
-    names = [name for record in found for name in record.arrays]
-    patterns = list(experiment.parts(whole[0])) if found else []
-    if (
-        len(found) < 2
-        or any(one != whole[0] for one in whole)
-        or any(one != made_by[0] for one in made_by)
-        or len(set(names)) < len(names)
-        or any(not any(fnmatchcase(name, pattern) for name in names) for pattern in patterns)
-        or not patterns
-    ):
-        return None
+    chosen = [str(record.config["only"]) for record in found]
+    patterns = list(experiment.parts(whole[0]))
+    if not patterns:
+        raise ValueError(f"{experiment.name} names no parts")
+    if any(one != whole[0] for one in whole):
+        raise ValueError("their configurations differ in more than only")
+    if any(one != made_by[0] for one in made_by):
+        raise ValueError(f"they differ in {', '.join(SAME)}")
+    if twice := {name for name in chosen if chosen.count(name) > 1}:
+        raise ValueError(f"run twice: {', '.join(sorted(twice))}")
+    names = {name for record in found for name in record.arrays}
+    if missing := [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in names)]:
+        raise ValueError(f"not run: {', '.join(missing)}")
+    for name in sorted(names):
+        first, *others = [record.arrays[name] for record in found if name in record.arrays]
+        if not all(np.array_equal(first, one, equal_nan=True) for one in others):
+            raise ValueError(f"the array {name} is not the same in all parts")
     kept = ("commit", "command", "started", "finished", "seconds")
-    parts = {record.config["only"]: {key: record.provenance.get(key) for key in kept} for record in found}
+    parts = {name: {key: record.provenance.get(key) for key in kept} for name, record in zip(chosen, found)}
     origin = dict(found[0].provenance) | {
         "command": [found[0].provenance["command"][0], f"--preset={found[0].preset}"],
         "seconds": sum(record.provenance["seconds"] for record in found),

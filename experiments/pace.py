@@ -43,14 +43,16 @@ class Pace:
         self._expected, self._workers, self._clock = dict(expected), workers, clock
         self._began: dict[Run, float] = {}
         self._took: dict[Run, float] = {}
+        self._finished: set[Run] = set()
 
     def begins(self, run: Run) -> None:
         """A run has started."""
         self._began[run] = self._clock()
 
-    def ends(self, run: Run) -> None:
-        """A run has ended, however."""
+    def ends(self, run: Run, finished: bool = True) -> None:
+        """A run has ended; what one took that did not finish says nothing of the others."""
         self._took[run] = self._clock() - self._began.pop(run, self._clock())
+        self._finished |= {run} if finished else set()
 
     def seconds(self, run: Run) -> float:
         """What an ended run took."""
@@ -58,8 +60,8 @@ class Pace:
 
     def ratio(self) -> float:
         """Seconds here over committed ones, of what has ended; before that at least what is running shows."""
-        if self._took:
-            return sum(self._took.values()) / sum(self._expected[run] for run in self._took)
+        if self._finished:
+            return sum(self._took[run] for run in self._finished) / sum(self._expected[run] for run in self._finished)
         now = self._clock()
         return max([1.0, *((now - began) / self._expected[run] for run, began in self._began.items())])
 

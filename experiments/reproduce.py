@@ -37,7 +37,8 @@ from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.flags import setting
-from icl_lab.lab.plans import LOG, Run
+from icl_lab.lab.plans import Run
+from icl_lab.lab.records import LOG
 
 GALLERY = Path(experiments.__file__).parents[1] / "figures"
 FIRST = ("zhang_frei_bartlett.random_covariance", "von_oswald.one_step", "reddy.landscape", "dai.dual_form")
@@ -169,7 +170,7 @@ def carry_out(
     pace = Pace({run: seconds[run.name] for run in left}, workers)
 
     def ended(progress: Progress, run: Run, words: str) -> None:
-        pace.ends(run)
+        pace.ends(run, finished=not words.startswith("failed"))
         tell(run, words)
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Left(pace))

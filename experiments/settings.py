@@ -1,8 +1,9 @@
 """Settings of the binaries of every paper: the seed, the members, and checks of a training schedule."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,17 @@ def check(config: Scheduled, flag: str = "steps") -> None:
     steps = getattr(config, flag)
     if steps % config.measure_every:
         raise FlagError(f"--{flag}={steps}: allowed is a multiple of --measure_every={config.measure_every}")
+
+
+def checks(*once: str) -> Callable[[Any], None]:
+    """``check``, and ``check_each_once`` of these fields."""
+
+    def of(config: Any) -> None:
+        check(config)
+        for name in once:
+            check_each_once(name, getattr(config, name))
+
+    return of
 
 
 def check_each_once(name: str, values: tuple) -> None:

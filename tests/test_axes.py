@@ -104,6 +104,18 @@ def test_the_table_of_a_record_has_a_row_for_every_number():
     assert file.getvalue().splitlines()[-1] == "loss,2,1,5.0"
 
 
+def test_a_step_axis_is_in_training_steps_and_a_grid_has_a_column_for_each_setting():
+    arrays = {"c/loss": np.zeros((2, 2)), "c/set/steps": np.array([0, 50]), "c/other": np.zeros(2)}
+    axes = {"c/loss": ("member", "set_step"), "c/set/steps": ("set_step",), "c/other": ("rate",)}
+    grid = dataclasses.replace(RECORD, arrays=arrays, axes=axes, metrics={"varied": {"c": {"noise": 0.5, "rate": 2}}})
+    assert grid.coordinates().keys() == {"set_step"}
+    rows = [row for row in grid.table() if row["array"] == "loss"]
+    assert [row["set_step"] for row in rows] == [0, 50, 0, 50]
+    assert {(row["noise"], row["--rate"], row["rate"]) for row in rows} == {(0.5, 2, None)}
+    two = {"a/steps": np.arange(3), "b/steps": np.arange(1, 4)}  # on one axis: neither is the axis
+    assert not dataclasses.replace(RECORD, arrays=two, axes=dict.fromkeys(two, ("step",))).coordinates()
+
+
 def test_the_dataset_of_a_record_has_its_axes_as_dimensions():
     found = pytest.importorskip("xarray") and RECORD.dataset()
     assert dict(found.sizes) == {"member": 2, "step": 3}
@@ -119,7 +131,8 @@ def test_a_dataset_without_xarray_names_the_extra(monkeypatch):
 
 @pytest.mark.parametrize("part", ["arrays", "axes"])
 def test_a_record_without_its_arrays_or_axes_has_no_table(part):
-    with pytest.raises(records.RecordError, match="of loss, steps"):
+    said = {"arrays": "without its arrays", "axes": "known of loss, steps"}
+    with pytest.raises(records.RecordError, match=said[part]):
         list(dataclasses.replace(RECORD, **{part: {}}).table())
 
 

@@ -1,9 +1,11 @@
 """How hard XLA works: little on what runs once, no more of it where an option is unknown, and the same numbers."""
 
+import contextlib
 import dataclasses
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 import pytest
 
@@ -33,16 +35,27 @@ def asked_again():
     effort._options.cache_clear()
 
 
+def known(name):
+    """The options of an effort that this release of XLA takes: the locked one takes all."""
+    found = {}
+    for option, value in effort.OPTIONS[name].items():
+        with contextlib.suppress(jax.errors.JaxRuntimeError):
+            jax.jit(lambda: 0).lower().compile({option: value})
+            found[option] = value
+    assert jaxlib.__version__ != "0.10.2" or found == effort.OPTIONS[name]
+    return found
+
+
 def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
     assert effort.of("full") == {} != effort.of("some") != effort.of("little")
     with effort.at_most("some"):
-        assert effort.of("full") == effort.OPTIONS["some"]
-        assert effort.of("little") == effort.OPTIONS["little"]
+        assert effort.of("full") == known("some")
+        assert effort.of("little") == known("little")
         assert not jax.config.read("jax_disable_most_optimizations")
         with effort.at_most("full"):
-            assert effort.of("full") == effort.OPTIONS["some"]
+            assert effort.of("full") == known("some")
         with effort.at_most("little"):
-            assert effort.of("full") == effort.of("some") == effort.OPTIONS["little"]
+            assert effort.of("full") == effort.of("some") == known("little")
             assert jax.config.read("jax_disable_most_optimizations")
     assert effort.of("full") == {}
     assert not jax.config.read("jax_disable_most_optimizations")
@@ -61,7 +74,7 @@ def test_an_experiment_says_how_hard_xla_works_on_a_preset(optimising, tmp_path)
     lowered = dataclasses.replace(usual, effort={"quick": "little"})
     for experiment, preset in ((usual, "quick"), (lowered, "quick"), (usual, "lab"), (lowered, "lab")):
         execute(experiment, preset, config, tmp_path / str(len(found)))
-    assert found == [effort.OPTIONS["some"], effort.OPTIONS["little"], {}, {}]
+    assert found == [known("some"), known("little"), {}, {}]
 
 
 def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatch, asked_again):

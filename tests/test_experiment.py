@@ -141,6 +141,24 @@ def test_a_finished_run_is_not_repeated_but_judged_and_drawn_again(tmp_path):
     assert json.loads((tmp_path / "record.json").read_text())["claims"][0]["verdict"] == "fails"
 
 
+def test_a_run_stopped_while_it_draws_has_no_figures_and_leaves_nothing_of_them(tmp_path):
+    toy = Toy()
+
+    def figures(record):
+        found = {name: panels(1)[0] for name in ("one", "two")}
+        found["two"].savefig = lambda *args, **options: (_ for _ in ()).throw(KeyboardInterrupt)
+        return found
+
+    stopped = dataclasses.replace(toy.experiment(), figures=figures)
+    with pytest.raises(KeyboardInterrupt):
+        execute(stopped, "smoke", Config(), tmp_path)
+    assert not list(tmp_path.rglob("*.png"))
+    (tmp_path / f"{records.DRAWING}killed").mkdir()
+    toy(tmp_path)
+    assert set(content(tmp_path)) == FILES
+    assert not list(tmp_path.glob(f"{records.DRAWING}*"))
+
+
 def test_a_folder_of_another_configuration_is_refused(tmp_path):
     toy = Toy()
     toy(tmp_path)
@@ -152,6 +170,16 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path):
         execute(other, "smoke", Config(), tmp_path)
     assert content(tmp_path) == before
     assert toy.runs == 1
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("of a person")
+    with pytest.raises(RecordError, match="notes is not empty and holds no run; choose another --outdir"):
+        toy(tmp_path / "notes")
+    with pytest.raises(RecordError, match="a run of the preset smoke, not quick; choose another --outdir"):
+        toy(tmp_path, "quick")  # of the same numbers, but compiled and judged otherwise
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["mine.txt"]
+    (tmp_path / "started").mkdir()
+    (tmp_path / "started" / records.LOG).touch()  # as a launcher of runs does before the run begins
+    assert toy(tmp_path / "started").ran
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from experiments import forks
 from experiments.identification import fingerprint
 from icl_lab.lab import executors
-from icl_lab.lab.plans import LOG, Run
+from icl_lab.lab.plans import Run
+from icl_lab.lab.records import LOG
 
 EXPERIMENT = fingerprint.EXPERIMENT
 

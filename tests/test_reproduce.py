@@ -14,8 +14,9 @@ from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
-from icl_lab.lab.plans import LOG, Run
+from icl_lab.lab.plans import Run
 from icl_lab.lab.record import Record
+from icl_lab.lab.records import LOG
 from icl_lab.lab.style import panels
 
 
@@ -263,6 +264,10 @@ def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
     found.ends(runs[0])  # took twice as long as committed
     assert found.ratio() == 2
     assert found.left() == 60  # that of the third, which waits; the second has 20 left
+    failed = pace.Pace(expected, workers=2, clock=lambda: now[0])
+    failed.begins(runs[0])
+    failed.ends(runs[0], finished=False)  # at once
+    assert failed.left() == 30
     now[0] = 50.0
     found.ends(runs[1])
     found.begins(runs[2])
@@ -326,6 +331,20 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     assert before.endswith(f"{gallery.END}\nafter\n")
     assert gallery.main(words) == 0
     assert readme.read_text() == before
+
+
+def test_a_run_at_another_setting_stands_in_the_gallery_and_in_no_ledger(tmp_path, capsys):
+    experiment = Toy("toy.a").experiment()
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    gallery.put(experiment, "lab", record, tmp_path / "figures/toy/a/lab")
+    gallery.put(experiment, "lab-9-steps", record, tmp_path / "figures/toy/a/lab-9-steps")
+    capsys.readouterr()
+    assert len(gallery.ledger(tmp_path / "figures", {"toy.a": experiment})) == 1
+    assert not capsys.readouterr().err
+    earlier = dataclasses.replace(record, config=record.config | {"members": -1})
+    gallery.put(experiment, "lab", earlier, tmp_path / "figures/toy/a/lab")
+    assert not gallery.ledger(tmp_path / "figures", {"toy.a": experiment})
+    assert "out of date, not in the ledger" in capsys.readouterr().err
 
 
 def test_gallery_keeps_arrays_and_parameters_that_other_binaries_read(tmp_path, monkeypatch):

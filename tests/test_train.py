@@ -90,3 +90,29 @@ def test_a_member_that_is_not_there_is_refused():
         trained.learner(1)
     with pytest.raises(IndexError, match="no member -1"):
         trained.params(-1)
+
+
+def test_a_member_that_diverges_is_named_in_a_warning():
+    with pytest.warns(RuntimeWarning, match="2 of 2 members diverged and were stopped: 0, 1"):
+        trained = icl_lab.train(NETWORK, sampler(), members=2, **SMALL | {"learning_rate": 1e30})
+    assert (trained.fit.diverged_at >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("references", "said"),
+    [
+        (
+            {"gd": gradient_descent(1.0, 1)},
+            r"references\['gd'\] must take B prompts at once; jax.vmap a learner of one",
+        ),
+        ({"mean": lambda prompt: prompt.y.mean(axis=0)}, r"references\['mean'\] answers 64 prompts with \(5, 1\)"),
+        ({"train": jax.vmap(gradient_descent(1.0, 1))}, "train_loss: a name that is empty or taken"),
+        ({"": jax.vmap(gradient_descent(1.0, 1))}, "_loss, .*: a name that is empty or taken"),
+    ],
+)
+def test_a_reference_of_one_prompt_or_with_a_name_that_is_taken_is_refused(references, said):
+    with pytest.raises(ValueError, match=said):
+        icl_lab.train(NETWORK, sampler(), members=2, **SMALL, references=references)
+    if "train" in references:
+        with pytest.raises(ValueError, match="train_loss: a name"):
+            icl_lab.train(NETWORK, sampler(), members=2, **SMALL, variants=lambda _: references)

@@ -84,6 +84,7 @@ def test_resumed_is_uninterrupted(whole, tmp_path):
     begun = []
     finished = train(resume=Checkpoint(tmp_path, "this", 0), progress=lambda done, steps: begun.append(done))
     assert begun == [STEPS]
+    assert (finished.resumed, whole.resumed) == (STEPS, 0)
     assert_same(finished, whole)
     np.testing.assert_array_equal(finished.metrics["train_loss"], whole.metrics["train_loss"])
 

@@ -118,7 +118,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "dai.dual_form", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["dual_form"], finding=FINDINGS["dual_form"],
+    quick=QUICK["dual_form"], finding=FINDINGS["dual_form"], given=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ AXES = {
 
 EXPERIMENT = Experiment(
     "dai.layers", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["layers"], finding=FINDINGS["layers"],
+    quick=QUICK["layers"], finding=FINDINGS["layers"], given=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

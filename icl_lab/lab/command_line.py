@@ -17,6 +17,7 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from icl_lab.lab import flags, options, records, report, stopping
+from icl_lab.lab.checkpoints import OVER
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
@@ -132,7 +133,17 @@ def carry_out_grid(
     from icl_lab.lab import merging
 
     started, runs = time.monotonic(), grid.runs()
-    left = processes.led(lambda: [i for i, run in enumerate(runs) if again or run.record() is None])
+    over = grid.folder / OVER
+
+    def to_run() -> list[int]:
+        if again and not over.exists():  # a grid that is stopped and started again keeps the cells of this time
+            grid.folder.mkdir(parents=True, exist_ok=True)
+            over.touch()
+        of = [run.folder / "record.json" for run in runs]
+        stale = [again and path.exists() and path.stat().st_mtime_ns < over.stat().st_mtime_ns for path in of]
+        return [i for i, run in enumerate(runs) if stale[i] or run.record() is None]
+
+    left = processes.led(to_run)
     _print(f"{len(runs)} cells, {len(runs) - len(left)} finished earlier; everything is in {grid.folder}")
     with console_progress() as progress:
         failed = carry_out([runs[i] for i in left], progress)
@@ -141,6 +152,7 @@ def carry_out_grid(
         return FAILED
     cells = (run.record() for run in runs)  # which process 0 alone reads
     processes.led(lambda: merging.merge(grid, [found for found in cells if found], time.monotonic() - started))
+    processes.led(lambda: over.unlink(missing_ok=True))
     _print("what claims are about at each setting: summary.csv and summary.png there")
     return DONE
 

@@ -44,6 +44,7 @@ class Stage(NamedTuple):
     steps: int
     seconds: float
     memory: int
+    compiling: float = 0.0  # of the seconds
 
 
 class Cost(NamedTuple):
@@ -101,7 +102,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     known = origin.get("stages", {"": {}})
     if not known and not unlike:
         return Cost({}, origin["seconds"], f"as in the committed {folder.name} run")
-    if not all(one.get("memory") and "steps" in one for one in known.values()):
+    if not all(one.get("memory") and "steps" in one and not one.get("resumed") for one in known.values()):
         known = {}  # an older record does not say all, and the seconds of a run that was resumed are not all
     began, trying = time.perf_counter(), 0.0
 
@@ -119,10 +120,13 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         if time.perf_counter() - began > BUDGET:
             raise _Enough
 
-    session: Any = SimpleNamespace(fit=fit, bar=lambda label, total: contextlib.nullcontext(in_time))
+    unsaved = SimpleNamespace(load=lambda like: None, save=lambda tree, finished: in_time())
+    nothing: Any = contextlib.nullcontext(in_time)
+    session: Any = SimpleNamespace(fit=fit, bar=lambda label, total: nothing, checkpoint=lambda stage: unsaved)
     _called, _counted = {}, 0.0
     try:
-        experiment.run(config, session)
+        with experiment.compiling(preset):
+            experiment.run(config, session)
         return Cost(tried, time.perf_counter() - began - trying + _counted, "timed just now")
     except _Enough:
         why = "stopped after its last training or its budget"
@@ -138,7 +142,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     as_long = sum(one["seconds"] * now.members * now.steps / (one["members"] * one["steps"]) for one, now in both)
     if not as_long:
         return Cost(tried, None, f"{why}; no committed run says what its trainings took")
-    slower = sum(now.seconds for _, now in both) / as_long
+    slower = sum(now.seconds - now.compiling for _, now in both) / as_long
     rest = origin["seconds"] - sum(one["seconds"] for one, _ in both)
     left = f"with {len(known) - len(both)} trainings not tried, {rest:.0f} s of the committed {folder.name} run"
     note = f"{why}; {left} on {origin['device']} ({', '.join(unlike) or 'the same settings'}), times {slower:.2g}"
@@ -192,7 +196,7 @@ def _tried(
     params = jax.tree.map(jnp.asarray, ensemble.gathered(state).params)
     fitted = Fit(params, every * np.arange(count), rows, np.full(len(keys), -1), ensemble.memory)
     seconds = compiling + advancing * steps / chunk + measuring * count
-    return Stage(len(keys), steps, seconds, ensemble.memory), fitted
+    return Stage(len(keys), steps, seconds, ensemble.memory, compiling), fitted
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:

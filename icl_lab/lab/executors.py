@@ -20,7 +20,8 @@ from icl_lab.lab import stopping
 from icl_lab.lab.experiment import execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
-from icl_lab.lab.plans import LOG, Run
+from icl_lab.lab.plans import Run
+from icl_lab.lab.records import LOG
 from icl_lab.training import processes
 
 log = logging.getLogger("icl_lab")

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import logging
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -48,6 +49,8 @@ class Experiment:
         judges each (None: it is judged at lab only). At quick no other claim is judged.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
+      given: its members are networks of another run, or otherwise the same whatever the seed: a grid over seeds has no
+        more members.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Experiment:
     quick: Mapping[str, Quick | None] = dataclasses.field(default_factory=dict)
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     finding: str = ""
+    given: bool = False
 
     def __post_init__(self):
         ids = [claim.id for claim in self.claims]
@@ -87,6 +91,10 @@ class Experiment:
         every = {part for preset in self.presets.values() for part in self.parts(flags.to_json(preset))}
         return every - set(self.parts(config))
 
+    def compiling(self, preset: str) -> contextlib.AbstractContextManager:
+        """Inside this block XLA works as hard on a program as it does for runs of the preset."""
+        return effort.at_most(self.effort.get(preset, EFFORT.get(preset, "full")))
+
     def judged(self, record: Record) -> list[dict]:
         """The ledger rows of a record, in the order of the claims (``claims.judge``)."""
         left_out, claims = self.left_out(record.config), self.claims
@@ -103,6 +111,10 @@ class Experiment:
         free = {"seed", "only"} | ({"members"} if config.members >= base["members"] else set())
         differing = [f"{k}={v}" for k, v in vars(config).items() if v != base[k] and k not in free]
         return f"{preset} with {', '.join(differing)}" if differing else preset
+
+
+_OF_A_RUN = (".lock", "checkpoints", records.LOG, *records.FILES)
+"""One of these is in every folder in which a run has begun."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,17 +150,20 @@ def execute(
     Raises:
       flags.FlagError: for a configuration that is not allowed (before anything is written).
       AxesError: for an array whose axes are not named, or not as they are.
-      RecordError: if the folder holds a run of another configuration, or another process is at work in it
-        (where it is not waited for).
+      RecordError: if the folder holds a run of another configuration, or files and no run, or another process is at
+        work in it (where it is not waited for).
       OSError: if the folder cannot be written.
     """
     flags.validate(config)
     experiment.check(config)
     plain = flags.to_json(config)
     started = time.monotonic()
+    if outdir.is_dir() and any(outdir.iterdir()) and not any((outdir / name).exists() for name in _OF_A_RUN):
+        raise RecordError(f"{outdir} is not empty and holds no run; choose another --outdir")
     with contextlib.ExitStack() as held:
         processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
-        record = None if overwrite else _found(experiment, plain, outdir)
+        label = experiment.label(preset, config)
+        record = None if overwrite else _found(experiment, label, plain, outdir)
         ran = record is None
         if record is None:
             if overwrite and processes.is_writer():
@@ -156,9 +171,9 @@ def execute(
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
-            with session.profile.listening(), effort.at_most(experiment.effort.get(preset, EFFORT.get(preset, "full"))):
+            with session.profile.listening(), experiment.compiling(preset):
                 metrics, tree = experiment.run(config, session)
-            arrays, label = flat(tree), experiment.label(preset, config)
+            arrays = flat(tree)
             origin = records.provenance(time.monotonic() - started, config.seed)
             origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
             axes = resolved(experiment.axes, arrays, config.members)
@@ -180,23 +195,23 @@ def execute(
 
 
 def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
-    """Draws every figure of a record into a folder; nothing retrains."""
+    """Draws every figure of a record into a folder, all or, when it is stopped, none; nothing retrains."""
     members, seed = record.config["members"], record.config["seed"]
     caption = f"{record.experiment} · preset {record.preset} · {members} members · seed {seed}"
     written = []
-    with style.styled():
+    with style.styled(), tempfile.TemporaryDirectory(dir=folder, prefix=records.DRAWING) as drawing:
         for name, figure in experiment.figures(record).items():
-            written += style.save(figure, folder / name, caption, pdf=record.preset.startswith(PRINTED))
-    return written
+            written += style.save(figure, Path(drawing) / name, caption, pdf=record.preset.startswith(PRINTED))
+        return [path.replace(folder / path.name) for path in written]
 
 
-def _found(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
+def _found(experiment: Experiment, label: str, config: dict, outdir: Path) -> Record | None:
     """The finished run that process 0 finds, in all processes (without parameters, which only process 0 writes)."""
     record: Record | None = None
 
     def find() -> dict[str, Any] | None:
         nonlocal record
-        record = _finished(experiment, config, outdir)
+        record = _finished(experiment, label, config, outdir)
         return {k: v for k, v in vars(record).items() if k not in ("arrays", "params")} if record else None
 
     said = processes.led(find)
@@ -207,7 +222,7 @@ def _found(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
     return Record(**said, arrays=arrays or {}, axes=axes)
 
 
-def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | None:
+def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) -> Record | None:
     """The finished run in the folder, None where there is none (what cannot be used is named and set aside)."""
     try:
         record = records.load(outdir)
@@ -221,6 +236,8 @@ def _finished(experiment: Experiment, config: dict, outdir: Path) -> Record | No
         differing = [k for k in {**config, **record.config} if record.config.get(k) != config.get(k)]
         changes = ", ".join(f"{k}: {record.config.get(k)} there, {config.get(k)} here" for k in differing)
         raise RecordError(f"{outdir} holds a run of another configuration ({changes}); choose another --outdir")
+    if record.preset != label:  # equal numbers, judged otherwise and compiled with another effort
+        raise RecordError(f"{outdir} holds a run of the preset {record.preset}, not {label}; choose another --outdir")
     before, now = (origin.get("matmul") for origin in (record.provenance.get("precision", {}), precision()))
     if "precision" in record.provenance and before != now:
         log.warning("%s was computed with matmul precision %s, not %s; --overwrite does it again", outdir, before, now)

@@ -151,8 +151,12 @@ def allowed(field: dataclasses.Field) -> str:
     words = [{int: "whole number", float: "number", bool: "true or false", str: "text"}[_kind(field)]]
     if m["choices"]:
         words = ["one of " + ", ".join(m["choices"])]
-    words += [f"{sign} {m[key]:g}" for key, (sign, _) in _BOUNDS.items() if m[key] is not None]
+    words += [f"{sign} {_plainly(m[key])}" for key, (sign, _) in _BOUNDS.items() if m[key] is not None]
     return ("comma-separated, each: " if _many(field) else "") + " ".join(words)
+
+
+def _plainly(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 _BOUNDS = {"at_least": (">=", operator.ge), "above": (">", operator.gt), "at_most": ("<=", operator.le)}

@@ -40,18 +40,20 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
     """One record of all cells of a grid, from the records of its runs, in their order. Nothing is judged.
 
     Returns:
-      Metrics ``settings``, one row a setting (cells that differ in the seed alone are pooled, as more members) with
-      estimate, interval and number of members of what claims are about; and ``cells``, the metrics of each. Arrays are
-      those of the cells, as ``<cell>/<name>``.
+      Metrics ``settings``, one row a setting (cells that differ in the seed alone are pooled, as more members, unless
+      these are ``given``) with estimate, interval and number of members of what claims are about; ``cells``, metrics of
+      each; and ``varied``, the setting of each. Arrays are those of the cells, as ``<cell>/<name>``.
     """
     named = {run.folder.name: record for run, record in zip(grid.runs(), cells, strict=True)}
     pools: dict[str, tuple[dict, list[Record]]] = {}
     for run, record in zip(grid.runs(), cells):
-        setting = {name: flags.plain(value) for name, value in run.setting.items() if name != "seed"}
+        pooled = () if grid.experiment.given else ("seed",)
+        setting = {name: flags.plain(value) for name, value in run.setting.items() if name not in pooled}
         pools.setdefault(digest(setting), (setting, []))[1].append(record)
     metrics = {
         "settings": [{"setting": of, "claims": _of_claims(grid.experiment, pool)} for of, pool in pools.values()],
         "cells": {name: dict(record.metrics) for name, record in named.items()},
+        "varied": {run.folder.name: {name: flags.plain(v) for name, v in run.setting.items()} for run in grid.runs()},
     }
     made_by = {name: {key: record.provenance.get(key) for key in OF_A_CELL} for name, record in named.items()}
     if odd := [key for key in OF_A_CELL[:3] if len({digest(one[key]) for one in made_by.values()}) > 1]:

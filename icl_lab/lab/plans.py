@@ -15,7 +15,6 @@ from icl_lab.lab.records import Record, RecordError
 
 LARGEST = 10_000
 """Cells that a grid may have."""
-LOG = "log.txt"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -76,6 +76,7 @@ def table(provenance: Mapping[str, Any]) -> Table:
     for name, stage in (stages | {OUTSIDE: {"seconds": rest}}).items():
         one = provenance.get("compilation", {}).get("stages", {}).get(name, dict.fromkeys(COUNTED, 0))
         running = stage["seconds"] - sum(one[phase] for phase in PHASES.values())
-        rate = f"{stage['members'] * stage['steps'] / running:.0f}" if "steps" in stage and running > 0 else ""
+        taken = stage.get("members", 0) * (stage.get("steps", 0) - stage.get("resumed", 0))
+        rate = f"{taken / running:.0f}" if taken and running > 0 else ""
         found.add_row(name, f"{stage['seconds']:.1f}", *(f"{one[of]:.4g}" for of in COUNTED), rate)
     return found

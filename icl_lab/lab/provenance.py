@@ -1,6 +1,7 @@
 """Where a record comes from: versions, commit, device, precision, command line, times. No number depends on it."""
 
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -62,8 +63,12 @@ def code_version() -> str:
     return digest([versions(), precision(), source_version()])
 
 
+@functools.cache
 def source_version() -> str:
-    """Digest of every source file of the laboratory."""
+    """Digest of every source file of the laboratory, as they were when this process, or its parent, first asked.
+
+    Files that are edited later are not what runs here.
+    """
     home = Path(__file__).resolve().parents[2]
     files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
     return digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})

@@ -1,6 +1,7 @@
 """A record: what a run found, by nested names, with the axes of every array."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,18 +42,38 @@ class Record:
     def table(self) -> Iterator[dict[str, Any]]:
         """One row for every number: ``array``, a column for each axis of any array (None where it has not), ``value``.
 
+        An axis with ``coordinates`` is in their units (training steps), any other counts from 0. Of a grid each setting
+        that varies is a column too (``--noise`` where an axis is called ``noise``).
+
         Raises:
           RecordError: if the record has not the axes of all its arrays, or was loaded without them.
         """
         self._check_axes()
         columns = dict.fromkeys(axis for axes in self.axes.values() for axis in axes)
+        marks = {axis: values.tolist() for axis, values in self.coordinates().items()}
+        cells = self.metrics.get("varied", {})
         for name, array in self.arrays.items():
+            cell, _, inside = name.partition("/")
+            start = {"array": inside if cell in cells else name}
+            start |= {f"--{flag}" if flag in columns else flag: value for flag, value in cells.get(cell, {}).items()}
             for index in np.ndindex(array.shape):
-                places = columns | dict(zip(self.axes[name], index))
-                yield {"array": name, **places, "value": array[index].item()}
+                places = {axis: marks[axis][i] if axis in marks else i for axis, i in zip(self.axes[name], index)}
+                yield {**start, **columns, **places, "value": array[index].item()}
+
+    def coordinates(self) -> dict[str, np.ndarray]:
+        """Where the values along an axis are: of an axis ``step`` the array ``steps``, of ``looped_2_step`` its own.
+
+        Of axes to which one array, of that axis alone and of its name (with or without an s), belongs.
+        """
+        found: dict[str, list[np.ndarray]] = {}
+        for name, axes in self.axes.items():
+            of = "_".join(axes).split("_")[-1]
+            if len(axes) == 1 and name in self.arrays and re.split("[/_]", name)[-1] in (of, f"{of}s"):
+                found.setdefault(axes[0], []).append(self.arrays[name])
+        return {axis: same[0] for axis, same in found.items() if all(np.array_equal(same[0], one) for one in same)}
 
     def dataset(self) -> Any:
-        """The arrays as an ``xarray.Dataset`` whose dimensions are their axes.
+        """The arrays as an ``xarray.Dataset`` whose dimensions are their axes, with their ``coordinates``.
 
         Raises:
           ImportError: where the extra ``xarray`` is not installed.
@@ -63,10 +84,13 @@ class Record:
             import xarray
         except ImportError as error:
             raise ImportError("a dataset needs xarray: pip install 'icl-lab[xarray]'") from error
-        arrays = {name: (self.axes[name], array) for name, array in self.arrays.items()}
-        return xarray.Dataset(arrays, attrs={"experiment": self.experiment, "preset": self.preset})
+        marks = self.coordinates()
+        arrays = {name: (self.axes[name], array) for name, array in self.arrays.items() if name not in marks}
+        return xarray.Dataset(arrays, marks, attrs={"experiment": self.experiment, "preset": self.preset})
 
     def _check_axes(self) -> None:
+        if self.axes and not self.arrays:
+            raise RecordError(f"{self.experiment}: this record is without its arrays (a gallery keeps no large ones)")
         if missing := self.arrays.keys() ^ self.axes.keys():
             raise RecordError(f"{self.experiment}: not both values and axes are known of {', '.join(sorted(missing))}")
 

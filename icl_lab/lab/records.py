@@ -22,8 +22,10 @@ from icl_lab.lab.record import Record, RecordError
 from icl_lab.training.arrays import unzipped
 
 SCHEMA = 3
+LOG = "log.txt"
 FILES = ("params.npz", "arrays.npz", "config.json", "provenance.json", "record.json")
 WRITING, WRITTEN = ".record.writing", ".record.written"
+DRAWING = ".drawing-"
 _CONTENT = dict.fromkeys(("experiment", "preset", "config", "arrays"), str) | {
     "metrics": dict,
     "claims": list,
@@ -91,7 +93,8 @@ def _settle(folder: Path) -> None:
             with suppress(FileNotFoundError):
                 os.replace(folder / WRITTEN / name, folder / name)
         (folder / WRITTEN).rmdir()
-    shutil.rmtree(folder / WRITING, ignore_errors=True)
+    for left in (folder / WRITING, *folder.glob(f"{DRAWING}*")):
+        shutil.rmtree(left, ignore_errors=True)
     for path in folder.glob(".*.tmp"):
         if re.fullmatch(r"\..+\.\d+\.tmp", path.name):
             path.unlink(missing_ok=True)

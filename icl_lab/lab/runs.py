@@ -18,6 +18,10 @@ class FinishedRun(NamedTuple):
     record: Record
     experiment: Experiment
 
+    def __repr__(self) -> str:
+        made = f"{self.record.experiment}, {self.record.preset}, {self.record.config['members']} members"
+        return f"FinishedRun({made}, {len(self.record.arrays)} arrays)"
+
     def stages(self) -> list[str]:
         """Names of the trainings whose members can be asked to predict."""
         return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
@@ -33,9 +37,10 @@ class FinishedRun(NamedTuple):
         if tree is None:
             kept = sorted({name.split("/")[0] for name in self.record.params})
             said = f"it has those of {', '.join(kept)}" if kept else "it kept none"
-            raise RecordError(f"this run of {self.record.experiment} has no parameters of a stage {stage!r}; {said}")
+            which = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
+            raise RecordError(f"this run of {self.record.experiment} has no parameters {which}; {said}")
         members = jax.tree.leaves(tree)[0].shape[0]
-        if not 0 <= member < members:
+        if member not in range(members):
             raise RecordError(f"there is no member {member} of stage {stage!r}; allowed is 0 to {members - 1}")
         return jax.tree.map(lambda leaf: leaf[member], tree)
 
@@ -54,7 +59,7 @@ class FinishedRun(NamedTuple):
           RecordError: if the experiment does not say what parameters of this training predict.
         """
         learners = self._learners()
-        stage = stage or next(iter(learners))
+        stage = stage or next(iter(learners), "")
         if stage not in learners:
             said = f"only those of {', '.join(learners)}" if learners else "of none"
             raise RecordError(f"{self.record.experiment} does not say what the members of {stage!r} predict, {said}")
@@ -65,6 +70,9 @@ class FinishedRun(NamedTuple):
         return one_prompt(self.batch_learner(member, stage))
 
     def _learners(self) -> dict[str, Any]:
+        if "grid" in self.record.config:
+            cells = ", ".join(self.record.metrics["cells"])
+            raise RecordError(f"this is a grid; its runs, each with members, are in cells/ of its folder: {cells}")
         preset = type(self.experiment.presets["paper"])
         return dict(self.experiment.learners(flags.from_json(preset, self.record.config)))
 
@@ -76,6 +84,8 @@ def load_run(folder: str | Path, experiment: Experiment | None = None) -> Finish
       RecordError: if the record cannot be used, or no binary has its name.
     """
     folder = Path(folder)
+    if not (folder / "record.json").exists():
+        raise RecordError(f"{folder} holds no record.json; allowed is the folder of a finished run")
     record = records.load(folder, arrays=(folder / "arrays.npz").exists())  # a gallery may not keep them
     if experiment is None:
         try:

@@ -27,7 +27,8 @@ class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
     ``stages`` says of every training so far ``members``, ``steps`` taken, ``seconds`` in this process and ``memory`` in
-    bytes on each device; ``params`` holds the final parameters of those whose parameters are nested dicts.
+    bytes on each device, and of a resumed one ``resumed``, the steps that earlier processes had taken; ``params`` holds
+    the final parameters of those whose parameters are nested dicts.
     """
 
     folder: Path
@@ -59,6 +60,8 @@ class Session:
             "seconds": round(time.monotonic() - began, 1),
             "memory": result.memory,
         }
+        if result.resumed:
+            self.stages[stage]["resumed"] = result.resumed
         if isinstance(result.params, Mapping):
             self.params[stage] = jax.tree.map(np.asarray, result.params)
         stopped = np.flatnonzero(result.diverged_at >= 0)

@@ -65,8 +65,13 @@ def _lower(*efforts: str) -> str:
 @functools.cache
 def _options(effort: str) -> dict[str, Any]:
     found = OPTIONS[effort]
+    return found if _known(found) else {name: value for name, value in found.items() if _known({name: value})}
+
+
+def _known(options: dict[str, Any]) -> bool:
+    """Whether this release of XLA knows the options, which come and go."""
     try:
-        jax.jit(lambda: 0).lower().compile(found)
-    except jax.errors.JaxRuntimeError:  # options of XLA come and go, all but the first
-        return dict(list(found.items())[:1])
-    return found
+        jax.jit(lambda: 0).lower().compile(options)
+    except jax.errors.JaxRuntimeError:
+        return False
+    return True

@@ -26,6 +26,7 @@ class Fit(NamedTuple):
     metrics: dict[str, np.ndarray]  # (M, R, ...) measurements by name, on the host
     diverged_at: np.ndarray  # (M,) step at which a member was stopped, -1 where it was not
     memory: int = 0  # bytes that the compiled programs need on each device; 0 where nothing was left to train
+    resumed: int = 0  # steps that an earlier process had taken
 
 
 class Resume(Protocol):
@@ -98,13 +99,15 @@ def fit(
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
     saved = None if resume is None else resume.load(lambda: {"state": of_all()})
     rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
+    resumed = 0
     if saved is not None:
         taken = len(saved["metrics"]["train_loss"][0])
         rows = [{name: values[:, r] for name, values in saved["metrics"].items()} for r in range(taken)]
+        resumed = measure_every * (taken - 1)
 
     def fitted(state: TrainState, memory: int) -> Fit:
         at, params = measure_every * np.arange(len(rows)), jax.device_put(state.params)
-        return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory)
+        return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory, resumed)
 
     if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
         advanced(steps, steps)

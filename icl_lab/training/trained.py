@@ -1,20 +1,23 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import linen as nn
 from jax import Array
 
 from icl_lab.compare import compare_batches
-from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, one_prompt
+from icl_lab.prompts import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt
 from icl_lab.prompts.layouts import Layout
-from icl_lab.training.fitting import Fit, fit
+from icl_lab.training import fitting
+from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
 
 Objective = Callable[[Array, Sample], Array]
@@ -88,7 +91,7 @@ def train(
     measure_every: int | None = None,
     measured: bool = True,
     progress: bool = True,
-    fit: Callable[..., Fit] = fit,
+    fit: Callable[..., Fit] = fitting.fit,
 ) -> Trained:
     """Trains independent members of one network on fresh tasks, all in one compiled program.
 
@@ -122,8 +125,14 @@ def train(
       The members. ``fit.metrics`` holds ``train_loss``, ``loss``, ``<variant>_loss``, for each reference
       ``<reference>_loss`` and ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
 
+    Warns:
+      RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
+        (``fit.diverged_at``).
+
     Raises:
-      ValueError: for sizes below 1, steps that ``measure_every`` does not divide, or as the network does.
+      ValueError: for sizes below 1, steps that ``measure_every`` does not divide, a reference or variant without a name
+        or with that of another metric, a reference that does not answer B prompts with B predictions, or as the network
+        does.
     """
     for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
         if size < 1:
@@ -142,14 +151,15 @@ def train(
 
     def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
         samples = tasks_of(setting)(key, eval_tasks)
-        found = {"loss": mean_loss(trained.learner(params), samples)}
-        for name, reference in (references or {}).items():
-            found[f"{name}_loss"] = mean_loss(reference, samples)
+        found = [{"loss": mean_loss(trained.learner(params), samples)}]
+        for name, given in (references or {}).items():
+            reference = _of_batches(f"references[{name!r}]", given)
             compared = compare_batches(trained.learner(params), reference, samples)
-            found |= {f"{name}_{metric}": value for metric, value in compared.items()}
-        for name, variant in (variants(params) if variants else {}).items():
-            found[f"{name}_loss"] = mean_loss(variant, samples)
-        return found | (extra(params, samples) if extra is not None else {})
+            found += [{f"{name}_{metric}": value} for metric, value in compared.items()]
+            found += [{f"{name}_loss": mean_loss(reference, samples)}]
+        for name, given in (variants(params) if variants else {}).items():
+            found += [{f"{name}_loss": mean_loss(_of_batches(f"variants: {name!r}", given), samples)}]
+        return _each_once([*found, extra(params, samples) if extra is not None else {}])
 
     with _bar(progress) as advance:
         fitted = fit(
@@ -164,6 +174,10 @@ def train(
             members_at_once=members_at_once(batch, trained.layers),
             **({"progress": advance} if advance else {}),
         )
+    if fit is fitting.fit and (fitted.diverged_at >= 0).any():  # a session's says so itself
+        stopped = np.flatnonzero(fitted.diverged_at >= 0)
+        of = f"{stopped.size} of {fitted.diverged_at.size} members diverged and were stopped"
+        warnings.warn(f"{of}: {', '.join(map(str, stopped))} (fit.diverged_at has the steps)", RuntimeWarning, 2)
     return Trained(trained, fitted)
 
 
@@ -185,6 +199,30 @@ def _model(network: nn.Module, tasks_of: Callable[[Any], Sampler], settings: Any
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
     drawn = jax.eval_shape(lambda key: tasks_of(first)(key, 1), jax.random.key(0))
     return model_of(network, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt), layout)
+
+
+def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
+    """The learner; what is none of B prompts is refused by name."""
+
+    def checked(prompts: Prompt) -> Array:
+        try:
+            found = learner(prompts)
+        except Exception as error:  # whatever a foreign function raises
+            raise ValueError(f"{said} must take B prompts at once; jax.vmap a learner of one") from error
+        if found.ndim < 2 or len(found) != len(prompts.x):
+            raise ValueError(f"{said} answers {len(prompts.x)} prompts with {found.shape}; jax.vmap a learner of one")
+        return found
+
+    return checked
+
+
+def _each_once(found: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """All that is measured, under names of their own."""
+    names = [name for part in found for name in part]
+    if twice := {name for name in names if names.count(name) > 1 or name == "train_loss" or name.startswith("_")}:
+        said = ", ".join(sorted(twice))
+        raise ValueError(f"{said}: a name that is empty or taken; references, variants and extra need their own")
+    return {name: value for part in found for name, value in part.items()}
 
 
 def _about_twentieth(steps: int) -> int:

@@ -30,7 +30,7 @@ PARTS = [part("looped_2"), part("free_5", seconds=2.0), part("looped_10", second
 
 
 def test_all_parts_together_are_the_preset():
-    whole = joined(EXPERIMENT, PARTS)
+    whole = joined(EXPERIMENT, "paper", PARTS)
     assert dict(whole.config) == PAPER
     assert set(whole.arrays) == set(whole.axes) == {name for one in PARTS for name in one.arrays}
     assert set(whole.metrics) == set(whole.provenance["stages"]) == {"looped_2", "free_5", "looped_10"}
@@ -47,17 +47,60 @@ def test_the_gallery_collects_the_whole(tmp_path):
     assert set(found.arrays) == {name for one in PARTS for name in one.arrays}
 
 
+WHOLE = dataclasses.replace(joined(EXPERIMENT, "paper", PARTS), metrics={})
+
+
 @pytest.mark.parametrize(
-    "found",
+    ("found", "only"),
     [
-        [],
-        PARTS[:2],
-        [*PARTS, part("free_5")],
-        [*PARTS[:2], part("looped_10", sources="other")],
-        [*PARTS[:2], part("looped_10", seed=1)],
-        [*PARTS[:2], dataclasses.replace(PARTS[2], provenance=PARTS[2].provenance | {"versions": {"jax": "2"}})],
+        ([*PARTS, WHOLE], "all"),
+        ([part("looped_2", members=20), WHOLE], "all"),
+        (PARTS[:1], "looped_2"),
+        (PARTS[:2], None),
     ],
-    ids=["none", "one is missing", "one twice", "other sources", "another seed", "other versions"],
+    ids=["whole and parts", "a part with more members", "a part alone", "two parts"],
 )
-def test_what_is_not_the_whole_by_the_same_sources_is_not_joined(found):
-    assert joined(EXPERIMENT, found) is None
+def test_a_whole_run_is_taken_before_parts_and_parts_that_are_no_whole_are_not(found, only, tmp_path, capsys):
+    for number, one in enumerate(found):
+        records.save(one, tmp_path / str(number), claims=[])
+    taken = list(gallery.collect(tmp_path, {EXPERIMENT.name: EXPERIMENT}).values())
+    assert [one.config["only"] for one in taken] == [only] * (only is not None)
+    assert ("not one record: not run: looped_10" in capsys.readouterr().err) == (only is None)
+
+
+def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys):
+    records.save(PARTS[0], tmp_path / "runs", claims=[])
+    kept = tmp_path / "figures/von_oswald/multi_step/paper"
+    records.save(WHOLE, kept, claims=[])
+    before = (kept / "record.json").read_bytes()
+    monkeypatch.setattr(gallery, "ledger", lambda *_: [])
+    assert gallery.main(["", f"--runs={tmp_path / 'runs'}", f"--figures={tmp_path / 'figures'}", "--readme=none"]) == 0
+    assert "left out: a run of a part, looped_2" in capsys.readouterr().err
+    assert (kept / "record.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (PARTS[:2], "not run: looped_10"),
+        ([*PARTS, part("free_5")], "run twice: free_5"),
+        ([*PARTS[:2], part("looped_10", sources="other")], "they differ in sources"),
+        ([*PARTS[:2], part("looped_10", seed=1)], "more than only"),
+        (
+            [*PARTS[:2], dataclasses.replace(PARTS[2], provenance=PARTS[2].provenance | {"versions": {}})],
+            "differ in",
+        ),
+        (
+            [*PARTS[:2], dataclasses.replace(PARTS[2], arrays=PARTS[2].arrays | {"free_5/loss": np.array(0.0)})],
+            "free_5/loss is",
+        ),
+    ],
+)
+def test_what_is_not_the_whole_by_the_same_sources_is_not_joined(found, said):
+    with pytest.raises(ValueError, match=said):
+        joined(EXPERIMENT, "paper", found)
+
+
+def test_arrays_that_all_parts_share_are_one():
+    shared = [dataclasses.replace(one, arrays=one.arrays | {"grid": np.array([0.0, np.nan])}) for one in PARTS]
+    assert set(joined(EXPERIMENT, "paper", shared).arrays) == {*WHOLE.arrays, "grid"}

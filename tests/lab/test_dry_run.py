@@ -13,6 +13,7 @@ from icl_lab.lab import command_line, dry_run
 from icl_lab.lab.dry_run import Cost, Stage
 from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import FlagError, setting, to_json
+from icl_lab.training import effort
 from icl_lab.training.fitting import Fit, fit
 
 
@@ -113,6 +114,40 @@ def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
     assert found.stages["training"].seconds == 10
     assert 0.1 <= found.rest < 5
     assert found.seconds == 10 + found.rest
+
+
+def test_a_run_that_keeps_what_is_no_training_is_followed_too(instant, tmp_path):
+    def run(config, session):
+        kept = session.checkpoint("pieces")
+        assert kept.load(lambda: {}) is None
+        kept.save(lambda: {}, finished=False)
+        session.fit("training", members=3, steps=8)
+
+    assert dry_run.cost(of(run), "quick", Config(), gallery=tmp_path).stages["training"].seconds == 10
+
+
+def test_all_else_is_not_scaled_by_compilation_and_a_resumed_record_says_nothing(tmp_path, monkeypatch):
+    compiled = lambda limit, members, steps: (Stage(members, steps, 10.0, 1, 6.0), Fit({}, np.zeros(1), {}, None))  # noqa: E731
+    monkeypatch.setattr(dry_run, "_tried", compiled)
+    committed(tmp_path / "a", 100.0, {"first": took(4.0), "second": took(16.0)})
+    assert dry_run.cost(two_trainings([]), "lab", Config(), gallery=tmp_path / "a").rest == pytest.approx(80 * 8 / 20)
+    committed(tmp_path / "b", 100.0, {"first": took(4.0, resumed=4), "second": took(16.0)})
+    found = dry_run.cost(two_trainings([]), "lab", Config(), gallery=tmp_path / "b")
+    assert found.note == "timed just now"
+
+
+def test_a_dry_run_compiles_with_the_effort_of_its_preset(tmp_path, compile_fully):
+    tried = []
+
+    def run(config, session):
+        tried.append(effort.of("full"))
+        return {}, {}
+
+    for preset in ("quick", "lab"):
+        with dataclasses.replace(of(run), effort={"quick": "little"}).compiling(preset):
+            tried.append(effort.of("full"))
+        dry_run.cost(dataclasses.replace(of(run), effort={"quick": "little"}), preset, Config(), gallery=tmp_path)
+    assert tried[0] == tried[1] != tried[2] == tried[3]
 
 
 def test_all_else_is_that_of_the_committed_run_scaled_by_the_speed_of_its_trainings(instant, tmp_path):

@@ -24,7 +24,8 @@ from icl_lab.lab.command_line import FAILED
 from icl_lab.lab.executors import Job, run_elsewhere, start_here, starter
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.options import Options
-from icl_lab.lab.plans import LOG, Grid, Run, parse_grid
+from icl_lab.lab.plans import Grid, Run, parse_grid
+from icl_lab.lab.records import LOG
 
 CELL = Path(__file__).with_name("plan_cell.py")
 

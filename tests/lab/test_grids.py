@@ -18,7 +18,8 @@ from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid
-from icl_lab.lab.records import Record
+from icl_lab.lab.records import Record, RecordError
+from icl_lab.lab.runs import FinishedRun
 from icl_lab.prompts.unfused import unfused
 from icl_lab.training.fitting import fit, member
 
@@ -213,6 +214,37 @@ def test_seeds_are_pooled_as_members():
         np.testing.assert_allclose(found["estimate"], pooled.mean(), rtol=1e-5)
 
 
+def test_networks_that_are_given_are_no_more_members_with_another_seed():
+    given = grid_of(SEEDS)._replace(experiment=dataclasses.replace(TOY, given=True))
+    rows = merging.merged(given, alone(SEEDS)).metrics["settings"]
+    assert [row["setting"]["seed"] for row in rows] == [0, 0, 1, 1]
+    assert {row["claims"]["toy.grid.small"]["members"] for row in rows} == {2}
+
+
+def test_a_grid_that_is_done_over_again_and_stopped_goes_on_where_it_was(tmp_path):
+    grid = grid_of(SEEDS, tmp_path)
+
+    def some(count):
+        def carry_out(runs, progress):
+            for run in runs[:count]:
+                execute(TOY, "smoke", run.config, run.folder, overwrite=True)
+            ran.append([run.folder.name for run in runs[:count]])
+            if count < len(runs):
+                raise KeyboardInterrupt
+            return []
+
+        return carry_out
+
+    ran = []
+    assert command_line.carry_out_grid(grid, some(4)) == 0
+    with pytest.raises(KeyboardInterrupt):
+        command_line.carry_out_grid(grid, some(3), again=True)
+    assert command_line.carry_out_grid(grid, some(4), again=True) == 0
+    assert ran[0] == ran[1] + ran[2]
+    assert command_line.carry_out_grid(grid, some(4), again=True) == 0
+    assert ran[3] == ran[0]
+
+
 def test_records_of_cells_make_one_record(tmp_path):
     one = merging.merged(grid_of(SHAPES), alone(SHAPES))
     records.save(one, tmp_path, [])
@@ -223,7 +255,13 @@ def test_records_of_cells_make_one_record(tmp_path):
     assert loaded.metrics["cells"] == {cell: {"width": width} for cell, width in zip(cells, (3, 4, 3, 4))}
     assert loaded.axes == one.axes
     assert loaded.axes["rate=0.2,width=4/w_2"] == ("member", "width")
-    assert len(list(loaded.table())) == 4 * 2 + 2 * (3 + 4) * 2
+    rows = list(loaded.table())
+    assert len(rows) == 4 * 2 + 2 * (3 + 4) * 2
+    assert {(row["array"], row["rate"], row["--width"]) for row in rows} == {
+        (name, rate, width) for name in ("loss", "w_2") for rate in (0.1, 0.2) for width in (3, 4)
+    }
+    with pytest.raises(RecordError, match=r"in cells/ of its folder: rate=0\.1,width=3, "):
+        FinishedRun(loaded, grid_of(SHAPES).experiment).stages()
     with pytest.raises(ValueError, match="shorter"):
         merging.merged(grid_of(SHAPES), alone(SHAPES)[:3])
 

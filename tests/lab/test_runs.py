@@ -47,6 +47,11 @@ def test_what_a_run_has_not_is_refused_by_name(folder):
     bare = run._replace(record=dataclasses.replace(run.record, params={}))
     with pytest.raises(RecordError, match="it kept none"):
         bare.learner()
+    with pytest.raises(RecordError, match=r"no member 0\.5 of"):
+        run.learner(0.5)
+    with pytest.raises(RecordError, match=r"holds no record\.json; allowed is the folder of a finished run"):
+        icl_lab.load_run(folder / "training")
+    assert repr(run).startswith("FinishedRun(von_oswald.one_step, smoke, 2 members, ")
 
 
 def test_parameters_are_part_of_the_record(folder, tmp_path):
