@@ -52,20 +52,19 @@ class Config(Training):
     spread_grid: tuple[float, ...] = setting(
         (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7), "epsilon of the second sweep", at_least=0
     )
-    spread_classes: tuple[int, ...] = setting(
-        (1024, 1024), "K of the second sweep, of the network and of the reduced model", at_least=1
-    )
+    spread_classes: int = setting(1024, "K of the second sweep", at_least=1)
     exponent_grid: tuple[float, ...] = setting(
         (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75), "alpha of the third sweep", at_least=0
     )
     exponent_classes: int = setting(1024, "K of the third sweep", at_least=1)
+    exponent_steps: int = setting(150_000, "training steps of the third sweep, of both models", at_least=1)
 
 
 _SMALL = SMALL | {
     "members": 6, "steps": 6000, "reduced_steps": 4000,
     "measure_every": 500, "class_grid": (64, 128, 256, 512),
-    "burstiness_grid": (0, 1, 2), "spread_grid": (0.0, 0.3, 0.5, 0.7), "spread_classes": (256, 128),
-    "exponent_grid": (0.0, 0.5, 1.0, 1.5), "exponent_classes": 512,
+    "burstiness_grid": (0, 1, 2), "spread_grid": (0.0, 0.3, 0.5, 0.7), "spread_classes": 256,
+    "exponent_grid": (0.0, 0.5, 1.0, 1.5), "exponent_steps": 40_000,
 }  # fmt: skip
 
 PRESETS = {
@@ -73,7 +72,7 @@ PRESETS = {
         **SMOKE | {
             "models": ("reduced",), "reduced_steps": 4, "class_grid": (4, 8),
             "burstiness_grid": (0, 1), "spread_grid": (0.0, 0.5),
-            "spread_classes": (8, 8), "exponent_grid": (0.0, 1.0, 2.0), "exponent_classes": 8,
+            "spread_classes": 8, "exponent_grid": (0.0, 1.0, 2.0), "exponent_classes": 8, "exponent_steps": 4,
         },
     ),
     "quick": Config(
@@ -102,8 +101,7 @@ def sweep(config: Config, model: str, name: str) -> Sweep:
         values = {"classes": classes.ravel(), "burstiness": burstiness.ravel()}
     elif name == "spread":
         shape = (len(config.spread_grid),)
-        k = config.spread_classes[list(MODELS).index(model)]
-        values = {"classes": np.full(shape, k), "spread": np.array(config.spread_grid)}
+        values = {"classes": np.full(shape, config.spread_classes), "spread": np.array(config.spread_grid)}
     else:
         shape = (len(config.exponent_grid),)
         values = {"classes": np.full(shape, config.exponent_classes), "exponent": np.array(config.exponent_grid)}
@@ -121,14 +119,12 @@ def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     for name in ("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"):
         check_each_once(name, getattr(config, name))
-    if len(config.spread_classes) != len(MODELS):
-        raise FlagError(f"--spread_classes: allowed are {len(MODELS)} values, of the network and of the reduced model")
     if not chosen(config):
         parts = ", ".join("_".join(part) for part in chosen(dataclasses.replace(config, only="all")))
         raise FlagError(f"--only={config.only}: allowed is all, {parts}")
-    models, sweeps = map(set, zip(*chosen(config)))
-    for model in models:
-        check_steps(config, "steps" if model == "network" else "reduced_steps")
+    sweeps = {sweep for _, sweep in chosen(config)}
+    for program in programs(config):
+        check_steps(config, program.steps)
     settings.check_prompt(config)
     settings.check_exponent("exponent", config.exponent, config.distinct_labels)
     for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
@@ -154,6 +150,13 @@ class Program(NamedTuple):
     def stage(self) -> str:
         """Its name."""
         return "_".join([self.model, *self.sweeps])
+
+    @property
+    def steps(self) -> str:
+        """The flag that says for how long."""
+        if self.sweeps == ["exponent"]:
+            return "exponent_steps"
+        return "steps" if self.model == "network" else "reduced_steps"
 
 
 def programs(config: Config) -> list[Program]:
@@ -184,8 +187,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 def _trained(config: Config, session: Session, program: Program, trained: Induction) -> dict[str, Any]:
     """Curves (M, *shape, R) of the sweeps of one program, by ``<model>/<sweep>/<metric>``."""
     model, names, distinct = program
-    steps = config.steps if model == "network" else config.reduced_steps
-    one = dataclasses.replace(config, steps=steps, distinct_labels=config.distinct_labels and distinct)
+    one = dataclasses.replace(config, steps=getattr(config, program.steps), distinct_labels=config.distinct_labels and distinct)
     points = {name: sweep(config, model, name) for name in names}
     values = {key: np.concatenate([p.values[key] for p in points.values()]) for key in points[names[0]].values}
     total = values["classes"].size
@@ -197,7 +199,7 @@ def _trained(config: Config, session: Session, program: Program, trained: Induct
     )
     keys = repeated(member_keys(config), total)
     fitted = train(session, program.stage, one, trained, keys, law)
-    arrays, start = {f"{model}/steps": fitted.steps}, 0
+    arrays, start = {f"{model}/{name}/steps": fitted.steps for name in names}, 0
     for name, (shape, _) in points.items():
         stop = start + math.prod(shape) * config.members
         for metric in ("ic", "ic2", "iwl", "loss"):
@@ -208,10 +210,10 @@ def _trained(config: Config, session: Session, program: Program, trained: Induct
 
 
 AXES = {
-    "*/steps": ("{0}_step",),
-    "*/classes/*": ("member", "classes", "burstiness", "{0}_step"),
-    "*/spread/*": ("member", "spread", "{0}_step"),
-    "*/exponent/*": ("member", "exponent", "{0}_step"),
+    "*/*/steps": ("{0}/{1}_step",),
+    "*/classes/*": ("member", "classes", "burstiness", "{0}/classes_step"),
+    "*/spread/*": ("member", "spread", "{0}/spread_step"),
+    "*/exponent/*": ("member", "exponent", "{0}/exponent_step"),
 }
 
 EXPERIMENT = Experiment(

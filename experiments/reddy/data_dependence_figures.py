@@ -62,7 +62,7 @@ def _accuracies(row: np.ndarray, record: Record, model: str, sweep: str) -> None
         band(axes, x, record.arrays[f"{model}/{sweep}/{name}"][..., -1], **look)
     k = record.config["exponent_classes"]
     if sweep == "spread":
-        k = record.config["spread_classes"][list(TITLES).index(model)]
+        k = record.config["spread_classes"]
         axes.set_xlabel(r"within-class spread $\epsilon$")
     else:
         axes.set_xlabel(r"rank-frequency exponent $\alpha$")

@@ -33,7 +33,7 @@ OWN = [
     ("transition", ["--trained_classes=9"], "--trained_classes=9: allowed is a multiple of --labels=4"),
     ("transition", ["--trained_burstiness=2"], "--trained_burstiness=2: allowed is 0 or a divisor of N = 2"),
     ("data_dependence", ["--class_grid=4,9"], "--class_grid=9: allowed is a multiple of --labels=4"),
-    ("data_dependence", ["--spread_classes=8,9"], "--spread_classes=9: allowed is a multiple of --labels=4"),
+    ("data_dependence", ["--spread_classes=9"], "--spread_classes=9: allowed is a multiple of --labels=4"),
     ("data_dependence", ["--exponent_classes=9"], "--exponent_classes=9: allowed is a multiple of --labels=4"),
     ("data_dependence", ["--reduced_steps=5"], "--reduced_steps=5: allowed is a multiple of --measure_every=2"),
     ("data_dependence", ["--models=network", "--steps=5"], "--steps=5: allowed is a multiple of --measure_every=2"),
