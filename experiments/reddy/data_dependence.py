@@ -186,8 +186,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 
 def _trained(config: Config, session: Session, program: Program, trained: Induction) -> dict[str, Any]:
     """Curves (M, *shape, R) of the sweeps of one program, by ``<model>/<sweep>/<metric>``."""
-    model, names, distinct = program
-    one = dataclasses.replace(config, steps=getattr(config, program.steps), distinct_labels=config.distinct_labels and distinct)
+    model, names = program.model, program.sweeps
+    distinct = config.distinct_labels and program.distinct
+    one = dataclasses.replace(config, steps=getattr(config, program.steps), distinct_labels=distinct)
     points = {name: sweep(config, model, name) for name in names}
     values = {key: np.concatenate([p.values[key] for p in points.values()]) for key in points[names[0]].values}
     total = values["classes"].size
