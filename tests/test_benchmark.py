@@ -3,6 +3,7 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from experiments.benchmarks import (
     finetuning,
     floor,
     grid,
+    grid_run,
     induction,
     prefixes,
     programs,
@@ -244,21 +246,22 @@ def test_tables_are_shown_as_they_come(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [0.0, 0.5])
-def test_a_grid_gives_rows_and_compares_every_cell(monkeypatch, wrong):
-    monkeypatch.setattr(grid, "_alone", lambda cell: np.full((1, 2), cell.learning_rate))
-    monkeypatch.setattr(grid, "_in_a_grid", lambda _, rates: [np.full((1, 2), rate * (1 + wrong)) for rate in rates])
-    monkeypatch.setattr(jax, "clear_caches", lambda: None)
-    ((name, rows),) = grid.grid(dataclasses.replace(TINY, ensemble=6, ensemble_batch=8)).items()
-    _, together = _sound(rows)
-    assert name == "a grid of 3 learning rates, 4 members each, batch 8"
-    np.testing.assert_allclose(together["largest difference of weights"], wrong, atol=1e-12)
+def test_a_grid_trains_what_a_program_for_each_trains(monkeypatch, wrong):
+    alone = grid_run.alone
 
+    def in_this_process(command, cwd, **_):
+        monkeypatch.chdir(cwd)
+        assert grid_run.carry_out(command[3:]) == 0
 
-def test_a_grid_trains_what_its_cells_train_alone():
-    cell = grid.Cell(members=2, steps=2, batch=8)
-    rates = (1e-3, 2e-3)
-    for rate, found in zip(rates, grid._in_a_grid(cell, rates), strict=True):
-        np.testing.assert_array_equal(found, grid._alone(dataclasses.replace(cell, learning_rate=rate)))
+    monkeypatch.setattr(grid_run, "alone", lambda cell: alone(cell) * (1 + wrong))
+    monkeypatch.setattr(grid, "subprocess", SimpleNamespace(run=in_this_process))
+    tiny = dataclasses.replace(TINY, ensemble=4, batch=8, grid_steps=2)
+    ((name, rows),) = grid.grid(tiny).items()
+    assert name == "2 learning rates, four members each, 2 steps, batch 8"
+    each, runs, together = _sound(rows)
+    assert each["compiled"] == 2
+    assert runs["training"] > 0
+    np.testing.assert_allclose(together["largest difference of weights"], wrong / (1 + wrong), atol=1e-6)
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):

@@ -1,102 +1,71 @@
-"""A grid of learning rates in one process, against a program for each of its cells."""
+"""A grid of learning rates by the command line, against a program for each of its cells."""
 
-import dataclasses
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 
-from experiments.benchmarks.programs import Program, program
 from experiments.benchmarks.timing import Config, Row
-from experiments.von_oswald.common import Setting
-from icl_lab.lab.executors import run_here
-from icl_lab.lab.experiment import PRESETS, Experiment
-from icl_lab.lab.flags import setting
-from icl_lab.lab.plans import Grid
-from icl_lab.lab.session import Session
-from icl_lab.models import LinearSelfAttention
-from icl_lab.training.fitting import fit
-
-MEMBERS = 4
-STEPS = 500
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A training of the one-layer network."""
-
-    seed: int = setting(0, "not used: every cell trains with the same keys")
-    members: int = setting(MEMBERS, "members", at_least=1)
-    steps: int = setting(STEPS, "training steps", at_least=1)
-    batch: int = setting(256, "tasks in a training step", at_least=1)
-    learning_rate: float = setting(1e-3, "of Adam", above=0)
+from icl_lab.lab import records
 
 
 def grid(config: Config) -> dict[str, list[Row]]:
-    """Learning rates of the one-layer network, four members each, 500 steps: seconds of the whole grid.
+    """Learning rates of the one-layer network, four members each, 1,000 steps: seconds of all, start-up too.
 
-    All of it counts: tracing, compilation, training, and in the grid also checkpoints, records and reading them. The
-    baseline trains one cell after the other in the same process, each with a program in which its learning rate is a
-    constant, and keeps nothing.
+    Everything is a process of its own that finds no compiled program on disk. ``a program for each`` trains one rate
+    after the other, each as a constant of a program of its own, and keeps nothing; ``a run for each`` is the binary
+    once for every rate, ``a grid`` the binary with ``--grid``: both keep checkpoints and records. Ratios are against
+    the first. ``compiled`` is how many of the training programs were compiled, ``training`` the seconds of trainings,
+    compilation included.
     """
-    rates = tuple(np.geomspace(3e-4, 3e-3, max(2, config.ensemble // 2)).tolist())
-    cell = Cell(batch=config.ensemble_batch)
-    apart, of_each = _seconds(lambda: [_alone(dataclasses.replace(cell, learning_rate=rate)) for rate in rates])
-    together, of_all = _seconds(lambda: _in_a_grid(cell, rates))
-    difference = max(float(np.max(np.abs(a - b)) / np.max(np.abs(a))) for a, b in zip(of_each, of_all, strict=True))
+    rates = np.geomspace(3e-4, 3e-3, max(2, config.ensemble // 2)).round(6).tolist()
+    words = [f"--batch={config.batch}", f"--steps={config.grid_steps}"]
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder, "apart.npy")
+        apart = _seconds(folder, ["apart", weights.name, config.batch, config.grid_steps, *rates])
+        each = [
+            _seconds(f"{folder}/{i}", [*words, f"--learning_rate={r}", "--outdir=run"]) for i, r in enumerate(rates)
+        ]
+        together = _seconds(folder, [*words, f"--grid=learning_rate:{','.join(map(str, rates))}", "--outdir=grid"])
+        cells = [Path(folder, "grid", "cells", f"learning_rate={rate}") for rate in rates]
+        found = np.stack([records.load(cell).arrays["weights"] for cell in cells])
+        expected = np.load(weights)
+        difference = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
+        of_each, of_grid = (_of(f) for f in ([Path(folder, str(i), "run") for i in range(len(rates))], cells))
+    title = f"{len(rates)} learning rates, four members each, {config.grid_steps} steps, batch {config.batch}"
     return {
-        f"a grid of {len(rates)} learning rates, {MEMBERS} members each, batch {config.ensemble_batch}": [
-            Row("a program for each", 1e3 * apart, 1.0),
-            Row(
-                "a grid in one process", 1e3 * together, apart / together, {"largest difference of weights": difference}
-            ),
+        title: [
+            Row("a program for each", 1e3 * apart, 1.0, {"compiled": len(rates)}),
+            Row("a run for each", 1e3 * sum(each), apart / sum(each), of_each),
+            Row("a grid", 1e3 * together, apart / together, of_grid | {"largest difference of weights": difference}),
         ]
     }
 
 
-def _in_a_grid(cell: Cell, rates: tuple[float, ...]) -> list[np.ndarray]:
-    """The final weights of every cell."""
-
-    def run(config: Cell, session: Session) -> tuple[dict, dict[str, np.ndarray]]:
-        p = _program(config)
-        fitted = session.fit("training", p.init, p.loss, p.optimizer, p.keys, p.settings, **p.options)
-        return {}, {"weights": _flat(fitted.params)}
-
-    experiment = Experiment(
-        "benchmarks.grid", "A cell.", dict.fromkeys(PRESETS, cell), run, lambda _: {}, (),
-        axes={"weights": ("member", "weight")},
-    )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(quiet=True)) as progress:
-        runs = Grid(experiment, "paper", cell, {"learning_rate": rates}, Path(folder)).runs()
-        run_here(runs, progress)
-        return [found.arrays["weights"] for run in runs if (found := run.record())]
+def _of(runs: Sequence[Path]) -> dict[str, float]:
+    """What the provenance of runs says: programs of trainings that were compiled, seconds of trainings."""
+    origins = [json.loads((run / "provenance.json").read_text()) for run in runs]
+    of_training = [origin["compilation"]["stages"]["training"] for origin in origins]
+    return {
+        "compiled": sum(stage["programs"] - stage["cached"] for stage in of_training),
+        "training": sum(origin["stages"]["training"]["seconds"] for origin in origins),
+    }
 
 
-def _alone(config: Cell) -> np.ndarray:
-    """The final weights of one cell."""
-    p = _program(config)
-    return _flat(fit(p.init, p.loss, p.optimizer, p.keys, p.settings, **p.options).params)
-
-
-def _program(config: Cell) -> Program:
-    of_paper = dataclasses.replace(Setting(), batch=config.batch, learning_rate=config.learning_rate)
-    p = program(LinearSelfAttention(layers=1, looped=True), of_paper, config.members)
-    return p._replace(options=p.options | {"steps": config.steps, "measure_every": config.steps})
-
-
-def _flat(params: Any) -> np.ndarray:
-    """(members, all weights)."""
-    return np.concatenate([np.reshape(leaf, (leaf.shape[0], -1)) for leaf in jax.tree.leaves(params)], axis=1)
-
-
-def _seconds(run: Callable[[], list]) -> tuple[float, list]:
-    jax.clear_caches()
+def _seconds(folder: str, words: Sequence[object]) -> float:
+    """Seconds by the clock of a process of ``grid_run`` in a folder, where it keeps its compiled programs too."""
+    Path(folder).mkdir(exist_ok=True)
+    home = os.fspath(Path(__file__).resolve().parents[2])
+    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    command = [sys.executable, "-m", "experiments.benchmarks.grid_run", *map(str, words)]
+    if words[0] != "apart":
+        command.append("--preset=paper")
     started = time.perf_counter()
-    found = run()
-    return time.perf_counter() - started, found
+    subprocess.run(command, cwd=folder, env=kept | {"PYTHONPATH": home}, check=True, capture_output=True)
+    return time.perf_counter() - started

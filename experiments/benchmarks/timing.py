@@ -53,6 +53,7 @@ class Config:
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
     grown_members: int = setting(64, "members of a run whose start-up and compilation count", at_least=1)
     grown_steps: int = setting(500, "its training steps", at_least=1)
+    grid_steps: int = setting(1000, "training steps of each cell of the grid", at_least=1)
     processes: int = setting(4, "of its processes of one member each, how many are run", at_least=1)
     devices: tuple[int, ...] = setting((1, 2, 8), "simulated devices, the first is the baseline", at_least=1)
     run_seconds: float = setting(60.0, "length of the run that is stopped and resumed", above=0)
