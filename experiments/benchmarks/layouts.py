@@ -4,16 +4,21 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
-from jax import Array
+from jax import Array, lax
 
 from experiments.benchmarks.programs import Program, collected, in_chunks, looped
 from experiments.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from experiments.settings import member_keys
 from experiments.von_oswald import common, separate_tokens, sine
+from icl_lab.fast.pointwise import gelu
+from icl_lab.fast.tasks_last import by_shared
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Sample, Sampler, sine_regression
 from icl_lab.prompts.layouts import Layout, separate_layout
+
+SINE = f"sine network, batch {sine.PRESETS['lab'].batch}"
 
 
 class Case(NamedTuple):
@@ -63,16 +68,34 @@ def cases() -> dict[str, Case]:
     stack = Transformer(layers=2, attention=("softmax", "linear"), key_size=apart.key_size)
     layout = separate_layout(apart.position_size, apart.positions, apart.readout)
     return {
-        f"sine network, batch {waves.batch}": Case(network, waves, sampler),
+        SINE: Case(network, waves, sampler),
         f"separate tokens, batch {apart.batch}": Case(stack, apart, common.sampler(apart), layout),
     }
 
 
+def mlp_alone(config: sine.Config) -> tuple[Callable[[], Any], int]:
+    """What a step of the sine network cannot do without: GELU and the MLP's second matrix, and their gradients."""
+    blocks, tokens, tasks = -(-config.batch // 64), config.context_length + 1, min(64, config.batch)
+    x = jax.random.normal(jax.random.key(0), (blocks, tokens, config.mlp_width, tasks))
+    w = jax.random.normal(jax.random.key(1), (config.mlp_width, config.width))
+    bias, times = jnp.zeros(config.mlp_width), 20
+
+    @jax.jit
+    def run(x: Array, w: Array) -> tuple[Array, Array]:
+        def once(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            out, pull = jax.vjp(lambda x, w: by_shared(gelu(x, bias), w), *carry)
+            return jax.tree.map(lambda value, change: value - 1e-6 * change, carry, pull(out))
+
+        return lax.fori_loop(0, times, once, (x, w))
+
+    return lambda: run(x, w), times
+
+
 def layouts(config: Config) -> dict[str, list[Row]]:
-    """A training step of each: plain, and ours in ``fit``."""
+    """A training step of each: plain, and ours in ``fit``; and ``mlp_alone``, a bound for the sine network's."""
     found = cases()
     with chunks_of_fit({name: in_chunks(case.program(), config.chunk) for name, case in found.items()}) as fits:
-        contenders = {}
+        contenders = {f"{SINE}, GELU and a matrix of its MLP alone": mlp_alone(sine.PRESETS["lab"])}
         for name, case in found.items():
             contenders[f"{name}, plain loop"] = (case.by_plain_loop(config.loop_steps), config.loop_steps)
             contenders[f"{name}, fit"] = (fits[name], config.chunk)

@@ -50,10 +50,8 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
     dtype = jnp.result_type(tokens, *jax.tree.leaves(params))
     params, tokens = jax.tree.map(lambda leaf: leaf.astype(dtype), (params, tokens))
     weights, clip = params["params"], float(network.token_clip)
-    if network.embedding:
-        tokens = by_shared(tokens, weights["embedding"])
-    if network.embedding_mlp:
-        tokens = _mlp(tokens, tokens, weights, "embedding_mlp", (), clip)
+    if network.embedding or network.embedding_mlp:
+        tokens = _embedded(network, weights, tokens)
     context = tokens.shape[1] - 1
     keys = context + network.query_as_key
     a, b = _folded(network, params, tokens.shape[2], context)
@@ -78,6 +76,21 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
             tokens = add(tokens[:, first:, -kept:], update, clip)
         if network.mlp_width:
             tokens = _mlp(tokens, tokens[:, :, -reads:] if last else tokens, weights, "mlp", (i,), clip)
+    return tokens
+
+
+def _embedded(network: Transformer, weights: dict, tokens: Array) -> Array:
+    """Tokens behind the embedding and its MLP, whose first matrix is folded into a narrow embedding's."""
+    read = tokens
+    if network.embedding:
+        into = weights["embedding"]
+        tokens = by_shared(read, into)
+        if network.embedding_mlp and into.shape[0] < into.shape[1]:
+            weights = weights | {"embedding_mlp_in": into @ weights["embedding_mlp_in"]}
+        else:
+            read = tokens
+    if network.embedding_mlp:
+        tokens = _mlp(read, tokens, weights, "embedding_mlp", (), float(network.token_clip))
     return tokens
 
 

@@ -111,7 +111,8 @@ MLP = {"layers": 3, "heads": 4, "mlp_width": 9, "token_clip": 0.6}
 LAYER_NORM = {"layers": 2, "layer_norm": True}
 QUERY_AS_KEY = {"query_as_key": True, "averaged": True}
 SOFTMAX = {"layers": 1, "attention": "softmax", "heads": 2, "key_size": 2}
-EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}
+EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}  # wider than the tokens, or not
+NARROW = EMBEDDED | {"embedding": 4}
 LONG = (40, 2, 7)  # context, inputs, batch: Gram matrices, sums in pieces
 SHORT = (2, 4, 130)  # patterns, three blocks
 
@@ -120,7 +121,7 @@ SHORT = (2, 4, 130)  # patterns, three blocks
     ("options", "sizes"),
     [
         *((o, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM, SOFTMAX)),
-        *((o, SHORT) for o in (ONE_LAYER, MLP, EMBEDDED)),
+        *((o, SHORT) for o in (ONE_LAYER, MLP, EMBEDDED, NARROW)),
         *((o | QUERY_AS_KEY, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM)),
         (QUERY_AS_KEY, SHORT),
     ],
