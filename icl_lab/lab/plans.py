@@ -71,8 +71,9 @@ class Grid(NamedTuple):
         return ";".join(f"{name}:{','.join(map(flags.text, values))}" for name, values in self.values.items())
 
     def as_config(self) -> dict[str, Any]:
-        """The configuration of the merged record: that of the cells, and the grid."""
-        return flags.to_json(self.config) | {"grid": self.text()}
+        """The configuration of the merged record: that of the cells, lists of what varies, and the grid."""
+        varied = {name: [flags.plain(value) for value in values] for name, values in self.values.items()}
+        return flags.to_json(self.config) | varied | {"grid": self.text()}
 
     @property
     def folder(self) -> Path:

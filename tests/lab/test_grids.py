@@ -268,7 +268,7 @@ def test_records_of_cells_make_one_record(tmp_path):
 
 def test_another_grid_is_another_folder():
     one, two = grid_of("noise:0,1", None), grid_of("noise:0,2", None)
-    assert one.as_config() == flags.to_json(Config()) | {"grid": "noise:0.0,1.0"}
+    assert one.as_config() == flags.to_json(Config()) | {"noise": [0.0, 1.0], "grid": "noise:0.0,1.0"}
     assert one.folder != two.folder
     assert one.folder.parent == Path("runs/toy/grid")
 
