@@ -37,6 +37,7 @@ def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
 
     Raises:
       AssertionError: if the samples are not batched, or the predictions are not as above and of one shape.
+      TypeError: if a learner is not written in JAX.
     """
     return compare_batches(jax.vmap(a), jax.vmap(b), samples)
 
@@ -112,7 +113,13 @@ def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[A
 
 def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
     """What a learner predicts: (B, O) or (B, N + 1, O) for targets (B, O), or likewise logits for labels (B,)."""
-    predictions = learner(prompts)
+    try:
+        predictions = learner(prompts)
+    except jax.errors.TracerArrayConversionError as error:
+        raise TypeError(
+            f"{_name(learner)} cannot be traced by JAX, as a function of numpy or PyTorch; allowed is one of jax.numpy "
+            "(icl_lab.identify takes any function of arrays)"
+        ) from error
     outputs = () if jnp.issubdtype(target.dtype, jnp.integer) else target.shape[1:]
     tasks, prefixes, last = len(target), prompts.x.shape[1] + 1, outputs or predictions.shape[-1:]
     if predictions.shape not in ((tasks, *last), (tasks, prefixes, *last)):

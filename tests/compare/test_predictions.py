@@ -202,3 +202,12 @@ def test_distances_have_a_gradient_where_learners_agree_or_say_nothing():
     distance = lambda rate: compare(gradient_descent(rate, 1), gradient_descent(2.0, 1), samples)  # noqa: E731
     for name, rate in (("prediction_difference", 2.0), ("sensitivity_difference", 2.0), ("sensitivity_cosine", 0.0)):
         assert jnp.isfinite(jax.grad(lambda r, name=name: distance(r)[name])(rate))
+
+
+def test_a_learner_that_jax_cannot_trace_is_refused_by_name():
+    def of_numpy(prompt):
+        return np.asarray(prompt.x_query)[:1]
+
+    samples = linear_regression(context_length=3, input_size=2)(jax.random.key(0), 4)
+    with pytest.raises(TypeError, match="of_numpy cannot be traced by JAX"):
+        compare(of_numpy, of_numpy, samples)
