@@ -170,11 +170,27 @@ def test_members_without_a_value_are_dropped():
 
 
 @pytest.mark.parametrize("interval", ["t", "median"])
-def test_an_infinite_value_resolves_nothing(interval):
+def test_an_infinite_value_speaks_against_a_bound_and_never_for_it(interval):
     row = judge(claim(interval=interval), record([1.0] * 5 + [np.inf]))
     assert row["verdict"] == NOT_RESOLVED
     assert "infinite" in row["note"]
-    assert row["interval"] == [None, None] or interval == "median"
+    below = claim(interval=interval, relation="<=", expected=2.0, tolerance=0.0)
+    assert judge(below, record([1.0] * 5 + [np.inf]))["verdict"] == NOT_RESOLVED
+    assert judge(below, record([3.0] * 9 + [np.inf]))["verdict"] == FAILS
+    assert judge(below, record([np.inf] * 9))["verdict"] == FAILS
+    assert judge(below, record([-np.inf] * 9))["verdict"] == HOLDS
+
+
+def test_equal_members_are_judged_by_their_value_and_not_by_the_rounding_of_its_mean():
+    for value, relation in ((0.1, ">="), (0.7, "<=")):
+        row = judge(claim(relation=relation, expected=value, tolerance=0.0), record([value] * 6))
+        assert (row["verdict"], row["interval"]) == (HOLDS, [value, value])
+
+
+def test_the_control_of_a_median_is_a_median():
+    control = lambda record: np.array([1.0, 1.0, 1.0, 1.0, 9.0])  # noqa: E731
+    assert judge(claim(interval="median", control=control), record([1.0] * 6))["control"] == 1.0
+    assert judge(claim(control=control), record([1.0] * 6))["control"] == pytest.approx(2.6)
 
 
 def test_fewer_members_than_the_minimum_resolve_nothing():

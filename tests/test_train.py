@@ -80,7 +80,7 @@ def test_settings_give_each_member_its_own_rate_and_task_distribution():
 
 @pytest.mark.parametrize("name", ["members", "steps", "batch", "eval_tasks"])
 def test_a_size_below_one_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
         icl_lab.train(NETWORK, sampler(), **(SMALL | {name: 0}))
 
 

@@ -35,7 +35,7 @@ def run(cell: Cell, session: Session) -> tuple[dict, dict[str, np.ndarray]]:
     return {}, {"weights": flat(session.fit("training", p.init, p.loss, p.optimizer, p.keys, p.settings, **p.options))}
 
 
-EXPERIMENT = Experiment(
+BINARY = Experiment(
     "benchmarks.grid_run", __doc__, dict.fromkeys(PRESETS, Cell()), run, lambda _: {}, (),
     axes={"weights": ("member", "weight")},
 )  # fmt: skip
@@ -66,7 +66,7 @@ def flat(fitted: Any) -> np.ndarray:
 def carry_out(words: Sequence[str]) -> int:
     """What the command line asks for; returns the exit status."""
     if words[0] != "apart":
-        return main(EXPERIMENT, ["grid_run", *words])
+        return main(BINARY, ["grid_run", *words])
     file, batch, steps, *rates = words[1:]
     cells = [Cell(batch=int(batch), steps=int(steps), learning_rate=float(rate)) for rate in rates]
     np.save(file, [alone(cell) for cell in cells])

@@ -57,7 +57,11 @@ def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[s
       AssertionError: as ``compare``.
     """
     chex.assert_rank(samples.prompt.x, 3)
+    if not len(samples.prompt.x):
+        raise AssertionError("samples are of no task; expected is at least one")
     logits = jnp.issubdtype(samples.target.dtype, jnp.integer)
+    if logits and samples.target.ndim != 1:
+        raise AssertionError(f"whole numbers as target are labels (B,), got {samples.target.shape}; values are floats")
     if logits or not jnp.issubdtype(samples.prompt.x_query.dtype, jnp.floating):
         f, g = (_checked(learner, samples.prompt, samples.target) for learner in (a, b))
         chex.assert_equal_shape([f, g])
@@ -122,6 +126,8 @@ def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
         ) from error
     outputs = () if jnp.issubdtype(target.dtype, jnp.integer) else target.shape[1:]
     tasks, prefixes, last = len(target), prompts.x.shape[1] + 1, outputs or predictions.shape[-1:]
+    if predictions.shape[-1:] == (1,) and not outputs:
+        raise AssertionError(f"{_name(learner)} predicts one logit; expected are those of two labels or more")
     if predictions.shape not in ((tasks, *last), (tasks, prefixes, *last)):
         said = f"{_name(learner)} predicts {predictions.shape} for {tasks} tasks"
         each = ", ".join(map(str, outputs)) or "L"

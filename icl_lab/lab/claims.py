@@ -182,7 +182,7 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
         "members": int(values.size),
         "estimate": _number(estimate),
         "interval": [_number(interval[0]), _number(interval[1])],
-        "control": _number(float(controls.mean())) if controls.size else None,
+        "control": _number(_centre(claim, controls)) if controls.size else None,
         "verdict": verdict,
         "expected_verdict": expected_verdict,
         "note": note,
@@ -203,13 +203,30 @@ def _of(
         raise ValueError(said) from error
 
 
+def _centre(claim: Claim, values: np.ndarray) -> float:
+    """The centre of these values that the claim's interval is about."""
+    return float(np.median(values) if claim.interval == "median" else values.mean())
+
+
 def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
-    """Mean over members and its 95 % t interval; with one member the interval is the whole line."""
+    """Mean over members and its 95 % t interval; with one member the interval is the whole line.
+
+    Infinite values of one sign (a member that never gets there) leave the interval open on their side; its other end is
+    that of the median: if most members are beyond a bound, the claim fails.
+    """
     from scipy.special import stdtrit
 
     mean = float(values.mean())
     if values.size < 2:
         return mean, (-math.inf, math.inf)
+    if not np.isfinite(values).all():
+        low, high = median_interval(values)[1]
+        return mean, (
+            -math.inf if (values == -math.inf).any() else low,
+            math.inf if (values == math.inf).any() else high,
+        )
+    if np.ptp(values) == 0:  # whose mean would be off by rounding
+        return float(values[0]), (float(values[0]), float(values[0]))
     half = float(stdtrit(values.size - 1, 0.5 + LEVEL / 2) * values.std(ddof=1) / math.sqrt(values.size))
     return mean, (mean - half, mean + half)
 

@@ -34,6 +34,7 @@ C = TypeVar("C")
 
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     """A binary's command line; returns the exit status, one of those above. A bug in a single process raises."""
+    experiment.check_complete()
     words = list(sys.argv if argv is None else argv)
     start_logging()
     if {"-h", "--help"} & set(words[1:]):

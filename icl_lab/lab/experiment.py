@@ -81,6 +81,16 @@ class Experiment:
             if quick is not None and quick.tolerance > QUICK_TOLERANCE * tolerances[name] * (1 + 1e-12):
                 raise ValueError(f"{name}: the tolerance at quick is more than {QUICK_TOLERANCE} times that at lab")
 
+    def check_complete(self) -> None:
+        """Checks what a command line needs.
+
+        Raises:
+          ValueError: for a preset that is missing, or a configuration of which no flags can be made.
+        """
+        if missing := [name for name in PRESETS if name not in self.presets]:
+            raise ValueError(f"{self.name}: there is no preset {', '.join(missing)}")
+        flags.check_class(type(self.presets["paper"]), needed=("seed", "members"))
+
     @property
     def headlines(self) -> tuple[str, ...]:
         """Ids of the claims that sum the experiment up, the first one first."""

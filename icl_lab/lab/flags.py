@@ -47,6 +47,23 @@ def define(config_class: type, values: flags.FlagValues) -> None:
         define_one(field.name, None, field.metadata["about"], flag_values=values)  # ``parse`` reads numbers
 
 
+def check_class(config_class: type, needed: Sequence[str] = ()) -> None:
+    """Checks that flags can be made of a class of configurations, and that it has the fields that are needed.
+
+    Raises:
+      ValueError: naming the field, and how it is written.
+    """
+    fields = {field.name: field for field in dataclasses.fields(config_class)}
+    for name, field in fields.items():
+        if "about" not in field.metadata:
+            raise ValueError(f"{config_class.__name__}.{name} must be a setting(default, about, ...)")
+        if isinstance(field.type, str):
+            said = "must have a type, not its name: leave out `from __future__ import annotations`"
+            raise ValueError(f"{config_class.__name__}.{name} {said}")
+    if missing := [name for name in needed if name not in fields]:
+        raise ValueError(f"{config_class.__name__} has no field {', '.join(missing)}, which every configuration has")
+
+
 def parse(preset: C, values: flags.FlagValues) -> C:
     """The preset with every given flag put in; validated.
 

@@ -1,8 +1,11 @@
 """A plan is a list of runs: a binary, a configuration and a folder each. What ``--grid`` means, and its cells."""
 
+import contextlib
 import dataclasses
+import importlib.util
 import itertools
 import math
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +37,7 @@ class Run:
 
     def command(self) -> list[str]:
         """The command line that runs it as a process of its own, which waits for another that is at work on it."""
-        program = [sys.executable, "-m", f"experiments.{self.experiment.name}", f"--preset={self.preset}"]
+        program = [sys.executable, *program_of(self.experiment), f"--preset={self.preset}"]
         return [*program, *flags.to_flags(self.config), *self.options, "--wait", f"--outdir={self.folder}"]
 
     def record(self) -> Record | None:
@@ -50,6 +53,15 @@ class Run:
         if record.experiment != self.experiment.name or dict(record.config) != flags.to_json(self.config):
             raise RecordError(f"{self.folder} holds a run of another configuration; choose another --outdir")
         return record
+
+
+def program_of(experiment: Experiment) -> list[str]:
+    """The words behind ``python`` that start a binary: one of ``experiments``, or else the program that runs now."""
+    module = f"experiments.{experiment.name}"
+    with contextlib.suppress(ModuleNotFoundError):
+        if importlib.util.find_spec(module):
+            return ["-m", module]
+    return [os.path.abspath(sys.argv[0])]
 
 
 class Grid(NamedTuple):

@@ -74,7 +74,11 @@ class FinishedRun(NamedTuple):
             cells = ", ".join(self.record.metrics["cells"])
             raise RecordError(f"this is a grid; its runs, each with members, are in cells/ of its folder: {cells}")
         preset = type(self.experiment.presets["paper"])
-        return dict(self.experiment.learners(flags.from_json(preset, self.record.config)))
+        try:
+            config = flags.from_json(preset, self.record.config)
+        except TypeError as error:  # a field that has gone since
+            raise RecordError(f"this record of {self.record.experiment} is of other settings ({error})") from error
+        return dict(self.experiment.learners(config))
 
 
 def load_run(folder: str | Path, experiment: Experiment | None = None) -> FinishedRun:
@@ -91,5 +95,8 @@ def load_run(folder: str | Path, experiment: Experiment | None = None) -> Finish
         try:
             experiment = importlib.import_module(f"experiments.{record.experiment}").EXPERIMENT
         except (ImportError, AttributeError) as error:
-            raise RecordError(f"{folder}: {record.experiment} is no binary here ({error})") from error
+            said = f"{record.experiment} is no binary here ({error}); for one of your own: load_run(folder, EXPERIMENT)"
+            raise RecordError(f"{folder}: {said}") from error
+    if experiment.name != record.experiment:
+        raise RecordError(f"{folder} holds a run of {record.experiment}, not of {experiment.name}")
     return FinishedRun(record, experiment)

@@ -32,11 +32,17 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
 
     Returns:
       ``(prompt, intervention=None, step=0) -> ((O,) prediction, Trace)``.
+
+    Raises:
+      ValueError: when it is called, for a network that returns something else.
     """
     layout = layout or joint_layout()
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        tokens, trace = cast(tuple[Array, Trace], network.apply(params, layout.encode(prompt), intervention, step))
+        found = network.apply(params, layout.encode(prompt), intervention, step)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise ValueError(f"{type(network).__name__} must return (tokens, Trace), got {type(found).__name__}")
+        tokens, trace = cast(tuple[Array, Trace], found)
         return layout.decode(tokens, prompt), trace
 
     return run

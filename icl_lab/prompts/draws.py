@@ -19,6 +19,8 @@ BLOCK = 64  # tasks of a block
 
 def block_shape(batch: int) -> tuple[int, int]:
     """(blocks, tasks of a block) that hold a batch; the last block may hold surplus tasks."""
+    if batch < 1:
+        raise ValueError(f"a batch has at least one task, got {batch}")
     tasks = min(batch, BLOCK)
     return -(-batch // tasks), tasks
 

@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import check_number
 from icl_lab.prompts.unfused import unfused
 
 INPUT_LAWS = ("uniform", "normal", "exponential", "laplace", "mixture")
@@ -67,7 +68,7 @@ def linear_regression(
       ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, O), x_query (B, D), target (B, O), latent w (B, D, O).
 
     Raises:
-      ValueError: for sizes below 1 or an unknown law of inputs or tasks.
+      ValueError: for sizes below 1, an unknown law of inputs or tasks, or a number that is not allowed.
     """
     sizes = {"context_length": context_length, "input_size": input_size, "output_size": output_size}
     for name, size in sizes.items():
@@ -77,6 +78,10 @@ def linear_regression(
         raise ValueError(f"input_law must be one of {INPUT_LAWS}, got {input_law!r}")
     if task_law not in TASK_LAWS:
         raise ValueError(f"task_law must be one of {TASK_LAWS}, got {task_law!r}")
+    for name, value in {"input_range": input_range, "task_scale": task_scale}.items():
+        check_number(name, value)
+    for name, value in {"label_noise": label_noise, "corrupted_labels": corrupted_labels}.items():
+        check_number(name, value, at_least=0)
     n, d, o = context_length, input_size, output_size
 
     def sampler(key: Array, batch: int) -> Sample:

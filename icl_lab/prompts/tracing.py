@@ -1,8 +1,10 @@
-"""Whether a value can be looked at."""
+"""Whether a value can be looked at, and whether a number is allowed."""
 
+import math
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def is_traced(value: Any) -> bool:
@@ -12,3 +14,17 @@ def is_traced(value: Any) -> bool:
     first check; True for every array would then be a safe answer, which leaves the checks of values out.
     """
     return isinstance(value, jax.core.Tracer)
+
+
+def check_number(name: str, value: Any, *, above: float = -math.inf, at_least: float = -math.inf) -> None:
+    """Checks a number, or each of an array; what is traced has no value yet and passes.
+
+    Raises:
+      ValueError: naming it and what is allowed, where one is not finite or out of range, or there is none.
+    """
+    if is_traced(value):
+        return
+    found = np.asarray(value, float)
+    if not found.size or not (np.isfinite(found) & (found > above) & (found >= at_least)).all():
+        words = [f"above {above:g}"] * (above > -math.inf) + [f"at least {at_least:g}"] * (at_least > -math.inf)
+        raise ValueError(f"{name} must be {' and '.join(words) or 'finite'}, got {value}")

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_number
 
 
 def noise_adaptive_ridge(strengths: Array) -> Learner:
@@ -20,7 +22,11 @@ def noise_adaptive_ridge(strengths: Array) -> Learner:
 
     Args:
       strengths: (J,) lambdas above 0, on the *sum* of squared errors, as in ``ridge``.
+
+    Raises:
+      ValueError: for strengths that are not above 0, or none.
     """
+    check_number("strengths", strengths, above=0)
 
     def predict(prompt: Prompt) -> Array:
         n, _, _ = check_prompt(prompt)
@@ -61,7 +67,13 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
     Args:
       tasks: (T, D, O) the W_t.
       noise_variance: sigma^2 above 0.
+
+    Raises:
+      ValueError: for tasks of another shape, or a variance that is not above 0.
     """
+    if len(np.shape(tasks)) != 3:
+        raise ValueError(f"tasks must be (T, D, O), got {np.shape(tasks)}")
+    check_number("noise_variance", noise_variance, above=0)
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt)
@@ -120,7 +132,11 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
     Args:
       bandwidth: h > 0.
       amplitude: c, 1 in the references.
+
+    Raises:
+      ValueError: for a bandwidth that is not above 0.
     """
+    check_number("bandwidth", bandwidth, above=0)
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt)
@@ -143,7 +159,7 @@ def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
     def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
         x, y = pair
         size = jnp.where(x @ x > 0, x @ x, 1.0) if normalised else 1.0  # an input of zero changes nothing
-        return w + learning_rate / size * x[:, None] * (y - x @ w)[None], None
+        return w + jnp.asarray(learning_rate, w.dtype) / size * x[:, None] * (y - x @ w)[None], None
 
     return _in_order(step)
 
@@ -156,19 +172,26 @@ def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) ->
     Args:
       strength: lambda > 0.
       forgetting: f in (0, 1].
+
+    Raises:
+      ValueError: for a strength or a factor that is not above 0.
     """
+    check_number("strength", strength, above=0)
+    check_number("forgetting", forgetting, above=0)
 
     def predict(prompt: Prompt) -> Array:
         _, d, o = check_prompt(prompt)
         dtype = prompt.x.dtype
 
+        f = jnp.asarray(forgetting, dtype)
+
         def step(state: tuple[Array, Array], pair: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
             (w, p), (x, y) = state, pair
-            gain = p @ x / (forgetting + x @ p @ x)
+            gain = p @ x / (f + x @ p @ x)
             w = w + gain[:, None] * (y - x @ w)[None]
-            return (w, (p - gain[:, None] * (x @ p)[None]) / forgetting), None
+            return (w, (p - gain[:, None] * (x @ p)[None]) / f), None
 
-        start = (jnp.zeros((d, o), dtype), jnp.eye(d, dtype=dtype) / strength)
+        start = (jnp.zeros((d, o), dtype), jnp.eye(d, dtype=dtype) / jnp.asarray(strength, dtype))
         (w, _), _ = jax.lax.scan(step, start, (prompt.x, prompt.y))
         return prompt.x_query @ w
 
@@ -200,7 +223,8 @@ def _in_order(step: Callable[[Array, tuple[Array, Array]], tuple[Array, None]]) 
 
     def predict(prompt: Prompt) -> Array:
         _, d, o = check_prompt(prompt)
-        w, _ = jax.lax.scan(step, jnp.zeros((d, o), prompt.y.dtype), (prompt.x, prompt.y))
+        y = prompt.y.astype(jnp.result_type(prompt.x, prompt.y))  # labels may be whole numbers
+        w, _ = jax.lax.scan(step, jnp.zeros((d, o), y.dtype), (prompt.x, y))
         return prompt.x_query @ w
 
     return predict

@@ -29,7 +29,7 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
         w = jnp.zeros((d, o), prompt.y.dtype) if w0 is None else w0
         chex.assert_shape(w, (d, o))  # (D, 1) or (D,) would be broadcast
         for k in range(rates.shape[0]):
-            gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / n
+            gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / max(n, 1)
             w = w - rates[k] * gradient
         return prompt.x_query @ w
 
@@ -61,7 +61,7 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
         prediction = jnp.zeros((o,), prompt.y.dtype)
         for k in range(eta.shape[0]):
             gram, overlap = x @ x.T, x @ query  # (N, N), (N,)
-            step = eta[k] / n
+            step = eta[k] / max(n, 1)
             prediction = prediction + step * overlap @ residual
             residual = residual - step * gram @ residual
             x, query = x - gamma[k] * gram @ x, query - gamma[k] * overlap @ x
@@ -73,10 +73,12 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
 def per_step(name: str, value: ArrayLike, steps: int | None) -> Array:
     """(K,) values from a scalar and a number of steps, or from one value per step."""
     value = jnp.asarray(value, float)
+    if steps is not None and steps != int(steps):
+        raise ValueError(f"steps must be a whole number, got {steps}")
     if value.ndim == 0:
         if steps is None or steps < 1:
             raise ValueError(f"a scalar {name} needs steps >= 1, got steps={steps}")
-        return jnp.full((steps,), value)
+        return jnp.full((int(steps),), value)
     if value.ndim != 1 or value.shape[0] < 1 or (steps is not None and steps != value.shape[0]):
         raise ValueError(f"{name} must be a scalar or have one value per step ({steps}), got shape {value.shape}")
     return value

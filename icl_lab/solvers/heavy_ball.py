@@ -22,17 +22,19 @@ def heavy_ball(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Lea
     Its first step is plain gradient descent.
 
     Raises:
-      ValueError: for fewer than one step.
+      ValueError: for fewer than one step, or rates that are no scalars.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
     rate, eta = jnp.asarray(learning_rate, float), jnp.asarray(momentum, float)
+    if rate.ndim or eta.ndim:
+        raise ValueError(f"learning_rate and momentum must be scalars, got {rate.shape} and {eta.shape}")
 
     def predict(prompt: Prompt) -> Array:
         n, d, o = check_prompt(prompt)
         w = velocity = jnp.zeros((d, o), prompt.y.dtype)
         for _ in range(steps):
-            velocity = eta * velocity + prompt.x.T @ (prompt.x @ w - prompt.y) / n
+            velocity = eta * velocity + prompt.x.T @ (prompt.x @ w - prompt.y) / max(n, 1)
             w = w - rate * velocity
         return prompt.x_query @ w
 

@@ -7,10 +7,12 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_number, is_traced
 
 NEWTON_STARTS = ("identity", "covariance")
 
@@ -49,8 +51,11 @@ def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
       steps: K.
 
     Raises:
-      ValueError: for fewer than one step.
+      ValueError: for fewer than one step, or bounds that do not rise from above 0.
     """
+    check_number("low", low, above=0)
+    if not is_traced(low):
+        check_number("high", high, above=float(np.asarray(low)))
 
     def solve(s: Array, b: Array) -> Array:
         a, c = jnp.asarray(low, b.dtype), jnp.asarray(high, b.dtype)
@@ -152,6 +157,8 @@ def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Le
       AssertionError: when it predicts, for a matrix of another size.
     """
 
+    preconditioner = jnp.asarray(preconditioner)
+
     def solve(s: Array, b: Array) -> Array:
         if preconditioner.shape != s.shape:
             raise AssertionError(f"the preconditioner must be {s.shape}, got {preconditioner.shape}")
@@ -174,6 +181,8 @@ def _of_moments(solve: Callable[[Array, Array], Array], steps: int, dual: bool =
 
     def predict(prompt: Prompt) -> Array:
         n, d, _ = check_prompt(prompt)
+        if n == 0:  # nothing to learn from: W stays 0
+            return jnp.zeros(prompt.y.shape[1], prompt.y.dtype)
         if dual and n < d:
             return prompt.x_query @ prompt.x.T @ solve(prompt.x @ prompt.x.T / n, prompt.y / n)
         return prompt.x_query @ solve(prompt.x.T @ prompt.x / n, prompt.x.T @ prompt.y / n)

@@ -60,8 +60,8 @@ def functional_gradient_descent(kernel: Kernel, learning_rates: ArrayLike, steps
         gram = jax.vmap(with_all, (0, None))(prompt.x, prompt.x)  # (N, N), dropped by the compiler after one step
         residual, prediction = prompt.y, jnp.zeros((o,), prompt.y.dtype)
         for rate in rates:
-            prediction = prediction + rate / n * overlap @ residual
-            residual = residual - rate / n * gram @ residual
+            prediction = prediction + rate / max(n, 1) * overlap @ residual
+            residual = residual - rate / max(n, 1) * gram @ residual
         return prediction
 
     return predict

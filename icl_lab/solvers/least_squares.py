@@ -5,6 +5,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_number
 
 
 def ridge(strength: ArrayLike) -> Learner:
@@ -20,8 +21,7 @@ def ridge(strength: ArrayLike) -> Learner:
       ValueError: for a strength of 0 or below: with fewer examples than inputs its answer is made of rounding errors
         (``least_squares`` is the limit).
     """
-    if isinstance(strength, int | float) and strength <= 0:
-        raise ValueError(f"strength must be above 0, got {strength}; least_squares() is the limit")
+    check_number("strength (least_squares() is its limit 0)", strength, above=0)
 
     def predict(prompt: Prompt) -> Array:
         n, d, _ = check_prompt(prompt)

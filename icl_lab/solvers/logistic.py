@@ -33,7 +33,7 @@ def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None
         n, d, o = _check_prompt(prompt)
         w = jnp.zeros((d, o), prompt.y.dtype)
         for k in range(rates.shape[0]):
-            w = w + rates[k] / n * prompt.x.T @ (prompt.y * jax.nn.sigmoid(-prompt.y * (prompt.x @ w)))
+            w = w + rates[k] / max(n, 1) * prompt.x.T @ (prompt.y * jax.nn.sigmoid(-prompt.y * (prompt.x @ w)))
         return prompt.x_query @ w
 
     return predict

@@ -1,6 +1,7 @@
 """Members trained in one program: ``fit``, with what it measures, how members share devices, and interventions."""
 
 from icl_lab.training.fitting import Fit, Resume, fit
+from icl_lab.training.model import Model
 from icl_lab.training.trained import Trained, train
 
-__all__ = ["Fit", "Resume", "Trained", "fit", "train"]
+__all__ = ["Fit", "Model", "Resume", "Trained", "fit", "train"]

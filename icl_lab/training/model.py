@@ -1,5 +1,6 @@
 """What is trained: how parameters begin, and the learner that they are."""
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -41,7 +42,17 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
         ``models.learner`` takes, whose plain form is vectorised over prompts.
       prompt: one prompt, of which only shapes matter.
       layout: how prompts become tokens; None means joint tokens.
+
+    Raises:
+      ValueError: for a module that is called with something else.
     """
+    try:
+        inspect.signature(network.__call__).bind(None, None, 0)
+    except TypeError as error:
+        raise ValueError(
+            f"{type(network).__name__}: a network is called with (tokens, intervention, step) and returns (tokens, "
+            "Trace); allowed for any other is icl_lab.training.Model(init, predict)"
+        ) from error
     tokens = jax.eval_shape((layout or joint_layout()).encode, prompt)
     init = lambda key: dict(network.init(key, jnp.zeros(tokens.shape, tokens.dtype)))  # noqa: E731
     return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1))

@@ -16,6 +16,7 @@ from jax import Array
 from icl_lab.compare import compare_batches
 from icl_lab.prompts import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt
 from icl_lab.prompts.layouts import Layout
+from icl_lab.prompts.tracing import check_number
 from icl_lab.training import fitting
 from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
@@ -135,8 +136,11 @@ def train(
         does.
     """
     for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+        if size < 1 or size != int(size):
+            raise ValueError(f"{name} must be a whole number of at least 1, got {size}")
+    check_number("learning_rate", learning_rate, above=0)
+    if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
+        raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
     if keys is None:
         keys = jax.random.split(jax.random.key(seed), members)
     tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
@@ -144,7 +148,10 @@ def train(
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
-        return objective(learner(samples.prompt), samples).mean()
+        losses = objective(learner(samples.prompt), samples)
+        if losses.shape != samples.prompt.x.shape[:1]:
+            raise ValueError(f"objective must give one loss a task, {samples.prompt.x.shape[:1]}; got {losses.shape}")
+        return losses.mean()
 
     def loss(params: dict, key: Array, setting: Any) -> Array:
         return mean_loss(trained.learner(params), training_of(setting)(key, batch))
@@ -169,7 +176,7 @@ def train(
             keys,
             settings,
             steps=steps,
-            measure_every=measure_every or _about_twentieth(steps),
+            measure_every=_about_twentieth(steps) if measure_every is None else measure_every,
             measure=measure if measured else None,
             members_at_once=members_at_once(batch, trained.layers),
             **({"progress": advance} if advance else {}),
@@ -197,7 +204,17 @@ def _of_setting(sampler: Any, settings: Any) -> Callable[[Any], Sampler]:
 def _model(network: nn.Module, tasks_of: Callable[[Any], Sampler], settings: Any, layout: Layout | None) -> Model:
     """The network on prompts as the sampler draws them."""
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
-    drawn = jax.eval_shape(lambda key: tasks_of(first)(key, 1), jax.random.key(0))
+    try:
+        drawn = jax.eval_shape(lambda key: tasks_of(first)(key, 1), jax.random.key(0))
+    except TypeError as error:
+        usual = "(key, batch) -> Sample" if settings is None else "setting -> sampler, as there are settings"
+        raise ValueError(f"sampler must be a function {usual} ({error})") from error
+    if not isinstance(drawn, Sample):
+        raise ValueError(f"sampler must give a Sample, got {type(drawn).__name__}")
+    parts = (drawn.prompt.x, drawn.prompt.y, drawn.prompt.x_query)
+    if [part.ndim for part in parts] != [3, 3, 2]:
+        got = ", ".join(str(part.shape) for part in parts)
+        raise ValueError(f"sampler must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for a batch of one")
     return model_of(network, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt), layout)
 
 
@@ -213,6 +230,7 @@ def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
             raise ValueError(f"{said} answers {len(prompts.x)} prompts with {found.shape}; jax.vmap a learner of one")
         return found
 
+    checked.__qualname__ = said  # by which it is named in what is refused later
     return checked
 
 

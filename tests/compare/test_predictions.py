@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -211,3 +213,17 @@ def test_a_learner_that_jax_cannot_trace_is_refused_by_name():
     samples = linear_regression(context_length=3, input_size=2)(jax.random.key(0), 4)
     with pytest.raises(TypeError, match="of_numpy cannot be traced by JAX"):
         compare(of_numpy, of_numpy, samples)
+
+
+def test_whole_numbers_are_labels_of_two_logits_or_more():
+    samples = draw(outputs=1)
+    of_values = replace(samples, target=jnp.sign(samples.target).astype(jnp.int32))
+    with pytest.raises(AssertionError, match=r"labels \(B,\), got \(6, 1\)"):
+        compare(ridge(0.1), ridge(0.2), of_values)
+    with pytest.raises(AssertionError, match="one logit"):
+        compare(ridge(0.1), ridge(0.2), replace(of_values, target=of_values.target[:, 0]))
+
+
+def test_no_task_is_refused():
+    with pytest.raises(AssertionError, match="at least one"):
+        compare(ridge(0.1), ridge(0.2), jax.tree.map(lambda leaf: leaf[:0], draw()))

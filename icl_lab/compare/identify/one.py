@@ -61,7 +61,8 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
         a, b = groups[0][0], groups[1][0]
         said = decision.differ_most(a, b, found.mean[JUDGE], on.plain.eigenvalues)
         return member(verdict="not separable", equals=names(left), residual=a.residual, reason=said)
-    named, equals = left[0], names(groups[0])
+    equals = names(groups[0])  # the parameters are those of the family that is named, where it was fitted itself
+    named = next((fit for fit in left if fit.model.family == equals[0]), left[0])
     limits, doubled = _range(ask, named, ranked, setting) if ranges else ((None, None), {})
     return member(
         verdict="identified", family=equals[0], equals=equals, steps=named.model.steps or None,

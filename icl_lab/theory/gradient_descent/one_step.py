@@ -8,6 +8,8 @@ is half the mean squared error of one output; with O outputs, summed, it is O ti
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab.prompts.tracing import check_number
+
 Floats = NDArray[np.float64] | np.float64
 
 
@@ -79,6 +81,8 @@ def one_step_optimum(
     ``one_step_loss`` (von Oswald et al. 2022, where eta is found by line search); arguments and errors as there.
     """
     _check(context_length, input_size, input_variance)
+    check_number("task_scale", task_scale, above=0)
+    check_number("label_noise", label_noise, at_least=0)
     variance, scale = _floats(input_variance), _floats(task_scale)
     ratio = _floats(label_noise) ** 2 / (scale**2 * variance)
     c = context_length / (context_length + input_size + kurtosis - 2 + ratio)
@@ -152,5 +156,4 @@ def _floats(value: ArrayLike) -> Floats:
 def _check(context_length: int, input_size: int, input_variance: ArrayLike) -> None:
     if context_length < 1 or input_size < 1:
         raise ValueError(f"context_length and input_size must be at least 1, got {context_length} and {input_size}")
-    if np.any(_floats(input_variance) <= 0):
-        raise ValueError(f"input_variance must be positive, got {input_variance!r}")
+    check_number("input_variance", input_variance, above=0)

@@ -68,7 +68,7 @@ def subspace_risk(a: ArrayLike, *, test_length: float, subspace_size: int, input
     a = checked_stack(a, "a")
     d, k = a.shape[-1], subspace_size
     check_length(test_length, "test_length", infinite=True)
-    if not 1 <= k <= d:
+    if k not in range(1, d + 1):
         raise ValueError(f"subspace_size must be from 1 to D = {d}, got {k}")
     if not input_scale > 0:
         raise ValueError(f"input_scale must be positive, got {input_scale}")
@@ -99,7 +99,7 @@ def orthogonal_query_prediction(a: ArrayLike, *, test_length: int) -> np.ndarray
     """
     a = checked_stack(a, "a")
     d, m = a.shape[-1], test_length
-    if not 1 <= m < d:
+    if m not in range(1, d):
         raise ValueError(f"test_length must be from 1 to D - 1 = {d - 1}, got {m}: no input is orthogonal to more")
     leaving = _mixing(m, d) * ((d + 1) * _square(a) - _trace(a @ a) - _trace(a) ** 2)  # E tr(P A (I - P) A^T)
     return d * (m + d + 1) / m**2 * leaving

@@ -1,0 +1,71 @@
+"""What every solver refuses before it predicts, and the prompts on which none may fail."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from icl_lab import solvers
+from icl_lab.prompts import Prompt, linear_regression
+
+TASKS = np.ones((3, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: solvers.ridge(np.float32(-1)), "strength"),
+        (lambda: solvers.ridge(float("nan")), "strength"),
+        (lambda: solvers.recursive_least_squares(0.0), "strength must be above 0, got 0"),
+        (lambda: solvers.recursive_least_squares(0.1, 0.0), "forgetting"),
+        (lambda: solvers.chebyshev(0.0, 1.0, 3), "low"),
+        (lambda: solvers.chebyshev(2.0, 1.0, 3), "high must be above 2"),
+        (lambda: solvers.dmmse(TASKS, 0.0), "noise_variance"),
+        (lambda: solvers.dmmse(TASKS[..., 0], 1.0), r"tasks must be \(T, D, O\), got \(3, 2\)"),
+        (lambda: solvers.gaussian_smoothing(0.0), "bandwidth"),
+        (lambda: solvers.noise_adaptive_ridge(np.array([0.0, 1.0])), "strengths"),
+        (lambda: solvers.noise_adaptive_ridge(np.array([])), "strengths"),
+        (lambda: solvers.heavy_ball(np.array([0.5, 0.3]), 0.1, 2), "scalars"),
+        (lambda: solvers.gradient_descent(0.5, 2.5), "whole number"),
+        (lambda: linear_regression(context_length=2, input_size=2, label_noise=float("nan")), "label_noise"),
+        (lambda: linear_regression(context_length=2, input_size=2, corrupted_labels=-1), "corrupted_labels"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_traced_number_is_not_looked_at():
+    prompt = Prompt(x=jnp.ones((2, 2)), y=jnp.ones((2, 1)), x_query=jnp.ones(2))
+    found = jax.jit(lambda strength: solvers.ridge(strength)(prompt))(0.5)
+    np.testing.assert_allclose(found, solvers.ridge(0.5)(prompt), rtol=1e-6)
+
+
+STEPPED = {
+    "gradient_descent": solvers.gradient_descent(0.5, 2),
+    "heavy_ball": solvers.heavy_ball(0.5, 0.1, 2),
+    "nesterov": solvers.nesterov(0.5, 0.1, 2),
+    "conjugate_gradients": solvers.conjugate_gradients(2),
+    "gd_plus_plus": solvers.gd_plus_plus(0.5, 0.1, 2),
+    "lms": solvers.lms(0.5),
+    "ridge": solvers.ridge(0.5),
+}
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_without_examples_the_prediction_is_zero(name):
+    nothing = Prompt(x=jnp.ones((0, 2)), y=jnp.ones((0, 1)), x_query=jnp.ones(2))
+    np.testing.assert_array_equal(STEPPED[name](nothing), [0.0])
+
+
+def test_one_pass_in_order_takes_labels_that_are_whole_numbers_and_rates_of_numpy(x64):
+    samples = linear_regression(context_length=4, input_size=2)(jax.random.key(0), 1)
+    prompt = jax.tree.map(lambda leaf: leaf[0].astype(jnp.float32), samples.prompt)
+    of_signs = dataclasses.replace(prompt, y=jnp.sign(prompt.y))
+    whole = dataclasses.replace(of_signs, y=of_signs.y.astype(jnp.int32))
+    for make in (solvers.lms, solvers.recursive_least_squares):
+        solver = make(np.float64(0.5))
+        np.testing.assert_allclose(solver(whole), solver(of_signs), rtol=1e-6)
