@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 import icl_lab
 from icl_lab.compare import mean_loss
@@ -116,3 +117,25 @@ def test_a_reference_of_one_prompt_or_with_a_name_that_is_taken_is_refused(refer
     if "train" in references:
         with pytest.raises(ValueError, match="train_loss: a name"):
             icl_lab.train(NETWORK, sampler(), members=2, **SMALL, variants=lambda _: references)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"learning_rate": -1.0}, "learning_rate must be above 0"),
+        ({"measure_every": 0}, "measure_every"),
+        ({"steps": 2.5}, "steps must be a whole number"),
+        ({"settings": [0.0, 1.0]}, "leading axis of members"),
+        ({"settings": jnp.zeros(2)}, "setting -> sampler"),
+        ({"sampler": lambda key, batch: (key, batch)}, "must give a Sample, got tuple"),
+        ({"objective": lambda p, s: (p[:, 0] - s.target) ** 2}, r"one loss a task, \(8,\); got \(8, 8\)"),
+        ({"network": nn.Dense(3)}, "Dense: a network is called with"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(wrong, message):
+    given = {
+        "network": LinearSelfAttention(layers=1), "sampler": linear_regression(context_length=3, input_size=2),
+        "members": 2, "steps": 2, "batch": 8, "eval_tasks": 8,
+    }  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        icl_lab.train(**given | wrong)
