@@ -104,6 +104,9 @@ def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dic
         def fit(self, stage: str, init: anchors.Init, *args: Any, **options: Any) -> Fit:
             return super().fit(stage, anchors.perturbed(init, number, size) if size else init, *args, **options)
 
+        def given(self, params: Any) -> Any:
+            return anchors.perturbed(lambda *_: params, number, size)(jax.random.key(0), None) if size else params
+
     with tempfile.TemporaryDirectory() as folder:
         tree = experiment.run(experiment.presets["smoke"], Perturbed(Path(folder), "", float("inf"), None))[1]
     return {name: np.asarray(array) for name, array in flat(tree).items()}

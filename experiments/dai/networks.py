@@ -127,7 +127,8 @@ def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[
         for positions in config.positions:
             networks = load_networks(config.networks, positions, count(config, positions))
             for m, key in enumerate(member_keys(config, stage)[: count(config, positions)]):
-                yield positions, key, one_network(networks, m)
+                one = one_network(networks, m)
+                yield positions, key, one._replace(params=session.given(one.params))
                 done += 1
                 advance(done, total)
 

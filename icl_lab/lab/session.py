@@ -71,6 +71,10 @@ class Session:
             log.warning("%s: %d of %d members diverged and were stopped (member %s)", *counts, ", ".join(named))
         return result
 
+    def given(self, params: Any) -> Any:
+        """Parameters that this run did not train, as they are; anchors change their last bits here, as in ``fit``."""
+        return params
+
     def checkpoint(self, stage: str) -> Checkpoint:
         """Where a stage that is no training keeps ``{"state": pytree, "metrics": arrays}`` after each piece."""
         fingerprint = records.digest([self.fingerprint, stage])
