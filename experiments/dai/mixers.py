@@ -112,7 +112,7 @@ def of(record: Record, array: str, mixer: str) -> np.ndarray:
 
 def momenta(record: Record) -> list[str]:
     """The mixers of fixed momentum, by coefficient."""
-    return sorted(name for name in record.config["mixers"] if kind(name) == "momentum")
+    return sorted((name for name in record.config["mixers"] if kind(name) == "momentum"), key=eta_of)
 
 
 def chosen(record: Record, which: str, losses: np.ndarray, *, by: np.ndarray | None = None) -> np.ndarray:

@@ -60,9 +60,9 @@ FINDINGS = {
         "times the loss of one gradient step at the last step, and their attention is still rising."
     ),
     "phase_transitions": (
-        "Two heads drop sooner than one: {two_heads_sooner:.0%} of members with two have dropped before half of those "
-        "with one. The sudden generalisation on a fixed set of tasks does not replicate: the loss on fresh tasks "
-        "never shoots up, and ends at {set_generalises:.2f} times that of the gradient step."
+        "Two heads drop sooner than one: in {two_heads_sooner:.0%} of pairs the member with two does. The sudden "
+        "generalisation on a fixed set of tasks does not replicate: the loss on fresh tasks never shoots up, and ends "
+        "at {set_generalises:.2f} times that of the gradient step."
     ),
     "grokking": (
         "The late generalisation of Fig. 15 was looked for at three batch sizes and three learning rates. The "

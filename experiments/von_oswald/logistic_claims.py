@@ -77,7 +77,7 @@ CLAIMS = (
     claim(
         "two_layers_cosine", "",
         "Two linear layers have the sensitivities of those GD++ steps: cosine at least .99 (control: two logistic "
-        "steps).",
+        "steps, which pass too; which is nearer is another claim).",
         _cosine("linear_2", "gd++_2"), 0.99, relation=">=", reason="as for looped layers in Fig. 3",
         control=_cosine("linear_2", "logistic_2"),
     ),

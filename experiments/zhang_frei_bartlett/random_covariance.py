@@ -33,6 +33,7 @@ from experiments.zhang_frei_bartlett.random_covariance_figures import figures
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.prompts import VARIANCE_LAWS, Sampler, random_covariance_regression
+from icl_lab.prompts.gaussian import LARGEST_LOGNORMAL
 from icl_lab.solvers import least_squares
 from icl_lab.theory.linear_attention import random_covariance as theory
 
@@ -80,6 +81,9 @@ def check(config: Config) -> None:
         check_each_once(name, getattr(config, name))
     if len(config.shapes) != len(config.laws):
         raise FlagError(f"--shapes has {len(config.shapes)} values; allowed are as many as --laws, {len(config.laws)}")
+    for law, shape in zip(config.laws, config.shapes):
+        if law == "lognormal" and shape > LARGEST_LOGNORMAL:
+            raise FlagError(f"--shapes={shape:g}: allowed is at most {LARGEST_LOGNORMAL:g} for lognormal")
     if "exponential" not in config.laws:
         raise FlagError(f"--laws={','.join(config.laws)}: allowed are lists with exponential, which the paper treats")
 
