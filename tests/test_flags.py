@@ -246,3 +246,24 @@ def test_a_binary_trains_at_another_rate_by_the_same_program(binary, changes):
     smoke = experiment.presets["smoke"]
     assert all(getattr(smoke, name) != value for name, value in changes.items())
     assert first_program(smoke) == first_program(dataclasses.replace(smoke, **changes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Bare:
+    seed: int = 0
+
+
+Named = dataclasses.make_dataclass("Named", [("seed", "int", setting(0, "seed"))], frozen=True)
+
+
+@pytest.mark.parametrize(
+    ("config_class", "message"),
+    [
+        (Bare, r"Bare\.seed must be a setting"),
+        (Named, "must have a type, not its name"),
+        (dataclasses.make_dataclass("Other", [], bases=(), frozen=True), "no field members"),
+    ],
+)
+def test_a_class_of_which_no_flags_can_be_made_is_refused(config_class, message):
+    with pytest.raises(ValueError, match=message):
+        flags.check_class(config_class, needed=("members",))

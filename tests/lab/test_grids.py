@@ -2,7 +2,9 @@ import csv
 import dataclasses
 import functools
 import io
+import os
 import re
+import sys
 import threading
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.flags import FlagError
-from icl_lab.lab.plans import Grid, parse_grid
+from icl_lab.lab.plans import Grid, parse_grid, program_of
 from icl_lab.lab.records import Record, RecordError
 from icl_lab.lab.runs import FinishedRun
 from icl_lab.prompts.unfused import unfused
@@ -346,3 +348,11 @@ def test_a_panel_shows_every_cell_with_its_interval():
         np.testing.assert_array_equal(drawn.lines[0].get_ydata(), [row["estimate"] for row in rows])
         (bars,) = drawn.lines[2]
         np.testing.assert_allclose([bar[:, 1] for bar in bars.get_segments()], [row["interval"] for row in rows])
+
+
+def test_a_cell_of_a_file_of_ones_own_is_started_by_that_file(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["mine.py", "--grid=.."])
+    assert program_of(TOY) == [os.path.abspath("mine.py")]
+    assert program_of(dataclasses.replace(TOY, name="reddy.transition", claims=(), quick={})) == [
+        "-m", "experiments.reddy.transition",
+    ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 import icl_lab
 from experiments.training import squared_error
-from experiments.von_oswald import one_step
+from experiments.von_oswald import one_step, softmax
 from experiments.von_oswald.common import sampler
 from icl_lab.lab import from_json, records
 from icl_lab.lab.experiment import execute
@@ -51,6 +51,11 @@ def test_what_a_run_has_not_is_refused_by_name(folder):
         run.learner(0.5)
     with pytest.raises(RecordError, match=r"holds no record\.json; allowed is the folder of a finished run"):
         icl_lab.load_run(folder / "training")
+    with pytest.raises(RecordError, match=r"holds a run of von_oswald\.one_step, not of von_oswald\.softmax"):
+        icl_lab.load_run(folder, softmax.EXPERIMENT)
+    other = run._replace(record=dataclasses.replace(run.record, config={**run.record.config, "gone": 1}))
+    with pytest.raises(RecordError, match=r"of other settings .*gone"):
+        other.learner()
     assert repr(run).startswith("FinishedRun(von_oswald.one_step, smoke, 2 members, ")
 
 
