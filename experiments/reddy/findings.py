@@ -96,8 +96,8 @@ PAPER = Paper(
             "network does both, and has not converged."
         ),
         "data_dependence/spread": (
-            "Accuracy by spread within a class: the larger it is, the more the network learns in context and the less in "
-            "weights; the reduced model learns in context at every spread."
+            "Accuracy by spread within a class: the larger it is, the more the network learns in context and the less "
+            "in weights; the reduced model learns in context at every spread."
         ),
         "label_count/label_count": (
             "Accuracy of each member by number of labels, and when it learns: the fewer labels there are, the later; "
