@@ -128,7 +128,7 @@ def test_a_reference_of_one_prompt_or_with_a_name_that_is_taken_is_refused(refer
         ({"settings": [0.0, 1.0]}, "leading axis of members"),
         ({"settings": jnp.zeros(2)}, "setting -> sampler"),
         ({"sampler": lambda key, batch: (key, batch)}, "must give a Sample, got tuple"),
-        ({"objective": lambda p, s: (p[:, 0] - s.target) ** 2}, r"one loss a task, \(8,\); got \(8, 8\)"),
+        ({"objective": lambda p, s: (p - s.target) ** 2}, r"one loss a task, \(8,\); got \(8, 1\)"),
         ({"network": nn.Dense(3)}, "Dense: a network is called with"),
     ],
 )

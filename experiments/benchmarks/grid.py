@@ -35,7 +35,7 @@ def grid(config: Config) -> dict[str, list[Row]]:
         together = _seconds(folder, [*words, f"--grid=learning_rate:{','.join(map(str, rates))}", "--outdir=grid"])
         cells = [Path(folder, "grid", "cells", f"learning_rate={rate}") for rate in rates]
         found = np.stack([records.load(cell).arrays["weights"] for cell in cells])
-        expected = np.load(weights)
+        expected = np.load(weights, allow_pickle=False)
         difference = float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
         of_each, of_grid = (_of(f) for f in ([Path(folder, str(i), "run") for i in range(len(rates))], cells))
     title = f"{len(rates)} learning rates, four members each, {config.grid_steps} steps, batch {config.batch}"

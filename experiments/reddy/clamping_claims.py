@@ -50,8 +50,13 @@ def _least_delay(condition: str) -> Callable[[Record], np.ndarray]:
 
 
 def _less_than(other: str, condition: str) -> Callable[[Record], np.ndarray]:
-    """(M,) paired difference of two delays, at least; an ``other`` that never learns counts against it."""
-    return lambda record: least_delay(record, condition) - delay(record, other)
+    """(M,) paired difference of two delays, at least; an ``other`` that alone never learns counts against it."""
+
+    def statistic(record: Record) -> np.ndarray:
+        never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
+        return np.where(never, np.nan, least_delay(record, condition) - delay(record, other))
+
+    return statistic
 
 
 def _moved(name: str) -> Callable[[Record], np.ndarray]:

@@ -85,9 +85,7 @@ def test_landscape_pools_minima_and_saddles_apart():
     nowhere_else = claims["nowhere_else"]
     assert np.nansum(nowhere_else.statistic(made)) == 0
     assert np.nansum(nowhere_else.control(made)) == 1
-    above = claims["mixed"].statistic(made)
-    np.testing.assert_array_equal(above[~np.isnan(above)], [-0.1])
-    assert above.size == 16 + 4
+    np.testing.assert_array_equal(claims["mixed"].statistic(made), [-0.1])
     np.testing.assert_allclose(claims["race_each"].statistic(made).mean(), 13 / 16)
     np.testing.assert_allclose(claims["flat_is_safer"].statistic(made).mean(), 0.5)
     np.testing.assert_allclose(claims["race"].statistic(made).mean(), -1 / 16)

@@ -106,7 +106,7 @@ def test_bad_arguments():
         input_kurtosis("exponential")
     with pytest.raises(ValueError, match="at least 1"):
         one_step_loss(1.0, context_length=0, input_size=2, input_variance=1.0)
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(ValueError, match="input_variance must be above 0"):
         one_step_optimum(context_length=1, input_size=2, input_variance=0.0)
 
 

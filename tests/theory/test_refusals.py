@@ -36,11 +36,16 @@ def test_the_limit_of_an_unbalanced_flow_does_not_cancel():
 
 def test_every_coordinate_has_its_own_shape_whatever_the_batch():
     """As many tasks as inputs: nothing may be broadcast along the tasks."""
-    sampler = random_covariance_regression(context_length=1, input_size=4, law="lognormal", shape=[0.01, 0.5, 1.0, 2.0])
+    sampler = random_covariance_regression(context_length=1, input_size=4, law="lognormal", shape=[0.01, 0.3, 0.6, 1.0])
     spread = np.log(sampler(jax.random.key(0), 4).latent["variances"])
     more = np.log(sampler(jax.random.key(0), 4000).latent["variances"])
     assert np.abs(spread[:, 0]).max() < 0.1
-    np.testing.assert_allclose(more.std(0), [0.01, 0.5, 1.0, 2.0], rtol=0.1)
+    np.testing.assert_allclose(more.std(0), [0.01, 0.3, 0.6, 1.0], rtol=0.1)
+
+
+def test_a_lognormal_law_wider_than_its_quantiles_is_refused():
+    with pytest.raises(ValueError, match="at most 1"):
+        random_covariance_regression(context_length=1, input_size=2, law="lognormal", shape=1.5)
 
 
 def test_a_start_whose_heads_all_fall_into_the_origin_is_told():
