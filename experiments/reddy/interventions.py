@@ -62,7 +62,7 @@ PRESETS = {
         length_steps=(20,),
         windows=(0.5,),
     ),
-    # --lengths=4,8 --length_steps=5000,14000 adds N = 8: five more hours of one core
+    # --lengths=4,8 --length_steps=5000,14000 adds N = 8: hours more of one core
     "lab": Config(**SMALL, members=10, lengths=(4,), length_steps=(5000,)),
     "paper": Config(),
 }
@@ -215,8 +215,10 @@ def figures(record: Record) -> dict[str, Figure]:
         held = {NAMES[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
         given = {f"{about} {how}": f"{group}_{how}" for group, about in GIVEN.items() for how in ("given", "missing")}
         for axes, shown, about in ((row[1], held, "after the longest hold"), (row[2], given, "with parts given")):
-            for y, condition in enumerate(shown.values()):
-                values = np.sort(remaining(n, condition)(record))
+            every = [np.sort(remaining(n, condition)(record)) for condition in shown.values()]
+            if np.isfinite(onset_of(record, n, "control")).any() and not np.isfinite(every).any():
+                axes.text(0.5, 0.5, "the hold ends\nbefore the control's onset", ha="center", transform=axes.transAxes)
+            for y, values in enumerate(every):
                 axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
             axes.set_yticks(range(len(shown)), list(shown), fontsize="x-small")
             axes.axvline(1.0, color="0.6", linewidth=0.8)
