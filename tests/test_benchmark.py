@@ -119,6 +119,7 @@ def test_dry_runs_give_rows(monkeypatch):
     monkeypatch.setattr(dry_run, "PRESET", "smoke")
     monkeypatch.setattr("icl_lab.lab.dry_run.TRIED", 0.01)
     monkeypatch.setattr(dry_run, "BINARIES", ("von_oswald.roll_out",))
+    monkeypatch.setattr("jax.clear_caches", lambda: None)  # what the tests before traced is not traced again
     (rows,) = dry_run.dry_run(TINY).values()
     (row,) = _sound(rows, baselines=0)
     assert row["said s"] > 0
