@@ -34,6 +34,17 @@ def test_the_same_figure_is_the_same_bytes(tmp_path, monkeypatch):
     assert all(other[suffix] != first[suffix] for suffix in first)
 
 
+def test_a_long_caption_does_not_widen_the_picture(tmp_path):
+    said = "a.binary · preset paper with members=3, steps=60000, grid=(0.0, 0.7) and more settings · 3 members · seed 0"
+    with styled():
+        single, axes = panels(1)
+        band(axes[0, 0], X, np.ones((2, 4)))
+        (png,) = save(single, tmp_path / "figure", said, pdf=False)
+    height, width, _ = mpl.image.imread(png).shape
+    assert width <= 150 * (single.get_figwidth() + 0.3)
+    assert height > 150 * single.get_figheight()
+
+
 def drawn(members):
     _, axes = panels(1)
     band(axes[0, 0], X, members, "gd")

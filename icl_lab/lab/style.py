@@ -1,5 +1,6 @@
 """One matplotlib style for every figure: palette readable in grey, bands over members, deterministic files."""
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ LEARNERS: dict[str, dict] = {
 
 THEORY: dict[str, Any] = {key: LEARNERS["theory"][key] for key in ("color", "linestyle")}
 """A line of theory whose label says which."""
+
+CHARACTERS = 20
+"""Of a caption, in an inch."""
 
 _RC: dict[Any, Any] = {
     "axes.grid": True,
@@ -103,7 +107,8 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 
 def save(figure: Figure, path: Path, caption: str, pdf: bool = True) -> list[Path]:
     """Writes ``path``.png (and .pdf) with the caption (preset, members, seed) in small; same figure, same bytes."""
-    figure.text(1.0, -0.02, caption, ha="right", va="top", fontsize=6, color="0.35")
+    lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
+    figure.text(1.0, -0.02, lines, ha="right", va="top", fontsize=6, color="0.35")
     if layout := figure.get_layout_engine():
         layout.execute(figure)
         figure.set_layout_engine(None)  # laid out and measured once for both, which costs as much as drawing
