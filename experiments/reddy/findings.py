@@ -34,7 +34,7 @@ FINDINGS = {
     ),
     "mixtures": (
         "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
-        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall {kept:.3f}). With a larger "
+        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall, mean over members, {kept:.3f}). With a larger "
         "share of novel classes the network learns in context sooner (log2 of the ratio of steps {novel_share:.1f}) "
         "and in weights later ({trained_share:+.1f})."
     ),
@@ -63,8 +63,8 @@ PAPER = Paper(
     "Why does in-context learning set in abruptly, and what decides whether it does?",
     "The network must first learn to answer with some label of the context: holding the classifier, which learns "
     "this, delays the jump by {clamping.cla_delays:.0%} of the hold, holding the attention of the first layer by "
-    "{clamping.ila1_does_not_delay:.0%}. Whether it jumps depends on the data: many classes and more labels than "
-    "pairs.",
+    "{clamping.ila1_does_not_delay:.0%}. Whether it jumps depends on the data: many classes, and clearly more "
+    "labels than pairs.",
     "clamping/delays",
     {
         "transition/curves": (
