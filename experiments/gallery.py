@@ -39,7 +39,7 @@ from experiments.reproduce import choose, discover
 from icl_lab.lab import anchors, drift, records, report
 from icl_lab.lab import experiment as lab
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
-from icl_lab.lab.command_line import command, use_compilation_cache
+from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.records import Record, RecordError
@@ -78,12 +78,11 @@ def _carry_out(options: Options) -> int:
     kept = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
     named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
     if options.check:
-        lines = [
-            f"{name} {folder.name}: {reason}"
-            for name, folder in named
-            if name in experiments
-            for reason in anchoring.why_stale(folder, experiments[name])
-        ]
+        asked = [(name, folder) for name, folder in named if name in experiments]
+        with console_progress() as progress:
+            checked = progress.track(asked, description="records checked")
+            stale = [(*one, reason) for one in checked for reason in anchoring.why_stale(one[1], experiments[one[0]])]
+        lines = [f"{name} {folder.name}: {reason}" for name, folder, reason in stale]
         print("\n".join(lines or ["nothing is stale"]))
         return 1 if lines else 0
     if options.rejudge:

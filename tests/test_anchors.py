@@ -141,7 +141,9 @@ def test_a_new_record_gets_an_anchor_and_the_ledger_says_so(made, monkeypatch, c
     assert row["commit"] == anchoring.commit(records.load(kept_of(made)).provenance)
     assert f"| {row['verdict']} | anchored |" in (made / "figures/claims.md").read_text()
     assert start(monkeypatch, made, Toy(), "--check") == 0
-    assert capsys.readouterr().out == "nothing is stale\n"
+    said = capsys.readouterr()
+    assert said.out == "nothing is stale\n"
+    assert re.search(r"records checked .* 1/1", said.err)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ FINDINGS = {
     ),
     "mixtures": (
         "At all four mixtures both solutions are learned, with an accuracy of {in_context:.2f} in context and "
-        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall, mean over members, {kept:.3f}). With a larger "
+        "{in_weights:.2f} in weights at the worst one, and neither is lost (largest fall, mean over members, "
+        "{kept:.3f}). With a larger "
         "share of novel classes the network learns in context sooner (log2 of the ratio of steps {novel_share:.1f}) "
         "and in weights later ({trained_share:+.1f})."
     ),
