@@ -40,7 +40,7 @@ from experiments.dai.implicit_finetuning_figures import figures
 from experiments.dai.networks import by_positions, every_network, load_networks, one_network, source_digest, stacked
 from experiments.dai.rates import Floats
 from experiments.dai.real_text import Files, check_files, real_subject
-from experiments.dai.tables import by_row, by_task
+from experiments.dai.tables import tables
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -119,8 +119,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     of_tasks = [Path(config.examples).stem] if config.gpt2_weights else [task.stands_for for task in HELD_OUT]
     source = source_digest(config.gpt2_weights or config.networks)
     rows = [PAPER, *(name for name in CONTROLS if name in config.controls)]
-    named: dict[str, Any] = {"rows": rows, "tasks": of_tasks, "networks": source}
-    named |= {"table": by_row(rows, arrays), "by_task": by_task(of_tasks, arrays)}
+    named: dict[str, Any] = {"rows": rows, "tasks": of_tasks, "networks": source} | tables(rows, of_tasks, arrays)
     return named | {"undefined": {positions: dict(reasons) for positions, reasons in undefined.items()}}, arrays
 
 
@@ -134,8 +133,8 @@ def _asked(config: Config, session: Session) -> Iterator[tuple[str, Array, list[
         of_material, of_rows = jax.random.split(key)
         others = {}
         if config.text_networks:
-            number = members[positions]
-            of_text = one_network(load_networks(config.text_networks, positions, number + 1), number)
+            number = config.first + members[positions]
+            of_text = one_network(load_networks(config.text_networks, positions, 1, number), 0)
             others["text"] = _of_same_size(of_text.params, network.params, config.text_networks)
         members[positions] += 1
         yield positions, of_rows, analysis.subjects(of_material, network, config, others)

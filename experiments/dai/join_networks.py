@@ -1,28 +1,40 @@
-"""Joins runs of ``pretrain`` that trained some networks each into one record, as one run would have written it.
+"""Joins runs that had some networks each into one record, as one run would have written it.
 
     python -m experiments.dai.join_networks --outdir=FOLDER --runs=RUN,RUN
 
-Networks are told apart by their position encoding and their number (``--first`` and on); apart from these the runs must
-have one configuration, and the same sources and versions. With --keep=5 the record keeps the parameters of the first
-five networks of each encoding only, and the arrays of all.
+Runs of ``pretrain``, or of a binary that analyses its networks. Networks are told apart by their position encoding and
+their number (``--first`` and on); apart from these the runs must have one configuration, and the same sources and
+versions. With --keep=5 the record keeps the parameters of the first five networks of each encoding only, and the arrays
+of all.
+
+A record gets further networks in the same way: train and analyse those with the next numbers and join them to it. If
+the sources are younger by then, --anchored asks the anchor of the record whether they still compute what its sources
+did (docs/anchors.md); a run of the same sources as such a record counts too.
 """
 
 import dataclasses
+import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.dai import pretrain
+from experiments import anchoring
+from experiments.dai import implicit_finetuning, layers, pretrain
 from experiments.dai.common import ENCODINGS
-from icl_lab.lab import FlagError, flags, records, setting
+from experiments.dai.tables import tables
+from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
 from icl_lab.lab.command_line import DONE, command
 from icl_lab.lab.experiment import draw
-from icl_lab.lab.record import Record
+from icl_lab.lab.provenance import source_version
+from icl_lab.lab.record import Record, below
 
-SHARE = ("positions", "members", "fewer", "first")
+BINARIES = {binary.EXPERIMENT.name: binary for binary in (pretrain, implicit_finetuning, layers)}
+SHARE = ("positions", "members", "fewer", "first", "networks")
 """What runs that are joined may differ in: which networks they have."""
 SAME = ("sources", "versions", "precision")
 """Of the provenance, what decides the numbers."""
@@ -34,6 +46,9 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     Raises:
       FlagError: for runs that do not belong together, or numbers with a gap; naming what differs or lacks.
     """
+    experiment = _experiment(runs[0])
+    younger = flags.to_json(type(experiment.presets["lab"])())  # the defaults of settings that older records lack
+    runs = [dataclasses.replace(run, config=younger | dict(run.config)) for run in runs]
     _check(runs)
     first = min(run.config["first"] for run in runs)
     where = {positions: _where(runs, positions, first) for positions in ENCODINGS}
@@ -52,16 +67,61 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
         kept = [name for name in sources[0][0].params if name.startswith(f"{positions}/")]
         params |= {name: _stack(sources[:keep], lambda run, name=name: run.params[name]) for name in kept}
     config = dict(runs[0].config) | {"positions": there, "members": max(counts), "first": first}
-    config["fewer"] = counts[1:] or config["fewer"]
+    config["fewer"] = counts[1:] + config["fewer"][len(counts) - 1 :]
     preset = runs[0].preset.split(" ")[0]
-    label = pretrain.EXPERIMENT.label(preset, flags.from_json(pretrain.Config, config))
-    return Record(pretrain.EXPERIMENT.name, label, config, runs[0].metrics, arrays, _provenance(runs), axes, params)
+    label = experiment.label(preset, flags.from_json(type(experiment.presets[preset]), config))
+    metrics = _metrics(runs, {positions: below(arrays, positions) for positions in there})
+    return Record(experiment.name, label, config, metrics, arrays, _provenance(runs), axes, params)
+
+
+def vouched(runs: Sequence[Record], folders: Sequence[Path]) -> list[Record]:
+    """The runs, as made by the present sources where a record of theirs has an anchor that these repeat.
+
+    Raises:
+      FlagError: where the sources of a run have no such record, or the anchor disagrees; naming what differs.
+    """
+    present, asked = source_version(), {run.provenance["sources"] for run in runs}
+    for run, folder in zip(runs, folders):
+        anchor = anchoring.load(folder) if run.provenance["sources"] in asked - {present} else None
+        if anchor is None:
+            continue
+        if reason := anchoring.not_compared(anchor):
+            raise FlagError(f"--anchored: the anchor of {folder} is not compared, {reason}")
+        experiment = _experiment(run)
+        with anchoring.compiling_quickly():
+            if said := anchoring.differing(anchor, experiment, partial(anchoring.smoke_run, experiment)):
+                raise FlagError(f"--anchored: the present sources do not compute what those of {folder} did: {said[0]}")
+        asked.discard(run.provenance["sources"])
+    if asked - {present}:
+        raise FlagError("--anchored: allowed are runs of the present sources, or of those of an anchored record")
+    return [dataclasses.replace(run, provenance=dict(run.provenance) | {"sources": present}) for run in runs]
+
+
+def _experiment(run: Record) -> Experiment:
+    if run.experiment not in BINARIES:
+        raise FlagError(f"a run of {run.experiment} was given; allowed are runs of one of {', '.join(BINARIES)}")
+    return BINARIES[run.experiment].EXPERIMENT
+
+
+def _metrics(runs: Sequence[Record], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the first run; of an analysis, tables of all networks, and where its networks come from."""
+    found = dict(runs[0].metrics)
+    if "networks" in found:
+        found["networks"] = ", ".join(dict.fromkeys(run.metrics["networks"] for run in runs))
+    if "by_task" in found:
+        found |= tables(found["rows"], found["tasks"], arrays)
+        reasons: dict[str, Counter[str]] = {positions: Counter() for positions in arrays}
+        for run in runs:
+            for positions, counts in run.metrics["undefined"].items():
+                reasons[positions].update(counts)
+        found["undefined"] = {positions: dict(counts) for positions, counts in reasons.items()}
+    return found
 
 
 def _check(runs: Sequence[Record]) -> None:
     for run in runs:
-        if run.experiment != pretrain.EXPERIMENT.name:
-            raise FlagError(f"a run of {run.experiment} was given; allowed are runs of {pretrain.EXPERIMENT.name}")
+        if run.experiment != runs[0].experiment:
+            raise FlagError(f"runs of {run.experiment} and {runs[0].experiment} were given; allowed are runs of one")
         differing = [name for name in run.config if name not in SHARE and run.config[name] != runs[0].config.get(name)]
         differing += [name for name in SAME if run.provenance.get(name) != runs[0].provenance.get(name)]
         if differing:
@@ -73,7 +133,7 @@ def _where(runs: Sequence[Record], positions: str, first: int) -> list[tuple[Rec
     found: dict[int, tuple[Record, int]] = {}
     for run in runs:
         if positions in run.config["positions"]:
-            for place in range(len(run.arrays[f"{positions}/reached"])):
+            for place in range(len(next(run.arrays[name] for name in run.arrays if name.startswith(f"{positions}/")))):
                 number = run.config["first"] + place
                 if number in found:
                     raise FlagError(f"{positions} network {number} is in two of the runs; allowed is one")
@@ -101,9 +161,10 @@ def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
 class Options:
     """Flags of ``python -m experiments.dai.join_networks``."""
 
-    runs: tuple[str, ...] = setting((), "folders of the finished runs of dai.pretrain")
+    runs: tuple[str, ...] = setting((), "folders of the finished runs; the first one's settings stay")
     outdir: str = setting("", "folder of the record")
     keep: int = setting(0, "networks of each encoding whose parameters stay; 0: all", at_least=0)
+    anchored: bool = setting(False, "sources may be older where an anchor says that they compute the same")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -114,13 +175,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _join(options: Options) -> int:
     if not options.runs or not options.outdir:
         raise FlagError(f"--runs={','.join(options.runs)} --outdir={options.outdir}: allowed are both, not empty")
-    record = joined([records.load(Path(folder)) for folder in options.runs], options.keep or None)
-    outdir = Path(options.outdir)
-    records.save(record, outdir, pretrain.EXPERIMENT.judged(record))
-    draw(pretrain.EXPERIMENT, record, outdir)
+    folders, outdir = [Path(folder) for folder in options.runs], Path(options.outdir)
+    runs = [records.load(folder) for folder in folders]
+    record = joined(vouched(runs, folders) if options.anchored else runs, options.keep or None)
+    experiment = _experiment(record)
+    records.save(record, outdir, experiment.judged(record))
+    draw(experiment, record, outdir)
     print(f"{record.preset}: {len(options.runs)} runs joined in {outdir}")
     return DONE
 
 
 if __name__ == "__main__":
+    os.environ["XLA_FLAGS"] = anchors.XLA_FLAGS  # as anchors are made; before JAX starts
     sys.exit(main())

@@ -5,7 +5,8 @@ correlation in every layer, each beside its control. The first version of the pa
 that similarity rises with depth. But two controls may rise as well: the floor of SimAOU, because updates grow with
 depth and normalising makes large updates similar; and noise in place of the update, of equal size in every layer.
 
-A slope needs depth: ``--networks`` may be the folder of any run of ``pretrain``, such as one with ``--layers=8``.
+A slope needs depth: at lab the networks have eight layers, which is what ``pretrain`` at lab makes of them with
+``--layers=8 --positions=rotary --members=15``. ``--networks`` may be the folder of any run of ``pretrain``.
 """
 
 import dataclasses
@@ -29,6 +30,10 @@ ASKED = 300
 """PRNG stream of the test questions."""
 
 
+DEEP = "figures/dai/pretrain/lab-8-layers"
+"""Networks of eight layers; the first of them comes with the laboratory."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Config(Analysis):
     """The analysis; defaults are those of the paper's first version."""
@@ -39,7 +44,7 @@ class Config(Analysis):
 PRESETS = {
     "smoke": Config(**SMALLEST),
     "quick": Config(**FEW),
-    "lab": Config(**SMALL | {"test_queries": 50}),
+    "lab": Config(**SMALL | {"networks": DEEP, "members": 15, "positions": ("rotary",), "test_queries": 50}),
     "paper": Config(),
 }
 

@@ -32,6 +32,7 @@ class OfNetworks(Members):
 
     networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
     members: int = setting(3, "how many of its networks of the first position encoding", at_least=1)
+    first: int = setting(0, "number of the first network, of each encoding", at_least=0)
     fewer: tuple[int, ...] = setting((10, 3), "at most so many of the second encoding, of the third, ..", at_least=1)
     positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
     demonstrations: int = setting(32, "N", at_least=1)
@@ -64,7 +65,7 @@ def count(config: OfNetworks, positions: str) -> int:
 def check_networks(config: OfNetworks) -> None:
     """Raises FlagError where the networks are not there, or were trained with fewer demonstrations."""
     for positions in config.positions:
-        most = load_networks(config.networks, positions, count(config, positions)).demonstrations
+        most = load_networks(config.networks, positions, count(config, positions), config.first).demonstrations
         if config.demonstrations > most:
             raise FlagError(
                 f"--demonstrations={config.demonstrations}: allowed is at most {most}, with which the networks of "
@@ -72,13 +73,14 @@ def check_networks(config: OfNetworks) -> None:
             )
 
 
-def load_networks(folder: str, positions: str, members: int) -> Networks:
-    """The first networks of a finished run of ``pretrain``.
+def load_networks(folder: str, positions: str, members: int, first: int = 0) -> Networks:
+    """Networks of a finished run of ``pretrain``, in the order of their numbers.
 
     Args:
       folder: of the run, from the working directory or else from the root of the laboratory; or ``random``.
       positions: the position encoding.
       members: how many.
+      first: number of the first.
 
     Raises:
       FlagError: for a folder without such a record, or a record without so many of such networks; naming the command
@@ -92,15 +94,15 @@ def load_networks(folder: str, positions: str, members: int) -> Networks:
         raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}")
     if (params := below(record.params, positions)) is None:
         raise _refused(folder, "a run that kept its final parameters, params.npz")
-    kept = len(jax.tree.leaves(params)[0])
-    if members > kept:
-        raise _refused(
-            folder, f"a run of at least --members={members} networks with {positions} positions; it has {kept}"
-        )
+    start, kept = record.config["first"], len(jax.tree.leaves(params)[0])
+    own = slice(first - start, first - start + members)
+    if own.start < 0 or own.stop > kept:
+        asked, there = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
+        raise _refused(folder, f"a run with the networks {asked} of {positions} positions; it has {there}")
     settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
     config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
-    params, languages, tasks = jax.tree.map(lambda leaf: leaf[:members], all_of_them)
+    params, languages, tasks = jax.tree.map(lambda leaf: leaf[own], all_of_them)
     return Networks(network(config, positions), params, languages, tasks, config.demonstrations)
 
 
@@ -125,8 +127,9 @@ def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[
     done, total = 0, sum(count(config, positions) for positions in config.positions)
     with session.bar("networks", total) as advance:
         for positions in config.positions:
-            networks = load_networks(config.networks, positions, count(config, positions))
-            for m, key in enumerate(member_keys(config, stage)[: count(config, positions)]):
+            members = count(config, positions)
+            networks = load_networks(config.networks, positions, members, config.first)
+            for m, key in enumerate(member_keys(config, stage, config.first + members)[config.first :]):
                 one = one_network(networks, m)
                 yield positions, key, one._replace(params=session.given(one.params))
                 done += 1

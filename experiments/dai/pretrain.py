@@ -58,7 +58,7 @@ PRESETS = {
             "warm_up": 25, "test_tasks": 50,
         }
     ),
-    "lab": Config(**SMALL, positions=ENCODINGS, steps=1800),
+    "lab": Config(**SMALL, positions=ENCODINGS, fewer=(15, 3), steps=1800),
     "paper": Config(),
 }  # fmt: skip
 

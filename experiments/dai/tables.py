@@ -28,6 +28,11 @@ def passed(arrays: Mapping[str, Any]) -> np.ndarray:
     return gated(np.stack([arrays["zero_shot"], arrays["in_context"]], axis=-1))
 
 
+def tables(rows: Sequence[str], tasks: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Both tables, ``table`` and ``by_task``, from arrays by position encoding."""
+    return {"table": by_row(rows, arrays), "by_task": by_task(tasks, arrays)}
+
+
 def by_row(names: Sequence[str], arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Means over tasks (similarities: and layers) and the networks that learn in context, by encoding, row, metric.
 

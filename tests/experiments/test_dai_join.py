@@ -1,15 +1,20 @@
-"""Joining runs of dai.pretrain: records of made-up numbers, cut into shares and put together again."""
+"""Joining runs that had some networks each: records of made-up numbers, cut into shares and put together again."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.dai import join_networks, pretrain
-from experiments.dai.join_networks import joined
+from experiments import anchoring
+from experiments.dai import implicit_finetuning, join_networks, pretrain
+from experiments.dai.join_networks import joined, vouched
+from experiments.dai.networks import RANDOM
 from experiments.dai.pretrain import AXES, PRESETS
-from icl_lab.lab import FlagError, flags, records
+from experiments.dai.tables import by_task
+from icl_lab.lab import FlagError, Session, flags, records
 from icl_lab.lab.axes import resolved
+from icl_lab.lab.record import below, flat
 from icl_lab.lab.records import Record
 
 TASKS = 6
@@ -94,3 +99,63 @@ def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
         == 0
     )
     assert len(records.load(tmp_path / "all").params["rotary/w"]) == 1
+
+
+@pytest.fixture
+def analyses():
+    """Of four rotary and two sinusoidal networks, and of the next two sinusoidal ones."""
+    few = dataclasses.replace(
+        implicit_finetuning.PRESETS["smoke"],
+        networks="all",
+        positions=("rotary", "sinusoidal"),
+        members=3,
+        fewer=(2, 3),
+    )
+    return [
+        analysis(few),
+        analysis(dataclasses.replace(few, networks="new", positions=("sinusoidal",), first=2, members=2)),
+    ]
+
+
+def analysis(config):
+    whole = implicit_finetuning.run(
+        dataclasses.replace(config, networks=RANDOM), Session(Path(), "", float("inf"), None)
+    )
+    metrics, arrays = whole[0] | {"networks": config.networks}, flat(whole[1])
+    origin = {"sources": config.networks, "versions": {}, "precision": {}}
+    axes = resolved(implicit_finetuning.AXES, arrays, config.members)
+    return Record("dai.implicit_finetuning", "lab", flags.to_json(config), metrics, arrays, origin, axes)
+
+
+def test_an_analysis_gets_further_networks(analyses):
+    old, new = (dataclasses.replace(run, provenance=run.provenance | {"sources": "a"}) for run in analyses)
+    found = joined([old, new])
+    assert (found.config["members"], found.config["fewer"], found.config["networks"]) == (4, [4, 3], "all")
+    assert found.metrics["networks"] == "all, new"
+    for name in ("zero_shot", "path/sim_aou"):
+        both = [run.arrays[f"sinusoidal/{name}"] for run in (old, new)]
+        np.testing.assert_array_equal(found.arrays[f"sinusoidal/{name}"], np.concatenate(both))
+        np.testing.assert_array_equal(found.arrays[f"rotary/{name}"], old.arrays[f"rotary/{name}"])
+    of_both = {p: below(found.arrays, p) for p in ("rotary", "sinusoidal")}
+    assert found.metrics["by_task"] == by_task(found.metrics["tasks"], of_both)
+    times = [run.metrics["undefined"]["sinusoidal"] for run in (old, new)]
+    assert found.metrics["undefined"]["sinusoidal"] == {why: times[0].get(why, 0) + n for why, n in times[1].items()}
+    with pytest.raises(FlagError, match=r"runs of dai.implicit_finetuning and dai.pretrain"):
+        joined([share(members=1), old])
+
+
+def test_younger_sources_are_asked_whether_they_compute_the_same(analyses, tmp_path, monkeypatch):
+    folders = [tmp_path / name for name in ("all", "new")]
+    said: list[str] = []
+    monkeypatch.setattr(join_networks, "source_version", lambda: "new")
+    monkeypatch.setattr(anchoring, "load", lambda folder: "anchor" if folder.name == "all" else None)
+    monkeypatch.setattr(anchoring, "not_compared", lambda _: "")
+    monkeypatch.setattr(anchoring, "differing", lambda *_: said)
+    found = vouched(analyses, folders)
+    assert [run.provenance["sources"] for run in found] == ["new", "new"]
+    said.append("array b differs")
+    with pytest.raises(FlagError, match=r"do not compute what those of .*all did: array b differs"):
+        vouched(analyses, folders)
+    monkeypatch.setattr(anchoring, "load", lambda _: None)
+    with pytest.raises(FlagError, match="or of those of an anchored record"):
+        vouched(analyses, folders)

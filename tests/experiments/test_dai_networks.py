@@ -5,9 +5,10 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.dai.analysis import Analysis
 from experiments.dai.common import Network, network
-from experiments.dai.networks import RANDOM, load_networks, one_network, source_digest
-from icl_lab.lab import records
+from experiments.dai.networks import RANDOM, every_network, load_networks, one_network, source_digest
+from icl_lab.lab import Session, records
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.record import flat
 
@@ -17,7 +18,7 @@ SIZES = Network(members=2, layers=1, heads=2, width=4, demonstrations=3)
 @pytest.fixture
 def folder(tmp_path):
     """A run of pretrain with two networks of rotary positions."""
-    config = dataclasses.asdict(SIZES) | {"positions": ["rotary"]}
+    config = dataclasses.asdict(SIZES) | {"positions": ["rotary"], "first": 0}
     shapes = jax.eval_shape(network(SIZES, "rotary").init, jax.random.key(0), np.zeros(1, np.int32))["params"]
     drawn = load_networks(RANDOM, "rotary", 2)
     weights = {name: np.random.default_rng(0).normal(size=(2, *s.shape)) for name, s in shapes.items()}
@@ -53,7 +54,9 @@ def refused(folder, positions="rotary", members=1):
 
 def test_what_a_run_does_not_have_is_refused(folder, tmp_path):
     assert "rotary" in refused(folder, positions="learned")
-    assert "it has 2" in refused(folder, members=3)
+    assert "networks 0 to 2 of rotary positions; it has 0 to 1" in refused(folder, members=3)
+    with pytest.raises(FlagError, match="networks 2 to 2 of rotary positions; it has 0 to 1"):
+        load_networks(str(folder), "rotary", 1, first=2)
     refused(tmp_path / "nothing")
     whole = (folder / "params.npz").read_bytes()
     (folder / "params.npz").write_bytes(whole[:-1])
@@ -73,3 +76,13 @@ def test_the_digest_is_that_of_the_networks(folder):
     assert before == json.loads((folder / "record.json").read_text())["params"]
     (folder / "params.npz").write_bytes(b"others")
     assert source_digest(str(folder)) != before
+
+
+def test_networks_by_their_numbers_are_those_of_the_whole(folder):
+    def found(**networks):
+        config = Analysis(networks=str(folder), positions=("rotary",), demonstrations=3, **networks)
+        return list(every_network(config, Session(folder, "", float("inf"), None), 5))
+
+    (_, key, whole), (_, own, alone) = found(members=2)[1], found(first=1, members=1)[0]
+    assert jax.random.key_data(key).tolist() == jax.random.key_data(own).tolist()
+    jax.tree.map(np.testing.assert_array_equal, (whole[1:], whole.params), (alone[1:], alone.params))
