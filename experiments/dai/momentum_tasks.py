@@ -55,7 +55,8 @@ class Config(Training):
 
 
 def _as_in(preset: str, **changes: Any) -> Config:
-    return Config(**vars(pretrain.PRESETS[preset]) | {"positions": ("rotary",)} | changes)
+    one = {"positions": ("rotary",), "fewer": Config.fewer}  # of a second encoding, which there is not
+    return Config(**vars(pretrain.PRESETS[preset]) | one | changes)
 
 
 PRESETS = {
