@@ -63,29 +63,6 @@ def limit_of_gap(record: Record) -> np.ndarray:
     return np.polyfit(1 / record["steps"][those], values.T, 1)[1] if those.sum() > 2 else np.full(len(values), np.nan)
 
 
-def steps_until(record: Record, mixer: str) -> np.ndarray:
-    """(M,) share of the steps after which a mixer's loss is the final one of vanilla; infinite if it never is."""
-    steps, curves = record["steps"], of(record, "loss", mixer)
-    found = []
-    for curve, target in zip(curves, of(record, "loss", "vanilla")[:, -1]):
-        below = np.flatnonzero(curve <= target)
-        if not below.size:
-            found.append(np.inf)
-        elif below[0] == 0:
-            found.append(0.0)
-        else:
-            i = below[0]
-            back = (curve[i - 1] - target) / max(curve[i - 1] - curve[i], 1e-12)
-            found.append((steps[i - 1] + back * (steps[i] - steps[i - 1])) / steps[-1])
-    return np.array(found)
-
-
-def _sooner(record: Record) -> np.ndarray:
-    """(M,) that of the momentum that is best in the end."""
-    table = np.stack([steps_until(record, name) for name in record.config["mixers"]])
-    return chosen(record, "momentum", table, by=record["final"][..., 2])
-
-
 def mean_lag(record: Record, mixer: str) -> np.ndarray:
     """(M, L) how many tokens back attention looks on average (softmax alone)."""
     lags = of(record, "lags", mixer)
@@ -163,13 +140,6 @@ CLAIMS = (
         "What momentum does, the best local mixer does too: the two differ by no more than the whole gain that the "
         f"paper reports (nats a byte at T; {PUBLISHED[2]:.2%} of perplexity).",
         against_control, 0.0, PUBLISHED[2], reason="the published gain at 1,024 tokens", criterion=_STABLE,
-    ),
-    _claim(
-        "faster", "section 4 (implied)",
-        "With momentum most members reach the final loss of the network without it before its last step (share; "
-        "coefficient chosen by the other members).",
-        lambda record: (_sooner(record) < 1).astype(float), 0.5, relation=">=", interval="wilson",
-        reason="most is more than half", control=lambda record: (steps_until(record, "recent_1") < 1).astype(float),
     ),
     _claim(
         "looks_farther", "section 4 (this lab)",

@@ -15,7 +15,7 @@ from experiments.dai.mixed_language import attention_by_lag, falls_from, initial
 from experiments.dai.momentum_icl_claims import CLAIMS as ICL_CLAIMS
 from experiments.dai.momentum_icl_claims import TASKS, acquired_at
 from experiments.dai.momentum_language_model_claims import CLAIMS as LANGUAGE_CLAIMS
-from experiments.dai.momentum_language_model_claims import drift_of_gap, limit_of_gap, steps_until
+from experiments.dai.momentum_language_model_claims import drift_of_gap, limit_of_gap
 from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batch_learner
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
@@ -399,13 +399,6 @@ def test_the_best_of_a_kind_is_chosen_by_the_other_members():
     np.testing.assert_array_equal(mixers.chosen(record, "momentum", curves, by=losses), curves[[2, 2, 1], np.arange(3)])
     with pytest.raises(NotRun, match="normalised"):
         mixers.chosen(record, "normalised", losses)
-
-
-def test_steps_until_interpolates_and_says_never():
-    flat, falling = np.ones((6, 11)), np.linspace(2, 1, 11) + np.zeros((6, 11))
-    record = _language_record(loss=lambda _: np.stack([1.5 * flat, falling, 2 * flat, flat]))
-    np.testing.assert_allclose(steps_until(record, "momentum_0.5"), 0.5)
-    assert np.isinf(steps_until(record, "momentum_0.9")).all()
 
 
 def test_time_of_acquisition():
