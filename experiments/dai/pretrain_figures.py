@@ -26,6 +26,10 @@ def _curriculum(record: Record) -> Figure:
         passes, reached = gated(record[f"{positions}/final_accuracy"]), record[f"{positions}/reached"]
         for i, (at, stage) in enumerate(zip(row, STAGES)):
             curves = record[f"{positions}/{stage}/late_loss"]
+            if not (entered := int(np.isfinite(curves).any(1).sum())):
+                at.set_title(f"{NAMES[i]}: no network", fontsize=8)
+                at.set_axis_off()
+                continue
             steps = record.config["measure_every"] * np.arange(curves.shape[1])
             ends = record[f"{positions}/end/steps"][:, i], record[f"{positions}/end/late_loss"][:, i]
             for curve, end, loss, passed in zip(curves, *ends, passes):
@@ -34,14 +38,12 @@ def _curriculum(record: Record) -> Figure:
                 at.plot([end], [loss], color=look["color"], marker="o", markersize=2.5)
             if stage == STAGES[-1]:
                 guessing = record[f"{positions}/end/label_entropy"][:, -1]
-                for entropy in guessing[np.isfinite(guessing)][:1]:  # none where no network got so far
+                for entropy in guessing[np.isfinite(guessing)][:1]:
                     at.axhline(entropy, **THEORY, label="guessing among the labels")
                     at.legend()
             else:
                 at.axhline(record.config["stage_loss"][i], color="0.3", linewidth=0.7, linestyle="--")
-            entered = int(np.isfinite(curves).any(1).sum())
-            came = f"{int((reached > i).sum())} of {entered} came to its end" if entered else "no network"
-            at.set_title(f"{NAMES[i]}: {came}", fontsize=8)
+            at.set_title(f"{NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end", fontsize=8)
             at.set_xlabel("step of the stage")
             at.set_ylim(bottom=0)
         row[0].set_ylabel(f"{positions} positions\nloss of predictable tokens (nats)")
