@@ -69,6 +69,8 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     config = dict(runs[0].config) | {"positions": there, "members": max(counts), "first": first}
     config["fewer"] = counts[1:] + config["fewer"][len(counts) - 1 :]
     preset = runs[0].preset.split(" ")[0]
+    if len({run.config.get("networks") for run in runs}) > 1:  # the folder in which they are put together
+        config["networks"] = flags.to_json(experiment.presets[preset])["networks"]
     label = experiment.label(preset, flags.from_json(type(experiment.presets[preset]), config))
     metrics = _metrics(runs, {positions: below(arrays, positions) for positions in there})
     return Record(experiment.name, label, config, metrics, arrays, _provenance(runs), axes, params)
@@ -161,7 +163,7 @@ def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
 class Options:
     """Flags of ``python -m experiments.dai.join_networks``."""
 
-    runs: tuple[str, ...] = setting((), "folders of the finished runs; the first one's settings stay")
+    runs: tuple[str, ...] = setting((), "folders of the finished runs")
     outdir: str = setting("", "folder of the record")
     keep: int = setting(0, "networks of each encoding whose parameters stay; 0: all", at_least=0)
     anchored: bool = setting(False, "sources may be older where an anchor says that they compute the same")

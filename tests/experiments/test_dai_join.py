@@ -9,7 +9,7 @@ import pytest
 from experiments import anchoring
 from experiments.dai import implicit_finetuning, join_networks, pretrain
 from experiments.dai.join_networks import joined, vouched
-from experiments.dai.networks import RANDOM
+from experiments.dai.networks import COMMITTED, RANDOM
 from experiments.dai.pretrain import AXES, PRESETS
 from experiments.dai.tables import by_task
 from icl_lab.lab import FlagError, Session, flags, records
@@ -130,7 +130,7 @@ def analysis(config):
 def test_an_analysis_gets_further_networks(analyses):
     old, new = (dataclasses.replace(run, provenance=run.provenance | {"sources": "a"}) for run in analyses)
     found = joined([old, new])
-    assert (found.config["members"], found.config["fewer"], found.config["networks"]) == (4, [4, 3], "all")
+    assert (found.config["members"], found.config["fewer"], found.config["networks"]) == (4, [4, 3], COMMITTED)
     assert found.metrics["networks"] == "all, new"
     for name in ("zero_shot", "path/sim_aou"):
         both = [run.arrays[f"sinusoidal/{name}"] for run in (old, new)]
