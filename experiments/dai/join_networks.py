@@ -152,8 +152,8 @@ def _stack(sources: Sequence[tuple[Record, int]], values: Any) -> np.ndarray:
 def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
     """That of the first run, with all stages and the seconds of all; ``joined`` says what each run took."""
     own = [{name: run.provenance.get(name) for name in ("commit", "seconds", "started", "finished")} for run in runs]
-    for one, run in zip(own, runs):  # without the folder, which is of one machine
-        one["command"] = [word for word in run.provenance.get("command") or () if not word.startswith("--outdir")]
+    for one, run in zip(own, runs):  # without folders, which are of one machine
+        one["command"] = [word for word in run.provenance.get("command") or () if "/" not in word]
     stages = {name: stage for run in runs for name, stage in run.provenance.get("stages", {}).items()}
     seconds = round(sum(one["seconds"] or 0.0 for one in own), 1)
     return dict(runs[0].provenance) | {"stages": stages, "seconds": seconds, "joined": own}

@@ -35,6 +35,7 @@ def made(config, label):
     arrays = {"ceiling": np.stack(worlds)} | {name: a for group in own.values() for name, a in group.items()}
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
+    origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=/home/one/runs"]
     axes = resolved(AXES, arrays, config.members)
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
@@ -63,6 +64,7 @@ def test_shares_joined_are_the_whole(shares):
         for name, values in vars(whole)[parts].items():
             np.testing.assert_array_equal(vars(found)[parts][name], values, err_msg=name)
     assert found.provenance["seconds"] == 6.0
+    assert found.provenance["joined"][0]["command"] == ["pretrain.py", "--preset=lab"]
 
 
 def test_parameters_of_the_first_networks_are_kept(shares):
