@@ -18,9 +18,9 @@ FINDINGS = {
         "change gives {fine_tuning_carries_less:.0%} of the accuracy that demonstrations add."
     ),
     "layers": (
-        "Whether the similarity of fine-tuning to in-context learning rises with depth: from the first layer to the "
-        "last SimAOU changes by {sim_aou_rises:.2f}, and what it has above its floor by "
-        "{sim_aou_rises_above_floor:.2f}."
+        "From the first of eight layers to the last SimAOU of fine-tuning changes by {sim_aou_rises:.2f}, which is "
+        "{sim_aou_rises_above_floor:.2f} more than its floor and {sim_aou_rises_more_than_noise:.2f} more than for "
+        "noise of equal size; whether any of these is a rise of .1 is not resolved."
     ),
     "momentum_language_model": (
         "Early in training momentum in attention lowers the perplexity of small language models, and so does any local "
@@ -91,7 +91,10 @@ PAPER = Paper(
             "Relaxed attention beside the softmax head by layer: directions differ, and softmax shrinks what the "
             "query gets by itself."
         ),
-        "layers/layers_rotary": "Similarities by layer, rotary positions: none rises clearly with depth.",
+        "layers/layers_rotary": (
+            "Similarities by layer, rotary positions: SimAOU is largest above the middle of eight layers, SimAM "
+            "falls, and Kendall's correlation is that of noise."
+        ),
         "layers/layers_sinusoidal": "Similarities by layer, sinusoidal positions.",
         "layers/layers_learned": "Similarities by layer, learned positions: none rises clearly with depth.",
         "momentum_language_model/loss": (
