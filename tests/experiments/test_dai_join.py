@@ -35,7 +35,7 @@ def made(config, label):
     arrays = {"ceiling": np.stack(worlds)} | {name: a for group in own.values() for name, a in group.items()}
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
-    origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=/home/one/runs"]
+    origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=elsewhere/runs"]
     axes = resolved(AXES, arrays, config.members)
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
