@@ -12,7 +12,7 @@ from jax import Array
 
 from experiments.dai.common import ENCODINGS, Network, network
 from experiments.settings import Members, member_keys
-from icl_lab.lab import FlagError, Record, Session, setting
+from icl_lab.lab import FlagError, Record, Session, report, setting
 from icl_lab.lab.record import RecordError, below
 from icl_lab.lab.records import load
 from icl_lab.models import LanguageModel
@@ -91,14 +91,14 @@ def load_networks(folder: str, positions: str, members: int, first: int = 0) -> 
     record = record_of(folder)
     there = record.config["positions"]
     if positions not in there:
-        raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}")
+        raise _refused(folder, f"a run with networks of --positions={positions}; it has {', '.join(there)}", record)
     if (params := below(record.params, positions)) is None:
-        raise _refused(folder, "a run that kept its final parameters, params.npz")
+        raise _refused(folder, "a run that kept its final parameters, params.npz", record)
     start, kept = record.config["first"], len(jax.tree.leaves(params)[0])
     own = slice(first - start, first - start + members)
     if own.start < 0 or own.stop > kept:
         asked, there = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
-        raise _refused(folder, f"a run with the networks {asked} of {positions} positions; it has {there}")
+        raise _refused(folder, f"a run with the networks {asked} of {positions} positions; it has {there}", record)
     settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
     config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
@@ -178,10 +178,15 @@ def _place(folder: str) -> Path:
     return below_root if below_root.is_dir() and not Path(folder).is_dir() else Path(folder)
 
 
-def _refused(folder: str, allowed: str) -> FlagError:
+def _refused(folder: str, allowed: str, record: Record | None = None) -> FlagError:
+    made = "python -m experiments.dai.pretrain --preset=lab"
+    if record:
+        from experiments.dai.pretrain import EXPERIMENT  # for this message alone
+
+        made = report.command(EXPERIMENT, record)
     return FlagError(
-        f"--networks={folder}: allowed is {allowed}. One is made by "
-        f"python -m experiments.dai.pretrain --preset=lab --outdir={folder}"
+        f"--networks={folder}: allowed is {allowed}. One is made by {made} --outdir=runs/networks, "
+        "and given as --networks=runs/networks"
     )
 
 

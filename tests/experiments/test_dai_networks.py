@@ -55,6 +55,7 @@ def refused(folder, positions="rotary", members=1):
 def test_what_a_run_does_not_have_is_refused(folder, tmp_path):
     assert "rotary" in refused(folder, positions="learned")
     assert "networks 0 to 2 of rotary positions; it has 0 to 1" in refused(folder, members=3)
+    assert "--preset=lab --members=2 --layers=1" in refused(folder, members=3)  # more of its kind
     with pytest.raises(FlagError, match="networks 2 to 2 of rotary positions; it has 0 to 1"):
         load_networks(str(folder), "rotary", 1, first=2)
     refused(tmp_path / "nothing")
