@@ -96,7 +96,7 @@ PAPER = Paper(
             "falls, and Kendall's correlation is that of noise."
         ),
         "layers/layers_sinusoidal": "Similarities by layer, sinusoidal positions.",
-        "layers/layers_learned": "Similarities by layer, learned positions: none rises clearly with depth.",
+        "layers/layers_learned": "Similarities by layer, learned positions.",
         "momentum_language_model/loss": (
             "Validation loss of language models with momentum and with local mixers, less that without any."
         ),

@@ -97,8 +97,8 @@ def load_networks(folder: str, positions: str, members: int, first: int = 0) -> 
     start, kept = record.config["first"], len(jax.tree.leaves(params)[0])
     own = slice(first - start, first - start + members)
     if own.start < 0 or own.stop > kept:
-        asked, there = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
-        raise _refused(folder, f"a run with the networks {asked} of {positions} positions; it has {there}", record)
+        asked, its = f"{first} to {first + members - 1}", f"{start} to {start + kept - 1}"
+        raise _refused(folder, f"a run with the networks {asked} of {positions} positions; it has {its}", record)
     settings = {field.name for field in dataclasses.fields(Network)} & record.config.keys()  # older runs had fewer
     config = Network(**{name: record.config[name] for name in settings})
     all_of_them = (params, Language(**record["language"]), TextTask(**record["task"]))
