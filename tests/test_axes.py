@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -151,6 +152,7 @@ def test_committed_arrays_have_the_axes_of_their_binary(folder):
         arrays = {n: np.broadcast_to(0.0, [lengths[axis] for axis in axes]) for n, axes in record.axes.items()}
     assert record.axes == resolved(binary.axes, arrays, members)
     assert not [name for name, axes in record.axes.items() if len(axes) > 1 and name in axes]  # xarray refuses them
+    assert not [axis for axes in record.axes.values() for axis in axes if re.search("/.*member$", axis)]  # one of each
 
 
 @pytest.mark.parametrize("tree", [{"a/b": 1, "a": {"b": 2}}, {"a": {"b": {"c": 1}, "b/c": 2}}])

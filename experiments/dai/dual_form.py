@@ -113,7 +113,7 @@ AXES = {
     "descent/*": ("member",),
     "*/*_share": ("{0}_member", "task", "head"),
     "*/finetuning_identity": ("{0}_member", "task", "head"),
-    "*": ("{0}_member", "task", "layer", "head"),
+    "*/*": ("{0}_member", "task", "layer", "head"),
 }
 
 EXPERIMENT = Experiment(

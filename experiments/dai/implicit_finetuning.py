@@ -271,7 +271,7 @@ AXES = {
     **dict.fromkeys(("*/carried/*", "*/alpha/*", "*/order/*"), _OF),
     **dict.fromkeys((f"*/{name}" for name in NUMBERS), (*_OF, "row")),
     **dict.fromkeys((f"*/{name}" for name in ACCURACIES), _OF),
-    "*": (*_OF, "row", "layer"),
+    "*/*": (*_OF, "row", "layer"),
 }
 
 EXPERIMENT = Experiment(

@@ -83,7 +83,7 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
 AXES = {
     "*/zero_shot": ("{0}_member", "task"),
     "*/in_context": ("{0}_member", "task"),
-    "*": ("{0}_member", "task", "question", "layer"),
+    "*/*": ("{0}_member", "task", "question", "layer"),
 }
 
 EXPERIMENT = Experiment(
