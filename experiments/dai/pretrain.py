@@ -16,7 +16,7 @@ The networks are pre-trained on sequences of the same form as those of the test,
 models: what is found here holds for networks that were trained to learn in context.
 
 Networks are trained one after the other. To share them among cores, give each process some of them
-(``--positions=rotary --first=10 --members=10``) and join the folders: ``python -m experiments.dai.join_networks``.
+(``--positions=rotary --first=10 --members=10``) and join the folders: ``python -m experiments.join_members``.
 """
 
 import sys

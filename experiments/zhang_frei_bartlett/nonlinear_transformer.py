@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments import settings
-from experiments.settings import check_each_once, member_keys
+from experiments.settings import check_each_once
 from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import prefixes
 from experiments.zhang_frei_bartlett.findings import FINDINGS
@@ -123,7 +123,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 
     def tested(predictor: prefixes.Predictor, params: Any) -> dict[str, dict[str, np.ndarray]]:
         scales = jnp.array(list(tests.values()))
-        found = np.asarray(prefixes.tested(predictor, params, member_keys(config, 900), scales, *sizes))
+        found = np.asarray(prefixes.tested(predictor, params, prefixes.own_keys(config, 900), scales, *sizes))
         relative = {name: errors / (tests[name] or 1.0) for name, errors in zip(tests, found)}
         return {
             "error": {name: errors.mean(axis=1) for name, errors in relative.items()},
@@ -134,7 +134,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     arrays["least_squares"] = tested(prefixes.least_squares_errors, jnp.zeros(config.members))
     for stage, (length, network) in chosen(config).items():
         predictor = partial(prefixes.errors, network)
-        fitted = prefixes.train(session, stage, config, network, length, member_keys(config))
+        fitted = prefixes.train(session, stage, config, network, length, prefixes.own_keys(config))
         for i, covariance in enumerate(prefixes.COVARIANCES):
             own = slice(i * config.members, (i + 1) * config.members)
             params = jax.tree.map(itemgetter(own), fitted.params)

@@ -11,7 +11,7 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.settings import Members
+from experiments.settings import Members, member_keys
 from experiments.training import Model
 from icl_lab.lab import Session, arguments, setting
 from icl_lab.models import GPT, prefix_predictions
@@ -32,6 +32,9 @@ class Training(Members):
     """How one network is trained; defaults as published."""
 
     members: int = setting(3, "independent trainings of each network, each with its own evaluation prompts", at_least=1)
+    first: int = setting(
+        0, "number of the first member: processes that have some each give the same numbers", at_least=0
+    )
     input_size: int = setting(20, "D", at_least=1)
     batch: int = setting(64, "fresh tasks in a training step", at_least=1)
     steps: int = setting(500_000, "training steps, a multiple of measure_every", at_least=1)
@@ -47,6 +50,11 @@ class Training(Members):
         11, "prefixes that count at the start, two more each curriculum_every steps", at_least=1
     )
     curriculum_every: int = setting(2000, "steps between stages of the curriculum", at_least=1)
+
+
+def own_keys(config: Training, stage: int = 0) -> Array:
+    """(M,) keys of the members ``first`` and on, whichever run has them."""
+    return member_keys(config, stage, config.first + config.members)[config.first :]
 
 
 Setting = dict[str, Any]

@@ -1,15 +1,15 @@
-"""Joins runs that had some networks each into one record, as one run would have written it.
+"""Joins runs that had some members each into one record, as one run would have written it.
 
-    python -m experiments.dai.join_networks --outdir=FOLDER --runs=RUN,RUN
+    python -m experiments.join_members --outdir=FOLDER --runs=RUN,RUN
 
-Runs of ``pretrain``, or of a binary that analyses its networks. Networks are told apart by their position encoding and
-their number (``--first`` and on); apart from these the runs must have one configuration, and the same sources and
-versions. With --keep=5 the record keeps the parameters of the first five networks of each encoding only, and the arrays
-of all.
+For binaries that number their members (``--first`` and on): apart from which members they have the runs must have one
+configuration, and the same sources and versions. The networks of Dai et al. are told apart by their position encoding,
+too. Of ``pretrain`` the record has the parameters of the first --keep networks of each encoding (0: of all); of other
+binaries it has none.
 
-A record gets further networks in the same way: train and analyse those with the next numbers and join them to it. If
-the sources are younger by then, --anchored asks the anchor of the record whether they still compute what its sources
-did (docs/anchors.md); a run of the same sources as such a record counts too.
+A record gets further members in the same way: run those with the next numbers and join them to it. If the sources are
+younger by then, --anchored asks the anchor of the record whether they still compute what its sources did
+(docs/anchors.md); a run of the same sources as such a record counts too.
 """
 
 import dataclasses
@@ -24,24 +24,26 @@ from typing import Any
 import numpy as np
 
 from experiments import anchoring
-from experiments.dai import implicit_finetuning, layers, pretrain
 from experiments.dai.common import ENCODINGS
 from experiments.dai.tables import tables
+from experiments.joining import stages
+from experiments.reproduce import discover
 from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
 from icl_lab.lab.command_line import DONE, command
 from icl_lab.lab.experiment import draw
 from icl_lab.lab.provenance import source_version
 from icl_lab.lab.record import Record, below
 
-BINARIES = {binary.EXPERIMENT.name: binary for binary in (pretrain, implicit_finetuning, layers)}
-SHARE = ("positions", "members", "fewer", "first", "networks")
-"""What runs that are joined may differ in: which networks they have."""
+SHARE = ("members", "first")
+"""What runs that are joined may differ in: which members they have,"""
+OF_NETWORKS = ("positions", "fewer", "networks")
+"""and where these are networks of several position encodings, of which encodings, and the folder they come from."""
 SAME = ("sources", "versions", "precision")
 """Of the provenance, what decides the numbers."""
 
 
 def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
-    """One record of all networks, in the order of their numbers, the parameters of the first ``keep`` of an encoding.
+    """One record of all members, in the order of their numbers, the parameters of the first ``keep`` of an encoding.
 
     Raises:
       FlagError: for runs that do not belong together, or numbers with a gap; naming what differs or lacks.
@@ -50,29 +52,28 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     younger = flags.to_json(type(experiment.presets["lab"])())  # the defaults of settings that older records lack
     runs = [dataclasses.replace(run, config=younger | dict(run.config)) for run in runs]
     _check(runs)
+    axes = {name: own for run in runs for name, own in run.axes.items()}
+    encodings = [one for one in ENCODINGS if any(name.startswith(f"{one}/") for name in axes)]
     first = min(run.config["first"] for run in runs)
-    where = {positions: _where(runs, positions, first) for positions in ENCODINGS}
-    there = [positions for positions in ENCODINGS if where[positions]]
-    counts = [len(where[positions]) for positions in there]
-    whole = max(there, key=lambda positions: len(where[positions]))
-    of_worlds = [name for name, axes in runs[0].axes.items() if axes[0] == "member"]
-    arrays = {name: _stack(where[whole], lambda run, name=name: run.arrays[name]) for name in of_worlds}
-    axes = {name: runs[0].axes[name] for name in of_worlds}
-    params: dict[str, np.ndarray] = {}
-    for positions in there:
-        sources = where[positions]
-        names = [name for name in sources[0][0].arrays if name.startswith(f"{positions}/")]
-        arrays |= {name: _stack(sources, lambda run, name=name: run.arrays[name]) for name in names}
-        axes |= {name: sources[0][0].axes[name] for name in names}
-        kept = [name for name in sources[0][0].params if name.startswith(f"{positions}/")]
-        params |= {name: _stack(sources[:keep], lambda run, name=name: run.params[name]) for name in kept}
-    config = dict(runs[0].config) | {"positions": there, "members": max(counts), "first": first}
-    config["fewer"] = counts[1:] + config["fewer"][len(counts) - 1 :]
+    where = {one: _where(runs, one, first) for one in encodings or ("",)}
+    whole = max(where.values(), key=len)
+    sources = {name: where.get(name.split("/")[0], whole if own[0] == "member" else None) for name, own in axes.items()}
+    arrays = {name: _stack(of, "arrays", name) if of else _same(runs, name) for name, of in sources.items()}
+    params = {
+        name: _stack(where[one][:keep], "params", name)
+        for one in encodings
+        for name in where[one][0][0].params
+        if name.startswith(f"{one}/")
+    }
+    counts = [len(found) for found in where.values()]
+    config = dict(runs[0].config) | {"members": max(counts), "first": first}
+    if encodings:
+        config |= {"positions": encodings, "fewer": counts[1:] + config["fewer"][len(counts) - 1 :]}
     preset = runs[0].preset.split(" ")[0]
     if len({run.config.get("networks") for run in runs}) > 1:  # the folder in which they are put together
         config["networks"] = flags.to_json(experiment.presets[preset])["networks"]
     label = experiment.label(preset, flags.from_json(type(experiment.presets[preset]), config))
-    metrics = _metrics(runs, {positions: below(arrays, positions) for positions in there})
+    metrics = _metrics(runs, {one: below(arrays, one) for one in encodings})
     return Record(experiment.name, label, config, metrics, arrays, _provenance(runs), axes, params)
 
 
@@ -82,9 +83,9 @@ def vouched(runs: Sequence[Record], folders: Sequence[Path]) -> list[Record]:
     Raises:
       FlagError: where the sources of a run have no such record, or the anchor disagrees; naming what differs.
     """
-    present, asked = source_version(), {run.provenance["sources"] for run in runs}
+    present, asked = source_version(), {run.provenance.get("sources") for run in runs}
     for run, folder in zip(runs, folders):
-        anchor = anchoring.load(folder) if run.provenance["sources"] in asked - {present} else None
+        anchor = anchoring.load(folder) if run.provenance.get("sources") in asked - {present, None} else None
         if anchor is None:
             continue
         if reason := anchoring.not_compared(anchor):
@@ -100,9 +101,11 @@ def vouched(runs: Sequence[Record], folders: Sequence[Path]) -> list[Record]:
 
 
 def _experiment(run: Record) -> Experiment:
-    if run.experiment not in BINARIES:
-        raise FlagError(f"a run of {run.experiment} was given; allowed are runs of one of {', '.join(BINARIES)}")
-    return BINARIES[run.experiment].EXPERIMENT
+    """That of a run; FlagError where its members have no numbers."""
+    numbered = {name: one for name, one in discover().items() if "first" in flags.to_json(one.presets["lab"])}
+    if run.experiment not in numbered:
+        raise FlagError(f"a run of {run.experiment} was given; allowed are runs of one of {', '.join(numbered)}")
+    return numbered[run.experiment]
 
 
 def _metrics(runs: Sequence[Record], arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,32 +124,45 @@ def _metrics(runs: Sequence[Record], arrays: Mapping[str, Any]) -> dict[str, Any
 
 
 def _check(runs: Sequence[Record]) -> None:
+    share = SHARE + OF_NETWORKS * ("fewer" in runs[0].config)
     for run in runs:
         if run.experiment != runs[0].experiment:
             raise FlagError(f"runs of {run.experiment} and {runs[0].experiment} were given; allowed are runs of one")
-        differing = [name for name in run.config if name not in SHARE and run.config[name] != runs[0].config.get(name)]
+        differing = [name for name in run.config if name not in share and run.config[name] != runs[0].config.get(name)]
         differing += [name for name in SAME if run.provenance.get(name) != runs[0].provenance.get(name)]
+        if not run.provenance.get("sources"):
+            raise FlagError("a run does not say its sources; allowed are runs that do")
         if differing:
-            raise FlagError(f"the runs differ in {', '.join(differing)}; allowed are {', '.join(SHARE)}")
+            raise FlagError(f"the runs differ in {', '.join(differing)}; allowed are {', '.join(share)}")
 
 
 def _where(runs: Sequence[Record], positions: str, first: int) -> list[tuple[Record, int]]:
-    """The run of every network of an encoding and its place there, in the order of their numbers."""
+    """The run of every member, of an encoding if one is given, and its place there, in the order of their numbers."""
     found: dict[int, tuple[Record, int]] = {}
+    what = f"{positions} network" if positions else "member"
     for run in runs:
-        if positions in run.config["positions"]:
-            for place in range(len(next(run.arrays[name] for name in run.arrays if name.startswith(f"{positions}/")))):
-                number = run.config["first"] + place
-                if number in found:
-                    raise FlagError(f"{positions} network {number} is in two of the runs; allowed is one")
-                found[number] = run, place
+        of_encoding = [array for name, array in run.arrays.items() if name.startswith(f"{positions}/")]
+        there = len(of_encoding[0]) if of_encoding else 0
+        for place in range(there if positions else run.config["members"]):
+            number = run.config["first"] + place
+            if number in found:
+                raise FlagError(f"{what} {number} is in two of the runs; allowed is one")
+            found[number] = run, place
     if lacking := sorted(set(range(first, max(found, default=first - 1) + 1)) - found.keys()):
-        raise FlagError(f"no run has the {positions} networks {lacking}; allowed are numbers in a row")
+        raise FlagError(f"no run has the {what}s {lacking}; allowed are numbers in a row")
     return [found[number] for number in sorted(found)]
 
 
-def _stack(sources: Sequence[tuple[Record, int]], values: Any) -> np.ndarray:
-    return np.stack([values(run)[place] for run, place in sources])
+def _stack(sources: Sequence[tuple[Record, int]], kind: str, name: str) -> np.ndarray:
+    return np.stack([getattr(run, kind)[name][place] for run, place in sources])
+
+
+def _same(runs: Sequence[Record], name: str) -> np.ndarray:
+    """An array that is of no member; FlagError where the runs do not agree on it."""
+    found = [run.arrays[name] for run in runs if name in run.arrays]
+    if not all(np.array_equal(one, found[0], equal_nan=True) for one in found):
+        raise FlagError(f"the array {name} is not the same in all runs")
+    return found[0]
 
 
 def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
@@ -154,14 +170,13 @@ def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
     own = [{name: run.provenance.get(name) for name in ("commit", "seconds", "started", "finished")} for run in runs]
     for one, run in zip(own, runs):  # without folders, which are of one machine
         one["command"] = [word for word in run.provenance.get("command") or () if "/" not in word]
-    stages = {name: stage for run in runs for name, stage in run.provenance.get("stages", {}).items()}
     seconds = round(sum(one["seconds"] or 0.0 for one in own), 1)
-    return dict(runs[0].provenance) | {"stages": stages, "seconds": seconds, "joined": own}
+    return dict(runs[0].provenance) | {"stages": stages(runs), "seconds": seconds, "joined": own}
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Flags of ``python -m experiments.dai.join_networks``."""
+    """Flags of ``python -m experiments.join_members``."""
 
     runs: tuple[str, ...] = setting((), "folders of the finished runs")
     outdir: str = setting("", "folder of the record")

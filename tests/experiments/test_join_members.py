@@ -1,4 +1,4 @@
-"""Joining runs that had some networks each: records of made-up numbers, cut into shares and put together again."""
+"""Joining runs that had some members each: records of made-up numbers, cut into shares and put together again."""
 
 import dataclasses
 from pathlib import Path
@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import anchoring
-from experiments.dai import implicit_finetuning, join_networks, pretrain
-from experiments.dai.join_networks import joined, vouched
+from experiments import anchoring, join_members
+from experiments.dai import implicit_finetuning, pretrain
 from experiments.dai.networks import COMMITTED, RANDOM
 from experiments.dai.pretrain import AXES, PRESETS
 from experiments.dai.tables import by_task
+from experiments.join_members import joined, vouched
+from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, Session, flags, records
 from icl_lab.lab.axes import resolved
 from icl_lab.lab.record import below, flat
@@ -86,21 +87,60 @@ def test_what_does_not_belong_together_is_refused(shares):
 
 
 def test_the_command_line_says_what_is_missing(capsys):
-    assert join_networks.main(["join_networks", "--runs=somewhere"]) == 2
+    assert join_members.main(["join_members", "--runs=somewhere"]) == 2
     assert "--outdir" in capsys.readouterr().err
 
 
 def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
-    monkeypatch.setattr(join_networks, "draw", lambda *_: [])
+    monkeypatch.setattr(join_members, "draw", lambda *_: [])
     monkeypatch.setattr(pretrain, "EXPERIMENT", dataclasses.replace(pretrain.EXPERIMENT, claims=(), quick={}))
     for i, one in enumerate(shares):
         records.save(one, tmp_path / str(i), [])
     folders = [str(tmp_path / str(i)) for i in range(len(shares))]
     assert (
-        join_networks.main(["join_networks", f"--outdir={tmp_path / 'all'}", "--keep=1", f"--runs={','.join(folders)}"])
+        join_members.main(["join_members", f"--outdir={tmp_path / 'all'}", "--keep=1", f"--runs={','.join(folders)}"])
         == 0
     )
     assert len(records.load(tmp_path / "all").params["rotary/w"]) == 1
+
+
+def transformers(folder, **changes):
+    """The record of a nonlinear transformer that trains for four steps."""
+    config = dataclasses.replace(
+        nonlinear_transformer.PRESETS["smoke"], steps=4, measure_every=2, warm_up=1, positions=("without",), **changes
+    )
+    metrics, arrays = nonlinear_transformer.run(config, Session(folder, "", float("inf"), None))
+    arrays = flat(arrays)
+    axes = resolved(nonlinear_transformer.AXES, arrays, config.members)
+    origin = {"sources": "a", "versions": {}, "precision": {}}
+    name = nonlinear_transformer.EXPERIMENT.name
+    return Record(name, "lab", flags.to_json(config), metrics, arrays, origin, axes)
+
+
+def test_nonlinear_transformers_trained_apart_are_those_trained_together(tmp_path):
+    whole = transformers(tmp_path / "whole", members=2)
+    one, other = (transformers(tmp_path / str(n), members=1, first=n) for n in (0, 1))
+    found = joined([other, one])
+    assert (found.config, found.axes, found.metrics) == (whole.config, whole.axes, whole.metrics)
+    assert found.arrays.keys() == whole.arrays.keys()
+    for name, values in whole.arrays.items():
+        np.testing.assert_allclose(found.arrays[name], values, rtol=1e-4, atol=1e-6, err_msg=name)
+    assert np.abs(one.arrays["identity/4_without/loss"] - other.arrays["identity/4_without/loss"]).min() > 1e-3
+    with pytest.raises(FlagError, match="member 0 is in two"):
+        joined([one, one])
+    unknown = [dataclasses.replace(run, provenance={"versions": {}, "precision": {}}) for run in (one, other)]
+    with pytest.raises(FlagError, match="does not say its sources"):
+        joined(unknown)
+    with pytest.raises(FlagError, match="allowed are runs of the present sources"):
+        vouched(unknown, [tmp_path, tmp_path])
+    changed = dataclasses.replace(other, arrays=dict(other.arrays) | {"identity/4_without/steps": np.arange(3)})
+    with pytest.raises(FlagError, match="the array identity/4_without/steps is not the same"):
+        joined([one, changed])
+
+
+def test_only_binaries_that_number_their_members_are_joined():
+    with pytest.raises(FlagError, match=r"a run of reddy.mixtures .* allowed are .* zhang_frei_bartlett"):
+        joined([Record("reddy.mixtures", "lab", {}, {}, {}, {}, {}, {})])
 
 
 @pytest.fixture
@@ -149,7 +189,7 @@ def test_an_analysis_gets_further_networks(analyses):
 def test_younger_sources_are_asked_whether_they_compute_the_same(analyses, tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ("all", "new")]
     said: list[str] = []
-    monkeypatch.setattr(join_networks, "source_version", lambda: "new")
+    monkeypatch.setattr(join_members, "source_version", lambda: "new")
     monkeypatch.setattr(anchoring, "load", lambda folder: "anchor" if folder.name == "all" else None)
     monkeypatch.setattr(anchoring, "not_compared", lambda _: "")
     monkeypatch.setattr(anchoring, "differing", lambda *_: said)
