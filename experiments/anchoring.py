@@ -168,11 +168,15 @@ def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str
 
     A setting that is younger than the record has its default there, the paper's: nobody could change it yet.
     """
+    return label == preset and not unlike(experiment, preset, config)
+
+
+def unlike(experiment: Experiment, preset: str, config: Mapping[str, Any]) -> str:
+    """The settings in which the configuration of a record is not that of the present preset, in words."""
     wanted = flags.to_json(experiment.presets[preset])
     config = flags.to_json(type(experiment.presets[preset])()) | dict(config)
-    enough = config.get("members", 0) >= wanted["members"]
-    free: dict[str, Any] = {name: wanted[name] for name in ("members", "only") if name in wanted}
-    return label == preset and enough and {**config, **free} == wanted
+    free = {"only"} | ({"members"} if config.get("members", 0) >= wanted["members"] else set())
+    return changed(*({name: value for name, value in one.items() if name not in free} for one in (config, wanted)))
 
 
 def why_stale(folder: Path, experiment: Experiment) -> list[str]:
@@ -183,8 +187,8 @@ def why_stale(folder: Path, experiment: Experiment) -> list[str]:
         return [str(error)]
     said = []
     if not belongs(experiment, folder.name, record.preset, record.config):
-        changes = changed(record.config, flags.to_json(experiment.presets[folder.name]))
-        said.append(f"record is not of the present {folder.name} preset ({changes or record.preset})")
+        changes = unlike(experiment, folder.name, record.config) or record.preset
+        said.append(f"record is not of the present {folder.name} preset ({changes})")
     if anchor is None:
         said.append(f"not anchored, made at commit {commit(record.provenance)}")
     elif reason := not_compared(anchor):

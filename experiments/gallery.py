@@ -222,12 +222,11 @@ def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
     for path in sorted(gallery.glob("*/*/*/record.json")):
         if (preset := path.parent.name) not in PRESETS:
             continue
-        content, config = json.loads(path.read_text()), json.loads((path.parent / "config.json").read_text())
-        experiment = experiments.get(content["experiment"])
-        if experiment and anchoring.belongs(experiment, preset, content["preset"], config):
-            origin = json.loads((path.parent / "provenance.json").read_text())
-            vouched = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(origin)}
-            rows += [row | vouched for row in content["claims"]]
+        record = records.load(path.parent, arrays=False)
+        experiment = experiments.get(record.experiment)
+        if experiment and anchoring.belongs(experiment, preset, record.preset, record.config):
+            made = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
+            rows += [row | made for row in records.read_json(path)["claims"]]
         else:
             print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)
     return sorted(rows, key=lambda row: (row["id"], row["preset"]))

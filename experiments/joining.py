@@ -39,8 +39,8 @@ def joined(experiment: Experiment, preset: str, found: Sequence[Record]) -> Reco
         raise ValueError(f"{experiment.name} names no parts")
     if any(one != whole[0] for one in whole):
         raise ValueError("their configurations differ in more than only")
-    if any(one != made_by[0] for one in made_by):
-        raise ValueError(f"they differ in {', '.join(SAME)}")
+    if any(one != made_by[0] or not one["sources"] for one in made_by):
+        raise ValueError(f"they differ in {', '.join(SAME)}, or do not say their sources")
     if twice := {name for name in chosen if chosen.count(name) > 1}:
         raise ValueError(f"run twice: {', '.join(sorted(twice))}")
     names = {name for record in found for name in record.arrays}
@@ -55,15 +55,35 @@ def joined(experiment: Experiment, preset: str, found: Sequence[Record]) -> Reco
     origin = dict(found[0].provenance) | {
         "command": [found[0].provenance["command"][0], f"--preset={found[0].preset}"],
         "seconds": sum(record.provenance["seconds"] for record in found),
-        "stages": _all(record.provenance.get("stages", {}) for record in found),
+        "stages": stages(found),
         "parts": parts,
     }
     origin = {key: value for key, value in origin.items() if key not in ("compilation", "started", "finished")}
     return dataclasses.replace(
         found[0], config=whole[0], metrics=_all(record.metrics for record in found), provenance=origin,
         arrays=_all(record.arrays for record in found), axes=_all(record.axes for record in found),
-        params=_all(record.params for record in found),
+        params=_of_one_training(found),
     )  # fmt: skip
+
+
+def stages(found: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """What each training took: members and seconds of all runs that have it, the largest memory, the most steps."""
+    every: dict[str, dict[str, Any]] = {}
+    for record in found:
+        for name, one in record.provenance.get("stages", {}).items():
+            there = every.setdefault(name, {})
+            for key, value in one.items():
+                together = sum if key in ("members", "seconds") else max
+                there[key] = together([there[key], value]) if key in there else value
+    return every
+
+
+def _of_one_training(found: Sequence[Record]) -> dict[str, np.ndarray]:
+    """Final parameters, but for those of a training that parts do under conditions of their own: it has no one set."""
+    every = [item for record in found for item in record.params.items()]
+    kept = dict(every)
+    odd = {name.split("/")[0] for name, values in every if not np.array_equal(values, kept[name], equal_nan=True)}
+    return {name: values for name, values in kept.items() if name.split("/")[0] not in odd}
 
 
 def _all(mappings: Any) -> dict[str, Any]:

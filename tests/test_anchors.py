@@ -162,6 +162,26 @@ def test_what_a_check_notices(made, monkeypatch, capsys, changed, line):
     assert (line or "nothing is stale") in capsys.readouterr().out
 
 
+def test_more_members_and_a_younger_setting_are_not_why_a_record_is_stale():
+    @dataclasses.dataclass(frozen=True)
+    class Younger(Config):
+        width: int = 7
+
+    experiment = Toy(lab=Younger(members=2, steps=42)).experiment()
+    committed = {"seed": 0, "rate": 0.1, "members": 3}
+    assert anchoring.unlike(experiment, "lab", committed | {"steps": 40}) == "steps: 40 there, 42 here"
+    assert not anchoring.unlike(experiment, "lab", committed | {"steps": 42})
+    fewer = committed | {"steps": 42, "members": 1}
+    assert anchoring.unlike(experiment, "lab", fewer) == "members: 1 there, 2 here"
+
+
+def test_a_verdict_changed_by_hand_is_in_no_ledger(root, monkeypatch):
+    path = kept_of(root) / "record.json"
+    path.write_text(path.read_text().replace('"verdict": "holds"', '"verdict": "fails"'))
+    with pytest.raises(RecordError, match=r"record\.json differs from its own digest"):
+        gallery.ledger(root / "figures", {"toy.anchored": Toy().experiment()})
+
+
 @pytest.mark.parametrize("name", ["arrays.npz", "config.json", "provenance.json", "record.json"])
 def test_an_anchor_changed_by_hand_is_refused_by_name(root, monkeypatch, capsys, name):
     path = kept_of(root) / "anchor" / name

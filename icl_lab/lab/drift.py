@@ -15,7 +15,7 @@ from icl_lab.lab.claims import FAILS, HOLDS
 from icl_lab.lab.records import Record
 from icl_lab.lab.report import estimate
 
-FREE = ("seed", "members", "only")
+FREE = ("seed", "members", "first", "only")
 """Settings in which a committed run and a fresh one may differ."""
 ROUNDING = 1e-5
 """Intervals are this much wider than they say (relative): what sums in float32 keep on another machine."""

@@ -98,7 +98,9 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     folder, tried = gallery.joinpath(*experiment.name.split(".")), dict[str, Stage]()
     folder /= preset if (folder / preset / "provenance.json").exists() else "lab"
     origin, there = (_json(folder / name) for name in ("provenance.json", "config.json"))
-    unlike = [f"{k}={there.get(k)}" for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"]
+    differing = {k: v for k, v in flags.to_json(config).items() if v != there.get(k) and k != "seed"}
+    unlike = [f"{k}={there.get(k)}" for k in differing]
+    only_numbers = all(type(v) in (int, float) for v in differing.values())  # lists and words add trainings
     known = origin.get("stages", {"": {}})
     if not known and not unlike:
         return Cost({}, origin["seconds"], f"as in the committed {folder.name} run")
@@ -111,7 +113,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         start = time.perf_counter()
         tried[stage], fitted = _tried(limit, *args, **options)
         trying += time.perf_counter() - start
-        if known and folder.name == preset and known.keys() <= tried.keys():
+        if known and only_numbers and folder.name == preset and known.keys() <= tried.keys():
             raise _Enough
         in_time()
         return fitted

@@ -17,7 +17,7 @@ from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, RecordError, digest
 from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
-OF_A_CELL = ("commit", "versions", "precision", "device", "seconds")
+OF_A_CELL = ("sources", "versions", "precision", "commit", "device", "seconds")
 """What the provenance of a merged record keeps of every cell; the first three decide the numbers."""
 LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvPX*")]
 """One a line of a panel; where there are more lines they go round, and there is no legend."""

@@ -6,6 +6,7 @@ import re
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, setting
 
+OF_JOBS = ("slurm_partition", "minutes", "gpus")
 PASSED_ON = ("overwrite", "checkpoint_seconds", "precision", "memory_gb", "cpu_devices")
 
 
@@ -64,6 +65,11 @@ def check(options: Options) -> None:
     """Raises FlagError where options do not fit together."""
     if options.dry_run and options.distributed:
         raise FlagError("--dry_run: allowed is a single process, without --distributed")
+    if options.profile and options.grid:
+        raise FlagError("--profile: allowed is a single run, without --grid")
+    of_jobs = [name for name in OF_JOBS if getattr(options, name) != getattr(Options(), name)]
+    if of_jobs and options.executor == "local":
+        raise FlagError(f"--{of_jobs[0]}={getattr(options, of_jobs[0])}: allowed with --executor=slurm, submitit_local")
     if elsewhere(options):
         flag = f"--executor={options.executor}" if options.executor != "local" else f"--workers={options.workers}"
         if not options.grid or options.distributed:

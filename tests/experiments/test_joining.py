@@ -39,6 +39,23 @@ def test_all_parts_together_are_the_preset():
     assert whole.provenance["parts"]["free_5"]["seconds"] == 2.0
 
 
+def test_a_training_that_parts_do_each_in_its_own_way_is_counted_twice_and_has_no_parameters():
+    took = lambda seconds: {"members": 10, "steps": 8, "seconds": seconds, "memory": 100 * seconds}  # noqa: E731
+    with_it = []
+    for number, one in enumerate(PARTS):
+        stages = {"shared": took(2.0 + number)} | one.provenance["stages"]
+        params = {
+            "shared/w": np.full(3, number > 0),
+            "shared/b": np.zeros(3),
+            "same/w": np.ones(3),
+            f"own_{number}/w": np.ones(2),
+        }
+        with_it.append(dataclasses.replace(one, provenance=one.provenance | {"stages": stages}, params=params))
+    whole = joined(EXPERIMENT, "paper", with_it)
+    assert whole.provenance["stages"]["shared"] == took(9.0) | {"members": 30, "memory": 400.0}
+    assert set(whole.params) == {"same/w", "own_0/w", "own_1/w", "own_2/w"}
+
+
 def test_the_gallery_collects_the_whole(tmp_path):
     for one in PARTS:
         records.save(one, tmp_path / one.config["only"], claims=[])
@@ -85,6 +102,7 @@ def test_a_part_replaces_no_record_of_the_gallery(tmp_path, monkeypatch, capsys)
         (PARTS[:2], "not run: looped_10"),
         ([*PARTS, part("free_5")], "run twice: free_5"),
         ([*PARTS[:2], part("looped_10", sources="other")], "they differ in sources"),
+        ([part(one.config["only"], sources=None) for one in PARTS], "do not say their sources"),
         ([*PARTS[:2], part("looped_10", seed=1)], "more than only"),
         (
             [*PARTS[:2], dataclasses.replace(PARTS[2], provenance=PARTS[2].provenance | {"versions": {}})],

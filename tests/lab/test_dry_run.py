@@ -165,6 +165,21 @@ def test_all_else_is_that_of_the_committed_run_scaled_by_the_speed_of_its_traini
     assert "steps=8" in longer.note
 
 
+def test_trainings_that_the_committed_run_has_not_are_counted_too(instant, tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Named(Config):
+        names: tuple[str, ...] = ("first",)
+
+    def run(config, session):
+        for name in config.names:
+            session.fit(name, members=config.members, steps=config.steps)
+
+    committed(tmp_path, 100.0, {"first": took(4.0)}, config=Named())
+    found = dry_run.cost(of(run), "lab", Named(names=("first", "second", "third"), steps=80), gallery=tmp_path)
+    assert list(found.stages) == ["first", "second", "third"]
+    assert found.seconds == pytest.approx(30, abs=1)
+
+
 def test_a_record_of_another_preset_does_not_say_which_training_is_the_last(instant, tmp_path):
     committed(tmp_path, 100.0, {"first": took(4.0)})
     ran = []

@@ -340,6 +340,10 @@ def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch):
         ("--grid=seed:1 --executor=pbs", "--executor=pbs: allowed is one of local, slurm, submitit_local"),
         ("--grid=seed:1 --executor=slurm", "--executor=slurm: there is no sbatch here"),
         ("--grid=seed:1 --workers=2 --minutes=1", "--minutes=1"),
+        ("--grid=seed:1 --workers=2 --minutes=9", "--minutes=9: allowed with --executor=slurm, submitit_local"),
+        ("--grid=seed:1 --gpus=1", "--gpus=1: allowed with --executor"),
+        ("--slurm_partition=a", "--slurm_partition=a: allowed with --executor"),
+        ("--grid=seed:1 --profile", "--profile: allowed is a single run, without --grid"),
         ("--grid=seed:1 --workers=2 --outdir=file", "--outdir=file"),
     ],
 )

@@ -10,8 +10,8 @@ from icl_lab.lab.plans import Grid
 from icl_lab.lab.records import Record
 
 FIRST = {
-    "commit": "a1", "versions": {"jax": "1"}, "device": "8 x GPU", "precision": {"matmul": "high", "x64": True},
-    "seconds": 2.0,
+    "sources": "c0", "versions": {"jax": "1"}, "precision": {"matmul": "high", "x64": True}, "commit": "a1",
+    "device": "8 x GPU", "seconds": 2.0,
 }  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def test_cells_that_agree_say_how_the_whole_was_made(caplog):
 
 
 @pytest.mark.parametrize(
-    "change", [{"commit": "b2"}, {"versions": {"jax": "2"}}, {"precision": {"matmul": None, "x64": False}}]
+    "change", [{"sources": "c1"}, {"versions": {"jax": "2"}}, {"precision": {"matmul": None, "x64": False}}]
 )
 def test_that_other_code_made_some_cells_is_said(change, caplog):
     with caplog.at_level(logging.WARNING):
@@ -56,7 +56,8 @@ def test_that_other_code_made_some_cells_is_said(change, caplog):
     assert f"differ in {key}:" in warning
 
 
-def test_devices_may_differ(caplog):
+@pytest.mark.parametrize("change", [{"device": "1 x CPU"}, {"commit": "b2"}])
+def test_devices_may_differ_and_commits_of_the_same_code(change, caplog):
     with caplog.at_level(logging.WARNING):
-        merge(FIRST, FIRST | {"device": "1 x CPU"})
+        merge(FIRST, FIRST | change)
     assert not caplog.messages
