@@ -239,7 +239,8 @@ def table(rows: Sequence[Mapping]) -> str:
     for row in rows:
         if row["verdict"] != NOT_JUDGED:
             claim = f"`{row['id']}`: {row['statement']}"
-            words = (claim, report.expected(row), report.estimate(row), row["members"], row["preset"], row["verdict"])
+            members = report.size(row) if "unit" in row else row["members"]
+            words = (claim, report.expected(row), report.estimate(row), members, row["preset"], row["verdict"])
             mark = "anchored" if row["anchored"] else f"not anchored, made at commit {row['commit']}"
             lines.append(_line((*words, mark)))
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from experiments.reproduce import discover
+from icl_lab.lab import report
 from icl_lab.lab.claims import (
     FAILS,
     HOLDS,
@@ -226,13 +227,21 @@ def test_a_misspelt_name_is_an_error_that_names_claim_and_array(which, preset):
         judge(wrong, record([1.0, 1.0], preset), left_out={"other_*"})
 
 
-@pytest.mark.parametrize("values", [np.ones((3, 2)), np.ones((1, 3)), np.float64(1), np.ones(1)])
+@pytest.mark.parametrize("values", [np.ones((3, 2)), np.ones((1, 3)), np.float64(1), np.ones(1), np.ones(4)])
 def test_a_statistic_that_is_not_one_value_a_member_is_refused(values):
     of_three = dataclasses.replace(record([1.0]), config={"members": 3})
     with pytest.raises(ValueError, match=r"paper\.figure\.claim.*one value a member, of 3"):
         judge(claim(statistic=lambda record: values), of_three)
-    if values.ndim < 2:
+    if values.size == 1:
         assert judge(claim(statistic=lambda record: values, interval="exact"), of_three)["members"] == 1
+
+
+def test_more_values_than_members_need_a_unit_of_their_own_which_is_shown():
+    of_three = dataclasses.replace(record([0.8, 1.1, 1.0, 1.3]), config={"members": 3})
+    row = judge(claim(unit="flow"), of_three)
+    assert report.size(row) == "4 flows"
+    assert "flows would resolve it" in row["note"]
+    assert report.size(judge(claim(), record([1.0]))) == "1 member"
 
 
 @pytest.mark.parametrize(("control", "shown"), [([1.0, np.nan, 3.0], 2.0), ([np.nan], None), ([np.inf], None)])

@@ -37,6 +37,7 @@ class Row:
     expected: str
     estimate: str
     members: int
+    size: str
     verdict: str
     why: str
     control: str
@@ -195,6 +196,7 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         expected=powers(report.expected(row)),
         estimate=powers(report.estimate(row)),
         members=row["members"],
+        size=report.size(row),
         verdict=row["verdict"],
         why=". ".join(filter(None, [row["note"], f"Tolerance: {row['reason']}"])),
         control="" if row["control"] is None else powers(f"{row['control']:.3g}"),

@@ -94,6 +94,7 @@ def _shrinks(record: Record) -> np.ndarray:
 
 _ONCE = {"expected_verdict": {"lab": "holds"}}
 """For what lab and paper presets train alike: all but the sweep over sizes."""
+_TRAININGS: dict[str, Any] = {"minimum_members": 50, "unit": "training"}
 _ONE_PER_CENT: dict[str, Any] = {
     "relation": "<=", "reason": "the figure shows the curves on top of each other; 1 % is what its line width hides",
 }  # fmt: skip
@@ -132,14 +133,14 @@ CLAIMS = (
     claim("plateau_level", " and 15 (level: this lab)",
           "Members whose loss drops late wait on a plateau near .39 to .40: the loss of the best rank-one A, .3956 "
           "(batch 256).",
-          plateau_levels, 0.3956, 0.006, minimum_members=3, **_ONCE,
+          plateau_levels, 0.3956, 0.006, minimum_members=3, unit="training", **_ONCE,
           reason="the published plateau lies between .39 and .40; the expectation is the closed form of rank one"),
     claim("plateau_share", " and 15",
           "At the published batch, 2048, most members drop together: fewer than half take twice the median time.",
-          lambda record: waits(record, 2048), 0.5, relation="<=", interval="wilson", minimum_members=50, **_ONCE,
+          lambda record: waits(record, 2048), 0.5, relation="<=", interval="wilson", **_ONCE, **_TRAININGS,
           reason="most is more than half", control=lambda record: waits(record, 256)),
     claim("plateau_batch", " and 15 (this lab)",
           "A smaller batch makes more of them wait (share at batch 256 less that at 2048).",
-          lambda record: waits(record, 256) - waits(record, 2048), 0.0, relation=">=", minimum_members=50, **_ONCE,
+          lambda record: waits(record, 256) - waits(record, 2048), 0.0, relation=">=", **_ONCE, **_TRAININGS,
           reason="an ordering"),
 )  # fmt: skip

@@ -192,7 +192,7 @@ CLAIMS = (
         "long_prompts", "",
         "At the longest prompts the flow reaches the optimum from nearly every start of the usual scale (share; "
         "control: at the shortest).",
-        lambda record: (record["ended"][-1, -1] == 0).astype(float), 0.9, relation=">=", interval="wilson",
+        lambda record: (record["ended"][-1, -1] == 0).astype(float), 0.9, relation=">=", interval="wilson", unit="flow",
         reason="no minimum but the optimum is known there; 50 of 50 give .93",
         control=lambda record: (record["ended"][0, -1] == 0).astype(float),
     ),

@@ -120,7 +120,7 @@ def highest_mixed(record: Record) -> np.ndarray:
     return np.sort(found[~np.isnan(found)])[-1:]
 
 
-_claim = claims_of("zhang_frei_bartlett.landscape")
+_claim = claims_of("zhang_frei_bartlett.landscape", unit="flow")
 _LAB = "this lab"
 
 CLAIMS = (
@@ -152,7 +152,8 @@ CLAIMS = (
         "minima_attract", _LAB,
         "Where the spurious point is a minimum more than a tenth of the dense starts of scale .1 and more end in it "
         "(share of cells of D, spectrum, scale and N).",
-        caught, 0.9, 0.0, relation=">=", interval="wilson", reason="all are expected to; the interval needs 37 of 37",
+        caught, 0.9, 0.0, relation=">=", interval="wilson", unit="cell",
+        reason="all are expected to; the interval needs 37 of 37",
     ),
     _claim(
         "nowhere_else", _LAB,
@@ -186,7 +187,7 @@ CLAIMS = (
         "race_cells", _LAB,
         "That holds in every cell (mean over D, spectra and N of the squared difference of shares, less the variance "
         "that the number of starts explains; control: squared differences from one half).",
-        race_spread, 0.0, 0.0025, reason="a root mean square of .05",
+        race_spread, 0.0, 0.0025, unit="cell", reason="a root mean square of .05",
         control=lambda record: (race_shares(record)[0] - 0.5) ** 2,
     ),
     _claim(

@@ -19,6 +19,7 @@ QUICK_MEMBERS, QUICK_TOLERANCE = 6, 3
 """At quick a claim has at least so many members, or is an identity, and at most so many times its tolerance."""
 MEDIAN_MEMBERS = math.ceil(1 - math.log2(1 - LEVEL))
 """Members from which on a median has an interval: all M lie on one side of it with probability 2^(1 - M)."""
+MEMBER = "member"
 
 
 class NotRun(Exception):  # noqa: N818
@@ -63,6 +64,7 @@ class Claim:
     expected_verdict: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by preset; others are not judged
     minimum_members: int = 2  # fewer leave the claim not resolved; so do fewer than have an interval
     criterion: Criterion | None = None  # a run that stops before it leaves the claim not reached
+    unit: str = MEMBER  # what each value belongs to; any other is an independent draw too, and may be more than members
 
     def __post_init__(self):
         if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:
@@ -101,7 +103,8 @@ class Claim:
     def described(self) -> dict:
         """What a line of the ledger says of the claim itself, whatever the record."""
         names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
-        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval}
+        unit = {} if self.unit == MEMBER else {"unit": self.unit}
+        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | unit
 
 
 def claims_of(
@@ -142,17 +145,17 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
 
     Raises:
       ValueError: naming the claim, where a name is neither in the record nor left out, or where the statistic is not
-        one value a member.
+        one value a member: one of several members, or more than members though the claim names no other ``unit``.
     """
     note, values, controls = "", np.array([]), np.array([])
     expected_verdict = claim.expected_verdict.get(record.preset)
     try:
         values = _of(claim, claim.statistic, record, left_out)
-        members = record.config.get("members", 1)
-        if values.ndim > 1 or (values.size == 1 < members and claim.interval != "exact"):
-            raise ValueError(
-                f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}"
-            )
+        members = record.config.get("members", values.size)
+        too_few, too_many = values.size == 1 < members, values.size > members and claim.unit == MEMBER
+        if values.ndim > 1 or ((too_few or too_many) and claim.interval != "exact"):
+            said = f"{claim.id}: the statistic is {values.shape}; it must be one value a member, of {members}"
+            raise ValueError(f"{said}, or name its unit" if too_many else said)
         values = values[~np.isnan(values)]
         if claim.control is not None:
             with contextlib.suppress(NotRun):  # the claim itself is judged
@@ -169,13 +172,13 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     elif claim.criterion is not None and not claim.criterion.reached(record):
         verdict, note = NOT_REACHED, claim.criterion.text
     elif values.size < claim.fewest_members():
-        verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} members with a value"
+        verdict, note = NOT_RESOLVED, f"needs at least {claim.fewest_members()} {claim.unit}s with a value"
     elif interval[0] >= low and interval[1] <= high:
         verdict = HOLDS
     elif interval[1] < low or interval[0] > high:
         verdict = FAILS
     else:
-        verdict, note = NOT_RESOLVED, _members_needed(values.size, estimate, interval, low, high)
+        verdict, note = NOT_RESOLVED, _members_needed(claim.unit, values.size, estimate, interval, low, high)
     controls = controls[~np.isnan(controls)]
     return claim.described() | {
         "preset": record.preset,
@@ -269,15 +272,17 @@ def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
 _INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_interval, "exact": exact_value}
 
 
-def _members_needed(members: int, estimate: float, interval: tuple[float, float], low: float, high: float) -> str:
+def _members_needed(
+    unit: str, members: int, estimate: float, interval: tuple[float, float], low: float, high: float
+) -> str:
     """How many members would resolve the claim if estimate and spread stay: the interval shrinks as 1/sqrt(M)."""
     margin = min(abs(estimate - low), abs(high - estimate))
     half = max(estimate - interval[0], interval[1] - estimate)
     if not math.isfinite(half):
-        return "needs at least 2 members" if members < 2 else "no interval: the value of a member is infinite"
+        return f"needs at least 2 {unit}s" if members < 2 else f"no interval: the value of a {unit} is infinite"
     if margin == 0:
         return "the estimate lies on the edge: no number of members resolves it"
-    return f"about {math.ceil(members * (half / margin) ** 2)} members would resolve it at this estimate"
+    return f"about {math.ceil(members * (half / margin) ** 2)} {unit}s would resolve it at this estimate"
 
 
 def _number(value: float) -> float | None:

@@ -75,7 +75,8 @@ def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict
         def over_all(_: Record, claim=claim, sources=sources) -> np.ndarray:
             return np.concatenate([np.atleast_1d(claim.statistic(record)) for record in sources])
 
-        row = judge(dataclasses.replace(claim, statistic=over_all, control=None), pool[0], left_out)
+        pooled = dataclasses.replace(claim, statistic=over_all, control=None, unit="pooled member")
+        row = judge(pooled, pool[0], left_out)
         if row["members"]:
             found[claim.id] = {key: row[key] for key in ("estimate", "interval", "members")}
     return found

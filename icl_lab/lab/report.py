@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from icl_lab.lab import flags
+from icl_lab.lab.claims import MEMBER
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import Record
 
@@ -30,7 +31,13 @@ def estimate(row: Mapping) -> str:
 def line(row: Mapping) -> str:
     """``holds  paper.figure.name: 0.49 [0.48, 0.51], expected 0.5 ± 0.02, 10 members``; ``!``: not as committed."""
     verdict = row["verdict"] + (" !" if is_surprise(row) else "")
-    return f"{verdict:14} {row['id']}: {estimate(row)}, expected {expected(row)}, {row['members']} members"
+    return f"{verdict:14} {row['id']}: {estimate(row)}, expected {expected(row)}, {size(row)}"
+
+
+def size(row: Mapping) -> str:
+    """``10 members``, or ``64 trainings``: what the interval is over."""
+    unit = row.get("unit", MEMBER)
+    return f"{row['members']} {unit}" + ("" if row["members"] == 1 else "s")
 
 
 def command(experiment: Experiment, record: Record) -> str:
