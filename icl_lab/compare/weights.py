@@ -12,6 +12,9 @@ from icl_lab.models import folded_weights
 
 Params = dict[str, Any]
 
+ATTENTION = {"w_q", "w_k", "w_v", "w_p", "w_kq", "w_pv"}
+"""The parameters that ``folded_weights`` reads; a network with any other is not its A and B alone."""
+
 
 def align_weights(
     params_a: Params,
@@ -56,8 +59,8 @@ def align_weights(
       shared equally, trace of A not negative. Softmax: A / sqrt(K) and B, a in the head order of b.
 
     Raises:
-      ValueError: for sizes that do not fit, an MLP, an unknown attention, a direction with linear attention, or more
-        than 8 softmax heads.
+      ValueError: for sizes that do not fit, parameters beside those of attention (an MLP, an embedding, a layer norm),
+        an unknown attention, a direction with linear attention, or more than 8 softmax heads.
     """
     if attention not in ("linear", "softmax"):
         raise ValueError(f"attention must be 'linear' or 'softmax', got {attention!r}")
@@ -99,7 +102,7 @@ def interpolate(params_a: Params, params_b: Params, *, input_size: int, weight: 
       ``{"params": {"w_q", "w_k", "w_v", "w_p"}}``, each (S, 1, E, E), for ``parametrisation="separate"``, key size E.
 
     Raises:
-      ValueError: for several heads, shapes that differ, an MLP, or D outside 1..E.
+      ValueError: for several heads, shapes that differ, parameters beside those of attention, or D outside 1..E.
     """
     pairs = [_folded(params) for params in (params_a, params_b)]
     shape = pairs[0][0].shape
@@ -114,8 +117,8 @@ def interpolate(params_a: Params, params_b: Params, *, input_size: int, weight: 
 
 def _folded(params: Params) -> tuple[Array, Array]:
     """A and B (S, H, E, E) of an attention-only network."""
-    if "mlp_in" in params["params"]:
-        raise ValueError("weights with an MLP have no such normal form")
+    if others := sorted(set(params["params"]) - ATTENTION):
+        raise ValueError(f"such a normal form is of attention alone; the network also has {', '.join(others)}")
     return folded_weights(params)
 
 

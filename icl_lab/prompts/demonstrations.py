@@ -23,13 +23,13 @@ def wrong_labels(
     """The same questions, each with one of the other candidates at random: never right.
 
     Raises:
-      ValueError: for fewer than two candidates, or an answer that is none of them.
+      ValueError: for fewer than two different candidates, or an answer that is none of them.
     """
     tokens = np.asarray(candidates).tolist()
     missing = {int(answer) for _, answer in demonstrations} - set(tokens)
-    if len(tokens) < 2 or missing:
+    if len(set(tokens)) < 2 or missing:
         raise ValueError(
-            f"candidates must be at least 2 and hold every answer, got {tokens}"
+            f"candidates must be at least 2 different ones and hold every answer, got {tokens}"
             + (f" without {sorted(missing)}" if missing else "")
         )
     return [

@@ -207,7 +207,7 @@ def _root(name: str, matrix: ArrayLike, d: int) -> np.ndarray | Array:
         values, vectors = jnp.linalg.eigh(matrix)
         return (vectors * jnp.sqrt(jnp.maximum(values, 0))[None]) @ vectors.T
     full = np.asarray(matrix, np.float64)
-    if not np.allclose(full, full.T, rtol=1e-6, atol=0):
+    if not np.abs(full - full.T).max() <= 1e-6 * np.abs(full).max():
         raise ValueError(f"{name} must be symmetric, got {matrix}")
     values, vectors = np.linalg.eigh(full)
     if not values[0] >= -1e-6 * np.abs(values).max():

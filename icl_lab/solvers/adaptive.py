@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +37,7 @@ def noise_adaptive_ridge(strengths: Array) -> Learner:
             tiny = jnp.finfo(fit.dtype).tiny
             return prompt.x_query @ w, -0.5 * log_det - 0.5 * n * jnp.log(jnp.maximum(fit, tiny))
 
-        predictions, evidence = jax.vmap(at)(jnp.asarray(strengths, prompt.x.dtype))  # (J, O) each
+        predictions, evidence = jax.vmap(at)(jnp.asarray(strengths, jnp.result_type(prompt.x, float)))  # (J, O) each
         return jnp.sum(jax.nn.softmax(evidence, axis=0) * predictions, axis=0)
 
     return predict
@@ -69,19 +70,29 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
       noise_variance: sigma^2 above 0.
 
     Raises:
-      ValueError: for tasks of another shape, or a variance that is not above 0.
+      ValueError: for tasks that are no (T, D, O), or a variance that is not above 0.
+      AssertionError: when it predicts, for tasks of another D or O.
     """
-    if len(np.shape(tasks)) != 3:
-        raise ValueError(f"tasks must be (T, D, O), got {np.shape(tasks)}")
-    check_number("noise_variance", noise_variance, above=0)
+    _check_tasks(tasks, noise_variance)
 
     def predict(prompt: Prompt) -> Array:
-        check_prompt(prompt)
-        misses = jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
-        weights = jax.nn.softmax(-misses / (2 * noise_variance))
+        weights = jax.nn.softmax(-_misses(prompt, tasks) / (2 * noise_variance))
         return jnp.einsum("t,tdo,d->o", weights, tasks, prompt.x_query)
 
     return predict
+
+
+def _check_tasks(tasks: Array, noise_variance: ArrayLike) -> None:
+    if len(np.shape(tasks)) != 3 or not len(tasks):
+        raise ValueError(f"tasks must be (T, D, O), got {np.shape(tasks)}")
+    check_number("noise_variance", noise_variance, above=0, scalar=True)
+
+
+def _misses(prompt: Prompt, tasks: Array) -> Array:
+    """(T,) sum_i |y_i - W_t^T x_i|^2 of every task."""
+    _, d, o = check_prompt(prompt)
+    chex.assert_shape(tasks, (None, d, o))  # one output would be broadcast over several
+    return jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
 
 
 def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike, log_odds: ArrayLike = 0.0) -> Learner:
@@ -96,12 +107,17 @@ def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike,
       noise_variance: sigma^2 above 0.
       strength: lambda above 0, on the *sum* of squared errors, as in ``ridge``.
       log_odds: log of the set's prior odds; minus infinity is ``ridge``, infinity is ``dmmse``.
+
+    Raises:
+      ValueError: as ``dmmse``, or for a strength that is not above 0.
+      AssertionError: when it predicts, for tasks of another D or O.
     """
+    _check_tasks(tasks, noise_variance)
+    check_number("strength", strength, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         w, fit, log_det = _posterior(prompt, strength)
-        misses = jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
-        of_set = jax.nn.logsumexp(-misses / (2 * noise_variance)) - jnp.log(len(tasks))
+        of_set = jax.nn.logsumexp(-_misses(prompt, tasks) / (2 * noise_variance)) - jnp.log(len(tasks))
         of_all = -fit.sum() / (2 * noise_variance) - prompt.y.shape[1] / 2 * log_det
         p = jax.nn.sigmoid(of_set - of_all + log_odds)
         return p * dmmse(tasks, noise_variance)(prompt) + (1 - p) * (prompt.x_query @ w)
@@ -134,14 +150,15 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
       amplitude: c, 1 in the references.
 
     Raises:
-      ValueError: for a bandwidth that is not above 0.
+      ValueError: for a bandwidth that is not one number above 0.
     """
-    check_number("bandwidth", bandwidth, above=0)
+    check_number("bandwidth", bandwidth, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt)
         distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
-        return jnp.asarray(amplitude, prompt.y.dtype) * (jax.nn.softmax(-distances / (2 * bandwidth**2)) @ prompt.y)
+        scale = jnp.asarray(amplitude, jnp.result_type(prompt.y, float))  # labels may be whole numbers
+        return scale * (jax.nn.softmax(-distances / (2 * bandwidth**2)) @ prompt.y)
 
     return predict
 
@@ -154,7 +171,11 @@ def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
     Args:
       learning_rate: mu.
       normalised: mu is divided by |x_i|^2 (then 1 fits every example exactly as it comes).
+
+    Raises:
+      ValueError: for a learning rate that is not one number.
     """
+    check_number("learning_rate", learning_rate, scalar=True)
 
     def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
         x, y = pair
@@ -174,10 +195,10 @@ def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) ->
       forgetting: f in (0, 1].
 
     Raises:
-      ValueError: for a strength or a factor that is not above 0.
+      ValueError: for a strength or a factor that is not one such number.
     """
-    check_number("strength", strength, above=0)
-    check_number("forgetting", forgetting, above=0)
+    check_number("strength", strength, above=0, scalar=True)
+    check_number("forgetting", forgetting, above=0, at_most=1, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         _, d, o = check_prompt(prompt)
@@ -210,8 +231,9 @@ def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
     """
 
     def predict(prompt: Prompt) -> Array:
-        mean = prompt.y.mean(0)
-        inputs = prompt.x - prompt.x.mean(0, keepdims=True)
+        n, _, _ = check_prompt(prompt)
+        mean = prompt.y.sum(0) / max(n, 1)  # of no examples: 0
+        inputs = prompt.x - prompt.x.sum(0, keepdims=True) / max(n, 1)
         prediction = learner(replace(prompt, x=inputs, y=prompt.y - mean[None]))
         return prediction + mean if add_mean else prediction
 

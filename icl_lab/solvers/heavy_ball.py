@@ -10,6 +10,7 @@ from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_number
 
 Floats = NDArray[np.float64]
 
@@ -22,13 +23,13 @@ def heavy_ball(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Lea
     Its first step is plain gradient descent.
 
     Raises:
-      ValueError: for fewer than one step, or rates that are no scalars.
+      ValueError: for fewer than one step, or rates that are not one number each.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    check_number("learning_rate", learning_rate, scalar=True)
+    check_number("momentum", momentum, scalar=True)
     rate, eta = jnp.asarray(learning_rate, float), jnp.asarray(momentum, float)
-    if rate.ndim or eta.ndim:
-        raise ValueError(f"learning_rate and momentum must be scalars, got {rate.shape} and {eta.shape}")
 
     def predict(prompt: Prompt) -> Array:
         n, d, o = check_prompt(prompt)

@@ -26,8 +26,10 @@ def nesterov(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Learn
       steps: K.
 
     Raises:
-      ValueError: for fewer than one step.
+      ValueError: for fewer than one step, or rates that are not one number each.
     """
+    check_number("learning_rate", learning_rate, scalar=True)
+    check_number("momentum", momentum, scalar=True)
 
     def solve(s: Array, b: Array) -> Array:
         before = w = jnp.zeros_like(b)
@@ -53,9 +55,8 @@ def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
     Raises:
       ValueError: for fewer than one step, or bounds that do not rise from above 0.
     """
-    check_number("low", low, above=0)
-    if not is_traced(low):
-        check_number("high", high, above=float(np.asarray(low)))
+    check_number("low", low, above=0, scalar=True)
+    check_number("high", high, above=-np.inf if is_traced(low) else float(np.asarray(low)), scalar=True)
 
     def solve(s: Array, b: Array) -> Array:
         a, c = jnp.asarray(low, b.dtype), jnp.asarray(high, b.dtype)
@@ -85,10 +86,11 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
       normalised: a is in units of 1/l_max, or for ``covariance`` 1/l_max^2 (Fu et al. 2023), of each context.
 
     Raises:
-      ValueError: for fewer than one step, or another start.
+      ValueError: for fewer than one step, another start, or an a that is not one number.
     """
     if of not in NEWTON_STARTS:
         raise ValueError(f"of must be one of {NEWTON_STARTS}, got {of!r}")
+    check_number("start", start, scalar=True)
 
     def solve(s: Array, b: Array) -> Array:
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
@@ -130,13 +132,18 @@ def gradient_flow(time: ArrayLike) -> Learner:
 
     Args:
       time: t, the sum of the learning rates.
+
+    Raises:
+      ValueError: for a time that is not one number.
     """
+    check_number("time", time, scalar=True)
 
     def solve(s: Array, b: Array) -> Array:
         t, (values, vectors) = jnp.asarray(time, s.dtype), jnp.linalg.eigh(s)
         values = jnp.maximum(values, 0)  # below it are rounding errors, which would grow with t
-        small = jnp.abs(values * t) < 1e-6
-        factor = jnp.where(small, t, -jnp.expm1(-t * values) / jnp.where(small, 1, values))
+        small = jnp.abs(values * t) < jnp.finfo(s.dtype).eps ** 0.5  # two terms of the series are exact to rounding
+        series = t * (1 - values * t / 2)
+        factor = jnp.where(small, series, -jnp.expm1(-t * values) / jnp.where(small, 1, values))
         return vectors @ (factor[:, None] * (vectors.T @ b))
 
     return _of_moments(solve, 1, dual=True)

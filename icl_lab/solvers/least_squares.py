@@ -18,10 +18,10 @@ def ridge(strength: ArrayLike) -> Learner:
       strength: lambda > 0, on the *sum* of squared errors (not the mean).
 
     Raises:
-      ValueError: for a strength of 0 or below: with fewer examples than inputs its answer is made of rounding errors
-        (``least_squares`` is the limit).
+      ValueError: for several strengths, or one of 0 or below: with fewer examples than inputs its answer is made of
+        rounding errors (``least_squares`` is the limit).
     """
-    check_number("strength (least_squares() is its limit 0)", strength, above=0)
+    check_number("strength (least_squares() is its limit 0)", strength, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         n, d, _ = check_prompt(prompt)

@@ -11,6 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.gradient import per_step
 
 
@@ -48,10 +49,11 @@ def logistic_map(prior_scale: ArrayLike, steps: int = 64) -> Learner:
         64 where a hyperplane separates the labels.
 
     Raises:
-      ValueError: for fewer than one step.
+      ValueError: for fewer than one step, or a scale that is not one number above 0.
     """
     if steps < 1:
         raise ValueError(f"steps must be at least 1, got {steps}")
+    check_number("prior_scale", prior_scale, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         _check_prompt(prompt)
@@ -74,10 +76,11 @@ def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> L
       draws: how many, an even number.
 
     Raises:
-      ValueError: if the number of draws is not even and positive.
+      ValueError: if the number of draws is not even and positive, or the scale not one number above 0.
     """
     if draws < 2 or draws % 2:
         raise ValueError(f"draws must be an even number, at least 2, got {draws}")
+    check_number("prior_scale", prior_scale, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         _, d, _ = _check_prompt(prompt)
@@ -112,7 +115,7 @@ def _most_probable(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> Ar
         miss = jax.nn.sigmoid(-y * (x @ w))  # probability given to the other label
         hessian = (x.T * (miss * (1 - miss))[None]) @ x + precision * jnp.eye(x.shape[1], dtype=x.dtype)
         step = jnp.linalg.solve(hessian, x.T @ (y * miss) - precision * w)
-        c = jnp.abs(x @ step).max() + jnp.finfo(x.dtype).tiny
+        c = jnp.abs(x @ step).max(initial=0) + jnp.finfo(x.dtype).tiny
         return w + jnp.log1p(c) / c * step
 
     return jax.lax.fori_loop(0, steps, descend, jnp.zeros(x.shape[1], x.dtype))

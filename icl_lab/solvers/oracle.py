@@ -85,11 +85,14 @@ def oracle_loss(
       (B,) losses, infinite where the iteration overflows.
 
     Raises:
-      ValueError: if the shapes are not (B, D), (K,) and (K,).
+      ValueError: if the shapes are not (B, D), (K,) and (K,), or a variance or scale is neither one number nor (B,).
     """
     spectrum, eta, gamma = (np.asarray(value, np.float64) for value in (eigenvalues, learning_rates, gammas))
     if spectrum.ndim != 2 or eta.ndim != 1 or eta.shape != gamma.shape:
         raise ValueError(f"need (B, D), (K,) and (K,), got {spectrum.shape}, {eta.shape} and {gamma.shape}")
+    for name, value in (("input_variance", input_variance), ("task_scale", task_scale)):
+        if np.shape(value) not in ((), spectrum.shape[:1]):
+            raise ValueError(f"{name} must be one number or ({len(spectrum)},), got {np.shape(value)}")
     with np.errstate(over="ignore", invalid="ignore"):
         residual = residual_factor(spectrum, eta / context_length, gamma)
         loss = np.square(task_scale) * input_variance / 2 * np.sum(residual**2, axis=1)

@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused():
     heads = merged(*np.ones((2, 1, 2, 3, 3)))
     mlp = {"params": gd(1.0)["params"] | {"mlp_in": jnp.ones((1, 3, 4))}}
     for bad in (heads, gd(1.0, 2), gradient_descent_weights(1.0, context_length=N, input_size=3), mlp):
-        with pytest.raises(ValueError, match=r"one head|MLP"):
+        with pytest.raises(ValueError, match=r"one head|attention alone"):
             interpolate(bad, gd(1.0), input_size=2)
     good = {"layers": 1, "looped": True, "input_size": 2}
     for bad, options, message in (
@@ -118,7 +118,8 @@ def test_what_does_not_fit_is_refused():
         (gd(1.0), good | {"attention": "cosine"}, "attention must be"),
         (gd(1.0), good | {"constant_direction": jnp.ones(3)}, "softmax attention only"),
         (heads, good | {"attention": "softmax"}, "equally many"),
-        (mlp, good, "MLP"),
+        (mlp, good, "attention alone; the network also has mlp_in"),
+        ({"params": gd(1.0)["params"] | {"embedding": jnp.ones((3, 3))}}, good, "also has embedding"),
     ):
         with pytest.raises(ValueError, match=message):
             align_weights(bad, gd(1.0), **options)

@@ -100,7 +100,7 @@ def test_wrong_labels_are_never_right():
     assert {answer for wrong in found for _, answer in wrong} == {20, 21, 22}
 
 
-@pytest.mark.parametrize("candidates", [[20], [20, 22]])
+@pytest.mark.parametrize("candidates", [[20], [20, 20], [20, 22]])
 def test_wrong_labels_need_another_candidate(candidates):
-    with pytest.raises(ValueError, match="candidates must be at least 2 and hold every answer"):
+    with pytest.raises(ValueError, match="candidates must be at least 2 different ones and hold every answer"):
         wrong_labels(np.random.default_rng(0), DEMONSTRATIONS, candidates)

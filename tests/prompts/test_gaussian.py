@@ -136,6 +136,15 @@ def test_shapes_and_keys(n, d, batch):
         assert np.unique(x).size > 0.99 * x.size  # no input is there twice, the query neither
 
 
+def test_rounding_off_the_diagonal_does_not_make_a_covariance_asymmetric():
+    almost = np.array([[1.0, 1e-9], [-1e-9, 2.0]])  # as of a product Q diag(l) Q^T
+    drawn, exact = (
+        gaussian_regression(context_length=3, covariance=given)(jax.random.key(0), 2).prompt.x
+        for given in (almost, np.diag([1.0, 2.0]))
+    )
+    np.testing.assert_allclose(drawn, exact, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -112,6 +112,10 @@ def test_gradient_flow_is_gradient_descent_with_tiny_steps(prompt):
     values, vectors = np.linalg.eigh(s)
     h = (1 - np.exp(-0.7 * values)) / values
     close(gradient_flow(0.7), prompt, vectors @ np.diag(h) @ vectors.T @ b)
+    for eigenvalue in np.geomspace(1e-9, 1e-4, 11):  # where 1 - exp(-t l) over l is the first terms of its series
+        near_zero = Prompt(jnp.sqrt(eigenvalue) * jnp.ones((1, 1)), jnp.ones((1, 1)), jnp.ones(1))
+        exact = -np.expm1(-0.7 * eigenvalue) / np.sqrt(eigenvalue)
+        np.testing.assert_allclose(gradient_flow(0.7)(near_zero), exact, rtol=1e-14)
     coarse, fine = (gradient_descent(0.7 / k, k)(prompt) - gradient_flow(0.7)(prompt) for k in (20, 40))
     np.testing.assert_allclose(fine, coarse / 2, rtol=0.1)  # Euler's method: the error falls like the step
 

@@ -162,6 +162,8 @@ def test_divergence_is_an_infinite_loss_without_a_warning():
 def test_bad_arguments(spectra):
     with pytest.raises(ValueError, match=r"need \(B, D\), \(K,\) and \(K,\)"):
         oracle_loss(spectra[0], [1.0, 2.0], [1.0], **DEFAULT)
+    with pytest.raises(ValueError, match="input_variance must be one number or"):
+        oracle_loss(spectra[0], [1.0], [0.0], **DEFAULT | {"input_variance": np.ones((len(spectra[0]), 1))})
     with pytest.raises(ValueError, match="starts must be at least 1"):
         tune_gd_plus_plus(spectra[0], 2, shared=True, held_out=spectra[1], starts=0, **DEFAULT)
     with pytest.raises(ValueError, match="input_law must be one of"):

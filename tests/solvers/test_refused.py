@@ -27,7 +27,19 @@ TASKS = np.ones((3, 2, 1))
         (lambda: solvers.gaussian_smoothing(0.0), "bandwidth"),
         (lambda: solvers.noise_adaptive_ridge(np.array([0.0, 1.0])), "strengths"),
         (lambda: solvers.noise_adaptive_ridge(np.array([])), "strengths"),
-        (lambda: solvers.heavy_ball(np.array([0.5, 0.3]), 0.1, 2), "scalars"),
+        (lambda: solvers.heavy_ball(np.array([0.5, 0.3]), 0.1, 2), "learning_rate must be one number"),
+        (lambda: solvers.nesterov(np.array([0.5, 0.3]), 0.1, 2), "learning_rate must be one number"),
+        (lambda: solvers.nesterov(0.5, [0.1, 0.1], 2), "momentum must be one number"),
+        (lambda: solvers.chebyshev(1.0, [2.0, 3.0], 3), "high must be one number"),
+        (lambda: solvers.newton([1.0], 3), "start must be one number"),
+        (lambda: solvers.gradient_flow([1.0, 2.0]), "time must be one number"),
+        (lambda: solvers.ridge(np.ones(2)), "strength.*must be one number"),
+        (lambda: solvers.lms(np.ones(3)), "learning_rate must be one number"),
+        (lambda: solvers.gaussian_smoothing(np.ones(2)), "bandwidth must be one number"),
+        (lambda: solvers.logistic_map(0.0), "prior_scale"),
+        (lambda: solvers.recursive_least_squares(1.0, 1.5), "forgetting must be above 0 and at most 1"),
+        (lambda: solvers.dmmse_or_ridge(TASKS, 1.0, 0.0), "strength"),
+        (lambda: solvers.dmmse_or_ridge(TASKS, -1.0, 1.0), "noise_variance"),
         (lambda: solvers.gradient_descent(0.5, 2.5), "whole number"),
         (lambda: linear_regression(context_length=2, input_size=2, label_noise=float("nan")), "label_noise"),
         (lambda: linear_regression(context_length=2, input_size=2, corrupted_labels=-1), "corrupted_labels"),
@@ -52,13 +64,29 @@ STEPPED = {
     "gd_plus_plus": solvers.gd_plus_plus(0.5, 0.1, 2),
     "lms": solvers.lms(0.5),
     "ridge": solvers.ridge(0.5),
+    "centred": solvers.centred(solvers.gradient_descent(0.5, 1), add_mean=True),
+    "logistic_map": solvers.logistic_map(1.0),
 }
+
+
+@pytest.mark.parametrize("learn", [solvers.dmmse(TASKS, 1.0), solvers.dmmse_or_ridge(TASKS, 1.0, 1.0)])
+def test_a_set_of_tasks_with_one_output_is_not_broadcast_over_two(learn):
+    with pytest.raises(AssertionError):
+        learn(Prompt(x=jnp.ones((4, 2)), y=jnp.ones((4, 2)), x_query=jnp.ones(2)))
 
 
 @pytest.mark.parametrize("name", STEPPED)
 def test_without_examples_the_prediction_is_zero(name):
     nothing = Prompt(x=jnp.ones((0, 2)), y=jnp.ones((0, 1)), x_query=jnp.ones(2))
     np.testing.assert_array_equal(STEPPED[name](nothing), [0.0])
+
+
+def test_whole_numbers_are_taken_where_the_parameters_are_not():
+    whole = Prompt(jnp.array([[1, 0], [1, 1], [0, 2]]), jnp.array([[1], [-1], [1]]), jnp.array([1, 2]))
+    real = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), whole)
+    for learn in (solvers.gaussian_smoothing(1.0, 0.5), solvers.noise_adaptive_ridge(jnp.array([0.25, 0.5]))):
+        np.testing.assert_allclose(learn(whole), learn(real), rtol=1e-6)
+        assert jnp.abs(learn(real)) > 0.05
 
 
 def test_one_pass_in_order_takes_labels_that_are_whole_numbers_and_rates_of_numpy(x64):

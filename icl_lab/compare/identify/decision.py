@@ -32,8 +32,8 @@ class Member:
       verdict: ``identified``, ``not separable`` or ``none of these``.
       family: the first of the equal ones, None unless identified.
       equals: names of all families of the class; of both classes where they are not separable.
-      steps: K of the named model, None where it has none.
-      parameters: as the solver of that name takes them; empty unless identified.
+      steps: K of ``fit``, None where it has none.
+      parameters: of ``fit``, in the units of the caller; those of several steps are numbered. Empty unless identified.
       residual: median |f - g| / |f| of the named model; of the best one where none is named.
       asymmetry: median |f - symmetrised f| / |f|.
       range: largest factor on the inputs up to which the named model stays within bounds; None if 1 fails.
@@ -66,7 +66,11 @@ class Member:
 
     @property
     def fit(self) -> Fit | None:
-        """The named fit; None also where the learner is zero, which needs none."""
+        """The fit that is named; None also where the learner is zero, which needs none.
+
+        Its family (``fit.model.family``) is another of ``equals`` where the first of them was not fitted at that size:
+        two steps of GD++ can be four of GD with rates of their own.
+        """
         return self.fits[0] if self.verdict == "identified" and self.fits else None
 
 

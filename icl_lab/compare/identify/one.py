@@ -143,7 +143,7 @@ def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float]
 
 
 def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:
-    """Parameters as the solver of that name takes them; those of a step are numbered from 1."""
+    """Parameters in the units of the caller; those of a step are numbered from 1."""
     names = [p.name for p in fit.model.parameters]
     found: dict[str, float] = {}
     for p, value in zip(fit.model.parameters, fit.theta, strict=True):

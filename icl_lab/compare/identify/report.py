@@ -64,7 +64,8 @@ class Identified:
     def _headline(self) -> str:
         if self.verdict != "identified":
             return self.verdict
-        shared = [name for name in self.members[0].equals if all(name in m.equals for m in self._agreeing())]
+        agreeing = self._agreeing()
+        shared = [name for name in agreeing[0].equals if all(name in m.equals for m in agreeing)]
         others = [name for name in shared if name != self.family]
         return f"identified: {self.family}" + (f" (the same as {', '.join(others)})" if others else "")
 
