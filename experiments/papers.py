@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Mapping
+from pathlib import Path
 
 ORDER = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai")
 """In which papers are read; others follow, by name."""
@@ -40,3 +41,10 @@ def paper_of(key: str) -> Paper:
         if error.name not in (name, f"experiments.{key}"):
             raise
         return Paper(key, key)
+
+
+def pictures(experiment: str, folder: Path) -> list[Path]:
+    """The pictures of a run in the order of their captions, others by name."""
+    paper, figure = experiment.split(".", 1)
+    place = {name: n for n, name in enumerate(paper_of(paper).captions)}
+    return sorted(folder.glob("*.png"), key=lambda path: (place.get(f"{figure}/{path.stem}", len(place)), path.stem))

@@ -31,7 +31,7 @@ import experiments
 from experiments import forks, summary
 from experiments.pace import Left, Pace, committed_seconds, cores, timed
 from experiments.page import write_page
-from experiments.papers import paper_of
+from experiments.papers import pictures
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere
@@ -188,15 +188,7 @@ def outcome(run: Run, judge: bool) -> Outcome:
     record, rows = drift.committed(run.folder)
     if judge and (judged := run.experiment.judged(record)) != rows:
         records.replace_claims(run.folder, rows := judged)
-    return Outcome(record, rows, pictures(run), True, record.provenance.get("seconds", 0.0))
-
-
-def pictures(run: Run) -> list[Path]:
-    """The pictures of a run in the order of the page, others by name."""
-    paper, figure = run.name.split(".", 1)
-    order = [name.removeprefix(f"{figure}/") for name in paper_of(paper).captions if name.startswith(f"{figure}/")]
-    place = {name: n for n, name in enumerate(order)}
-    return sorted(run.folder.glob("*.png"), key=lambda path: (place.get(path.stem, len(place)), path.stem))
+    return Outcome(record, rows, pictures(run.name, run.folder), True, record.provenance.get("seconds", 0.0))
 
 
 def _readable(run: Run) -> bool:

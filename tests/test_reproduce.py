@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import anchoring, forks, gallery, pace, reproduce
+from experiments import anchoring, forks, gallery, pace, papers, reproduce
 from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags
 from icl_lab.lab.claims import Claim, Quick
@@ -247,10 +247,9 @@ def test_a_headline_of_each_paper_comes_first_and_then_the_longest():
 def test_the_picture_of_a_run_is_the_one_that_the_page_shows_first(tmp_path):
     for name in ("a", "b", "c"):
         (tmp_path / f"{name}.png").touch()
-    run = Run("dai.mixers", None, "quick", None, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reproduce, "paper_of", lambda key: Paper(key, key, captions={"mixers/b": "", "other/a": ""}))
-        assert [path.stem for path in reproduce.pictures(run)] == ["b", "a", "c"]
+        patch.setattr(papers, "paper_of", lambda key: Paper(key, key, captions={"mixers/b": "", "other/a": ""}))
+        assert [path.stem for path in papers.pictures("dai.mixers", tmp_path)] == ["b", "a", "c"]
 
 
 def test_what_is_left_is_scaled_by_how_fast_runs_went_here():
@@ -341,7 +340,8 @@ def test_a_run_at_another_setting_stands_in_the_gallery_and_in_no_ledger(tmp_pat
     capsys.readouterr()
     assert len(gallery.ledger(tmp_path / "figures", {"toy.a": experiment})) == 1
     assert not capsys.readouterr().err
-    earlier = dataclasses.replace(record, config=record.config | {"members": -1})
+    fewer = {name: array[:-1] for name, array in record.arrays.items()}
+    earlier = dataclasses.replace(record, config=record.config | {"members": len(fewer["values"])}, arrays=fewer)
     gallery.put(experiment, "lab", earlier, tmp_path / "figures/toy/a/lab")
     assert not gallery.ledger(tmp_path / "figures", {"toy.a": experiment})
     assert "out of date, not in the ledger" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import numpy as np
 from experiments import anchoring
 from experiments.page.drawing import Dots, dots
 from experiments.page.words import Estimates, powers, worded
-from experiments.papers import ORDER, Paper, paper_of
+from experiments.papers import ORDER, Paper, paper_of, pictures
 from icl_lab.lab import drift, report
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim
 from icl_lab.lab.experiment import Experiment
@@ -162,16 +162,10 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
             shown if judged else [],
             surprises,
             report.command(experiment, record),
-            _pictures(experiment, folder),
+            pictures(experiment.name, folder),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{folder} holds claims or settings that this code does not know ({error})") from error
-
-
-def _pictures(experiment: Experiment, folder: Path) -> list[Path]:
-    """The pictures of a run in the order of their captions, then by name."""
-    place = {name: n for n, name in enumerate(paper_of(experiment.name.split(".")[0]).captions)}
-    return sorted(folder.glob("*.png"), key=lambda path: (place.get(_name(path), len(place)), path.stem))
 
 
 def _name(path: Path) -> str:
