@@ -29,8 +29,8 @@ FINDINGS = {
     ),
     "momentum_icl": (
         "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps. A "
-        "local mixer of equal cost does too (momentum takes {beats_local_mixers_pairs:.2f} of its steps), and in the "
-        "end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
+        "local mixer of equal cost does too (momentum takes {beats_local_mixers_pairs:.2f} of its steps, not "
+        "resolved), and in the end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
     ),
     "momentum_regression": (
         "In one linear layer momentum is weight decay and not descent with momentum: it adds to the loss what the "
@@ -41,12 +41,13 @@ FINDINGS = {
     "momentum_tasks": (
         "Through the whole curriculum, networks with momentum answer {better:+.3f} more of the questions on six "
         "held-out tasks than those without (published: +.028), and {no_more_than_local_mixers:+.3f} more than those "
-        "with the better of two local mixers; they come to the mixture in {sooner:.0%} of the steps."
+        "with the better of two local mixers, neither resolved; they come to the mixture in {sooner:.0%} of the steps."
     ),
     "pretrain": (
         "{gated_rotary:.0%} of the networks with rotary positions and {gated_sinusoidal:.0%} of those with sinusoidal "
         "ones learn in context (demonstrations gain .1 on four of six held-out tasks). Without demonstrations they are "
-        "{zero_shot_rotary:.2f} and {zero_shot_sinusoidal:.2f} above chance, where meanings alone are not selected."
+        "{zero_shot_rotary:.2f} and {zero_shot_sinusoidal:.2f} above chance, in tasks drawn so that meanings alone "
+        "answer within .25 of chance."
     ),
 }
 
