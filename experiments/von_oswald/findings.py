@@ -24,17 +24,18 @@ FINDINGS = {
     ),
     "roll_out": (
         "One trained layer applied fifty times at damping .75 ends at a loss of {level:.4f}, where the paper has "
-        "about .045. At damping 1 and .875 it diverges {sooner_1000:.0f} and {sooner_875:.0f} applications after GD "
-        "(medians), where the paper says before GD."
+        "about .045. The paper has it diverge before GD at damping 1 and .875; here it does not (medians: "
+        "{sooner_1000:.0f} and {sooner_875:.0f} applications later)."
     ),
     "out_of_distribution": (
         "One layer fails where the gradient step fails: their losses differ by at most {one_step:.3f} in the "
         "logarithm under every shift (.1 is allowed). Two loops differ from GD++ by up to {two_steps:.2f}, and five "
-        "layers by {five_targets:.1f} on larger targets, but by {five_far:.2f} only on the largest inputs."
+        "layers by {five_targets:.1f} on targets of other size or law, but by {five_far:.2f} only on the largest "
+        "inputs."
     ),
     "label_couplings": (
-        "On larger targets two loops differ from GD++ because their weights couple inputs and labels, too weakly to "
-        "matter in training: without these entries the logarithms of the losses differ by {targets:.3f} instead of "
+        "On larger and other targets two loops differ from GD++ because their weights couple inputs and labels, too "
+        "weakly to matter in training: without these entries the logarithms of the losses differ by {targets:.3f} instead of "
         "{trained_targets:.2f}. They do not explain the difference on larger inputs, which grows to {inputs:.1f} times "
         "as much without them."
     ),
@@ -75,9 +76,9 @@ FINDINGS = {
         "{most_cosine:.3f}."
     ),
     "sine": (
-        "A network trained whole on sines comes near meta-learned features with one gradient step, but is another "
-        "kernel machine: the values that it smooths are not the labels (squared correlation {dependent_values:.2f}). "
-        "After a fortieth of the published tasks its loss is {dependent_loss:.4f} and still falling."
+        "A network trained whole on sines has a loss near that of meta-learned features with one gradient step, but is "
+        "another kernel machine: the values that it smooths are not the labels (squared correlation "
+        "{dependent_values:.2f}). After a fortieth of the published tasks its loss is {dependent_loss:.4f} and still falling."
     ),
     "logistic": (
         "In logistic regression one linear layer is one step on the logistic loss: {one_step_gain:.1%} of its gain, "
@@ -113,7 +114,8 @@ PAPER = Paper(
     {
         "one_step/one_step": (
             "Loss and agreement over training, final loss at six sizes and loss on larger inputs: the trained layer "
-            "lies on the best gradient step, except for single members that are still on the plateau."
+            "lies on the best gradient step, except for members that are still on the plateau (four of ten at "
+            "N = D = 2)."
         ),
         "one_step/onset": (
             "64 trainings at two batch sizes: some wait on the loss of the best rank-one solution before they drop, "
@@ -179,8 +181,8 @@ PAPER = Paper(
             "the excess that theory predicts."
         ),
         "sine/sine": (
-            "Predictions, losses, agreement and kernels on sines: the network trained whole comes near features with "
-            "one gradient step, and is another kernel machine."
+            "Predictions, losses, agreement and kernels on sines: the network trained whole has a loss near that of "
+            "features with one gradient step, and is another kernel machine."
         ),
         "logistic/logistic": (
             "Loss, agreement and learning rate: one linear layer lies on one logistic step; two agree best with two "
