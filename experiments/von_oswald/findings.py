@@ -35,9 +35,9 @@ FINDINGS = {
     ),
     "label_couplings": (
         "On larger and other targets two loops differ from GD++ because their weights couple inputs and labels, too "
-        "weakly to matter in training: without these entries the logarithms of the losses differ by {targets:.3f} instead of "
-        "{trained_targets:.2f}. They do not explain the difference on larger inputs, which grows to {inputs:.1f} times "
-        "as much without them."
+        "weakly to matter in training: without these entries the logarithms of the losses differ by {targets:.3f} "
+        "instead of {trained_targets:.2f}. They do not explain the difference on larger inputs, which grows to "
+        "{inputs:.1f} times as much without them."
     ),
     "curvature": (
         "Two loops that have left the plateau find the γ that minimises the exact loss of GD++ (ratio "
@@ -78,7 +78,8 @@ FINDINGS = {
     "sine": (
         "A network trained whole on sines has a loss near that of meta-learned features with one gradient step, but is "
         "another kernel machine: the values that it smooths are not the labels (squared correlation "
-        "{dependent_values:.2f}). After a fortieth of the published tasks its loss is {dependent_loss:.4f} and still falling."
+        "{dependent_values:.2f}). After a fortieth of the published tasks its loss is {dependent_loss:.4f} and "
+        "still falling."
     ),
     "logistic": (
         "In logistic regression one linear layer is one step on the logistic loss: {one_step_gain:.1%} of its gain, "
