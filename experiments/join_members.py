@@ -29,7 +29,7 @@ from experiments.dai.tables import tables
 from experiments.joining import stages
 from experiments.reproduce import discover
 from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
-from icl_lab.lab.command_line import DONE, command
+from icl_lab.lab.command_line import DONE, check_writable, command
 from icl_lab.lab.experiment import draw
 from icl_lab.lab.provenance import source_version
 from icl_lab.lab.record import Record, below
@@ -193,6 +193,11 @@ def _join(options: Options) -> int:
     if not options.runs or not options.outdir:
         raise FlagError(f"--runs={','.join(options.runs)} --outdir={options.outdir}: allowed are both, not empty")
     folders, outdir = [Path(folder) for folder in options.runs], Path(options.outdir)
+    if outdir.exists() and not (outdir.is_dir() and not any(outdir.iterdir())):
+        raise FlagError(f"--outdir={outdir}: allowed is a new or an empty folder")
+    check_writable(outdir)
+    if lacking := [folder for folder in folders if not (folder / "record.json").exists()]:
+        raise FlagError(f"--runs: {lacking[0]} holds no record.json; allowed are folders of finished runs")
     runs = [records.load(folder) for folder in folders]
     record = joined(vouched(runs, folders) if options.anchored else runs, options.keep or None)
     experiment = _experiment(record)

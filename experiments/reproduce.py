@@ -16,7 +16,6 @@ import dataclasses
 import difflib
 import importlib
 import json
-import os
 import pkgutil
 import sys
 import time
@@ -101,9 +100,8 @@ def reproduce(options: Options) -> int:
         e.check(config)
         folder = default_outdir(e, options.preset, config, root)
         plan.append(Run(e.name, e, options.preset, config, folder, ("--wait",)))
+    lab.check_writable(root, "outroot")
     root.mkdir(parents=True, exist_ok=True)
-    if not os.access(root, os.W_OK):
-        raise flags.FlagError(f"--outroot={root} cannot be written; allowed is a folder you can write")
     jax.config.update("jax_default_matmul_precision", lab.Options().precision)
     began, ledger = time.monotonic(), committed_verdicts()
     with stopping.heeding():

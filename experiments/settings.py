@@ -38,6 +38,8 @@ def check(config: Scheduled, flag: str = "steps") -> None:
     steps = getattr(config, flag)
     if steps % config.measure_every:
         raise FlagError(f"--{flag}={steps}: allowed is a multiple of --measure_every={config.measure_every}")
+    if (decay := getattr(config, "decay_steps", 0)) > steps and flag == "steps":  # it would start at a lower rate
+        raise FlagError(f"--decay_steps={decay}: allowed is at most --steps={steps}")
 
 
 def checks(*once: str) -> Callable[[Any], None]:

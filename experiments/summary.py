@@ -10,7 +10,7 @@ from typing import Any
 from experiments.papers import ORDER, paper_of
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.experiment import Experiment, Outcome
-from icl_lab.lab.report import estimate, expected
+from icl_lab.lab.report import estimate, expected, unresolved
 
 Row = Mapping[str, Any]
 WIDTH, LINES = 100, 45
@@ -61,7 +61,8 @@ def measured(row: Row, ledger: Mapping[str, Row]) -> str:
     lab = at_lab(row["id"], ledger)
     if row["verdict"] == NOT_JUDGED:
         return lab
-    return f"{estimate(row)}, expected {expected(row)}" + (f"; {lab}" if row["preset"] != "lab" else "")
+    found = f"{estimate(row)}, expected {expected(row)}{unresolved(row)}"
+    return found + (f"; {lab}" if row["preset"] != "lab" else "")
 
 
 def line(experiment: Experiment, outcome: Outcome, ledger: Mapping[str, Row]) -> str:

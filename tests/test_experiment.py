@@ -268,13 +268,36 @@ def test_an_interrupted_run_resumes_where_it_was(tmp_path, whole, at):
     assert set(content(tmp_path)) == FILES
 
 
-def test_checkpoints_of_another_configuration_are_not_used_and_kept(tmp_path, log, whole):
+def test_an_unfinished_run_of_another_configuration_is_refused_and_goes_on(tmp_path, whole):
     with pytest.raises(KeyboardInterrupt):
-        Toy(raises_at=("stage_0", 4))(tmp_path, **TWO, seed=1)
+        Toy(raises_at=("stage_0", 4))(tmp_path, **TWO)
+    with pytest.raises(RecordError, match=r"unfinished run of another configuration \(seed: 0 there, 1 here\)"):
+        Toy()(tmp_path, **TWO, seed=1)
+    again = Toy()
+    again(tmp_path, **TWO)
+    assert again.reported[0] == ("stage_0", 4)
+    assert numbers(tmp_path) == whole
+
+
+@pytest.mark.parametrize("of_a_redone_run", [False, True])
+def test_overwrite_does_an_unfinished_run_of_another_configuration_over(tmp_path, whole, of_a_redone_run):
+    with pytest.raises(KeyboardInterrupt):
+        Toy(raises_at=("stage_0", 4))(tmp_path, **TWO, seed=1, overwrite=of_a_redone_run)
+    other = Toy()
+    other(tmp_path, **TWO, overwrite=True)
+    assert other.reported[0] == ("stage_0", 0)
+    assert numbers(tmp_path) == whole
+
+
+def test_checkpoints_of_other_code_are_not_used_and_kept(tmp_path, log, whole, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "code_version", lambda: "another")
+        with pytest.raises(KeyboardInterrupt):
+            Toy(raises_at=("stage_0", 4))(tmp_path, **TWO)
     other = Toy()
     other(tmp_path, **TWO)
     assert other.reported[0] == ("stage_0", 0)
-    assert "another configuration" in log.text
+    assert "another configuration or version" in log.text
     assert (tmp_path / "checkpoints" / "stage_0" / "current.set-aside-1").is_file()
     assert numbers(tmp_path) == whole
 

@@ -119,9 +119,9 @@ def what_is_left(run):
         return "moving the record into place"
     if (run / records.WRITING).exists():
         return "writing the record"
-    stages = sorted((run / "checkpoints").glob("*")) if (run / "checkpoints").exists() else []
+    stages = sorted(path for path in (run / "checkpoints").glob("*") if path.is_dir())
     if (run / "record.json").exists():
-        return "removing checkpoints" if stages else "after the record"
+        return "removing checkpoints" if (run / "checkpoints").exists() else "after the record"
     for stage in stages:
         if (stage / NEXT).exists():
             return f"{stage.name}: in the first save" if not (stage / CURRENT).exists() else f"{stage.name}: in a save"

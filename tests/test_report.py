@@ -52,6 +52,12 @@ def test_only_a_surprise_is_marked(outcome):
     assert "!" not in kept
 
 
+def test_a_line_says_why_a_claim_is_not_resolved_and_a_record_prints_no_array(outcome):
+    few = judge(claim("few", "holds", minimum_members=4), outcome.record)
+    assert report.line(few).endswith("3 members; needs at least 4 members with a value")
+    assert repr(outcome.record) == "Record(toy.curve, quick, 1 arrays)"
+
+
 @pytest.mark.parametrize(
     ("relation", "tolerance", "text"),
     [("==", 0.02, "0.5 ± 0.02"), ("<=", 0.02, "≤ 0.5 (+ 0.02)"), (">=", 0.02, "≥ 0.5 (− 0.02)"), ("<=", 0, "≤ 0.5")],

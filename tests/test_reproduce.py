@@ -164,6 +164,7 @@ def test_a_folder_stands_for_its_binaries():
 def test_refuses_an_outroot_that_is_a_file(start, tmp_path, capsys):
     (tmp_path / "file").touch()
     assert start([Toy("toy.a")], f"--outroot={tmp_path / 'file'}") == 2
+    assert f"--outroot={tmp_path / 'file'}" in capsys.readouterr().err
 
 
 def test_runs_once_and_then_skips(start, tmp_path, capsys):

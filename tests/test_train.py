@@ -69,7 +69,7 @@ def test_settings_give_each_member_its_own_rate_and_task_distribution():
     trained = icl_lab.train(
         multiple, shifted, settings={"shift": jnp.array([0.0, 0.0, 5.0]), "rate": jnp.array([0.0, 0.1, 0.0])},
         keys=jax.random.split(jax.random.key(1), 3)[jnp.array([0, 0, 0])],
-        optimizer=lambda setting: optax.sgd(setting["rate"]), progress=False, **(SMALL | {"steps": 1}),
+        optimizer=lambda setting: optax.sgd(setting["rate"]), progress=False, **(SMALL | {"steps": 1, "learning_rate": None}),
         references={"gd": jax.vmap(gradient_descent(1.0, steps=1))},
     )  # fmt: skip
     still, moved, also_still = trained.fit.params["w"]
@@ -123,6 +123,7 @@ def test_a_reference_of_one_prompt_or_with_a_name_that_is_taken_is_refused(refer
     ("wrong", "message"),
     [
         ({"learning_rate": -1.0}, "learning_rate must be above 0"),
+        ({"learning_rate": 0.1, "optimizer": optax.sgd(0.1)}, r"learning_rate=0\.1 is of the default optimizer"),
         ({"measure_every": 0}, "measure_every"),
         ({"steps": 2.5}, "steps must be a whole number"),
         ({"settings": [0.0, 1.0]}, "leading axis of members"),

@@ -88,6 +88,9 @@ def check_decays(config: Config) -> None:
         raise FlagError(
             f"--decays has {len(config.decays)} values; allowed is one per network ({len(config.networks)})"
         )
+    for name, decay, steps in zip(config.networks, config.decays, config.steps):
+        if decay > steps:
+            raise FlagError(f"--decays: {decay} for {name}: allowed is at most its --steps={steps}")
 
 
 def run(config: Networks, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:

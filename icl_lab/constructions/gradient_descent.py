@@ -9,6 +9,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.tracing import check_number
+
 
 def gradient_descent_weights(
     learning_rates: ArrayLike, *, context_length: int, input_size: int, output_size: int = 1, w0: Array | None = None
@@ -65,8 +67,9 @@ def gd_plus_plus_weights(
       ``{"params": {"w_q", "w_k", "w_v", "w_p"}}``, each (S, 1, D + O, D + O).
 
     Raises:
-      ValueError: if the two do not broadcast to one (S,).
+      ValueError: if the two do not broadcast to one (S,), or for a context without examples.
     """
+    check_number("context_length", context_length, at_least=1)
     shape = jnp.broadcast_shapes((1,), np.shape(learning_rates), np.shape(gammas))
     if len(shape) != 1:
         raise ValueError(f"learning_rates and gammas must be scalars or (S,), got shape {shape}")

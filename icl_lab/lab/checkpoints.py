@@ -5,7 +5,7 @@ import hashlib
 import io
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ import jax
 
 from icl_lab.lab import stopping
 from icl_lab.lab.record import RecordError
-from icl_lab.lab.records import set_aside, write_atomically
+from icl_lab.lab.records import as_json, read_json, set_aside, write_atomically
 from icl_lab.training import processes
 from icl_lab.training.arrays import pack, unpack
 
 CURRENT, NEXT = "current", "next"
 OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
+OF = "of.json"  # the experiment and the configuration that these checkpoints are of
 
 
 class Checkpoint:
@@ -97,9 +98,44 @@ class Checkpoint:
         write_atomically(self.folder / CURRENT, digest + b"\n" + content, beside=NEXT)
 
 
-def start_over(folder: Path) -> None:
+def begin(folder: Path, experiment: str, config: dict[str, Any]) -> None:
+    """Writes down whose checkpoints these are.
+
+    Raises:
+      RecordError: where those of an unfinished run of another configuration are there, naming what differs.
+    """
+    here = {"experiment": experiment, "config": config}
+    there = (any(folder.glob(f"*/{CURRENT}")) and _of(folder)) or here
+    if different := differing(there, here):
+        said = f"holds an unfinished run of {different}; choose another --outdir, or --overwrite it"
+        raise RecordError(f"{folder.parent} {said}")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / OF, as_json(here), beside=NEXT)
+
+
+def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """How a run differs from this one in ``experiment`` and ``config``, in words; empty: it does not."""
+    if there["experiment"] != here["experiment"]:
+        return str(there["experiment"])
+    before, now = dict(there["config"]), dict(here["config"])
+    names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
+    changes = ", ".join(f"{name}: {before.get(name)} there, {now.get(name)} here" for name in names)
+    return f"another configuration ({changes})" if names else ""
+
+
+def _of(folder: Path) -> dict[str, Any]:
+    """What the checkpoints are of; empty where that is not known, as of earlier versions."""
+    with contextlib.suppress(RecordError):
+        found = read_json(folder / OF)
+        if isinstance(found, dict) and isinstance(found.get("config"), dict) and "experiment" in found:
+            return found
+    return {}
+
+
+def start_over(folder: Path, experiment: str, config: dict[str, Any]) -> None:
     """Removes the checkpoints of a run that is done over again, once: when that run is resumed, they are its own."""
-    if not (folder / OVER).exists():
+    there = _of(folder)
+    if not (folder / OVER).exists() or (there and differing(there, {"experiment": experiment, "config": config})):
         remove(folder)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / OVER).touch()
@@ -107,7 +143,7 @@ def start_over(folder: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Removes the checkpoints of all stages of a finished run; what was set aside stays."""
-    for path in (folder / OVER, *folder.glob(f"*/{CURRENT}"), *folder.glob(f"*/{NEXT}")):
+    for path in (folder / OVER, folder / OF, folder / NEXT, *folder.glob(f"*/{CURRENT}"), *folder.glob(f"*/{NEXT}")):
         path.unlink(missing_ok=True)
     for emptied in (*folder.glob("*"), folder):
         with contextlib.suppress(OSError):

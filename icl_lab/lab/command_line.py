@@ -129,12 +129,13 @@ def carry_out_grid(
       again: finished cells are run again.
 
     Raises:
-      RecordError: where a cell's folder holds a run of another configuration.
+      RecordError: where the folder is no grid's, or a cell's folder holds a run of another configuration.
     """
     from icl_lab.lab import merging
 
     started, runs = time.monotonic(), grid.runs()
     over = grid.folder / OVER
+    processes.led(lambda: merging.check_place(grid))
 
     def to_run() -> list[int]:
         if again and not over.exists():  # a grid that is stopped and started again keeps the cells of this time
@@ -277,10 +278,10 @@ def _described(of: Any, configs: Mapping[str, Any]) -> Iterator[str]:
         yield f"      {each}. Allowed: {flags.allowed(field)}"
 
 
-def check_writable(outdir: Path) -> None:
+def check_writable(outdir: Path, flag: str = "outdir") -> None:
     """Refuses an outdir that is a file or cannot be written, before any work."""
     existing = next(p for p in (outdir, *outdir.absolute().parents) if p.exists())
     if not existing.is_dir():
-        raise flags.FlagError(f"--outdir={outdir}: {existing} is not a folder")
+        raise flags.FlagError(f"--{flag}={outdir}: {existing} is not a folder")
     if not os.access(existing, os.W_OK):
-        raise flags.FlagError(f"--outdir={outdir}: {existing} cannot be written; allowed is a folder you can write")
+        raise flags.FlagError(f"--{flag}={outdir}: {existing} cannot be written; allowed is a folder you can write")

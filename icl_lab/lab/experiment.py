@@ -176,8 +176,10 @@ def execute(
         record = None if overwrite else _found(experiment, label, plain, outdir)
         ran = record is None
         if record is None:
-            if overwrite and processes.is_writer():
-                checkpoints.start_over(outdir / "checkpoints")
+            whose = outdir / "checkpoints", experiment.name, plain
+            if overwrite:
+                processes.led(lambda: checkpoints.start_over(*whose))
+            processes.led(lambda: checkpoints.begin(*whose))
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
@@ -240,12 +242,8 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
         if moved := records.set_record_aside(outdir):
             log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
         return None
-    if record.experiment != experiment.name:
-        raise RecordError(f"{outdir} holds a run of {record.experiment}; choose another --outdir")
-    if dict(record.config) != config:
-        differing = [k for k in {**config, **record.config} if record.config.get(k) != config.get(k)]
-        changes = ", ".join(f"{k}: {record.config.get(k)} there, {config.get(k)} here" for k in differing)
-        raise RecordError(f"{outdir} holds a run of another configuration ({changes}); choose another --outdir")
+    if different := checkpoints.differing(vars(record), {"experiment": experiment.name, "config": config}):
+        raise RecordError(f"{outdir} holds a run of {different}; choose another --outdir")
     if record.preset != label:  # equal numbers, judged otherwise and compiled with another effort
         raise RecordError(f"{outdir} holds a run of the preset {record.preset}, not {label}; choose another --outdir")
     before, now = (origin.get("matmul") for origin in (record.provenance.get("precision", {}), precision()))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from icl_lab.lab import flags, records
+from icl_lab.lab.checkpoints import OVER
 from icl_lab.lab.claims import judge
 from icl_lab.lab.experiment import Experiment, draw
 from icl_lab.lab.plans import Grid
@@ -30,10 +31,26 @@ def merge(grid: Grid, cells: Sequence[Record], seconds: float) -> None:
     with records.locked(folder, wait=True):
         with contextlib.suppress(RecordError):
             if dict(records.load(folder, arrays=False).config) != dict(record.config):
-                records.set_record_aside(folder)
+                moved = records.set_record_aside(folder)
+                log.warning("%s held another grid; it is kept as %s", folder, ", ".join(path.name for path in moved))
         records.save(record, folder, claims=[])
         records.write_atomically(folder / "summary.csv", as_csv(record).encode())
         draw(dataclasses.replace(grid.experiment, figures=figures), record, folder)
+
+
+def check_place(grid: Grid) -> None:
+    """Raises RecordError where the folder holds files and no grid, a single run, or another binary's grid."""
+    folder, of_a_grid = grid.folder, ("cells", "submitit", OVER, "record.json")
+    if not folder.is_dir():
+        return
+    if any(folder.iterdir()) and not any((folder / name).exists() for name in of_a_grid):
+        raise RecordError(f"{folder} is not empty and holds no grid; choose another --outdir")
+    try:
+        record = records.load(folder, arrays=False)
+    except RecordError:  # there is none yet, or it will be set aside
+        return
+    if record.experiment != grid.experiment.name or "grid" not in record.config:
+        raise RecordError(f"{folder} holds a run of {record.experiment}; choose another --outdir")
 
 
 def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:

@@ -65,6 +65,8 @@ def check(options: Options) -> None:
     """Raises FlagError where options do not fit together."""
     if options.dry_run and options.distributed:
         raise FlagError("--dry_run: allowed is a single process, without --distributed")
+    if options.profile and options.dry_run:
+        raise FlagError("--profile: allowed is a run, without --dry_run")
     if options.profile and options.grid:
         raise FlagError("--profile: allowed is a single run, without --grid")
     of_jobs = [name for name in OF_JOBS if getattr(options, name) != getattr(Options(), name)]

@@ -14,7 +14,7 @@ class RecordError(ValueError):
     """A record that cannot be used: foreign, truncated or corrupt."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Record:
     """What a run found; figures and claims are pure functions of it."""
 
@@ -27,6 +27,9 @@ class Record:
     axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)  # of every array, in the order of its dimensions
     params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
     """Final parameters of every training, (members, ...) by name: stage, then place in the tree; if they were kept."""
+
+    def __repr__(self) -> str:
+        return f"Record({self.experiment}, {self.preset}, {len(self.arrays)} arrays)"
 
     def __getitem__(self, name: str) -> Any:
         """The array of this name, or a dict of all below it: ``record["looped_2/final"]["trained"]``.

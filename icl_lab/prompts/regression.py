@@ -78,8 +78,8 @@ def linear_regression(
         raise ValueError(f"input_law must be one of {INPUT_LAWS}, got {input_law!r}")
     if task_law not in TASK_LAWS:
         raise ValueError(f"task_law must be one of {TASK_LAWS}, got {task_law!r}")
-    for name, value in {"input_range": input_range, "task_scale": task_scale}.items():
-        check_number(name, value)
+    check_number("input_range", input_range, above=0)
+    check_number("task_scale", task_scale)
     for name, value in {"label_noise": label_noise, "corrupted_labels": corrupted_labels}.items():
         check_number(name, value, at_least=0)
     n, d, o = context_length, input_size, output_size

@@ -77,7 +77,7 @@ def train(
     members: int = 10,
     steps: int = 2000,
     batch: int = 256,
-    learning_rate: float = 1e-3,
+    learning_rate: float | None = None,
     optimizer: optax.GradientTransformation | Callable[[Any], optax.GradientTransformation] | None = None,
     layout: Layout | None = None,
     seed: int = 0,
@@ -105,7 +105,8 @@ def train(
       members: M, how many are trained, each with its own start and data; they differ in nothing else.
       steps: training steps.
       batch: tasks in a step.
-      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer.
+      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer; 1e-3 where
+        none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
       seed: of all draws.
@@ -131,21 +132,24 @@ def train(
         (``fit.diverged_at``).
 
     Raises:
-      ValueError: for sizes below 1, steps that ``measure_every`` does not divide, a reference or variant without a name
-        or with that of another metric, a reference that does not answer B prompts with B predictions, or as the network
-        does.
+      ValueError: for sizes below 1, a learning rate beside an optimizer, steps that ``measure_every`` does not divide,
+        a reference or variant without a name or with that of another metric, a reference that does not answer B prompts
+        with B predictions, or as the network does.
     """
     for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
         if size < 1 or size != int(size):
             raise ValueError(f"{name} must be a whole number of at least 1, got {size}")
-    check_number("learning_rate", learning_rate, above=0)
+    if optimizer is not None and learning_rate is not None:
+        raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
+    rate = 1e-3 if learning_rate is None else learning_rate
+    check_number("learning_rate", rate, above=0)
     if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
     if keys is None:
         keys = jax.random.split(jax.random.key(seed), members)
     tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
     trained = network if isinstance(network, Model) else _model(network, tasks_of, settings, layout)
-    optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(learning_rate))
+    optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
         losses = objective(learner(samples.prompt), samples)

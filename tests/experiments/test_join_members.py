@@ -104,6 +104,19 @@ def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
     assert len(records.load(tmp_path / "all").params["rotary/w"]) == 1
 
 
+@pytest.mark.parametrize("taken", ["0", "file"])
+def test_a_folder_that_holds_anything_is_refused_before_anything_is_read(tmp_path, shares, capsys, taken):
+    records.save(shares[0], tmp_path / "0", [])
+    before = (tmp_path / "0" / "record.json").read_bytes()
+    (tmp_path / "file").touch()
+    words = [f"--outdir={tmp_path / taken}", f"--runs={tmp_path / '0'},{tmp_path / '1'}"]
+    assert join_members.main(["join_members", *words]) == 2
+    assert f"--outdir={tmp_path / taken}: allowed is a new or an empty folder" in capsys.readouterr().err
+    assert (tmp_path / "0" / "record.json").read_bytes() == before
+    assert join_members.main(["join_members", f"--outdir={tmp_path / 'new'}", words[1]]) == 2
+    assert f"{tmp_path / '1'} holds no record.json" in capsys.readouterr().err
+
+
 def transformers(folder, **changes):
     """The record of a nonlinear transformer that trains for four steps."""
     config = dataclasses.replace(

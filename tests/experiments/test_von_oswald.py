@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common, curvature, grokking, logistic, noisy_labels, one_step, roll_out
+from experiments.von_oswald import common, curvature, grokking, logistic, multi_step, noisy_labels, one_step, roll_out
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
@@ -33,6 +33,20 @@ def samples():
 )
 def test_a_training_named_twice_is_refused_before_any_work(binary, changes):
     with pytest.raises(FlagError, match=f"--{next(iter(changes))}=.*: allowed is each value once"):
+        binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))
+
+
+@pytest.mark.parametrize(
+    ("binary", "changes"),
+    [
+        (one_step, {"decay_steps": 21}),
+        (curvature, {"decay_steps": 21}),
+        (noisy_labels, {"decay_steps": 21}),
+        (multi_step, {"decays": (10, 10_000)}),
+    ],
+)
+def test_a_decay_longer_than_its_training_would_begin_at_a_lower_rate_and_is_refused(binary, changes):
+    with pytest.raises(FlagError, match=f"--{next(iter(changes))}.*: allowed is at most"):
         binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))
 
 

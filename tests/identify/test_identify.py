@@ -151,6 +151,11 @@ def test_what_is_no_filter_is_named_too(learner, family):
     assert identify(learner, **SIZES, sampler=SAMPLER).family == family
 
 
+def test_zero_is_named_whatever_is_tried():
+    found = identify(lambda x, y, q: 0 * y[:, 0], **SIZES, families={"GD": FAMILIES["GD"]})
+    assert (found.verdict, found.family) == ("identified", "zero")
+
+
 def of_a_set(tasks, noise):
     """Noisy labels of tasks (T, D, 1) in turn by chance."""
     plain = linear_regression(**SIZES, input_law="normal")
@@ -244,6 +249,9 @@ def test_sizes_that_do_not_fit_are_refused():
         identify([ridge, {}], **SIZES, sampler=SAMPLER)
     with pytest.raises(ValueError, match=r"prompts must be x \(9, 3\)"):
         identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
+    for families in ({}, ["GD"], {"descent": FAMILIES["GD"]}):
+        with pytest.raises(ValueError, match=r"families must be a dict|'GD' under the name 'descent'"):
+            identify(lambda x, y, q: y[:, 0], **SIZES, families=families)
     with pytest.raises(ValueError, match="at least one learner"):
         identify([], **SIZES)
 

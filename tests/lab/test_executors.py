@@ -292,7 +292,7 @@ def test_asked_twice_workers_are_killed(tmp_path):
     assert not one.record()
 
 
-def test_a_larger_grid_keeps_the_cells_and_the_record_of_the_smaller(tmp_path):
+def test_a_larger_grid_keeps_the_cells_and_the_record_of_the_smaller(tmp_path, caplog):
     small, large = grid_of(tmp_path, "seed:0,1"), grid_of(tmp_path, "seed:0,1,2")
     for cell in large.runs():
         record = records.Record("toy.map", "smoke", flags.to_json(cell.config), {}, {})
@@ -301,7 +301,25 @@ def test_a_larger_grid_keeps_the_cells_and_the_record_of_the_smaller(tmp_path):
     before = (tmp_path / "record.json").read_bytes()
     assert carry_out(large, nothing) == 0
     assert (tmp_path / "record.json.set-aside-1").read_bytes() == before
+    assert "record.json.set-aside-1" in caplog.text
     assert len(records.load(tmp_path).metrics["cells"]) == 3
+
+
+@pytest.mark.parametrize("there", ["files", "an unfinished run", "a run", "another grid"])
+def test_a_grid_takes_no_folder_that_holds_something_else(tmp_path, there):
+    if there == "files":
+        (tmp_path / "summary.csv").write_text("precious")
+    elif there == "an unfinished run":
+        (tmp_path / "checkpoints").mkdir()
+    else:
+        config = flags.to_json(Config()) | ({"grid": "seed:0,1"} if there == "another grid" else {})
+        name = "toy.other" if there == "another grid" else "toy.map"
+        records.save(records.Record(name, "smoke", config, {}, {}), tmp_path, claims=[])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    with pytest.raises(records.RecordError, match="choose another --outdir"):
+        carry_out(grid_of(tmp_path, "seed:0,1"), nothing)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert not (tmp_path / "cells").exists()
 
 
 def test_a_cell_of_another_configuration_is_refused(tmp_path):
@@ -343,6 +361,7 @@ def test_a_cell_is_the_run_of_the_binary_alone(tmp_path, monkeypatch):
         ("--grid=seed:1 --workers=2 --minutes=9", "--minutes=9: allowed with --executor=slurm, submitit_local"),
         ("--grid=seed:1 --gpus=1", "--gpus=1: allowed with --executor"),
         ("--slurm_partition=a", "--slurm_partition=a: allowed with --executor"),
+        ("--dry_run --profile", "--profile: allowed is a run, without --dry_run"),
         ("--grid=seed:1 --profile", "--profile: allowed is a single run, without --grid"),
         ("--grid=seed:1 --workers=2 --outdir=file", "--outdir=file"),
     ],

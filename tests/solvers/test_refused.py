@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from icl_lab import solvers
+from icl_lab.constructions import gradient_descent_weights
 from icl_lab.prompts import Prompt, linear_regression
 
 TASKS = np.ones((3, 2, 1))
@@ -43,6 +44,8 @@ TASKS = np.ones((3, 2, 1))
         (lambda: solvers.gradient_descent(0.5, 2.5), "whole number"),
         (lambda: linear_regression(context_length=2, input_size=2, label_noise=float("nan")), "label_noise"),
         (lambda: linear_regression(context_length=2, input_size=2, corrupted_labels=-1), "corrupted_labels"),
+        (lambda: linear_regression(context_length=2, input_size=2, input_range=0.0), "input_range must be above 0"),
+        (lambda: gradient_descent_weights(1.0, context_length=0, input_size=2), "context_length must be at least 1"),
     ],
 )
 def test_numbers_out_of_range_are_refused_by_name(make, message):

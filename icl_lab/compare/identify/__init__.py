@@ -54,13 +54,18 @@ def identify(
       families: what to try, by name; the order decides which of equal ones gives the name.
 
     Raises:
-      ValueError: for N below 2, D below 1, no learner, or a sampler of other sizes or of something else than samples.
+      ValueError: for N below 2, D below 1, no learner, no family or one under another name, or a sampler of other sizes
+        or of something else than samples.
       LearnerError: for a learner that is no function, raises, returns another shape or numbers that are not finite, or
         answers the same prompts differently; the message names it.
     """
     for name, size, least in (("context_length", context_length, 2), ("input_size", input_size, 1)):
         if not isinstance(size, int | np.integer) or size < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
+    if not isinstance(families, Mapping) or not families:
+        raise ValueError(f"families must be a dict of at least one family by its name, got {families!r}")
+    if wrong := [name for name, family in families.items() if family.name != name]:
+        raise ValueError(f"families has {families[wrong[0]].name!r} under the name {wrong[0]!r}; allowed is its own")
     many = list(learners) if isinstance(learners, Iterable) and not callable(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
@@ -77,7 +82,7 @@ def identify(
         parts[-1]["locality"] = prints[-1]["locality"]
         members.append(one_member(ask, parts[-1], setting))
         exact = degree(ask, on) if i == 0 else exact
-    verdict, family = verdict_of(members, list(families))
+    verdict, family = verdict_of(members, list(dict.fromkeys([*families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {
         part: {
             "median": float(np.median([one[part] for one in parts])),
