@@ -28,8 +28,8 @@ from icl_lab.training.fitting import Fit, member
 from icl_lab.training.memory import GIB, DoesNotFitError
 
 BUDGET = 60.0
-TRIED, OPERATIONS = 1.0, 5e9
-"""Seconds for which a training is tried, and floating-point operations of one call of its compiled steps."""
+TRIED, CALLS, OPERATIONS = 1.0, 100, 5e9
+"""Seconds or calls for which a program is tried, and floating-point operations of one call of the compiled steps."""
 GALLERY = Path(__file__).resolve().parents[2] / "figures"
 
 C = TypeVar("C", bound=Callable[..., Any])
@@ -206,9 +206,10 @@ def _tried(
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     """What a call returns, and its median seconds; the first call only counts where it takes long."""
-    taken: list[float] = []
-    while sum(taken) < TRIED or (len(taken) == 1 and taken[0] < 5 * TRIED):
+    taken, spent = [], 0.0
+    while (spent < TRIED and len(taken) < CALLS) or (len(taken) == 1 and spent < 5 * TRIED):
         began = time.perf_counter()
         found = jax.block_until_ready(call())
         taken.append(time.perf_counter() - began)
+        spent += taken[-1]
     return found, statistics.median(taken[1:] or taken)

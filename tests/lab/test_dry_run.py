@@ -307,3 +307,9 @@ def test_several_processes_are_refused(tmp_path, capsys):
     words = ["binary", "--dry_run", "--distributed", f"--outdir={tmp_path}"]
     assert command_line.main(roll_out.EXPERIMENT, words) == command_line.REFUSED
     assert "--dry_run" in capsys.readouterr().err
+
+
+def test_a_program_that_takes_no_time_is_tried_a_hundred_times():
+    calls = []
+    dry_run._timed(lambda: calls.append(1))
+    assert len(calls) == dry_run.CALLS
