@@ -67,9 +67,10 @@ def test_settings_give_each_member_its_own_rate_and_task_distribution():
         return draw
 
     trained = icl_lab.train(
-        multiple, shifted, settings={"shift": jnp.array([0.0, 0.0, 5.0]), "rate": jnp.array([0.0, 0.1, 0.0])},
+        multiple, shifted, **(SMALL | {"steps": 1, "learning_rate": None}),
+        settings={"shift": jnp.array([0.0, 0.0, 5.0]), "rate": jnp.array([0.0, 0.1, 0.0])},
         keys=jax.random.split(jax.random.key(1), 3)[jnp.array([0, 0, 0])],
-        optimizer=lambda setting: optax.sgd(setting["rate"]), progress=False, **(SMALL | {"steps": 1, "learning_rate": None}),
+        optimizer=lambda setting: optax.sgd(setting["rate"]), progress=False,
         references={"gd": jax.vmap(gradient_descent(1.0, steps=1))},
     )  # fmt: skip
     still, moved, also_still = trained.fit.params["w"]

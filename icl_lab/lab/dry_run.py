@@ -206,7 +206,8 @@ def _tried(
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     """What a call returns, and its median seconds; the first call only counts where it takes long."""
-    taken, spent = [], 0.0
+    taken: list[float] = []
+    spent = 0.0
     while (spent < TRIED and len(taken) < CALLS) or (len(taken) == 1 and spent < 5 * TRIED):
         began = time.perf_counter()
         found = jax.block_until_ready(call())
