@@ -19,11 +19,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import icl_lab.__main__ as front
 from experiments import page
 from experiments.page.__main__ import main
-from experiments.page.drawing import WIDTH, dots
+from experiments.page.drawing import WIDTH, dots, picture
 from experiments.page.words import powers, worded
 from experiments.papers import ORDER, paper_of
 from experiments.reproduce import GALLERY, discover
@@ -98,7 +99,7 @@ def test_page_asks_nothing_of_any_network(made, tmp_path):
     assert left_out == {}
     places = re.findall(r"\b(?:src|href|srcset|action|data|poster)=\"([^\"]*)\"", text)
     assert places
-    assert all(re.match(r"#|data:(image/png;base64)?,", place) for place in places)
+    assert all(re.match(r"#|data:(image/webp;base64)?,", place) for place in places)
     assert not re.search(r"url\(|@import|<iframe|<object|<embed| on\w+=| style=", text)
 
 
@@ -222,6 +223,19 @@ def test_pictures_are_made_smaller_until_the_page_is_small_enough(made, tmp_path
     monkeypatch.setattr(page, "LARGEST", int(0.9 * len(large)))
     _, small = written(made, tmp_path / "small.html")
     assert len(small) <= 0.9 * len(large)
+
+
+@pytest.mark.parametrize(("width", "quality"), page.SIZES)
+def test_the_pale_bands_of_the_members_are_seen_at_every_size(width, quality):
+    path = GALLERY / "reddy" / "data_dependence" / "lab" / "classes.png"
+    content = base64.b64decode(picture(path, width, quality).uri.split(",")[1])
+    with Image.open(path) as drawn, Image.open(io.BytesIO(content)) as shown:
+        there = np.asarray(shown.convert("RGB"), float)
+        asked = np.asarray(drawn.convert("RGB").resize(shown.size), float)
+    tint = np.ptp(asked, axis=-1)
+    pale = (asked.mean(-1) > 200) & (tint > 20) & (tint < 60)
+    assert pale.sum() > 1_000
+    assert np.abs(there - asked)[pale].mean() < 0.3 * tint[pale].mean()  # on paper without the bands it is .7
 
 
 def test_a_template_of_its_name_is_put_into_the_section_of_an_experiment(made, tmp_path, monkeypatch):

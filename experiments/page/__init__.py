@@ -21,8 +21,8 @@ from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import read_json, write_atomically
 
 LARGEST = 6_000_000  # bytes of the page
-SIZES = ((1200, 128), (1000, 64), (800, 32), (500, 16))
-"""Width in pixels and number of colours of its pictures: the first with which the page is not larger than that."""
+SIZES = ((1000, 50), (900, 40), (500, 30))
+"""Width in pixels and quality of its pictures: the first with which the page is not larger than that."""
 
 
 def write_page(
@@ -54,9 +54,9 @@ def write_page(
     left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
     papers = papers_of(runs, experiments, committed)
     shown = [run for found in runs.values() for run in found]
-    thumbnails, _ = _pictures([paper.picture for paper in papers if paper.picture], 640, 32)
-    for width, colours in SIZES:
-        pictures, broken = _pictures([path for run in shown for path in run.pictures], width, colours)
+    thumbnails, _ = _pictures([paper.picture for paper in papers if paper.picture], 640, 50)
+    for width, quality in SIZES:
+        pictures, broken = _pictures([path for run in shown for path in run.pictures], width, quality)
         page = _rendered(
             papers=papers, runs=shown, pictures=pictures, thumbnails=thumbnails,
             left_out=left_out | broken, failures=failures,
@@ -79,12 +79,12 @@ def _ledger(path: Path) -> tuple[dict[tuple[str, str], dict], dict[str, str]]:
     return {}, {str(path): f"{reason}; findings are shown without numbers"}
 
 
-def _pictures(paths: Iterable[Path], width: int, colours: int) -> tuple[dict[Path, Picture], dict[str, str]]:
+def _pictures(paths: Iterable[Path], width: int, quality: int) -> tuple[dict[Path, Picture], dict[str, str]]:
     """Pictures by path, and those that cannot be read, with the reason."""
 
     def made(path: Path) -> Picture | str:
         try:
-            return picture(path, width, colours)
+            return picture(path, width, quality)
         except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on a file that is no picture
             return f"not a picture ({error})"
 
