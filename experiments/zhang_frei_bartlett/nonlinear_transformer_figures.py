@@ -154,6 +154,7 @@ def _training(record: Record) -> Figure:
             found = record[f"{covariance}/{n}_{positions}"]
             band(axes, found["steps"], found["loss"], **style)
         axes.set(yscale="log", title=KINDS[positions], xlabel="training step")
+        axes.locator_params(axis="x", nbins=4)  # wide labels
         axes.set_ylabel("error, mean over prefixes")
     _legend(figure, row, 4)
     return figure
