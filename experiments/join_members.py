@@ -57,8 +57,8 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     first = min(run.config["first"] for run in runs)
     where = {one: _where(runs, one, first) for one in encodings or ("",)}
     whole = max(where.values(), key=len)
-    sources = {name: where.get(name.split("/")[0], whole if own[0] == "member" else None) for name, own in axes.items()}
-    arrays = {name: _stack(of, "arrays", name) if of else _same(runs, name) for name, of in sources.items()}
+    sources = {name: where.get(name.split("/")[0], whole if "member" in own else None) for name, own in axes.items()}
+    arrays = {name: _stack(of, "arrays", name, axes[name]) if of else _same(runs, name) for name, of in sources.items()}
     params = {
         name: _stack(where[one][:keep], "params", name)
         for one in encodings
@@ -153,8 +153,11 @@ def _where(runs: Sequence[Record], positions: str, first: int) -> list[tuple[Rec
     return [found[number] for number in sorted(found)]
 
 
-def _stack(sources: Sequence[tuple[Record, int]], kind: str, name: str) -> np.ndarray:
-    return np.stack([getattr(run, kind)[name][place] for run, place in sources])
+def _stack(
+    sources: Sequence[tuple[Record, int]], kind: str, name: str, axes: Sequence[str] = ()
+) -> np.ndarray:
+    along = list(axes).index("member") if "member" in axes else 0  # that of an encoding leads
+    return np.stack([getattr(run, kind)[name].take(place, along) for run, place in sources], along)
 
 
 def _same(runs: Sequence[Record], name: str) -> np.ndarray:

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import re
 
 import numpy as np
 import pytest
@@ -154,11 +155,20 @@ def test_only_presets_with_a_committed_verdict_are_judged():
     assert (row["verdict"], row["expected_verdict"]) == (FAILS, HOLDS)
 
 
-def test_the_note_says_how_many_members_would_do():
-    row = judge(claim(), record(values := [0.8, 1.1, 1.0, 1.2, 0.9, 1.3]))
-    estimate, (low, high) = t_interval(np.array(values))
-    needed = math.ceil(6 * ((high - low) / 2 / (1.1 - estimate)) ** 2)
-    assert row["note"] == f"about {needed} members would resolve it at this estimate"
+@pytest.mark.parametrize("values", [[0.8, 1.1, 1.0, 1.2, 0.9, 1.3], [1.0, 1.1, 1.04], [1.0, 1.25, 1.02] * 40])
+def test_the_note_says_how_many_members_would_do(values):
+    """So many of the same mean and spread have an interval inside the bounds, and one less has not."""
+    note = judge(claim(), record(values))["note"]
+    needed = int(re.fullmatch(r"about (\d+) members would resolve it at this estimate", note)[1])
+    estimate, spread = np.mean(values), np.std(values, ddof=1)
+
+    def half(members):
+        return stats.t.ppf(0.975, members - 1) * spread / math.sqrt(members)
+
+    assert half(needed) <= 1.1 - estimate < half(needed - 1)
+
+
+def test_where_no_number_of_members_would_do_the_note_says_so():
     assert "no number of members" in judge(claim(tolerance=0.0), record([0.9, 1.0, 1.1]))["note"]
 
 

@@ -37,8 +37,10 @@ from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy
 ARMS = ("momentum_0.5", "learned_0.5", "recent_1", "recent_4")
 TRAINED_HERE = "none"
 """Stands for a folder: the arm without a mixer is trained too."""
-FREE = {"members", "positions", "fewer", "mixers", "networks"}
+FREE = {"members", "first", "positions", "fewer", "mixers", "networks"}
 """Settings in which a run of ``pretrain`` may differ."""
+MEASURED = ("reached", "end/steps", "end/late_loss", "end/label_entropy", "final_accuracy")
+"""What is kept of every mixer's networks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +85,28 @@ def check(config: Config) -> None:
 
 
 def without_mixer(config: Config) -> Record:
-    """The run of ``pretrain`` whose first networks are the arm without a mixer.
+    """The run of ``pretrain`` whose networks of the same numbers are the arm without a mixer.
 
     Raises:
-      FlagError: where it was made with other settings, or has too few networks.
+      FlagError: where it was made with other settings, or has not all of these networks.
     """
     record, own = record_of(config.networks), to_json(config)
     unlike = [k for k, v in record.config.items() if k not in FREE and own.get(k) != v]
-    (positions,), there = config.positions, record.arrays
-    if unlike or f"{positions}/reached" not in there or len(there[f"{positions}/reached"]) < config.members:
+    (positions,), asked = config.positions, _numbers(config, record)
+    if unlike or asked.start < 0 or len(record.arrays.get(f"{positions}/reached", ())) < asked.stop:
+        last = config.first + config.members - 1
         raise FlagError(
-            f"--networks={config.networks}: allowed is a run of dai.pretrain with at least {config.members} networks "
-            f"of --positions={positions} and the same settings, or {TRAINED_HERE}"
+            f"--networks={config.networks}: allowed is a run of dai.pretrain with the networks {config.first} to "
+            f"{last} of --positions={positions} and the same settings, or {TRAINED_HERE}"
             + (f"; it differs in {', '.join(unlike)}" if unlike else "")
         )
     return record
+
+
+def _numbers(config: Config, record: Record) -> slice:
+    """Where in a run of ``pretrain`` the networks of the numbers asked for are."""
+    start = config.first - record.config["first"]
+    return slice(start, start + config.members)
 
 
 def module_of(config: Config, mixer: str) -> LanguageModel:
@@ -120,7 +129,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         if name == "vanilla" and read is not None:
             prefix = f"{config.positions[0]}/"
             found[name] = {k.removeprefix(prefix): v for k, v in read.arrays.items() if k.startswith(prefix)}
-            found[name] = {k: v[: config.members] for k, v in found[name].items()}
+            found[name] = {k: v[_numbers(config, read)] for k, v in found[name].items()}
             continue
         module = module_of(config, name)
         params[name], measured = pretrain.trained(session, config, name, module, config.members, world)
@@ -129,7 +138,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     of_worlds = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
     keys = jax.random.split(jax.random.key(config.seed), len(HELD_OUT))
     arrays: dict[str, Any] = {"ceiling": np.asarray(of_worlds(keys, world["language"], world["tasks"]))}
-    for name in ("reached", "end/steps", "end/late_loss", "end/label_entropy", "final_accuracy"):
+    for name in MEASURED:
         arrays[name] = np.stack([found[mixer][name] for mixer in config.mixers])
     for name in (name for name in params if mixers.kind(name) == "learned"):
         arrays[f"eta/{name}"] = np.asarray(jax.nn.sigmoid(jnp.asarray(params[name]["params"]["eta"])))

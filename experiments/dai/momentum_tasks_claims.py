@@ -47,19 +47,19 @@ def sooner(record: Record, which: str = "momentum", than: str = "vanilla") -> np
 
 
 _claim = claims_of("dai.momentum_tasks", "Dai et al. 2022, ", minimum_members=3)
-_SIGN = "the sign of a paired difference"
+_GAIN = "the published gain: whether there is any gain at all would take thousands of networks"
 
 CLAIMS = (
     _claim(
         "better", "Table 7",
-        "With momentum of a fixed coefficient a network answers more questions behind all demonstrations (accuracy, "
-        "mean of the six tasks, less that without a mixer; the paper: .028).",
-        better, 0.0, relation=">=", reason=_SIGN, control=lambda record: better(record, "recent"),
+        "With momentum of a fixed coefficient a network answers more questions behind all demonstrations, by the "
+        "paper's .028 or more (accuracy, mean of the six tasks, less that without a mixer).",
+        better, PUBLISHED, relation=">=", reason=_GAIN, control=lambda record: better(record, "recent"),
     ),
     _claim(
         "learned_better", "Table 7 (this lab)",
         "So does one whose coefficients are learned, one a head.",
-        lambda record: better(record, "learned"), 0.0, relation=">=", reason=_SIGN,
+        lambda record: better(record, "learned"), PUBLISHED, relation=">=", reason=_GAIN,
         control=lambda record: better(record, "recent"),
     ),
     _claim(

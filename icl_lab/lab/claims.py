@@ -178,7 +178,7 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     elif interval[1] < low or interval[0] > high:
         verdict = FAILS
     else:
-        verdict, note = NOT_RESOLVED, _members_needed(claim.unit, values.size, estimate, interval, low, high)
+        verdict, note = NOT_RESOLVED, _members_needed(claim, values.size, estimate, interval, low, high)
     controls = controls[~np.isnan(controls)]
     return claim.described() | {
         "preset": record.preset,
@@ -273,16 +273,24 @@ _INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_inter
 
 
 def _members_needed(
-    unit: str, members: int, estimate: float, interval: tuple[float, float], low: float, high: float
+    claim: Claim, members: int, estimate: float, interval: tuple[float, float], low: float, high: float
 ) -> str:
-    """How many members would resolve the claim if estimate and spread stay: the interval shrinks as 1/sqrt(M)."""
+    """How many members would resolve the claim if estimate and spread stay: intervals shrink as 1/sqrt(M), or faster."""
     margin = min(abs(estimate - low), abs(high - estimate))
     half = max(estimate - interval[0], interval[1] - estimate)
     if not math.isfinite(half):
-        return f"needs at least 2 {unit}s" if members < 2 else f"no interval: the value of a {unit} is infinite"
+        return f"needs at least 2 {claim.unit}s" if members < 2 else f"no interval: a {claim.unit}'s value is infinite"
     if margin == 0:
         return "the estimate lies on the edge: no number of members resolves it"
-    return f"about {math.ceil(members * (half / margin) ** 2)} {unit}s would resolve it at this estimate"
+    needed = math.ceil(members * (half / margin) ** 2)
+    if claim.interval == "t":  # Student's quantile shrinks too: from three members on by more than half
+        from scipy.special import stdtrit
+
+        sizes = np.unique(np.geomspace(members, needed, 10_000).round())  # all up to some thousands, then some of them
+        shrinks = stdtrit(sizes - 1, 0.5 + LEVEL / 2) / np.sqrt(sizes)
+        needed = int(sizes[np.argmax(shrinks <= shrinks[0] * margin / half)])
+    number = f"about {needed}" if needed < 1e6 else "over a million"
+    return f"{number} {claim.unit}s would resolve it at this estimate"
 
 
 def _number(value: float) -> float | None:

@@ -1,6 +1,7 @@
 """Momentum through the curriculum: which network a mixer's name stands for, the arm without, and what claims read."""
 
 import dataclasses
+import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 
 from experiments.dai import mixers, momentum_tasks, pretrain
 from experiments.dai.momentum_tasks_claims import CLAIMS, better, sooner
+from experiments.join_members import joined
+from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
@@ -41,11 +44,46 @@ def test_the_arm_without_a_mixer_is_of_the_same_training(monkeypatch):
     )
     assert momentum_tasks.without_mixer(config).arrays is arrays
     for changes, said in (
-        ({"learning_rate": 0.1}, "differs in learning_rate"), ({"first": 1}, "differs in first"),
-        ({"members": 6}, "at least 6 networks"), ({"positions": ("sinusoidal",)}, "--positions=sinusoidal"),
+        ({"learning_rate": 0.1}, "differs in learning_rate"), ({"first": 5}, "with the networks 5 to"),
+        ({"members": 6}, "networks 0 to 5"), ({"positions": ("sinusoidal",)}, "--positions=sinusoidal"),
     ):  # fmt: skip
         with pytest.raises(FlagError, match=said):
             momentum_tasks.without_mixer(dataclasses.replace(config, **changes))
+
+
+def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
+    """Networks 3 and 4 are compared with the third and fourth of a run that begins with 1, not with its first."""
+    config = dataclasses.replace(SMOKE, networks="there", mixers=("vanilla", "momentum_0.5"), first=3, members=2)
+    reached = np.arange(1, 6)
+    arrays = {f"rotary/{name}": np.tile(reached[:, None], 6) for name in momentum_tasks.MEASURED}
+    there = Record("dai.pretrain", "smoke", to_json(config) | {"first": 1, "members": 5}, {}, arrays, {})
+    monkeypatch.setattr(momentum_tasks, "record_of", lambda folder: there)
+    monkeypatch.setattr(
+        pretrain, "trained",
+        lambda session, config, *_: ({}, {name: np.zeros((config.members, 6)) for name in momentum_tasks.MEASURED}),
+    )  # fmt: skip
+    _, found = momentum_tasks.run(config, types.SimpleNamespace())
+    np.testing.assert_array_equal(found["reached"][0, :, 0], [3, 4])
+
+
+def test_networks_trained_apart_are_joined():
+    config = dataclasses.replace(SMOKE, mixers=("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), members=6)
+    record, origin = _record(), {"sources": "a", "versions": {}, "precision": {}, "stages": {}}
+    axes = resolved(momentum_tasks.AXES, record.arrays, 6)
+    whole = dataclasses.replace(record, config=to_json(config), axes=axes, provenance=origin | {"seconds": 1.0})
+    shares = [
+        dataclasses.replace(
+            whole,
+            config=whole.config | {"first": first, "members": members},
+            arrays={name: values[:, first : first + members] for name, values in whole.arrays.items()},
+        )
+        for first, members in ((4, 2), (0, 4))
+    ]
+    found = joined(shares)
+    assert found.config == whole.config
+    assert found.axes == whole.axes
+    for name, values in whole.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], values, err_msg=name)
 
 
 @pytest.mark.parametrize(
