@@ -153,9 +153,7 @@ def _where(runs: Sequence[Record], positions: str, first: int) -> list[tuple[Rec
     return [found[number] for number in sorted(found)]
 
 
-def _stack(
-    sources: Sequence[tuple[Record, int]], kind: str, name: str, axes: Sequence[str] = ()
-) -> np.ndarray:
+def _stack(sources: Sequence[tuple[Record, int]], kind: str, name: str, axes: Sequence[str] = ()) -> np.ndarray:
     along = list(axes).index("member") if "member" in axes else 0  # that of an encoding leads
     return np.stack([getattr(run, kind)[name].take(place, along) for run, place in sources], along)
 

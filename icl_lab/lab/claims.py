@@ -275,7 +275,7 @@ _INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_inter
 def _members_needed(
     claim: Claim, members: int, estimate: float, interval: tuple[float, float], low: float, high: float
 ) -> str:
-    """How many members would resolve the claim if estimate and spread stay: intervals shrink as 1/sqrt(M), or faster."""
+    """How many members would resolve the claim if estimate and spread stay; intervals shrink as 1/sqrt(M) or faster."""
     margin = min(abs(estimate - low), abs(high - estimate))
     half = max(estimate - interval[0], interval[1] - estimate)
     if not math.isfinite(half):
