@@ -30,7 +30,7 @@ class Options:
     run: str = setting("", "folder of a finished run that kept its parameters")
     stage: str = setting("", "the training to identify; empty: all of them")
     members: int = setting(0, "so many members of each; 0: all", at_least=0)
-    seed: int = setting(0, "of prompts and rotations")
+    seed: int = setting(0, "of prompts and rotations", at_least=0)
     plots: str = setting("", "folder of the figures; empty: none")
 
 
@@ -47,6 +47,10 @@ def _identify(options: Options) -> int:
     stages = [options.stage] if options.stage else run.stages()
     if not stages:
         raise FlagError(f"--run={folder}: this run kept no parameters that its binary can turn to learners")
+    if stages[0] not in run.stages():
+        raise FlagError(f"--stage={options.stage}: allowed is one of {', '.join(run.stages())}")
+    if options.plots and Path(options.plots).exists() and not Path(options.plots).is_dir():
+        raise FlagError(f"--plots={options.plots}: allowed is a folder; this is a file")
     for stage in stages:
         try:
             found = identified(folder, stage, members, options.seed)

@@ -174,7 +174,7 @@ def _papers(ask: Ask, theirs: Setting) -> float:
     """The family nearest to the learner itself on Gaussian prompts, as an index into ``NAMES``."""
     f = _raw(ask, theirs.battery)
     about = dict.fromkeys({part for family in FAMILIES.values() for part in family.needs}, 0.0)
-    fits, _ = all_fits(Answers(f, f, 0.0, np.zeros(len(f))), 0.0, about, theirs)
+    fits, *_ = all_fits(Answers(f, f, 0.0, np.zeros(len(f))), 0.0, about, theirs)
     return float(NAMES.index(min(fits, key=lambda fit: fit.residual).model.family))
 
 

@@ -144,4 +144,5 @@ def _name(learner: Callable) -> str:
 
 def _norm(values: Array, axis: int | tuple[int, ...]) -> Array:
     squares = jnp.sum(values**2, axis=axis)
-    return jnp.where(squares > 0, jnp.sqrt(jnp.where(squares > 0, squares, 1)), 0)  # whose gradient is 0 at 0
+    zero = squares == 0  # where the gradient is to be 0; NaN stays NaN
+    return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, squares)))

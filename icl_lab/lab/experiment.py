@@ -243,9 +243,10 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
             log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
         return None
     if different := checkpoints.differing(vars(record), {"experiment": experiment.name, "config": config}):
-        raise RecordError(f"{outdir} holds a run of {different}; choose another --outdir")
+        raise RecordError(f"{outdir} holds a run of {different}; choose another --outdir, or --overwrite it")
     if record.preset != label:  # equal numbers, judged otherwise and compiled with another effort
-        raise RecordError(f"{outdir} holds a run of the preset {record.preset}, not {label}; choose another --outdir")
+        said = f"holds a run of the preset {record.preset}, not {label}; choose another --outdir, or --overwrite it"
+        raise RecordError(f"{outdir} {said}")
     before, now = (origin.get("matmul") for origin in (record.provenance.get("precision", {}), precision()))
     if "precision" in record.provenance and before != now:
         log.warning("%s was computed with matmul precision %s, not %s; --overwrite does it again", outdir, before, now)

@@ -142,6 +142,13 @@ def test_a_silent_learner_has_cosine_zero_not_nan():
     assert jnp.isfinite(metrics["prediction_difference"])
 
 
+@pytest.mark.parametrize("value", [jnp.nan, jnp.inf])
+def test_a_learner_without_a_finite_answer_is_at_no_distance(value):
+    broken = lambda prompt: ridge(1.0)(prompt) + value * prompt.x_query[0]  # noqa: E731
+    found = jax.jit(lambda samples: compare(broken, ridge(1.0), samples))(draw())
+    assert not [name for name, distance in found.items() if jnp.isfinite(distance)]
+
+
 def test_constructed_network_is_gd_plus_plus_and_all_runs_inside_jit():
     samples = draw()
 

@@ -110,6 +110,30 @@ def test_what_is_no_filter_or_has_no_name_can_be_drawn_too(learner):
     found.plot().canvas.draw()
 
 
+def test_models_that_were_not_fitted_are_said_and_drawn():
+    found = identify(descent, **SIZES, sampler=SAMPLER)
+    (member,) = found.members
+    assert "GD++" in member.unfitted  # three steps of it are GD, too
+    said = found.fingerprint()[0]["families"]
+    assert "GD*" in said
+    assert "not fitted" in found.plot().axes[1].get_xlabel()
+
+
+def test_a_member_without_any_fit_is_counted():
+    found = identify([ridge, nearest_two], **SIZES, sampler=SAMPLER, families={"ridge": FAMILIES["ridge"]})
+    assert np.isnan(found.members[1].residual)
+    assert "none for 1 of 2" in str(found)
+    assert found.fingerprint()[0]["families"] == ["ridge (1 of 2)"]
+
+
+def test_symmetries_of_a_learner_that_ignores_labels_are_not_measured():
+    found = identify(lambda x, y, q: x[:, 0, :1] + q[:, :1], **SIZES, sampler=SAMPLER)
+    assert found.structure["odd_labels"]["grade"] == "no"
+    assert found.structure["permutation"]["grade"] == "not measured"
+    assert found.structure["locality"]["grade"] == "not measured"
+    assert "permutation not measured," in str(found)
+
+
 def test_gradient_descent_is_named_with_steps_rate_and_degree():
     found = identify(descent, **SIZES, sampler=SAMPLER)
     (member,) = found.members

@@ -39,7 +39,7 @@ def identify(
     input_size: int,
     sampler: Sampler | None = None,
     seed: int = 0,
-    families: Mapping[str, Family] = FAMILIES,
+    families: Mapping[str, Family] | None = None,
 ) -> Identified:
     """Names the algorithm that learners compute on regression prompts with one output, or refuses.
 
@@ -51,7 +51,7 @@ def identify(
       input_size: D.
       sampler: the training distribution (inputs, tasks, noise); None assumes standard normal inputs and tasks.
       seed: of the prompts and rotations.
-      families: what to try, by name; the order decides which of equal ones gives the name.
+      families: what to try, by name, None for ``FAMILIES``; the order decides which of equal ones gives the name.
 
     Raises:
       ValueError: for N below 2, D below 1, no learner, no family or one under another name, or a sampler of other sizes
@@ -62,6 +62,7 @@ def identify(
     for name, size, least in (("context_length", context_length, 2), ("input_size", input_size, 1)):
         if not isinstance(size, int | np.integer) or size < least:
             raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
+    families = FAMILIES if families is None else families
     if not isinstance(families, Mapping) or not families:
         raise ValueError(f"families must be a dict of at least one family by its name, got {families!r}")
     if wrong := [name for name, family in families.items() if family.name != name]:
@@ -79,18 +80,16 @@ def identify(
         ask = in_units(asked(learner, name, trial), units)
         parts.append(structure(ask, on, seed))
         prints.append(fingerprint(ask, units, context_length, input_size, seed))
-        parts[-1]["locality"] = prints[-1]["locality"]
+        parts[-1].setdefault("locality", prints[-1]["locality"])
         members.append(one_member(ask, parts[-1], setting))
         exact = degree(ask, on) if i == 0 else exact
     verdict, family = verdict_of(members, list(dict.fromkeys([*families, "zero"])))  # which needs no fit
-    graded: dict[str, Any] = {
-        part: {
-            "median": float(np.median([one[part] for one in parts])),
-            "worst": max(one[part] for one in parts),
-            "grade": grade(max(one[part] for one in parts)),
-        }
-        for part in parts[0]
-    }
+    graded: dict[str, Any] = {}
+    for part in parts[0]:
+        measured = [one[part] for one in parts if not np.isnan(one[part])] or [float("nan")]
+        graded[part] = {
+            "median": float(np.median(measured)), "worst": max(measured), "grade": grade(max(measured))
+        }  # fmt: skip
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
     asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}

@@ -40,7 +40,9 @@ class Member:
       label_range: the same for labels alone.
       noise: of the symmetrised f, by halves.
       free: residual of the free filter, plain or centred.
-      rivals: the best model of every family and its residual, ascending.
+      rivals: of every family the best of the models that were fitted, and its residual, ascending.
+      unfitted: families whose larger models were not fitted, since a smaller algorithm left nothing for them to
+        explain: their best may be closer than ``rivals`` says.
       ladder: by bound (10, 5, 2 and 1 %) the smallest model within it; None where there is none.
       doubled: by family, the residual of its best model with the same parameters on inputs twice as large.
       reason: why it is none of these, or where two fits differ most and what the learner shows there.
@@ -59,6 +61,7 @@ class Member:
     noise: float
     free: float = float("nan")
     rivals: dict[str, float] = dataclasses.field(default_factory=dict)
+    unfitted: tuple[str, ...] = ()
     ladder: dict[float, str | None] = dataclasses.field(default_factory=dict)
     doubled: dict[str, float] = dataclasses.field(default_factory=dict)
     reason: str = ""

@@ -40,13 +40,14 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
         if float(np.median(relative(mixed, found.raw))) <= asymmetry:  # a centred learner is another one after it
             found = dataclasses.replace(found, raw=mixed)
-    fits, free = all_fits(found, asymmetry, about, setting)
+    fits, free, unfitted = all_fits(found, asymmetry, about, setting)
     best: dict[str, Fit] = {}
     for fit in sorted(fits, key=lambda fit: fit.residual):
         best.setdefault(fit.model.family, fit)
     ranked = list(best.values())
     rivals = {decision.described(fit): fit.residual for fit in ranked}
     member = partial(member, free=free, fits=tuple(fits), rivals=rivals, ladder=decision.ladder(fits))
+    member = partial(member, unfitted=unfitted)
     left = decision.remaining(fits, found.noise)
     names = lambda fits: tuple(  # noqa: E731
         name
@@ -71,8 +72,10 @@ def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: b
     )  # fmt: skip
 
 
-def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting) -> tuple[list[Fit], float]:
-    """All fits that could be named, small models first, and the residual of the best free filter.
+def all_fits(
+    found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting
+) -> tuple[list[Fit], float, tuple[str, ...]]:
+    """All fits that could be named, small models first, the best free filter's residual, and families cut short.
 
     A larger model is left out where nothing it could reach would replace what is left of the smaller ones: the smaller
     ones are within ``decision.LEAST``, or as close as a filter of any form.
@@ -89,6 +92,7 @@ def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setti
     free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
     models = [(model, family) for family in allowed for model in _models(family, setting, asymmetry)]
     fits: list[Fit] = []
+    unfitted: dict[str, None] = {}
     known: dict[Key, Floats] = {}
     size, enough, filtered = 0, False, False
     for model, family in sorted(models, key=lambda pair: pair[0].size):
@@ -98,11 +102,12 @@ def all_fits(found: Answers, asymmetry: float, about: Mapping[str, float], setti
             filtered = gain <= max(decision.SHARE * left[0].residual, decision.LEAST) if left else False
             enough = bool(left) and left[0].residual <= decision.LEAST and left[0].on_raw <= decision.EQUAL
         if enough or (filtered and family.filters):
+            unfitted[family.name] = None
             continue
         target = found.raw if family.raw else found.mean
         known[model.key] = fitted(model, fit, target[FIT], known)
         fits.append(judged(model, known[model.key], judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
-    return fits, free
+    return fits, free, tuple(unfitted)
 
 
 def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Model]:

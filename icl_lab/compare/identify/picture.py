@@ -16,8 +16,8 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
 
     Above, the measured residual factor over eigenvalue: members as lines, the spread over rotations as a band, the
     training range shaded; over it the named algorithm and the two best filters of other classes. Below, the residual of
-    every family on training prompts and on inputs twice as large, with the noise of the symmetrised learner and its
-    asymmetry as lines.
+    every family's best fitted model on training prompts and on inputs twice as large, with the noise of the
+    symmetrised learner and its asymmetry as lines.
     """
     from matplotlib.figure import Figure
 
@@ -42,7 +42,9 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     for value, said, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
         bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=said)
     bottom.axvline(NAMED, color="C3", lw=0.8, label="named below")
-    bottom.set(xscale="log", xlim=(LEAST, 10), xlabel="residual", yticks=place, yticklabels=names)
+    short = "\n* larger models of this family were not fitted: a smaller algorithm suffices"
+    xlabel = "residual" + short * any("*" in name for name in names)
+    bottom.set(xscale="log", xlim=(LEAST, 10), xlabel=xlabel, yticks=place, yticklabels=names)
     bottom.invert_yaxis()
     bottom.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
     return figure

@@ -26,7 +26,8 @@ class Identified:
         identified.
       members: one row a member.
       structure: by part, how far from that symmetry the members are: ``median``, ``worst`` and the ``grade`` of the
-        worst; ``degree`` is that of the first member's residual factor in the eigenvalues, None where it has none.
+        worst, over the members whose part was measured (NaN, ``not measured`` where none was); ``degree``
+        is that of the first member's residual factor in the eigenvalues, None where it has none.
       filter: ``grid`` (G,) of eigenvalues of X^T X / N, ``r`` (M, G), ``spread`` over rotations (M, G).
       units: of training prompts.
       asked: sizes and seed.
@@ -49,11 +50,17 @@ class Identified:
             lines.append(f"  {count} of {len(self.members)}: {line}{first}")
         for name in ("residual", "asymmetry", "noise", "free"):
             values = np.array([getattr(member, name) for member in self.members], float)
-            if np.isfinite(values).any():
+            missing = int(np.isnan(values).sum())
+            none = f"; none for {missing} of {len(values)}" * (missing > 0)
+            if missing < len(values):
                 said = "free filter's residual" if name == "free" else name
-                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {np.nanmax(values):.2g}")
+                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {np.nanmax(values):.2g}{none}")
         lines += self._first_named()
-        graded = (f"{k} {v['grade']} ({v['worst']:.1e})" for k, v in self.structure.items() if isinstance(v, dict))
+        graded = (
+            f"{k} {v['grade']}" + f" ({v['worst']:.1e})" * (not np.isnan(v["worst"]))
+            for k, v in self.structure.items()
+            if isinstance(v, dict)
+        )
         lines.append("  structure, worst member: " + ", ".join(graded))
         if self.structure.get("degree") is not None:
             lines.append(f"  residual factor is a polynomial of degree {self.structure['degree']} (first member)")
@@ -92,21 +99,28 @@ class Identified:
         """What ``plot`` draws, to be saved: words (plain JSON values) and arrays (``fingerprint.draw``).
 
         Of the agreeing members (of all where none agree): ``residual`` and ``doubled`` (F,), medians of every family's
-        best model on training prompts and on inputs twice as large; ``curves`` (K, G') over ``dense`` (G',), residual
-        factors of the named algorithm and of the two best others that are plain filters, as fitted to the first of
+        best fitted model on training prompts and on inputs twice as large, over the members that have one (``families``
+        say how many, unless all, and mark with * one whose larger models were not fitted); ``curves``
+        (K, G') over ``dense`` (G',), residual factors of the named algorithm and of the two best others that are plain filters, as fitted to the first of
         them; ``named`` (M, G) that of each member's own name, NaN where it is no plain filter.
         """
         members = self._agreeing() or self.members
         rivals = [{name.split(",")[0]: value for name, value in m.rivals.items()} for m in members]
         names = list(dict.fromkeys(name for one in rivals for name in one))
         residual = _medians(rivals, names)
+        unfitted = {name for member in members for name in member.unfitted}
+        having = {name: sum(name in one for one in rivals) for name in names}
+        said = [
+            f"{name}{'*' * (name in unfitted)}" + f" ({having[name]} of {len(members)})" * (having[name] < len(members))
+            for name in names
+        ]
         grid, r, spread = self.filter
         dense, unit = np.geomspace(grid[0], grid[-1], 400), self.units.eigenvalue
         shown = _shown(members[0])
         return {
             "headline": self._headline(),
             "curves": [f"{described(fit)} ({fit.residual:.3f})" for fit in shown],
-            "families": [names[k] for k in np.argsort(residual)],
+            "families": [said[k] for k in np.argsort(residual)],
             "noise": float(np.median([m.noise for m in members])),
             "asymmetry": float(np.median([m.asymmetry for m in members])),
         }, {

@@ -15,17 +15,22 @@ PARTS = (
 
 
 def grade(deviation: float) -> str:
-    """``exact`` below 1e-5 (the architecture enforces it), ``approximate`` below .15 (training learned it), ``no``."""
+    """``exact`` below 1e-5 (the architecture enforces it), ``approximate`` below .15 (training learned it), ``no``.
+
+    NaN is ``not measured``.
+    """
+    if np.isnan(deviation):
+        return "not measured"
     return "exact" if deviation < EXACT else "approximate" if deviation < APPROXIMATE else "no"
 
 
 def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     """How far a learner (in units) is from each symmetry: |change| / |f| over training prompts, 0 where it has it.
 
-    ``odd_labels`` is the part that stays as it is when all labels change sign. ``linear_labels`` is the largest of
-    three: that one, and of the odd part
-    4 f(y / 4) - f(y), and f(y1 + y2) - f(y1) - f(y2) for labels of the same inputs, divided by sqrt(2): labels stay in
-    the training range, beyond which couplings in the weights of deep networks grow. ``linear_query``, likewise,
+    ``odd_labels`` is the part that stays as it is when all labels change sign. The change is that of the rest, the odd
+    part; where this is below ``APPROXIMATE`` of the learner no other symmetry is measured (NaN). ``linear_labels`` is
+    the largest of three: ``odd_labels``, and of the odd part 4 f(y / 4) - f(y), and f(y1 + y2) - f(y1) -
+    f(y2) for labels of the same inputs, divided by sqrt(2): labels stay in the training range, beyond which couplings in the weights of deep networks grow. ``linear_query``, likewise,
     allows a constant.
     ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
     leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
@@ -63,6 +68,8 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         for taken in (0, 1)
     ]
     even = off((plus + minus)[:count] / 2)
+    if off(f) < APPROXIMATE:  # even a change of all of it would pass as a symmetry that holds approximately
+        return {"odd_labels": even} | dict.fromkeys(PARTS[1:], float("nan"))
     return {
         "odd_labels": even,
         "linear_labels": max(
