@@ -101,7 +101,8 @@ class Identified:
         Of the agreeing members (of all where none agree): ``residual`` and ``doubled`` (F,), medians of every family's
         best fitted model on training prompts and on inputs twice as large, over the members that have one (``families``
         say how many, unless all, and mark with * one whose larger models were not fitted); ``curves``
-        (K, G') over ``dense`` (G',), residual factors of the named algorithm and of the two best others that are plain filters, as fitted to the first of
+        (K, G') over ``dense`` (G',), residual factors of the named algorithm and of the two best others that are
+        plain filters, as fitted to the first of
         them; ``named`` (M, G) that of each member's own name, NaN where it is no plain filter.
         """
         members = self._agreeing() or self.members

@@ -30,8 +30,8 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     ``odd_labels`` is the part that stays as it is when all labels change sign. The change is that of the rest, the odd
     part; where this is below ``APPROXIMATE`` of the learner no other symmetry is measured (NaN). ``linear_labels`` is
     the largest of three: ``odd_labels``, and of the odd part 4 f(y / 4) - f(y), and f(y1 + y2) - f(y1) -
-    f(y2) for labels of the same inputs, divided by sqrt(2): labels stay in the training range, beyond which couplings in the weights of deep networks grow. ``linear_query``, likewise,
-    allows a constant.
+    f(y2) for labels of the same inputs, divided by sqrt(2): labels stay in the training range, beyond which couplings
+    in the weights of deep networks grow. ``linear_query``, likewise, allows a constant.
     ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
     leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
     better), or a vector to all inputs of the context.
