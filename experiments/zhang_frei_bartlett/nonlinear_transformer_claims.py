@@ -99,14 +99,12 @@ def _beyond_training(trained: str) -> list[Claim]:
             "Rows that were never trained are the cause: in the same trained network, its trained rows reused beyond "
             f"N, the rise is smaller (difference of log10, with less reused; {on}; control: the rise that remains).",
             difference(with_, reused), expected=0.0, tolerance=0.0, relation=">=", reason="an ordering", control=reused,
-            expected_verdict={"paper": "holds"},
         ),
         _claim(
             f"offset_{trained}", " (test: this lab)",
             "A network with position embeddings of which every row is trained, at random offsets, has no rise (log10 "
             f"as above; {on}; control: with).",
             offset, expected=0.0, tolerance=0.05, relation="<=", reason="as without", control=with_,
-            expected_verdict={"paper": "holds"},
         ),
         _claim(
             f"rise_shrinks_{trained}", "",
