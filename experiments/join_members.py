@@ -56,6 +56,8 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     encodings = [one for one in ENCODINGS if any(name.startswith(f"{one}/") for name in axes)]
     first = min(run.config["first"] for run in runs)
     where = {one: _where(runs, one, first) for one in encodings or ("",)}
+    encodings.sort(key=lambda one: -len(where[one]))  # the first of a configuration has most networks
+    counts = sorted(map(len, where.values()), reverse=True)
     whole = max(where.values(), key=len)
     sources = {name: where.get(name.split("/")[0], whole if "member" in own else None) for name, own in axes.items()}
     arrays = {name: _stack(of, "arrays", name, axes[name]) if of else _same(runs, name) for name, of in sources.items()}
@@ -65,8 +67,7 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
         for name in where[one][0][0].params
         if name.startswith(f"{one}/")
     }
-    counts = [len(found) for found in where.values()]
-    config = dict(runs[0].config) | {"members": max(counts), "first": first}
+    config = dict(runs[0].config) | {"members": counts[0], "first": first}
     if encodings:
         config |= {"positions": encodings, "fewer": counts[1:] + config["fewer"][len(counts) - 1 :]}
     preset = runs[0].preset.split(" ")[0]
@@ -168,9 +169,12 @@ def _same(runs: Sequence[Record], name: str) -> np.ndarray:
 
 def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
     """That of the first run, with all stages and the seconds of all; ``joined`` says what each run took."""
-    own = [{name: run.provenance.get(name) for name in ("commit", "seconds", "started", "finished")} for run in runs]
-    for one, run in zip(own, runs):  # without folders, which are of one machine
+    own: list[dict[str, Any]] = []
+    for run in runs:
+        one = {name: run.provenance.get(name) for name in ("commit", "seconds", "started", "finished")}
+        # without folders, which are of one machine
         one["command"] = [word for word in run.provenance.get("command") or () if "/" not in word]
+        own += run.provenance.get("joined", [one])
     seconds = round(sum(one["seconds"] or 0.0 for one in own), 1)
     return dict(runs[0].provenance) | {"stages": stages(runs), "seconds": seconds, "joined": own}
 

@@ -62,8 +62,7 @@ class Analysis(OfNetworks):
 
 
 SMALL: dict[str, Any] = {
-    "members": 20, "fewer": (15, 3), "demonstrations": 12, "rates": SMALL_RATES, "development_queries": 100,
-    "test_queries": 100,
+    "demonstrations": 12, "rates": SMALL_RATES, "development_queries": 100, "test_queries": 100,
 }  # fmt: skip
 """The analysis of a network that was pre-trained at lab."""
 FEW: dict[str, Any] = {

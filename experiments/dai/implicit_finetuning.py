@@ -73,7 +73,9 @@ PRESETS = {
     "quick": Config(
         **FEW, controls=("random_update", "wrong_task"), counts=(4,), curve_sets=1, orders=2,
     ),
-    "lab": Config(**SMALL, counts=(1, 2, 4, 8), curve_sets=2),
+    "lab": Config(
+        **SMALL, members=30, positions=("sinusoidal", "rotary"), fewer=(20, 3), counts=(1, 2, 4, 8), curve_sets=2
+    ),
     "paper": Config(),
 }  # fmt: skip
 

@@ -44,7 +44,9 @@ class Config(Analysis):
 PRESETS = {
     "smoke": Config(**SMALLEST),
     "quick": Config(**FEW),
-    "lab": Config(**SMALL | {"networks": DEEP, "members": 15, "positions": ("rotary",), "test_queries": 50}),
+    "lab": Config(
+        **SMALL | {"networks": DEEP, "members": 15, "positions": ("rotary",), "fewer": (15, 3), "test_queries": 50}
+    ),
     "paper": Config(),
 }
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.dai import mixers, pretrain
-from experiments.dai.common import network
+from experiments.dai.common import ENCODINGS, network
 from experiments.dai.findings import FINDINGS
 from experiments.dai.headlines import QUICK
 from experiments.dai.momentum_tasks_claims import CLAIMS
@@ -48,7 +48,7 @@ class Config(Training):
     """How the networks are pre-trained: as those of ``pretrain``."""
 
     members: int = setting(3, "networks of each mixer; the paper has one", at_least=1)
-    positions: tuple[str, ...] = setting(("rotary",), "position encoding, one", choices=pretrain.ENCODINGS)
+    positions: tuple[str, ...] = setting(("rotary",), "position encoding, one", choices=ENCODINGS)
     mixers: tuple[str, ...] = setting(("vanilla", *ARMS), f"beside attention: {mixers.ALLOWED}")
     networks: str = setting(
         TRAINED_HERE,

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.common import ENCODINGS, check_network, network, worlds
+from experiments.dai.common import check_network, network, worlds
 from experiments.dai.findings import FINDINGS
 from experiments.dai.headlines import QUICK
 from experiments.dai.pretrain_claims import CLAIMS
@@ -58,7 +58,7 @@ PRESETS = {
             "warm_up": 25, "test_tasks": 50,
         }
     ),
-    "lab": Config(**SMALL, positions=ENCODINGS, fewer=(15, 3), steps=1800),
+    "lab": Config(**SMALL, positions=("sinusoidal", "rotary", "learned"), members=30, fewer=(20, 3), steps=1800),
     "paper": Config(),
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from icl_lab.lab.record import below, flat
 from icl_lab.lab.records import Record
 
 TASKS = 6
-WHOLE = dataclasses.replace(PRESETS["lab"], members=4, fewer=(2, 1))
+WHOLE = dataclasses.replace(PRESETS["lab"], positions=("rotary", "sinusoidal", "learned"), members=4, fewer=(2, 1))
 COUNTS = dict(zip(WHOLE.positions, (4, 2, 1)))
 
 
@@ -56,7 +56,7 @@ def shares():
 
 
 def test_shares_joined_are_the_whole(shares):
-    whole, found = made(WHOLE, "lab with members=4, fewer=(2, 1)"), joined(shares)
+    whole, found = made(WHOLE, f"lab with members=4, positions={WHOLE.positions}, fewer=(2, 1)"), joined(shares)
     assert found.config == whole.config
     assert found.preset == whole.preset
     assert found.axes == whole.axes
@@ -185,7 +185,8 @@ def analysis(config):
 def test_an_analysis_gets_further_networks(analyses):
     old, new = (dataclasses.replace(run, provenance=run.provenance | {"sources": "a"}) for run in analyses)
     found = joined([old, new])
-    assert (found.config["members"], found.config["fewer"], found.config["networks"]) == (4, [4, 3], COMMITTED)
+    assert (found.config["members"], found.config["fewer"], found.config["networks"]) == (4, [3, 3], COMMITTED)
+    assert found.config["positions"] == ["sinusoidal", "rotary"]  # of which there are most comes first
     assert found.metrics["networks"] == "all, new"
     for name in ("zero_shot", "path/sim_aou"):
         both = [run.arrays[f"sinusoidal/{name}"] for run in (old, new)]
