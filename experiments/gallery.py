@@ -31,10 +31,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from PIL import Image
 
 from experiments import anchoring
 from experiments.joining import is_whole, joined
+from experiments.page.drawing import shrink
 from experiments.reproduce import choose, discover
 from icl_lab.lab import anchors, drift, records, report
 from icl_lab.lab import experiment as lab
@@ -172,7 +172,7 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
             kept.unlink()
         for path in lab.draw(experiment, record, fresh):
             if path.suffix == ".png":
-                shrink(path)
+                shrink(path, LARGEST_PICTURE)
             else:
                 path.unlink()
         if anchoring.anchored(folder) and anchoring.identity(folder) == anchoring.identity(fresh):
@@ -181,28 +181,25 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
         fresh.rename(folder)
 
 
-def shrink(path: Path, largest: int = LARGEST_PICTURE) -> None:
-    """Makes a PNG smaller than ``largest`` bytes: 256 colours first, then fewer pixels."""
-    picture = Image.open(path).convert("RGB")
-    while path.stat().st_size >= largest:
-        picture.quantize(256).save(path, optimize=True)
-        picture = picture.resize((picture.width * 4 // 5, picture.height * 4 // 5), Image.Resampling.LANCZOS)
-
-
 def rejudge(folder: Path, experiment: Experiment) -> list[str]:
     """Judges a record of the gallery by today's claims; a line for each verdict that changes.
 
-    Of a record without its arrays, or of an earlier preset, the rows stay whose claims are as they were; the others are
-    not judged any more.
+    Of a record without its arrays, or of an earlier preset, the rows stay whose claims are as they were, without a
+    verdict where this preset gives none any more; the others are not judged.
     """
     record, before = drift.committed(folder)
     then = {row["id"]: row for row in before}
     if record.arrays and anchoring.belongs(experiment, folder.name, record.preset, record.config):
         rows = experiment.judged(record)
     else:
-        unknown = {"interval": [None, None], "verdict": NOT_JUDGED, "expected_verdict": None, "note": NOT_KEPT}
-        claims = [(then[claim.id], claim.described()) for claim in experiment.claims if claim.id in then]
-        rows = [row if row | described == row else row | described | unknown for row, described in claims]
+        rows, unjudged = [], {"verdict": NOT_JUDGED, "expected_verdict": None}
+        for claim in (claim for claim in experiment.claims if claim.id in then):
+            row, described = then[claim.id], claim.described()
+            if row | described != row:
+                row = row | described | unjudged | {"interval": [None, None], "note": NOT_KEPT}
+            elif row["verdict"] != NOT_JUDGED and folder.name not in claim.expected_verdict:
+                row = row | unjudged | {"note": ""}
+            rows.append(row)
     records.replace_claims(folder, rows)
     changes = []
     for row in rows:

@@ -324,11 +324,12 @@ def test_a_headline_that_is_no_claim_or_more_than_three_times_as_tolerant_is_ref
 
 
 def test_claims_of_a_figure_say_once_what_recurs():
-    make = claims_of("paper.figure", "Paper, ", {"slow": FAILS}, minimum_members=6)
+    make = claims_of("paper.figure", "Paper, ", {"slow": FAILS, "tie": None}, minimum_members=6)
     fast, slow = (make(name, "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test") for name in ("fast", "slow"))
     assert (fast.id, fast.paper, fast.tolerance, fast.minimum_members) == ("paper.figure.fast", "Paper, Fig. 1", 0.0, 6)
     assert fast.expected_verdict == {"lab": HOLDS, "paper": HOLDS}
     assert slow.expected_verdict == {"lab": FAILS, "paper": HOLDS}
+    assert make("tie", "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test").expected_verdict == {"paper": HOLDS}
     own = make("own", "Fig. 1", "A sentence.", np.ones, 1.0, 0.1, "a test", minimum_members=7, expected_verdict={})
     assert (own.tolerance, own.reason, own.minimum_members, own.expected_verdict) == (0.1, "a test", 7, {})
 

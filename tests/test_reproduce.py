@@ -9,8 +9,9 @@ import optax
 import pytest
 
 from experiments import anchoring, forks, gallery, pace, papers, reproduce
+from experiments.page import drawing
 from experiments.papers import ORDER, Paper
-from icl_lab.lab import flags
+from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
@@ -369,6 +370,10 @@ def test_records_of_the_gallery_are_judged_by_the_claims_as_they_are_now(tmp_pat
         (folder / "arrays.npz").unlink()
     assert gallery.rejudge(folder, experiment) == []
     assert committed(folder)[1] == [row]
+    estimates = tuple(dataclasses.replace(claim, expected_verdict={}) for claim in experiment.claims)
+    assert len(gallery.rejudge(folder, dataclasses.replace(experiment, claims=estimates))) == 1
+    assert committed(folder)[1] == [row | {"verdict": "not judged", "expected_verdict": None}]
+    records.replace_claims(folder, [row])
     (stricter,) = (dataclasses.replace(claim, expected=2.0, tolerance=0.5) for claim in experiment.claims)
     (said,) = gallery.rejudge(folder, dataclasses.replace(experiment, claims=(stricter,)))
     (now,) = committed(folder)[1]
@@ -410,8 +415,8 @@ def test_gallery_takes_paths_out_of_the_command():
 
 def test_gallery_shrinks_a_large_picture(tmp_path):
     noise = np.random.default_rng(0).integers(0, 256, (200, 200, 3), np.uint8)
-    gallery.Image.fromarray(noise).save(tmp_path / "noise.png")
-    gallery.shrink(tmp_path / "noise.png", 20_000)
+    drawing.Image.fromarray(noise).save(tmp_path / "noise.png")
+    drawing.shrink(tmp_path / "noise.png", 20_000)
     assert (tmp_path / "noise.png").stat().st_size < 20_000
 
 

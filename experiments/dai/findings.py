@@ -29,8 +29,8 @@ FINDINGS = {
     ),
     "momentum_icl": (
         "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps. A "
-        "local mixer of equal cost does too (momentum takes {beats_local_mixers_pairs:.2f} of its steps, not "
-        "resolved), and in the end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
+        "local mixer of equal cost does too (momentum takes {beats_local_mixers_pairs:.2f} of its steps, a "
+        "tie), and in the end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
     ),
     "momentum_regression": (
         "In one linear layer momentum is weight decay and not descent with momentum: it adds to the loss what the "

@@ -56,12 +56,13 @@ _BELOW = "a similarity, paired by network; less than twice .05, within which two
 _AT_LAB = dict.fromkeys(
     (
         *(f"{name}_rises" for name in ("sim_aou", "sim_am_after", "kendall")), "sim_aou_rises_above_floor",
-        *(f"{name}_rises_more_than_noise" for name in ("sim_aou", "sim_am_after", "kendall")),
-        "sim_am_rises_more_than_before", "sim_aou_noisy_below", "sim_am_after_noisy_below",
+        *(f"{name}_rises_more_than_noise" for name in ("sim_am_after", "kendall")),
+        "sim_am_rises_more_than_before", "sim_aou_noisy_below",
     ), "fails",
-)  # fmt: skip
+) | dict.fromkeys(("sim_aou_rises_more_than_noise", "sim_am_after_noisy_below"))  # fmt: skip
 """Verdicts that are expected at lab where a claim is not expected to hold, written before the record of eight layers,
-from networks of four: there no slope was above .05, and low layers were less noisy."""
+from networks of four: there no slope was above .05, and low layers were less noisy. Two are estimates without a
+verdict: they are so near their bound that some four hundred networks would be needed."""
 _judged = claims_of("dai.layers", at_lab=_AT_LAB, presets=("lab",), reason=_BELOW, relation=">=")
 
 

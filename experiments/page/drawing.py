@@ -47,6 +47,14 @@ def picture(path: Path, width: int, quality: int) -> Picture:
     return Picture(uri, shown, round(shown * shape), min(9, math.ceil(0.55 * shown / 100)))
 
 
+def shrink(path: Path, largest: int) -> None:
+    """Makes a PNG smaller than ``largest`` bytes: 256 colours first, then fewer pixels."""
+    picture = Image.open(path).convert("RGB")
+    while path.stat().st_size >= largest:
+        picture.quantize(256).save(path, optimize=True)
+        picture = picture.resize((picture.width * 4 // 5, picture.height * 4 // 5), Image.Resampling.LANCZOS)
+
+
 @dataclasses.dataclass(frozen=True)
 class Dots:
     """A drawing of one claim: places along x in units of the drawing, None where there is none."""

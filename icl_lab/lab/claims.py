@@ -108,21 +108,20 @@ class Claim:
 
 
 def claims_of(
-    figure: str, source: str = "", at_lab: Mapping[str, str] | None = None,
+    figure: str, source: str = "", at_lab: Mapping[str, str | None] | None = None,
     presets: Collection[str] = ("lab", "paper"), **common: Any,
 ) -> Callable[..., Claim]:  # fmt: skip
     """``claim(name, where, statement, statistic, expected, ...)`` for one figure: what recurs is said once.
 
     ``figure`` (``paper.figure``) begins the ids, ``source`` begins ``Claim.paper``, which ``where`` ends. Every claim
-    is expected to hold in ``presets``; ``at_lab`` names the verdicts of those that do not hold at lab. ``common`` are
-    fields of ``Claim`` for claims without their own; the tolerance is 0 where none is given.
+    is expected to hold in ``presets``; ``at_lab`` names the verdicts of those that do not hold at lab (None: an
+    estimate, which is given no verdict there). ``common`` are fields of ``Claim`` for claims without their own; the
+    tolerance is 0 where none is given.
     """
 
     def claim(name: str, where: str, *positional: Any, **own: Any) -> Claim:
-        verdicts = dict.fromkeys(presets, HOLDS)
-        if at_lab and name in at_lab:
-            verdicts["lab"] = at_lab[name]
-        options = {"expected_verdict": verdicts} | common | own
+        verdicts = dict.fromkeys(presets, HOLDS) | ({"lab": at_lab[name]} if at_lab and name in at_lab else {})
+        options = {"expected_verdict": {preset: said for preset, said in verdicts.items() if said}} | common | own
         if len(positional) < 4:  # statement, statistic, expected, tolerance
             options = {"tolerance": 0.0} | options
         return Claim(f"{figure}.{name}", f"{source}{where}", *positional, **options)

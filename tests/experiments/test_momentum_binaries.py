@@ -407,13 +407,13 @@ def test_time_of_acquisition():
 
 
 def _icl_record(order):
-    """Six members, the fewest whose median has an interval; mixers acquire in this order."""
+    """Six members, the fewest whose median has an interval; mixers acquire in this order. At paper all is judged."""
     names, steps = ("vanilla", "momentum_0.5", "recent_1"), np.arange(0, 101, 5)
     middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(6)[None]
     curves = 1 / (1 + np.exp(-(steps - middle[:, :, None]) / 4))
     curves = curves - 0.2 * middle[:, :, None] / 100  # neighbours differ by .04
     a = {"steps": steps} | {f"{task}/{what}": curves for task in TASKS for what in ("accuracy", "harder")}
-    return Record("dai.momentum_icl", "lab", {"mixers": names, "members": 6}, {}, a, {})
+    return Record("dai.momentum_icl", "paper", {"mixers": names, "members": 6}, {}, a, {})
 
 
 def test_claims_on_acquisition_follow_the_order():
