@@ -45,7 +45,7 @@ from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
-LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 2_000_000, 2_000_000  # bytes
+LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 2_500_000, 2_000_000  # bytes
 OUTCOMES = (HOLDS, FAILS, NOT_RESOLVED, NOT_REACHED)
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
