@@ -47,6 +47,8 @@ GIVEN = {"layer_1": "layer 1", "layer_2": "attention of layer 2", "answer": "val
 class Config(Training):
     """The task distribution of Fig. 3 at several N; all else as in ``clamping``."""
 
+    context_length: int = setting(8, "not used: lengths replace it")
+    steps: int = setting(150_000, "not used: length_steps replace it")
     lengths: tuple[int, ...] = setting((4, 8), "N", at_least=2)
     length_steps: tuple[int, ...] = setting((75_000, 150_000), "training steps at each N", at_least=1)
     windows: tuple[float, ...] = setting((0.1, 0.3, 0.6), "holds, shares of the steps, rising", above=0, at_most=0.9)

@@ -2,9 +2,9 @@
 
 A network of two attention layers and a deep classifier learns to give an item the label that stood behind an item of
 its class. It is trained on two task distributions: trained classes alone (Fig. 1d), where in-context learning has to
-win against the weights, and mostly classes never seen before (Figs. 3 and 4), which the context alone can tell. The
-loss falls slowly from log L towards log(N/B) while the network learns to answer with some label of the context; then,
-within a small part of that wait, accuracy jumps from B/N to 1, and so it does on swapped labels.
+win against the weights, and mostly classes never seen before (Figs. 3 and 4), which the context alone can tell. In
+the paper the loss waits between log L and log(N/B) while the network learns to answer with some label of the context;
+then, within a small part of that wait, accuracy jumps from B/N to 1, and so it does on swapped labels.
 
 Progress measures, on sequences of new classes: CLA, how often the answer is a label of the context, and TLA2, the
 target's attention to labels, rise in the slow phase; ILA1, the attention of labels to their items, and TILA2, the

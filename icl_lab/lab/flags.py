@@ -168,8 +168,8 @@ def allowed(field: dataclasses.Field) -> str:
     words = [{int: "whole number", float: "number", bool: "true or false", str: "text"}[_kind(field)]]
     if m["choices"]:
         words = ["one of " + ", ".join(m["choices"])]
-    words += [f"{sign} {_plainly(m[key])}" for key, (sign, _) in _BOUNDS.items() if m[key] is not None]
-    return ("comma-separated, each: " if _many(field) else "") + " ".join(words)
+    bounds = [f"{sign} {_plainly(m[key])}" for key, (sign, _) in _BOUNDS.items() if m[key] is not None]
+    return ("comma-separated, each: " if _many(field) else "") + " ".join([*words, " and ".join(bounds)]).strip()
 
 
 def _plainly(bound: float) -> str:

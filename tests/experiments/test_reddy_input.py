@@ -51,7 +51,7 @@ OWN = [
     ("reduced_model", ["--equal_steps=3"], "--equal_steps=3: allowed is a multiple of --measure_every=2"),
     ("reduced_model", ["--equal_classes=6"], "--equal_classes=6: allowed is a multiple of --more_labels=4"),
     ("reduced_model", ["--more_labels=3"], "--equal_classes=8: allowed is a multiple of --more_labels=3"),
-    ("transition", ["--labels=129"], "--labels=129: allowed is whole number >= 2 <= 128"),
+    ("transition", ["--labels=129"], "--labels=129: allowed is whole number >= 2 and <= 128"),
     ("label_count", ["--lengths=4"], "--label_counts=2: allowed is at least N, --lengths=4"),
     ("label_count", ["--label_steps=3"], "--label_steps=3: allowed is a multiple of --measure_every=2"),
     ("label_count", ["--label_counts=2,3"], "--label_counts: allowed are as many values as --lengths has, 1"),
