@@ -9,10 +9,13 @@ from jax import Array, lax
 
 from experiments.benchmarks.programs import Network
 from experiments.benchmarks.timing import Config, Row, Timing, row
+from icl_lab.fast.tasks_last import contract
 from icl_lab.prompts.draws import QUANTILES, centred_uniforms, threefry
 
-PRODUCT = "matrix product"
+PRODUCT, SMALL = "matrix product", "products of two matrices of each task"
 DRAWS, NORMALS = 20, "normals from uniforms"
+BLOCKS = (16, 32, 64, 128)
+"""Tasks in a block of the unrolled form."""
 
 
 def operations(layers: int, looped: bool, clip: float, context_length: int, input_size: int) -> int:
@@ -46,6 +49,29 @@ def operations(layers: int, looped: bool, clip: float, context_length: int, inpu
     return labels + first + (layers - 2) * later + last + into_last
 
 
+def sums_over_tasks(layers: int, input_size: int) -> int:
+    """Of these ``operations`` those of the gradients of A and B: sums over tasks, long products of a library."""
+    return 4 * (layers - 1) * (input_size + 1) ** 3
+
+
+def large_product() -> dict[str, tuple[Callable[[], Any], int]]:
+    """A large matrix product, whose rate no step can pass."""
+    square = jnp.ones((_size(), _size()))
+    product = jax.jit(lambda a: jnp.matmul(a, a, precision=lax.Precision.HIGHEST))
+    return {PRODUCT: (lambda: product(square), 1)}
+
+
+def _size() -> int:
+    return 1024 if jax.default_backend() == "cpu" else 8192
+
+
+def of_counted(timing: Timing, gflop: float, timings: dict[str, Timing]) -> dict[str, float | str]:
+    """Columns of a step of so many operations, against the time that the large product would take for them."""
+    peak = peak_gflops(timings)
+    lowest = 1e3 * gflop / peak
+    return {"GFLOP/s": 1e3 * gflop / timing.ms, "floor ms": lowest, "over floor": timing.ms / lowest}
+
+
 def contenders(config: Config, network: Network) -> dict[str, tuple[Callable[[], Any], int]]:
     """The random numbers of one step by several generators, normals from uniforms, and a large matrix product."""
     n, d = network[1].context_length, network[1].input_size
@@ -57,15 +83,35 @@ def contenders(config: Config, network: Network) -> dict[str, tuple[Callable[[],
         "jax.random.uniform": lambda k: jax.random.uniform(k, (flat,)),
         "jax.random.bits, rbg": lambda k: jax.random.bits(_as_rbg(k), (flat,)),
     }
-    size = 1024 if jax.default_backend() == "cpu" else 8192
-    square = jnp.ones((size, size))
-    product = jax.jit(lambda a: jnp.matmul(a, a, precision=lax.Precision.HIGHEST))
     uniforms = jax.random.uniform(jax.random.key(0), (shape[0], 1, d, 64)) - 0.5
     normals = jax.jit(lambda u: lax.fori_loop(0, DRAWS, lambda i, v: QUANTILES["normal"](0.3 * v), u))
     found: dict[str, tuple[Callable[[], Any], int]] = {
         f"{flat} uniforms, {name}": (_repeated(draw), DRAWS) for name, draw in generators.items()
     }
-    return found | {NORMALS: (lambda: normals(uniforms), DRAWS), PRODUCT: (lambda: product(square), 1)}
+    found[NORMALS] = (lambda: normals(uniforms), DRAWS)
+    return found | large_product() | small_products(config.batch, d + 1)
+
+
+def small_products(batch: int, width: int) -> dict[str, tuple[Callable[[], Any], int]]:
+    """Products of two matrices of each task, of this width and padded to a multiple of four, by every form known to us.
+
+    Unrolled with the task as the last axis, in blocks, in the three orientations that a step has; and as a library's
+    batched product. One after the other in a compiled loop.
+    """
+    found: dict[str, tuple[Callable[[], Any], int]] = {}
+
+    def add(name: str, product: Callable[[Array, Array], Array], shape: tuple[int, ...]) -> None:
+        one = jnp.full(shape, 1 / width)
+        run = jax.jit(lambda a, b: lax.fori_loop(0, DRAWS, lambda _, x: product(x, b), a))
+        found[f"{SMALL}, {name}"] = (lambda: run(one, one), DRAWS)
+
+    for e in (width, -(-width // 4) * 4):
+        for block in (size for size in BLOCKS if batch % size == 0):
+            for axes in ((2, 1), (1, 1), (2, 2)):
+                unrolled = lambda a, b, axes=axes: contract(a, b, axes)  # noqa: E731
+                add(f"{e} wide, unrolled, blocks of {block}, axes {axes}", unrolled, (batch // block, e, e, block))
+        add(f"{e} wide, library", lambda a, b: jnp.einsum("tij,tjk->tik", a, b), (batch, e, e))
+    return found
 
 
 def _pairs(key: Array, count: int) -> Array:
@@ -94,8 +140,12 @@ def _repeated(draw: Callable[[Array], Array]) -> Callable[[], Any]:
 
 def peak_gflops(timings: dict[str, Timing]) -> float:
     """GFLOP/s of the matrix product."""
-    size = 1024 if jax.default_backend() == "cpu" else 8192
-    return 2e-6 * size**3 / timings[PRODUCT].ms
+    return 2e-6 * _size() ** 3 / timings[PRODUCT].ms
+
+
+def small_gflops(timings: dict[str, Timing], batch: int, width: int) -> float:
+    """GFLOP/s of the fastest form of ``small_products``; what padding adds does not count."""
+    return 2e-6 * batch * width**3 / min(t.ms for name, t in timings.items() if name.startswith(SMALL))
 
 
 def random_ms(timings: dict[str, Timing]) -> float:

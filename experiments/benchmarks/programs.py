@@ -91,6 +91,13 @@ def other_networks(config: Config) -> dict[str, Network]:
     }  # fmt: skip
 
 
+def counted_gflop(p: Program) -> float:
+    """10^9 floating-point operations of our loss and its gradient, sampler and all, as XLA counts them."""
+    params = jax.eval_shape(lambda key: p.init(key, p.first()), p.keys[0])
+    step = jax.jit(lambda params, key: jax.value_and_grad(p.loss)(params, key, p.first()))
+    return 1e-9 * (step.lower(params, p.keys[0]).cost_analysis() or {}).get("flops", 0.0)
+
+
 def by_fit(
     network: Transformer, setting: common.Setting, chunk: int, members: int = 1, **options: Any
 ) -> Callable[[Callable[[int, int], None]], Any]:
