@@ -12,7 +12,8 @@ from icl_lab.lab.experiment import execute
 
 PRESET = "lab"
 BINARIES = (
-    "dai.pretrain", "reddy.curriculum", "von_oswald.roll_out", "von_oswald.softmax", "von_oswald.weight_maps",
+    "reddy.curriculum", "von_oswald.label_couplings", "von_oswald.roll_out", "von_oswald.softmax",
+    "von_oswald.weight_maps",
 )  # fmt: skip
 
 
