@@ -55,9 +55,9 @@ class Config(prefixes.Training):
 
 
 _LAB = Config(
-    input_size=5, lengths=(10, 20), layers=3, heads=4, width=64, steps=10_000, measure_every=500, eval_tasks=512,
-    learning_rate=1e-3, warm_up=500, decay=True, start_dimension=1, start_points=7, curriculum_every=500,
-    test_length=50, covariances=256, prompts=32,
+    members=5, input_size=5, lengths=(10, 20), layers=3, heads=4, width=64, steps=10_000, measure_every=500,
+    eval_tasks=512, learning_rate=1e-3, warm_up=500, decay=True, start_dimension=1, start_points=7,
+    curriculum_every=500, test_length=50, covariances=256, prompts=32,
 )  # fmt: skip
 
 PRESETS = {

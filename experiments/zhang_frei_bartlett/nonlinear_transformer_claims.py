@@ -64,7 +64,7 @@ LEARNED = Criterion(
 )
 _claim = claims_of("zhang_frei_bartlett.nonlinear_transformer", "Zhang, Frei & Bartlett 2023, Fig. 1")
 _NOT_YET = {"criterion": LEARNED, "expected_verdict": {"lab": NOT_REACHED, "paper": "holds"}}
-"""Of the three members of the committed record, which has 10,000 steps, one has not learned."""
+"""Of the five members of the committed record, which has 10,000 steps, some have not learned."""
 _TWICE = float(np.log10(2))
 
 
