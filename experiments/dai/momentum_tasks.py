@@ -67,7 +67,7 @@ PRESETS = {
     "quick": _as_in(
         "quick", mixers=("vanilla", "momentum_0.5"), most_steps=20, measure_every=20, steps=40, test_tasks=20
     ),
-    "lab": _as_in("lab", members=3, networks=COMMITTED),
+    "lab": _as_in("lab", members=11, networks=COMMITTED),
     "paper": Config(),
 }
 
