@@ -6,7 +6,7 @@ from experiments.dai.mixers import label, looks
 from experiments.dai.momentum_tasks_claims import through
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import Axes, Figure, panels
+from icl_lab.lab.style import Axes, Figure, band, panels
 
 SHADES = ("0.1", "0.4", "0.62", "0.8")
 """Of the stages, dark to light."""
@@ -49,9 +49,8 @@ def _demonstrations(axes: Axes, record: Record) -> None:
     for i, look in enumerate(looks(tuple(record.config["mixers"])).values()):
         curves = record["final_accuracy"][i].mean(1)
         own = curves[came[i]] if came[i].any() else curves
-        axes.plot(own.T, **look | {"marker": "", "label": None, "linewidth": 0.5})
         text = f"{look['label']}: {came[i].sum()} of {len(curves)}"
-        axes.plot(own.mean(0), **look | {"marker": "", "label": text})
+        band(axes, np.arange(own.shape[1]), own, **look | {"marker": "", "label": text})
     axes.set_xlabel("demonstrations")
     axes.set_ylabel("accuracy, mean of the six tasks")
     axes.legend(ncols=2, title="networks that came through", **ABOVE)
