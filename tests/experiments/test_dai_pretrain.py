@@ -89,7 +89,7 @@ def test_networks_have_numbers_of_their_own_wherever_they_are_trained():
 
 def test_how_many_networks_there_are_of_each_encoding():
     lab = PRESETS["lab"]
-    assert [count(lab, positions) for positions in lab.positions] == [20, 15, 3]
+    assert [count(lab, positions) for positions in lab.positions] == [30, 20, 3]
     two = dataclasses.replace(lab, members=2)
     assert [count(two, positions) for positions in lab.positions] == [2, 2, 2]
     assert count(dataclasses.replace(lab, positions=("sinusoidal",)), "sinusoidal") == 20
