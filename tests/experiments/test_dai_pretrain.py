@@ -92,7 +92,7 @@ def test_how_many_networks_there_are_of_each_encoding():
     assert [count(lab, positions) for positions in lab.positions] == [30, 20, 3]
     two = dataclasses.replace(lab, members=2)
     assert [count(two, positions) for positions in lab.positions] == [2, 2, 2]
-    assert count(dataclasses.replace(lab, positions=("sinusoidal",)), "sinusoidal") == 20
+    assert count(dataclasses.replace(lab, positions=("sinusoidal",)), "sinusoidal") == 30
 
 
 def test_accuracy_is_that_of_answers_read_one_by_one():
