@@ -53,12 +53,12 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     runs = [dataclasses.replace(run, config=younger | dict(run.config)) for run in runs]
     _check(runs)
     axes = {name: own for run in runs for name, own in run.axes.items()}
-    encodings = [one for one in ENCODINGS if any(name.startswith(f"{one}/") for name in axes)]
     first = min(run.config["first"] for run in runs)
+    encodings = [one for one in ENCODINGS if any(name.startswith(f"{one}/") for name in axes)]
     where = {one: _where(runs, one, first) for one in encodings or ("",)}
-    encodings.sort(key=lambda one: -len(where[one]))  # the first of a configuration has most networks
-    counts = sorted(map(len, where.values()), reverse=True)
-    whole = max(where.values(), key=len)
+    where = dict(sorted(where.items(), key=lambda item: -len(item[1])))  # a configuration begins with most networks
+    encodings, counts = [one for one in where if one], [len(found) for found in where.values()]
+    whole = next(iter(where.values()))
     sources = {name: where.get(name.split("/")[0], whole if "member" in own else None) for name, own in axes.items()}
     arrays = {name: _stack(of, "arrays", name, axes[name]) if of else _same(runs, name) for name, of in sources.items()}
     params = {

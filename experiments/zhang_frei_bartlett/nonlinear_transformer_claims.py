@@ -96,8 +96,9 @@ def _beyond_training(trained: str) -> list[Claim]:
         ),
         _claim(
             f"reused_{trained}", " (test: this lab)",
-            "Rows that were never trained are the cause: in the same trained network, its trained rows reused beyond "
-            f"N, the rise is smaller (difference of log10, with less reused; {on}; control: the rise that remains).",
+            "Rows that were never trained are a part of the cause: in the same trained network, its trained rows "
+            f"reused beyond N, the rise is smaller (difference of log10, with less reused; {on}; control: the rise "
+            "that remains).",
             difference(with_, reused), expected=0.0, tolerance=0.0, relation=">=", reason="an ordering", control=reused,
         ),
         _claim(

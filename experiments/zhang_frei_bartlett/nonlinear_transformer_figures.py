@@ -135,11 +135,9 @@ def _beyond(record: Record) -> Figure:
         axes.axvline(n, color="0.6", linewidth=0.8, label="M = N")
         axes.set(yscale="log", title=f"{covariance} covariance, N = {n}", xlabel="examples in context M")
         axes.set_ylabel(_ERROR)
-    if len(shown) > 1:
-        low, high = zip(*(axes.get_ylim() for axes in row))
-        row[0].set_ylim(min(low), max(high))
-        for axes in row[1:]:
-            axes.sharey(row[0])
+    low, high = zip(*(axes.get_ylim() for axes in row))
+    for axes in row:  # panels are compared
+        axes.set_ylim(min(low), max(high))
     _legend(figure, row, 3)
     return figure
 

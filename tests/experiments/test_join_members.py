@@ -68,6 +68,11 @@ def test_shares_joined_are_the_whole(shares):
     assert found.provenance["joined"][0]["command"] == ["pretrain.py", "--preset=lab"]
 
 
+def test_a_joined_record_that_is_joined_again_lists_every_run(shares):
+    again = joined([joined(shares[:1] + shares[2:]), shares[1]]).provenance
+    assert (len(again["joined"]), again["seconds"]) == (4, 6.0)
+
+
 def test_parameters_of_the_first_networks_are_kept(shares):
     kept = joined(shares, keep=1)
     np.testing.assert_array_equal(kept.params["rotary/w"], joined(shares).params["rotary/w"][:1])
