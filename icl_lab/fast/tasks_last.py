@@ -156,13 +156,14 @@ def _retreat(d: Array, x: Array, update: Array, d_gram: Array, *, keys: int) -> 
 def between(g: Array, a: Array, b: Array) -> Array:
     """sum_h A_h G B_h for symmetric G: (s, E, E, t), (H, E, E), (H, E, E) -> (s, E, E, t).
 
-    One head is two unrolled products; several share theirs, which a library does faster than it moves their axes.
+    One head is two unrolled products; several share theirs, which are a library's.
     """
     (s, e, _, t), h = g.shape, a.shape[0]
     if h == 1:
         return _between_one(g, a[0], b[0])
-    ga = by_shared(g, a.reshape(h * e, e).T).reshape(s, e, h, e, t)  # [k, h, i] of (A_h G)[i, k]
-    return by_shared(ga.transpose(0, 3, 2, 1, 4).reshape(s, e, h * e, t), b.reshape(h * e, e))
+    gb = by_shared(g, b.transpose(1, 0, 2).reshape(e, h * e))  # [k, (h, j)] of (G B_h)[k, j]
+    rows = by_shared(gb.reshape(s, 1, e * h, e * t), a.transpose(2, 0, 1).reshape(e * h, e))
+    return rows.reshape(s, e, e, t)
 
 
 @jax.custom_vjp

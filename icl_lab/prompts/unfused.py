@@ -25,7 +25,13 @@ def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -
     """
     if function is None:
         return functools.partial(unfused, static=static)
-    compiled = jax.jit(function, static_argnames=static)
+
+    @functools.wraps(function)
+    def inside(*args: Any, **constants: Any) -> Any:
+        with set_xla_metadata(inlineable="true"):  # what it calls (jnp.where, jax.nn.gelu) is fused into it
+            return function(*args, **constants)
+
+    compiled = jax.jit(inside, static_argnames=static)
 
     @functools.wraps(function)
     def call(*args: Any, **constants: Any) -> Any:
