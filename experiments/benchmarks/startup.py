@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.timing import Config, Row
+from experiments.reproduce import discover
 from icl_lab.lab.profile import PHASES
 
 BINARIES = ("von_oswald.one_step", "dai.momentum_icl", "reddy.label_count", "zhang_frei_bartlett.gradient_flow")
@@ -23,7 +24,7 @@ def startup(config: Config) -> dict[str, list[Row]]:
 
     A cold smoke run finds no compiled program on disk; the same again finds all. A ratio is against importing JAX, or
     against the cold run. Of a run, ``compiling`` is tracing, lowering and compiling or reading back, which several
-    programs do at once; ``programs`` how many there were.
+    programs do at once; ``programs`` how many there were. Smoke runs are of all binaries, medians over them first.
     """
     imports = {"import jax": "import jax", "import flax.linen, optax": "import flax.linen, optax"}
     imports |= {f"import experiments.{name}": f"import experiments.{name}" for name in BINARIES}
@@ -35,18 +36,24 @@ def startup(config: Config) -> dict[str, list[Row]]:
         taken = {name: np.array([_seconds(one, folder) for _ in range(config.rounds)]) for name, one in words.items()}
     base = np.median(taken["import jax"], axis=0)
     found = [_row(name, seconds, base) for name, seconds in taken.items()]
-    return {"start-up": found, "smoke runs": [row for name in BINARIES for row in _smoke(name)]}
+    each = {name: _smoke(name) for name in discover()}
+    of_all = {name: np.array([runs[name][0][0] for runs in each.values()]) for name in ("cold", "again")}
+    rows = [_row(f"median of {len(each)}, {name}", of, np.median(of_all["cold"], axis=0)) for name, of in of_all.items()]
+    for binary, runs in each.items():
+        base = runs["cold"][0][0]
+        rows += [_row(f"{binary}, {name}", seconds, base, origin) for name, (seconds, origin) in runs.items()]
+    return {"start-up": found, "smoke runs": rows}
 
 
-def _smoke(binary: str) -> list[Row]:
+def _smoke(binary: str) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
+    """(1, 2) seconds and provenance, ``cold`` and ``again``."""
     runs = {}
     with tempfile.TemporaryDirectory() as folder:  # where the run keeps its compiled programs too
         command = ["-m", f"experiments.{binary}", "--preset=smoke", "--outdir=run", "--overwrite"]
         for name in ("cold", "again"):
             seconds = np.array([_seconds(command, folder)])
             runs[name] = seconds, json.loads(Path(folder, "run", "provenance.json").read_text())
-    base = runs["cold"][0][0]
-    return [_row(f"{binary}, {name}", seconds, base, origin) for name, (seconds, origin) in runs.items()]
+    return runs
 
 
 def _row(name: str, seconds: np.ndarray, base: np.ndarray, origin: dict[str, Any] | None = None) -> Row:
