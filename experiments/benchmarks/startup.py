@@ -38,7 +38,8 @@ def startup(config: Config) -> dict[str, list[Row]]:
     found = [_row(name, seconds, base) for name, seconds in taken.items()]
     each = {name: _smoke(name) for name in discover()}
     of_all = {name: np.array([runs[name][0][0] for runs in each.values()]) for name in ("cold", "again")}
-    rows = [_row(f"median of {len(each)}, {name}", of, np.median(of_all["cold"], axis=0)) for name, of in of_all.items()]
+    cold = np.median(of_all["cold"], axis=0)
+    rows = [_row(f"median of {len(each)}, {name}", of, cold) for name, of in of_all.items()]
     for binary, runs in each.items():
         base = runs["cold"][0][0]
         rows += [_row(f"{binary}, {name}", seconds, base, origin) for name, (seconds, origin) in runs.items()]
