@@ -10,7 +10,7 @@ from icl_lab.fast.pointwise import add, add_bias, gelu, layer_norm
 from icl_lab.fast.tasks_last import between, by_shared, contract, gram, linear_layer, total
 from icl_lab.models.attention import ATTENTIONS
 from icl_lab.models.transformer import Transformer, folded_weights
-from icl_lab.prompts.draws import batch_first, block_last
+from icl_lab.prompts.draws import BLOCK, batch_first, block_last
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.prompt import BatchLearner, Prompt
 
@@ -29,17 +29,26 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
 
 
 def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
-    batch, outputs = prompts.x.shape[0], prompts.y.shape[-1]
+    batch, outputs, largest = prompts.x.shape[0], prompts.y.shape[-1], _largest_block(network)
     if not layout.joint_sign:
-        tokens = block_last(jax.vmap(layout.encode)(prompts))
+        tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
         rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
         return jax.vmap(layout.decode)(rows, prompts)
-    x, y, query = (block_last(part) for part in (prompts.x, prompts.y, prompts.x_query))
+    x, y, query = (block_last(part, largest) for part in (prompts.x, prompts.y, prompts.x_query))
     start = jnp.zeros((query.shape[0], outputs, query.shape[2]), query.dtype)
     query = jnp.concatenate([query, start], axis=1)
     tokens = jnp.concatenate([jnp.concatenate([x, y], axis=2), query[:, None]], axis=1)
     labels = batch_first(_stack(network, params, tokens, outputs), batch)[:, 0]
     return labels if layout.joint_sign > 0 else -labels
+
+
+def _largest_block(network: Transformer) -> int:
+    """Tasks of a block: half as many for layers of linear attention on each other, whose products then take less time.
+
+    For fewer than three layers, for softmax and with LayerNorm they take more.
+    """
+    linear = set(network.attentions()) <= {name for name, kind in ATTENTIONS.items() if kind.gram}
+    return BLOCK // 2 if network.layers > 2 and linear and not network.layer_norm else BLOCK
 
 
 def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Array:

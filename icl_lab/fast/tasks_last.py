@@ -191,7 +191,11 @@ def _shared(matrix: Array) -> Array:
 
 
 def _sum_over_tasks(a: Array, b: Array) -> Array:
-    """sum over blocks, tasks and k of (s, i, k, t), (s, j, k, t) -> (i, j): one long product for each block."""
-    (s, i, *_), j = a.shape, b.shape[1]
-    products = lax.dot_general(a.reshape(s, i, -1), b.reshape(s, j, -1), (((2,), (2,)), ((0,), (0,))))
-    return products.sum(0)
+    """sum over blocks, tasks and k of (s, i, k, t), (s, j, k, t) -> (i, j).
+
+    XLA:CPU takes half the time for this that it takes for long products of each block, or for a sum over blocks.
+    """
+    products = contract(a, b, (2, 2))
+    ones = jnp.ones((1, len(products)), products.dtype)
+    over_blocks = jnp.matmul(ones, products.reshape(len(products), -1), precision=lax.Precision.HIGHEST)
+    return over_blocks.reshape(products.shape[1:]).sum(-1)

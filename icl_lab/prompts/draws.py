@@ -17,11 +17,11 @@ from icl_lab.prompts.unfused import unfused
 BLOCK = 64  # tasks of a block
 
 
-def block_shape(batch: int) -> tuple[int, int]:
-    """(blocks, tasks of a block) that hold a batch; the last block may hold surplus tasks."""
+def block_shape(batch: int, largest: int = BLOCK) -> tuple[int, int]:
+    """(blocks, tasks of a block, at most ``largest``) that hold a batch; the last block may hold surplus tasks."""
     if batch < 1:
         raise ValueError(f"a batch has at least one task, got {batch}")
-    tasks = min(batch, BLOCK)
+    tasks = min(batch, largest)
     return -(-batch // tasks), tasks
 
 
@@ -31,9 +31,9 @@ def batch_first(blocks: Array, batch: int) -> Array:
     return moved.reshape(-1, *moved.shape[2:])[:batch]
 
 
-def block_last(values: Array) -> Array:
+def block_last(values: Array, largest: int = BLOCK) -> Array:
     """(batch, ...) -> (blocks, ..., tasks), the inverse of ``batch_first``; surplus tasks are zero."""
-    blocks, tasks = block_shape(values.shape[0])
+    blocks, tasks = block_shape(values.shape[0], largest)
     surplus = blocks * tasks - values.shape[0]
     padded = jnp.pad(values, [(0, surplus)] + [(0, 0)] * (values.ndim - 1)) if surplus else values
     return jnp.moveaxis(padded.reshape(blocks, tasks, *values.shape[1:]), 1, -1)

@@ -27,17 +27,17 @@ def unfused(function: Callable | None = None, *, static: tuple[str, ...] = ()) -
         return functools.partial(unfused, static=static)
 
     @functools.wraps(function)
-    def inside(*args: Any, **constants: Any) -> Any:
+    def whole(*args: Any, **constants: Any) -> Any:
         with set_xla_metadata(inlineable="true"):  # what it calls (jnp.where, jax.nn.gelu) is fused into it
             return function(*args, **constants)
 
-    compiled = jax.jit(inside, static_argnames=static)
+    on_cpu, elsewhere = (jax.jit(each, static_argnames=static) for each in (whole, function))
 
     @functools.wraps(function)
     def call(*args: Any, **constants: Any) -> Any:
         if jax.default_backend() != "cpu":
-            return compiled(*args, **constants)  # a call, which costs less to trace again; it is inlined there
+            return elsewhere(*args, **constants)  # a call, which costs less to trace again; it is inlined there
         with set_xla_metadata(inlineable="false"):
-            return compiled(*args, **constants)
+            return on_cpu(*args, **constants)
 
     return call

@@ -54,6 +54,11 @@ def test_on_a_cpu_the_hint_is_in():
     assert unwanted(program) == {"inlineable"}
 
 
+def test_on_a_cpu_what_an_unfused_function_calls_is_fused_into_it():
+    program = jax.jit(unfused(lambda w: 2 * jnp.where(w > 0, w, -w))).lower(jnp.ones(3)).compile()
+    assert program.as_text().count(" call(") == 1
+
+
 def test_what_cannot_be_lowered_raises():
     with pytest.raises(NotImplementedError, match="schur"):
         lowered(

@@ -113,7 +113,7 @@ QUERY_AS_KEY = {"query_as_key": True, "averaged": True}
 SOFTMAX = {"layers": 1, "attention": "softmax", "heads": 2, "key_size": 2}
 EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}  # wider than the tokens, or not
 NARROW = EMBEDDED | {"embedding": 4}
-LONG = (40, 2, 7)  # context, inputs, batch: Gram matrices, sums in pieces
+LONG = (40, 2, 37)  # context, inputs, batch: Gram matrices, sums in pieces; two blocks of three layers
 SHORT = (2, 4, 130)  # patterns, three blocks
 
 
