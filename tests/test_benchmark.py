@@ -49,7 +49,8 @@ def test_steps_give_rows():
     tables = training.steps(TINY)
     rows = _sound(tables["training step"])
     assert [row["name"].split(", ")[1] for row in rows] == [training.PLAIN, training.LOOP, training.FIT]
-    assert len(tables["rates that make the floor"]) == 8 + 6  # of a batch of 8 products in blocks of 8: two widths, three orientations
+    in_blocks_of_8 = 2 * 3  # widths, orientations
+    assert len(tables["rates that make the floor"]) == 8 + in_blocks_of_8
 
 
 def test_other_networks_give_rows(monkeypatch):
