@@ -26,6 +26,7 @@ if XLA_FLAGS:
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+os.environ["EQX_ON_ERROR"] = "off"  # as on the command line: programs of diffrax are kept too
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that starts the suite in the background makes it deaf
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -118,7 +118,7 @@ def trained(
 def worlds_of(config: Config) -> dict[str, Any]:
     """The ``language`` of every network, its held-out ``tasks``, and the sets of labels that are ``held_out``."""
     of, tasks, keys = worlds(config, config.first)
-    return {"language": of, "tasks": tasks, "held_out": jax.vmap(held_out_sets)(keys)}
+    return jax.device_get({"language": of, "tasks": tasks, "held_out": jax.jit(jax.vmap(held_out_sets))(keys)})
 
 
 def _final_accuracies(config: Config, module: LanguageModel, params: dict, world: dict[str, Any]) -> np.ndarray:

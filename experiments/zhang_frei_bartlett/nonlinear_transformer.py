@@ -135,9 +135,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     for stage, (length, network) in chosen(config).items():
         predictor = partial(prefixes.errors, network)
         fitted = prefixes.train(session, stage, config, network, length, prefixes.own_keys(config))
+        of_all = jax.device_get(fitted.params)
         for i, covariance in enumerate(prefixes.COVARIANCES):
             own = slice(i * config.members, (i + 1) * config.members)
-            params = jax.tree.map(itemgetter(own), fitted.params)
+            params = jax.tree.map(itemgetter(own), of_all)
             found = {"steps": fitted.steps, "loss": fitted.metrics["loss"][own]}
             arrays[covariance][stage] = found | tested(predictor, params)
             if stage.endswith("_with") and "reused" in config.positions:

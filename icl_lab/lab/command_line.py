@@ -199,6 +199,8 @@ def use_compilation_cache(root: Path = Path("runs")) -> None:
     if not config.jax_compilation_cache_dir:
         jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # diffrax checks its arguments by calls back into Python, and such programs are not kept; ours are checked before
+    os.environ.setdefault("EQX_ON_ERROR", "off")
 
 
 def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Options, Run | Grid]:

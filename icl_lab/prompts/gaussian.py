@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import is_traced
+from icl_lab.prompts.tracing import is_traced, one_program
 from icl_lab.prompts.unfused import unfused
 
 VARIANCE_LAWS = ("exponential", "gamma", "uniform", "lognormal", "constant")
@@ -66,6 +66,7 @@ def gaussian_regression(
     query_root = root if query_covariance is None else _root("query_covariance", query_covariance, d)
     task_root = None if task_moment is None else _root("task_moment", task_moment, d)
 
+    @one_program
     def sampler(key: Array, batch: int) -> Sample:
         draw_key, noise_key = jax.random.split(key)
         blocks, tasks = block_shape(batch)
@@ -142,6 +143,7 @@ def random_covariance_regression(
         raise ValueError(f"shape of a lognormal law must be at most {LARGEST_LOGNORMAL:g}, got {shape}")
     shape = jnp.asarray(shape, jnp.float32).reshape(1, 1, -1, 1)  # (D,) or one for all, before the tasks' axis
 
+    @one_program
     def sampler(key: Array, batch: int) -> Sample:
         draw_key, gamma_key = jax.random.split(key)
         blocks, tasks = block_shape(batch)

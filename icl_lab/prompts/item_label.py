@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import centred_uniforms, normals
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import is_traced
+from icl_lab.prompts.tracing import is_traced, one_program
 
 NOVEL_CLASSES = 128
 """Fresh classes of a batch from which its novel-class sequences draw: the largest multiple of L among so many."""
@@ -186,6 +186,7 @@ def item_label_classification(
     size, labels = law.class_means.shape[-1], law.label_vectors.shape[-2]
     copies = jnp.where(law.burstiness > 0, law.burstiness, without_bursts)
 
+    @one_program
     def sampler(key: Array, batch: int) -> Sample:
         choice_key, content_key = jax.random.split(key)
         u = 0.5 + centred_uniforms(choice_key, (1, 3 * n + 4, 1, batch))[0, :, 0]  # (3N + 4, B)

@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import one_program
 from icl_lab.prompts.unfused import unfused
 
 
@@ -37,6 +38,7 @@ def logistic_regression(
             raise ValueError(f"{name} must be at least 1, got {size}")
     n, d = context_length, input_size
 
+    @one_program
     def sampler(key: Array, batch: int) -> Sample:
         blocks, tasks = block_shape(batch)
         uniforms = centred_uniforms(key, (blocks, n + 2, d + 1, tasks))

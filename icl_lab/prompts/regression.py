@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.tracing import check_number, one_program
 from icl_lab.prompts.unfused import unfused
 
 INPUT_LAWS = ("uniform", "normal", "exponential", "laplace", "mixture")
@@ -84,6 +84,7 @@ def linear_regression(
         check_number(name, value, at_least=0)
     n, d, o = context_length, input_size, output_size
 
+    @one_program
     def sampler(key: Array, batch: int) -> Sample:
         draw_key, law_key, noise_key, corrupt_key = jax.random.split(key, 4)
         blocks, tasks = block_shape(batch)

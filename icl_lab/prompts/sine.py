@@ -9,6 +9,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import one_program
 from icl_lab.prompts.unfused import unfused
 
 
@@ -51,6 +52,7 @@ def sine_regression(
             raise ValueError(f"{name} must be (lowest, highest), got {tuple(ends)}")
     n = context_length
 
+    @one_program
     def sampler(key: Array, batch: int) -> Sample:
         blocks, tasks = block_shape(batch)
         uniforms = centred_uniforms(key, (blocks, n + 1 + (1 if dependent else 2), 1, tasks))

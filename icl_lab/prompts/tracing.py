@@ -1,10 +1,14 @@
-"""Whether a value can be looked at, and whether a number is allowed."""
+"""Whether a value can be looked at, and whether a number is allowed; samplers as one program."""
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
+
+S = TypeVar("S", bound=Callable[..., Any])
 
 
 def is_traced(value: Any) -> bool:
@@ -35,3 +39,17 @@ def check_number(
         words = [f"above {above:g}"] * (above > -math.inf) + [f"at least {at_least:g}"] * (at_least > -math.inf)
         words += [f"at most {at_most:g}"] * (at_most < math.inf)
         raise ValueError(f"{name} must be {' and '.join(words) or 'finite'}, got {value}")
+
+
+def one_program(sampler: S) -> S:
+    """Decorator: ``(key, batch) -> Sample`` as one program where it is called outside of any.
+
+    Operation by operation, each would be a program of its own, compiled for every shape.
+    """
+    program = jax.jit(sampler, static_argnames="batch")
+
+    @functools.wraps(sampler)
+    def draw(key: jax.Array, batch: int) -> Any:
+        return sampler(key, batch) if is_traced(key) else program(key, batch)
+
+    return draw  # type: ignore[return-value]

@@ -8,15 +8,18 @@ import pytest
 from icl_lab.compare import compare, mean_loss, task_losses
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.models import LinearSelfAttention, Transformer, learner
-from icl_lab.prompts import item_label_classification, item_label_law, linear_regression
+from icl_lab.prompts import Prompt, Sample, item_label_classification, item_label_law
 from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
 
 N, D = 5, 3
 
 
 def draw(batch=6, outputs=2, seed=0):
-    sampler = linear_regression(context_length=N, input_size=D, output_size=outputs)
-    return jax.jit(sampler, static_argnums=1)(jax.random.key(seed), batch)
+    """Linear tasks; drawn by numpy, because each shape would be a program of jax."""
+    rng, dtype = np.random.default_rng(seed), jnp.result_type(float)
+    x, w = rng.uniform(-0.5, 0.5, (batch, N + 1, D)), rng.normal(size=(batch, D, outputs))
+    x, y = (values.astype(dtype) for values in (x, x @ w))
+    return Sample(Prompt(x=x[:, :N], y=y[:, :N], x_query=x[:, N]), y[:, N], latent={})
 
 
 def softmax_learner(outputs, seed=1):
@@ -217,7 +220,7 @@ def test_a_learner_that_jax_cannot_trace_is_refused_by_name():
     def of_numpy(prompt):
         return np.asarray(prompt.x_query)[:1]
 
-    samples = linear_regression(context_length=3, input_size=2)(jax.random.key(0), 4)
+    samples = draw(4, outputs=1)
     with pytest.raises(TypeError, match="of_numpy cannot be traced by JAX"):
         compare(of_numpy, of_numpy, samples)
 

@@ -15,7 +15,7 @@ from icl_lab.models import (
     traced,
 )
 from icl_lab.models.attention import ATTENTIONS, Attention, fast_weight_matrix, linear_pattern, softmax_pattern
-from icl_lab.prompts import Prompt, linear_regression
+from icl_lab.prompts import Prompt, Sample
 from icl_lab.prompts.layouts import joint_layout
 from icl_lab.solvers import gd_plus_plus, gradient_descent
 
@@ -24,9 +24,12 @@ KEY = jax.random.key(7)
 SIZES = {"n": st.integers(1, 9), "d": st.integers(1, 6), "o": st.integers(1, 3), "depth": st.integers(1, 4)}
 
 
-def samples_of(n, d, o=1, batch=4, key=KEY):
-    draw = linear_regression(context_length=n, input_size=d, output_size=o, input_range=2.0)
-    return jax.jit(draw, static_argnums=1)(key, batch)
+def samples_of(n, d, o=1, batch=4):
+    """Linear tasks; drawn by numpy, because each shape would be a program of jax."""
+    rng, dtype = np.random.default_rng(7), jnp.result_type(float)
+    x, w = rng.uniform(-1, 1, (batch, n + 1, d)), rng.normal(size=(batch, d, o))
+    x, y = (values.astype(dtype) for values in (x, x @ w))
+    return Sample(Prompt(x=x[:, :n], y=y[:, :n], x_query=x[:, n]), y[:, n], latent={})
 
 
 def both(one, other, samples):
@@ -99,15 +102,9 @@ def test_initialisation_has_the_published_spread():
     assert not np.allclose(params["w_q"], params["w_k"])
 
 
-def random_params(network, n, d, key=KEY):
-    shapes = jax.eval_shape(network.init, key, jnp.zeros((n + 1, d + 1)))
-    leaves, tree = jax.tree.flatten(shapes)
-
-    def draw(key):
-        keys = jax.random.split(key, len(leaves))
-        return tree.unflatten([0.4 * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves)])
-
-    return jax.jit(draw)(key)
+def random_params(network, n, d):
+    rng, shapes = np.random.default_rng(7), jax.eval_shape(network.init, KEY, jnp.zeros((n + 1, d + 1)))
+    return jax.tree.map(lambda leaf: (0.4 * rng.normal(size=leaf.shape)).astype(leaf.dtype), shapes)
 
 
 @pytest.mark.parametrize("attention", ["linear", "softmax"])

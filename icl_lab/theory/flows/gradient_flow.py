@@ -198,8 +198,10 @@ def _program(kind: int, solver: str, max_steps: int):
         if jax.default_backend() != "cpu":
             return jax.vmap(one)(starts)
         capacity = starts[1].context_length.shape
-        shapes = jax.eval_shape(one, jax.tree.map(lambda a: a[0], starts))
-        nothing = jax.tree.map(lambda s: jnp.zeros(capacity + s.shape, s.dtype), shapes)
+        of_times = jnp.zeros(capacity + times.shape)
+        path = jax.tree.map(lambda a: jnp.zeros(of_times.shape + a.shape[1:]), starts[0])
+        ends = jnp.zeros((*capacity, 2)), jnp.zeros(capacity, int), jnp.zeros(capacity, bool)
+        nothing = path, of_times, of_times, *ends
 
         def store(i: Array, found: tuple) -> tuple:
             new = one(jax.tree.map(lambda a: a[i], starts))
