@@ -41,7 +41,7 @@ def plain_errors(network: GPT, params: dict, samples: Sample) -> Array:
 def _steps(lab: Any, network: GPT, length: int, form: Callable, steps: int) -> Callable[[], Any]:
     """Some steps in a Python loop of a jitted one; the plain form draws its tasks in a program of its own."""
     d, optimizer = lab.input_size, optax.adam(1e-3)
-    start = network.init(jax.random.key(0), jnp.zeros((2 * length + 1, d)))
+    start = jax.jit(network.init)(jax.random.key(0), jnp.zeros((2 * length + 1, d)))
     whole = {"random": jnp.array(True), "dimension": d, "points": length + 1}
     draw = partial(binary.training_tasks, tasks=lab.batch, length=length, setting=whole, input_size=d)
 

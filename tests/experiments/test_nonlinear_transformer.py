@@ -131,10 +131,11 @@ def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():
 def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefix():
     smoke = PRESETS["smoke"]
     (_, network), trained = chosen(smoke)["4_with"], models(smoke)["4_with"]
-    params, samples = trained.init(KEY), prefixes.drawn(KEY, 3, 4, jnp.ones_like, smoke.input_size)
-    found = trained.learner(params)(samples.prompt)
+    draw = jax.jit(lambda key: (trained.init(key), prefixes.drawn(key, 3, 4, jnp.ones_like, smoke.input_size)))
+    params, samples = draw(KEY)
+    found = jax.jit(trained.learner(params))(samples.prompt)
     assert found.shape == samples.target.shape
-    expected = prefixes.errors(network, params, samples)[:, -1]
+    expected = jax.jit(functools.partial(prefixes.errors, network))(params, samples)[:, -1]
     np.testing.assert_allclose(((found - samples.target) ** 2)[:, 0], expected, rtol=1e-6)
 
 

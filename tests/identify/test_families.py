@@ -82,10 +82,10 @@ def prompts(seed=0, contexts=4, queries=2, tasks=None):
 
 def answers(learner, on):
     """What a learner of prompts answers on a battery in units."""
-    c, queries, d = on.q.shape
+    (c, queries, d), predict = on.q.shape, jax.jit(jax.vmap(learner))
 
     def ask(x, y, q):
-        return np.asarray(jax.vmap(learner)(Prompt(jnp.asarray(x), jnp.asarray(y)[:, :, None], jnp.asarray(q))))[:, 0]
+        return np.asarray(predict(Prompt(x, y[:, :, None], q)))[:, 0]
 
     x, y = (np.repeat(part, queries, 0) for part in (on.x, on.y))
     return in_units(ask, UNITS)(x, y, on.q.reshape(-1, d)).reshape(c, queries)
