@@ -62,6 +62,8 @@ def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
         pretrain, "trained",
         lambda session, config, *_: ({}, {name: np.zeros((config.members, 6)) for name in momentum_tasks.MEASURED}),
     )  # fmt: skip
+    monkeypatch.setattr(pretrain, "worlds_of", lambda config: {"language": np.zeros(2), "tasks": np.zeros((2, 6))})
+    monkeypatch.setattr(momentum_tasks, "ceiling_accuracy", lambda key, of, task: of + task)
     _, found = momentum_tasks.run(config, types.SimpleNamespace())
     np.testing.assert_array_equal(found["reached"][0, :, 0], [3, 4])
 

@@ -126,7 +126,7 @@ def test_two_parameters_are_three_with_beta_2_zero():
 
 
 def test_scalars_start_where_told():
-    params = NETWORK.clone(start=0.25).init(jax.random.key(0), jnp.zeros((7, D)))["params"]
+    params = jax.jit(NETWORK.clone(start=0.25).init)(jax.random.key(0), jnp.zeros((7, D)))["params"]
     assert [float(params[name]) for name in SCALARS] == [0.25] * 3
     assert params["mlp_0"].shape == (2 * D, 8)
 

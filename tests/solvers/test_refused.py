@@ -87,7 +87,8 @@ def test_without_examples_the_prediction_is_zero(name):
 def test_whole_numbers_are_taken_where_the_parameters_are_not():
     whole = Prompt(jnp.array([[1, 0], [1, 1], [0, 2]]), jnp.array([[1], [-1], [1]]), jnp.array([1, 2]))
     real = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), whole)
-    for learn in (solvers.gaussian_smoothing(1.0, 0.5), solvers.noise_adaptive_ridge(jnp.array([0.25, 0.5]))):
+    learners = solvers.gaussian_smoothing(1.0, 0.5), solvers.noise_adaptive_ridge(jnp.array([0.25, 0.5]))
+    for learn in map(jax.jit, learners):
         np.testing.assert_allclose(learn(whole), learn(real), rtol=1e-6)
         assert jnp.abs(learn(real)) > 0.05
 
