@@ -2,6 +2,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 
 import jax
 import jax.numpy as jnp
@@ -437,3 +438,12 @@ def test_compiled_programs_are_kept_below_runs_or_where_jax_was_told_to(tmp_path
             assert jax.config.jax_compilation_cache_dir == kept
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.mark.parametrize(("set_before", "kept"), [(None, "off"), ("raise", "raise")])
+def test_programs_of_diffrax_are_kept_too_unless_its_checks_are_asked_for(set_before, kept, tmp_path, monkeypatch):
+    monkeypatch.delenv("EQX_ON_ERROR")
+    if set_before:
+        monkeypatch.setenv("EQX_ON_ERROR", set_before)
+    lab.use_compilation_cache(tmp_path)  # the folder of compiled programs that the tests have stays
+    assert os.environ["EQX_ON_ERROR"] == kept
