@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from linear_tasks import linear_tasks
 
 from icl_lab.constructions import copy_then_gradient_descent_weights
 from icl_lab.models import Transformer, learner, traced
-from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import separate_layout
 from icl_lab.solvers import gradient_descent
 
@@ -27,11 +27,7 @@ def built(n, d, *, eta=1.0, attention="softmax", spare=0):
 
 
 def prompts_of(n, d, seed=0):
-    """Of linear tasks; drawn by numpy, because each shape would be a program of jax."""
-    rng, dtype = np.random.default_rng(seed), jnp.result_type(float)
-    x, w = rng.uniform(-0.5, 0.5, (5, n + 1, d)), rng.normal(size=(5, d, 1))
-    x, y = (values.astype(dtype) for values in (x, x @ w))
-    return Prompt(x=x[:, :n], y=y[:, :n], x_query=x[:, n])
+    return linear_tasks(n, d, batch=5, largest=0.5, seed=seed).prompt
 
 
 @pytest.mark.parametrize("attention", ["softmax", "linear"])

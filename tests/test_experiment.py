@@ -447,3 +447,16 @@ def test_programs_of_diffrax_are_kept_too_unless_its_checks_are_asked_for(set_be
         monkeypatch.setenv("EQX_ON_ERROR", set_before)
     lab.use_compilation_cache(tmp_path)  # the folder of compiled programs that the tests have stays
     assert os.environ["EQX_ON_ERROR"] == kept
+
+
+def test_without_its_checks_diffrax_does_not_call_back_into_python():
+    import diffrax
+
+    def solved(times):
+        term, how = diffrax.ODETerm(lambda t, y, _: -y), {"stepsize_controller": diffrax.PIDController(1e-3, 1e-6)}
+        saved = diffrax.SaveAt(ts=times)
+        return diffrax.diffeqsolve(
+            term, diffrax.Tsit5(), 0.0, times[-1], None, 1.0, saveat=saved, throw=False, **how
+        ).ys
+
+    assert "callback" not in jax.jit(solved).lower(np.ones(3)).as_text()  # JAX keeps no program that does on disk

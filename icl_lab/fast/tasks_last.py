@@ -193,7 +193,7 @@ def _shared(matrix: Array) -> Array:
 def _sum_over_tasks(a: Array, b: Array) -> Array:
     """sum over blocks, tasks and k of (s, i, k, t), (s, j, k, t) -> (i, j).
 
-    XLA:CPU takes half the time for this that it takes for long products of each block, or for a sum over blocks.
+    With one long product of each block a step of five layers takes 1.26 times as long, with ``sum`` over blocks 1.03.
     """
     products = contract(a, b, (2, 2))
     ones = jnp.ones((1, len(products)), products.dtype)

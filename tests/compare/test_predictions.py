@@ -4,22 +4,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_tasks import linear_tasks
 
 from icl_lab.compare import compare, mean_loss, task_losses
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.models import LinearSelfAttention, Transformer, learner
-from icl_lab.prompts import Prompt, Sample, item_label_classification, item_label_law
+from icl_lab.prompts import item_label_classification, item_label_law
 from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
 
 N, D = 5, 3
 
 
-def draw(batch=6, outputs=2, seed=0):
-    """Linear tasks; drawn by numpy, because each shape would be a program of jax."""
-    rng, dtype = np.random.default_rng(seed), jnp.result_type(float)
-    x, w = rng.uniform(-0.5, 0.5, (batch, N + 1, D)), rng.normal(size=(batch, D, outputs))
-    x, y = (values.astype(dtype) for values in (x, x @ w))
-    return Sample(Prompt(x=x[:, :N], y=y[:, :N], x_query=x[:, N]), y[:, N], latent={})
+def draw(batch=6, outputs=2):
+    return linear_tasks(N, D, outputs, batch=batch, largest=0.5)
 
 
 def softmax_learner(outputs, seed=1):

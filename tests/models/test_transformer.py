@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_tasks import linear_tasks
 
 from icl_lab.constructions import gd_plus_plus_weights, gradient_descent_weights
 from icl_lab.models import (
@@ -15,21 +16,13 @@ from icl_lab.models import (
     traced,
 )
 from icl_lab.models.attention import ATTENTIONS, Attention, fast_weight_matrix, linear_pattern, softmax_pattern
-from icl_lab.prompts import Prompt, Sample
+from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import joint_layout
 from icl_lab.solvers import gd_plus_plus, gradient_descent
 
 KEY = jax.random.key(7)
 # these tests are mostly compilation: one program for all operations of a test, compiled without optimisation
 SIZES = {"n": st.integers(1, 9), "d": st.integers(1, 6), "o": st.integers(1, 3), "depth": st.integers(1, 4)}
-
-
-def samples_of(n, d, o=1, batch=4):
-    """Linear tasks; drawn by numpy, because each shape would be a program of jax."""
-    rng, dtype = np.random.default_rng(7), jnp.result_type(float)
-    x, w = rng.uniform(-1, 1, (batch, n + 1, d)), rng.normal(size=(batch, d, o))
-    x, y = (values.astype(dtype) for values in (x, x @ w))
-    return Sample(Prompt(x=x[:, :n], y=y[:, :n], x_query=x[:, n]), y[:, n], latent={})
 
 
 def both(one, other, samples):
@@ -45,7 +38,7 @@ def close(a, b, scale=1e-10):
 @given(**SIZES)
 def test_constructed_network_is_gradient_descent(n, d, o, depth):
     with jax.enable_x64(True):
-        samples = samples_of(n, d, o)
+        samples = linear_tasks(n, d, o)
         w0 = jax.random.normal(jax.random.fold_in(KEY, 1), (d, o))
         rates = jnp.linspace(0.2, 1.0, depth)
 
@@ -60,7 +53,7 @@ def test_constructed_network_is_gradient_descent(n, d, o, depth):
 @given(**SIZES)
 def test_constructed_looped_network_is_gradient_descent_at_one_rate(n, d, o, depth):
     with jax.enable_x64(True):
-        samples = samples_of(n, d, o)
+        samples = linear_tasks(n, d, o)
 
         def network():
             weights = gradient_descent_weights(0.7, context_length=n, input_size=d, output_size=o)
@@ -73,7 +66,7 @@ def test_constructed_looped_network_is_gradient_descent_at_one_rate(n, d, o, dep
 @given(**SIZES)
 def test_constructed_network_is_gd_plus_plus(n, d, o, depth):
     with jax.enable_x64(True):
-        samples = samples_of(n, d, o)
+        samples = linear_tasks(n, d, o)
         rates, gammas = jnp.linspace(0.2, 1.0, depth), jnp.linspace(0.1, 0.02, depth)
 
         def network():
@@ -113,7 +106,7 @@ def random_params(network, n, d):
 def test_prediction_does_not_depend_on_the_order_of_the_context(attention, n, depth):
     with jax.enable_x64(True):
         network = Transformer(layers=depth, heads=2, attention=attention, mlp_width=3)
-        params, samples = random_params(network, n, 3), samples_of(n, 3)
+        params, samples = random_params(network, n, 3), linear_tasks(n, 3)
         order = np.random.default_rng(3).permutation(n)
 
         def of_both_orders(prompts):
@@ -127,7 +120,7 @@ def test_query_is_not_among_the_keys():
     # the context's tokens must not feel the query: their gradient with respect to it is exactly zero
     network = Transformer(layers=2, attention="softmax")
     params = random_params(network, 4, 3)
-    prompt = jax.tree.map(lambda leaf: leaf[0], samples_of(4, 3).prompt)
+    prompt = jax.tree.map(lambda leaf: leaf[0], linear_tasks(4, 3).prompt)
 
     def context_after(x_query):
         _, trace = traced(network, params)(prompt.replace(x_query=x_query))
@@ -139,7 +132,7 @@ def test_query_is_not_among_the_keys():
 
 def test_a_learner_cannot_see_the_answer():
     assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query", "offset"}
-    samples, other = samples_of(4, 3), samples_of(4, 3)
+    samples, other = linear_tasks(4, 3), linear_tasks(4, 3)
     network = LinearSelfAttention(layers=2)
     run = jax.jit(jax.vmap(learner(network, random_params(network, 4, 3))))
     assert np.array_equal(run(samples.prompt), run(other.replace(target=other.target + 1.0).prompt))
@@ -162,7 +155,7 @@ def test_softmax_pattern_is_scaled_and_normalised():
 def test_replacing_a_part_by_itself_changes_nothing_and_by_another_does(attention, name):
     network = Transformer(layers=2, heads=2, attention=attention)
     params = random_params(network, 4, 3)
-    prompt = jax.tree.map(lambda leaf: leaf[0], samples_of(4, 3).prompt)
+    prompt = jax.tree.map(lambda leaf: leaf[0], linear_tasks(4, 3).prompt)
     run = traced(network, params)
     prediction, trace = run(prompt)
     value = getattr(trace, name)
@@ -179,7 +172,7 @@ def test_replacing_a_part_by_itself_changes_nothing_and_by_another_does(attentio
 def test_interventions_act_from_start_to_stop_inside_compiled_code():
     network = LinearSelfAttention(layers=2)
     params = random_params(network, 4, 3)
-    prompt = jax.tree.map(lambda leaf: leaf[0], samples_of(4, 3).prompt)
+    prompt = jax.tree.map(lambda leaf: leaf[0], linear_tasks(4, 3).prompt)
     run = traced(network, params)
     prediction, trace = run(prompt)
     zero = jnp.zeros_like(trace.attention)
@@ -203,7 +196,7 @@ def test_folded_weights_agree_between_parametrisations():
     params = random_params(separate, 4, 3)
     a, b = folded_weights(params)
     merged = LinearSelfAttention(layers=2, heads=2, parametrisation="merged")
-    prompts = samples_of(4, 3).prompt
+    prompts = linear_tasks(4, 3).prompt
     one = jax.jit(jax.vmap(learner(separate, params)))(prompts)
     other = jax.jit(jax.vmap(learner(merged, {"params": {"w_kq": a, "w_pv": b}})))(prompts)
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
