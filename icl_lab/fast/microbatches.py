@@ -1,11 +1,13 @@
 """A loss over a batch, one part of the batch after the other."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
+import optax
 from jax import Array
+from optax.microbatching import AccumulationType
 
 Tree = Any
 
@@ -20,38 +22,14 @@ def in_microbatches(loss: Callable[[Tree, Tree], Array], size: int) -> Callable[
 
     Args:
       loss: ``(params, batch) -> ()``.
-      size: examples of a part; all of a batch, or more, is the plain loss.
+      size: examples of a part; it divides those of a batch.
 
     Returns:
-      ``(params, batch) -> ()``, of reverse-mode gradients with respect to params alone: the batch is a constant.
-
-    Raises:
-      ValueError: for a size below 1, or one that does not divide the batch.
+      ``(params, batch) -> ()``, of reverse-mode gradients with respect to params alone: the batch is a constant. It
+      raises ValueError for a batch that ``size`` does not divide.
     """
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
-
-    @jax.custom_vjp
-    def mean(params: Tree, parts: Tree) -> Array:
-        return jax.lax.map(lambda part: loss(params, part), parts).mean()
-
-    def forward(params: Tree, parts: Tree) -> tuple[Array, Tree]:
-        def add(total: Tree, part: Tree) -> tuple[Tree, None]:
-            return jax.tree.map(jnp.add, total, jax.value_and_grad(loss)(params, part)), None
-
-        first, rest = jax.tree.map(lambda leaf: leaf[0], parts), jax.tree.map(lambda leaf: leaf[1:], parts)
-        total, _ = jax.lax.scan(add, jax.value_and_grad(loss)(params, first), rest)
-        count = len(jax.tree.leaves(parts)[0])
-        return jax.tree.map(lambda leaf: leaf / count, total)
-
-    mean.defvjp(forward, lambda gradient, slope: (jax.tree.map(lambda leaf: leaf * slope, gradient), None))
-
-    def whole(params: Tree, batch: Tree) -> Array:
-        examples = len(jax.tree.leaves(batch)[0])
-        if examples <= size:
-            return loss(params, batch)
-        if examples % size:
-            raise ValueError(f"size must divide the {examples} examples of the batch, got {size}")
-        return mean(params, jax.tree.map(lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), batch))
-
-    return whole
+    over = functools.partial(optax.microbatch, argnums=1, microbatch_size=size, accumulator=AccumulationType.MEAN)
+    mean = jax.custom_vjp(over(loss))
+    scaled = lambda gradient, slope: (jax.tree.map(lambda leaf: leaf * slope, gradient), None)  # noqa: E731
+    mean.defvjp(over(jax.value_and_grad(loss)), scaled)
+    return mean
