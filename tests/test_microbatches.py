@@ -33,5 +33,5 @@ def test_members_side_by_side(x64):
 
 
 def test_a_size_that_does_not_divide_the_batch_is_refused():
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="divi"):
         in_microbatches(loss, 4)(PARAMS, BATCH)

@@ -26,7 +26,6 @@ from icl_lab.compare import (
     top_overlap,
     update_similarity,
 )
-from icl_lab.lab.dry_run import tried_once
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import EncodedTask
@@ -77,7 +76,6 @@ def finetuned(
         yield jax.device_get(_finetuned(network, params, part, objective, sequential)), own
 
 
-@tried_once
 @partial(jax.jit, static_argnames=("network", "objective", "sequential"))
 def _finetuned(network: LanguageModel, params: Params, jobs: Jobs, objective: str, sequential: bool) -> Tuned:
     def one(job: Jobs) -> Tuned:
@@ -97,7 +95,6 @@ def with_weights(params: Params, weights: Weights) -> Params:
     return params | {"params": {**params["params"], **weights}}
 
 
-@tried_once
 @partial(jax.jit, static_argnames=("network", "setting", "position", "at_once"))
 def states(
     network: LanguageModel,
@@ -118,7 +115,6 @@ def states(
     )
 
 
-@tried_once
 @partial(jax.jit, static_argnames="network")
 def matched(
     network: LanguageModel, params: Params, weights: Weights, task: EncodedTask, sizes: Array
@@ -128,7 +124,6 @@ def matched(
     return {name: found.params["params"][name] for name in TUNED}, found.sizes
 
 
-@tried_once
 @partial(jax.jit, static_argnames=("baseline", "top"))
 def compared(
     key: Array,

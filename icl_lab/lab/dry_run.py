@@ -2,19 +2,17 @@
 
 ``cost`` follows ``Experiment.run`` on networks that were hardly trained, and nothing is written. A run that ends within
 the budget is timed as it is; else the rest is what the committed run of that preset (``lab`` where there is none) took
-beside its trainings, scaled by the speed of the trainings. Programs that are marked by ``tried_once`` are called once
-for each shape of their arguments and counted from then on.
+beside its trainings, scaled by the speed of the trainings.
 """
 
 import contextlib
-import functools
 import json
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,10 +29,6 @@ BUDGET = 60.0
 TRIED, CALLS, OPERATIONS = 1.0, 100, 5e9
 """Seconds or calls for which a program is tried, and floating-point operations of one call of the compiled steps."""
 GALLERY = Path(__file__).resolve().parents[2] / "figures"
-
-C = TypeVar("C", bound=Callable[..., Any])
-_called: dict[Any, tuple[Any, float]] | None = None  # in a dry run what programs gave, and their seconds
-_counted = 0.0  # seconds of calls that were not made
 
 
 class Stage(NamedTuple):
@@ -60,30 +54,6 @@ class Cost(NamedTuple):
         return sum(stage.seconds for stage in self.stages.values()) + (self.rest or 0.0)
 
 
-def tried_once(program: C) -> C:
-    """A compiled program that a dry run calls once for each shape of its arguments; then it gives the same again.
-
-    For programs whose numbers do not decide how often any is called. Elsewhere it is the program.
-    """
-
-    @functools.wraps(program)
-    def call(*args: Any, **named: Any) -> Any:
-        global _counted
-        if _called is None:
-            return program(*args, **named)
-        leaves, tree = jax.tree.flatten((args, named))
-        shapes = (program, tree, *(getattr(leaf, "shape", leaf) for leaf in leaves))
-        if shapes in _called:
-            _counted += _called[shapes][1]
-        else:
-            if hasattr(program, "lower"):
-                program.lower(*args, **named).compile()  # which the first call then need not do
-            _called[shapes] = _timed(lambda: program(*args, **named))
-        return _called[shapes][0]
-
-    return call  # type: ignore[return-value]
-
-
 class _Enough(BaseException):
     """The run has been followed for long enough; no ``except Exception`` of an experiment takes it."""
 
@@ -94,7 +64,6 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     Raises:
       DoesNotFitError: if a training does not fit into the limit.
     """
-    global _called, _counted
     folder, tried = gallery.joinpath(*experiment.name.split(".")), dict[str, Stage]()
     folder /= preset if (folder / preset / "provenance.json").exists() else "lab"
     origin, there = (_json(folder / name) for name in ("provenance.json", "config.json"))
@@ -128,11 +97,10 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
     session: Any = SimpleNamespace(
         fit=fit, bar=lambda label, total: nothing, checkpoint=lambda stage: unsaved, given=as_it_is
     )
-    _called, _counted = {}, 0.0
     try:
         with experiment.compiling(preset):
             experiment.run(config, session)
-        return Cost(tried, time.perf_counter() - began - trying + _counted, "timed just now")
+        return Cost(tried, time.perf_counter() - began - trying, "timed just now")
     except _Enough:
         why = "stopped after its last training or its budget"
     except (FlagError, DoesNotFitError):
@@ -141,8 +109,6 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         if not tried:
             raise
         why = f"stopped where it failed on hardly trained networks ({type(error).__name__}: {error})"
-    finally:
-        _called = None
     both = [(known[name], now) for name, now in tried.items() if name in known]
     as_long = sum(one["seconds"] * now.members * now.steps / (one["members"] * one["steps"]) for one, now in both)
     if not as_long:

@@ -227,29 +227,6 @@ def test_a_committed_run_without_trainings_is_said_and_not_tried(tmp_path):
     assert "as in the committed lab run" in found.note
 
 
-def test_a_program_is_called_once_for_each_shape_and_counted_from_then_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(dry_run, "TRIED", 0.01)
-    called, found = [], []
-
-    @dry_run.tried_once
-    def program(rows, *, name):
-        called.append((len(rows), name))
-        time.sleep(0.02 * len(rows))
-        return rows.sum()
-
-    def run(config, session):
-        for i in range(50):
-            found.append(program(np.full(1 + i % 2, float(i)), name="a"))
-        program(np.ones(1), name="b")
-
-    cost = dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
-    assert set(called) == {(1, "a"), (2, "a"), (1, "b")}
-    assert len(called) <= 6  # a second time each, as the first may hold compilation
-    assert 25 * 0.02 + 25 * 0.04 <= cost.seconds < 15
-    assert found[2] == found[0]
-    assert program(np.full(1, 2.0), name="a") == 2.0  # outside of a dry run it is called
-
-
 def test_a_run_unlike_the_committed_one_is_tried_though_that_had_no_trainings(tmp_path):
     committed(tmp_path, 100.0, {})
     ran = []
