@@ -106,10 +106,14 @@ def together(coordinator, process, folder):
             attempt()
         except processes.RefusedError as error:
             found[name] = str(error)
-    odd = {"a/0": np.array([-0.0, np.nan, 1e-310]), "b": np.arange(3, dtype=jnp.bfloat16)[:, None], "c": np.int8(3)}
-    given = processes.arrays_of_writer(odd if process == 0 else None)
-    found["arrays"] = [(name, np.asarray(a).tobytes() == given[name].tobytes()) for name, a in odd.items()]
-    found["shapes"] = [(a.shape, a.dtype.name) for a in given.values()]
+    sent = b"\xff\x00" * 999
+    found["bytes"] = processes.bytes_of_writer(lambda: sent if process == 0 else b"other") == sent
+    odd = {"a": np.array([-0.0, np.nan, 1e-310]), "b": np.arange(3, dtype=jnp.bfloat16)[:, None], "c": np.int8([3])}
+    state = jax.tree.map(np.zeros_like, odd)
+    place = Checkpoint(folder / f"odd{process}", "this", 0.0)
+    place.save(lambda: {"state": odd, "metrics": {"norm": np.zeros((1, 1))}}, finished=True)
+    given = place.load(lambda: {"state": state})["state"]
+    found["arrays"] = [given[name].tobytes() == array.tobytes() for name, array in odd.items()]
     outdir = folder / f"together{process}"
     try:
         with stopping.heeding():

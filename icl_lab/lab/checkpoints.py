@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from icl_lab.lab import stopping
 from icl_lab.lab.record import RecordError
-from icl_lab.lab.records import as_json, read_json, set_aside, write_atomically
+from icl_lab.lab.records import as_json, read_json, set_aside, unzipped, write_atomically
 from icl_lab.training import processes
-from icl_lab.training.arrays import pack, unpack
 
 CURRENT, NEXT = "current", "next"
-OVER = "over"  # an empty file: these checkpoints are of a run that is done over again
-OF = "of.json"  # the experiment and the configuration that these checkpoints are of
+OF = "of.json"  # the run that these checkpoints are of: experiment, config and whether it is done over again
+log = logging.getLogger("icl_lab")
 
 
 class Checkpoint:
@@ -42,8 +42,17 @@ class Checkpoint:
     def load(self, like: Callable[[], Any]) -> Any | None:
         """The newest good checkpoint as host arrays, its state with the structure of that in ``like()``; or None."""
         self._stop_if_asked()  # nothing was trained yet that is not saved
-        arrays = processes.arrays_of_writer(self._newest(like) if processes.is_writer() else None)
-        return None if arrays is None else _tree(arrays, like())
+        path = self.folder / CURRENT
+        if not processes.led(path.exists):
+            return None
+        try:
+            return self._read(processes.bytes_of_writer(path.read_bytes), like())
+        except Exception as error:  # with the right digest, but not written here: many kinds
+            ours = isinstance(error, RecordError)
+            problem = str(error) if ours else f"it cannot be read ({type(error).__name__}: {error})"
+        kept = processes.led(lambda: set_aside(path).name)
+        log.warning("%s is not used: %s; kept as %s", path, problem, kept)
+        return None
 
     def save(self, tree: Callable[[], Any], finished: bool) -> None:
         """Writes ``tree()`` if it is finished, time, or the run was asked to stop, which it then does.
@@ -56,7 +65,7 @@ class Checkpoint:
         if processes.in_any(stopping.requested() or (processes.is_writer() and due)):
             state = tree()
             with stopping.held():
-                processes.led(lambda: self._write(_named(jax.device_get(state))))
+                processes.led(lambda: self._write(jax.device_get(state)))
                 self._saved_at = time.monotonic()
             self._stop_if_asked()
 
@@ -65,48 +74,34 @@ class Checkpoint:
             processes.end_together()
             stopping.stop()
 
-    def _newest(self, like: Callable[[], Any]) -> dict[str, Any] | None:
-        path = self.folder / CURRENT
-        if not path.exists():
-            return None
-        try:
-            arrays = self._read(path)
-            _tree(arrays, like())
-            return arrays
-        except Exception as error:  # with the right digest, but not written here: many kinds
-            ours = isinstance(error, RecordError)
-            problem = str(error) if ours else f"it cannot be read ({type(error).__name__}: {error})"
-        log = logging.getLogger("icl_lab")
-        log.warning("%s is not used: %s; kept as %s", path, problem, set_aside(path).name)
-        return None
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        digest, _, content = path.read_bytes().partition(b"\n")
-        if digest != hashlib.sha256(content).hexdigest().encode():
+    def _read(self, content: bytes, like: dict[str, Any]) -> dict[str, Any]:
+        digest, _, rest = content.partition(b"\n")
+        if digest != hashlib.sha256(rest).hexdigest().encode():
             raise RecordError("it differs from its digest (truncated or corrupt)")
-        fingerprint, _, arrays = content.partition(b"\n")
+        fingerprint, _, arrays = rest.partition(b"\n")
         if fingerprint != self.fingerprint.encode():
             raise RecordError("it was written by another configuration or version")
-        return unpack(io.BytesIO(arrays))
+        return _unpacked(arrays, like)
 
-    def _write(self, arrays: dict[str, Any]) -> None:
-        file = io.BytesIO()
-        pack(file, arrays)
-        content = self.fingerprint.encode() + b"\n" + file.getvalue()
+    def _write(self, tree: dict[str, Any]) -> None:
+        content = self.fingerprint.encode() + b"\n" + _packed(tree)
         digest = hashlib.sha256(content).hexdigest().encode()
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self.folder / CURRENT, digest + b"\n" + content, beside=NEXT)
 
 
-def begin(folder: Path, experiment: str, config: dict[str, Any]) -> None:
-    """Writes down whose checkpoints these are.
+def begin(folder: Path, run: dict[str, Any], over: bool) -> None:
+    """Writes down whose checkpoints these are, by ``experiment`` and ``config``.
+
+    Where the run is done ``over`` again, others are removed, once: when that run is resumed, they are its own.
 
     Raises:
       RecordError: where those of an unfinished run of another configuration are there, naming what differs.
     """
-    here = {"experiment": experiment, "config": config}
-    there = (any(folder.glob(f"*/{CURRENT}")) and _of(folder)) or here
-    if different := differing(there, here):
+    here, there = run | {"over": over}, _of(folder)
+    if over and there != here:
+        remove(folder)
+    elif there and any(folder.glob(f"*/{CURRENT}")) and (different := differing(there, run)):
         said = f"holds an unfinished run of {different}; choose another --outdir, or --overwrite it"
         raise RecordError(f"{folder.parent} {said}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -132,32 +127,41 @@ def _of(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def start_over(folder: Path, experiment: str, config: dict[str, Any]) -> None:
-    """Removes the checkpoints of a run that is done over again, once: when that run is resumed, they are its own."""
-    there = _of(folder)
-    if not (folder / OVER).exists() or (there and differing(there, {"experiment": experiment, "config": config})):
-        remove(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / OVER).touch()
-
-
 def remove(folder: Path) -> None:
     """Removes the checkpoints of all stages of a finished run; what was set aside stays."""
-    for path in (folder / OVER, folder / OF, folder / NEXT, *folder.glob(f"*/{CURRENT}"), *folder.glob(f"*/{NEXT}")):
+    for path in (folder / OF, folder / NEXT, *folder.glob(f"*/{CURRENT}"), *folder.glob(f"*/{NEXT}")):
         path.unlink(missing_ok=True)
     for emptied in (*folder.glob("*"), folder):
         with contextlib.suppress(OSError):
             emptied.rmdir()
 
 
-def _named(tree: dict[str, Any]) -> dict[str, Any]:
-    """Arrays by name: the leaves of the state in their order, whatever code its structure is, and the metrics."""
+def _packed(tree: dict[str, Any]) -> bytes:
+    """An npz of the leaves of the state, in their order whatever code its structure is, and of the metrics by name.
+
+    Types that NumPy does not have (PRNG keys, bfloat16) are in the names.
+    """
+    named: dict[str, Any] = {}
     state = {f"state/{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(tree["state"]))}
-    return state | {f"metrics/{name}": array for name, array in tree["metrics"].items()}
+    for name, array in (state | {f"metrics/{name}": array for name, array in tree["metrics"].items()}).items():
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+            named[f"key {jax.random.key_impl(array)}|{name}"] = jax.random.key_data(array)
+        else:
+            named[f"{array.dtype if array.dtype.isbuiltin == 2 else ''}|{name}"] = array
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **named)
+    return file.getvalue()
 
 
-def _tree(named: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of ``_named``, with the structure of the state in ``like``; refuses other shapes and types."""
+def _unpacked(content: bytes, like: dict[str, Any]) -> dict[str, Any]:
+    """The inverse, with the structure of the state in ``like``; refuses other shapes and types."""
+    named: dict[str, Any] = {}
+    for stored, array in unzipped(content).items():
+        kind, _, name = stored.partition("|")
+        if kind.startswith("key "):
+            named[name] = jax.random.wrap_key_data(jax.numpy.asarray(array), impl=kind.removeprefix("key "))
+        else:
+            named[name] = array.view(kind) if kind else array
     found = [leaf for name, leaf in sorted(named.items()) if name.startswith("state/")]
     expected, structure = jax.tree.flatten(like["state"])
     if [(leaf.shape, leaf.dtype) for leaf in found] != [(leaf.shape, leaf.dtype) for leaf in expected]:

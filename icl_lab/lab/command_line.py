@@ -17,7 +17,6 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from icl_lab.lab import flags, options, records, report, stopping
-from icl_lab.lab.checkpoints import OVER
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
@@ -134,7 +133,7 @@ def carry_out_grid(
     from icl_lab.lab import merging
 
     started, runs = time.monotonic(), grid.runs()
-    over = grid.folder / OVER
+    over = grid.folder / merging.OVER
     processes.led(lambda: merging.check_place(grid))
 
     def to_run() -> list[int]:

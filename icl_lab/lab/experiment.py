@@ -167,6 +167,7 @@ def execute(
     flags.validate(config)
     experiment.check(config)
     plain = flags.to_json(config)
+    identity = {"experiment": experiment.name, "config": plain}
     started = time.monotonic()
     if outdir.is_dir() and any(outdir.iterdir()) and not any((outdir / name).exists() for name in _OF_A_RUN):
         raise RecordError(f"{outdir} is not empty and holds no run; choose another --outdir")
@@ -176,10 +177,7 @@ def execute(
         record = None if overwrite else _found(experiment, label, plain, outdir)
         ran = record is None
         if record is None:
-            whose = outdir / "checkpoints", experiment.name, plain
-            if overwrite:
-                processes.led(lambda: checkpoints.start_over(*whose))
-            processes.led(lambda: checkpoints.begin(*whose))
+            processes.led(lambda: checkpoints.begin(outdir / "checkpoints", identity, over=overwrite))
             fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
@@ -227,11 +225,11 @@ def _found(experiment: Experiment, label: str, config: dict, outdir: Path) -> Re
         return {k: v for k, v in vars(record).items() if k not in ("arrays", "params")} if record else None
 
     said = processes.led(find)
-    arrays = processes.arrays_of_writer(record.arrays if record else None)
-    if record or said is None:
+    if said is None or processes.count() == 1:
         return record
+    arrays = processes.bytes_of_writer(lambda: records.npz(record.arrays if record else {}))
     axes = {name: tuple(names) for name, names in said.pop("axes").items()}
-    return Record(**said, arrays=arrays or {}, axes=axes)
+    return record or Record(**said, arrays=records.unzipped(arrays), axes=axes)
 
 
 def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) -> Record | None:

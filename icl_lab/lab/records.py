@@ -19,7 +19,6 @@ from icl_lab.lab.provenance import code_version as code_version
 from icl_lab.lab.provenance import digest as digest
 from icl_lab.lab.provenance import provenance as provenance
 from icl_lab.lab.record import Record, RecordError
-from icl_lab.training.arrays import unzipped
 
 SCHEMA = 3
 LOG = "log.txt"
@@ -140,9 +139,18 @@ def read_arrays(path: Path, expected: str) -> dict[str, np.ndarray]:
     if hashlib.sha256(raw).hexdigest() != expected:
         raise RecordError(f"{path} differs from the digest beside it (truncated or corrupt)")
     try:
-        return unzipped(io.BytesIO(raw))
+        return unzipped(raw)
     except Exception as error:  # a file with the right digest that we did not write: many kinds, MemoryError among them
         raise RecordError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+
+
+def unzipped(content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of an npz; a file that is none raises many kinds of errors. Nothing is unpickled."""
+    with np.lib.npyio.NpzFile(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ValueError("it holds something else than arrays")
+    return arrays
 
 
 def set_aside(path: Path) -> Path:

@@ -5,7 +5,6 @@ In a single process every function here returns at once and does not touch JAX. 
 """
 
 import collections
-import io
 import json
 import logging
 import os
@@ -15,8 +14,6 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-
-from icl_lab.training.arrays import pack, unpack
 
 T = TypeVar("T")
 log = logging.getLogger("icl_lab")
@@ -83,19 +80,23 @@ def led(decide: Callable[[], T]) -> T:
     Raises:
       RefusedError: in all processes, with the words of process 0, if ``decide`` raises there.
     """
+    return decide() if count() == 1 else json.loads(bytes_of_writer(lambda: json.dumps(decide()).encode()))
+
+
+def bytes_of_writer(give: Callable[[], bytes]) -> bytes:
+    """The same for bytes."""
     if count() == 1:
-        return decide()
-    answer: dict[str, Any] = {}
-    cause = None
+        return give()
+    answer, cause = b"", None
     if is_writer():
         try:
-            answer = {"value": decide()}
+            answer = b"+" + give()
         except Exception as error:
-            answer, cause = {"refused": str(error) or type(error).__name__}, error
-    answer = json.loads(_of_all(json.dumps(answer).encode())[0])
-    if "refused" in answer:
-        raise RefusedError(answer["refused"]) from cause
-    return answer["value"]
+            answer, cause = f"-{str(error) or type(error).__name__}".encode(), error
+    answer = _of_all(answer)[0]
+    if answer.startswith(b"-"):
+        raise RefusedError(answer[1:].decode()) from cause
+    return answer[1:]
 
 
 def same_everywhere(facts: Mapping[str, Any]) -> None:
@@ -120,17 +121,6 @@ def same_everywhere(facts: Mapping[str, Any]) -> None:
 def in_any(flag: bool) -> bool:
     """Whether a flag is set in any process; all must call it."""
     return bool(from_all(np.array(flag)).any())
-
-
-def arrays_of_writer(arrays: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Process 0's arrays by name (or None), bit for bit, in all processes; what the others give is not read."""
-    if count() == 1:
-        return None if arrays is None else dict(arrays)
-    content = io.BytesIO()
-    if is_writer() and arrays is not None:
-        pack(content, arrays)
-    received = _of_all(content.getvalue())[0]
-    return unpack(io.BytesIO(received)) if received else None
 
 
 def from_all(mine: np.ndarray) -> np.ndarray:
