@@ -287,9 +287,13 @@ def test_at_quick_a_headline_is_judged_by_its_own_tolerance():
 
 
 def test_at_quick_other_claims_are_not_judged():
-    always = claim(expected_verdict={"quick": HOLDS})
-    figure = Experiment("paper.figure", "", {}, None, None, (always,))
+    figure = Experiment("paper.figure", "", {}, None, None, (claim(),))
     assert figure.judged(record([1.0] * 6, "quick"))[0]["verdict"] == NOT_JUDGED
+
+
+def test_a_verdict_at_quick_that_would_be_passed_over_is_refused():
+    with pytest.raises(ValueError, match=r"paper\.figure\..*: its verdict at quick is given by quick="):
+        Experiment("paper.figure", "", {}, None, None, (claim(expected_verdict={"quick": HOLDS}),))
 
 
 def test_at_quick_five_members_are_too_few():

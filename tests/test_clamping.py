@@ -283,6 +283,12 @@ def test_rows_choose_the_tokens_whose_attention_is_pinned():
         (lambda: zeroed_head(0, 2, layers=2, heads=2), "head must be one of 0 .. 1, got 2"),
         (lambda: by_member([frozen(["a"]), frozen(["b"])]), "must be of the same kinds"),
         (lambda: clamped_by(frozen(["w_x"])), "frozen must name parameters.*'w_k'.*got ..w_x"),
+        (lambda: clamped_by(zeroed_head(0, 0, layers=1, heads=1)), "another number of layers: head_output has 1"),
+        (lambda: clamped_by(pinned_attention(jnp.eye(3)[None], 2, layers=3)), "attention has 3, .* it has 2 entries"),
+        (lambda: clamped_by(kept_share(0.5, jnp.ones((4, 3), bool), 0, layers=1)), "group has 1"),
+        (lambda: clamped_by(Intervention({"atention": jnp.ones(1)}, {"atention": jnp.ones(1)})), "same names, of att"),
+        (lambda: clamped_by(Intervention({"attention": jnp.ones(1)})), "mask has \\[\\]"),
+        (lambda: clamped_by(Intervention(share=jnp.ones((2, 1, 1, 1)))), "needs the group"),
         (lambda: clamped_by(Intervention(), batch=0), "batch must be at least 1, got 0"),
     ],
 )

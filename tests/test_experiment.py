@@ -12,6 +12,7 @@ import pytest
 
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, records
+from icl_lab.lab.axes import AxesError
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, default_outdir, execute
 from icl_lab.lab.records import RecordError
@@ -334,6 +335,25 @@ def test_a_wrong_claim_is_an_error_but_loses_no_run(tmp_path):
     outcome = toy(tmp_path)
     assert not outcome.ran
     assert [row["id"] for row in outcome.ledger] == [right.id]
+
+
+def test_wrong_axes_are_an_error_but_lose_no_run(tmp_path):
+    toy = Toy()
+    wrong = dataclasses.replace(toy.experiment(), axes={"loss_*": ("member", "step")})
+    with pytest.raises(AxesError, match="array params_0: no pattern"):
+        execute(wrong, "smoke", Config(), tmp_path)
+    assert not toy(tmp_path).ran
+    assert toy.runs == 1
+    assert records.load(tmp_path).axes["params_0"] == ("member",)
+
+
+def test_metrics_may_be_numbers_of_numpy(tmp_path):
+    found = {"a": np.float32(0.5), "b": [np.arange(2), jnp.float32(0.25)]}
+    run = lambda config, session: (found, {})  # noqa: E731
+    outcome = execute(
+        dataclasses.replace(Toy().experiment(), run=run, claims=(), figures=lambda _: {}), "smoke", Config(), tmp_path
+    )
+    assert outcome.record.metrics == records.load(tmp_path).metrics == {"a": 0.5, "b": [[0, 1], 0.25]}
 
 
 def test_what_another_preset_runs_is_left_out(tmp_path):

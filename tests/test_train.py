@@ -13,6 +13,7 @@ import icl_lab
 from icl_lab.compare import mean_loss
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import linear_regression
+from icl_lab.prompts.layouts import joint_layout
 from icl_lab.solvers import gradient_descent
 from icl_lab.training.model import Model
 
@@ -105,7 +106,7 @@ def test_a_member_that_diverges_is_named_in_a_warning():
     [
         (
             {"gd": gradient_descent(1.0, 1)},
-            r"references\['gd'\] must take B prompts at once; jax.vmap a learner of one",
+            r"references\['gd'\] must take B prompts at once \(jax.vmap a learner of one\); it raised",
         ),
         ({"mean": lambda prompt: prompt.y.mean(axis=0)}, r"references\['mean'\] answers 64 prompts with \(5, 1\)"),
         ({"train": jax.vmap(gradient_descent(1.0, 1))}, "train_loss: a name that is empty or taken"),
@@ -120,6 +121,9 @@ def test_a_reference_of_one_prompt_or_with_a_name_that_is_taken_is_refused(refer
             icl_lab.train(NETWORK, sampler(), members=2, **SMALL, variants=lambda _: references)
 
 
+MEAN = Model(lambda key: {}, lambda params, prompts: prompts.y.mean(axis=1))
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -131,6 +135,8 @@ def test_a_reference_of_one_prompt_or_with_a_name_that_is_taken_is_refused(refer
         ({"settings": jnp.zeros(2)}, "setting -> sampler"),
         ({"sampler": lambda key, batch: (key, batch)}, "must give a Sample, got tuple"),
         ({"objective": lambda p, s: (p - s.target) ** 2}, r"one loss a task, \(8,\); got \(8, 1\)"),
+        ({"network": MEAN, "layout": joint_layout()}, r"layout: a Model brings its own"),
+        ({"network": MEAN, "sampler": lambda key, batch: (key, batch)}, "must give a Sample, got tuple"),
         ({"network": nn.Dense(3)}, "Dense: a network is called with"),
     ],
 )

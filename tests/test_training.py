@@ -199,6 +199,7 @@ def test_a_member_whose_gradient_is_not_finite_keeps_its_parameters():
         ({"members_at_once": 0}, "members_at_once must be at least 1, got 0"),
         ({"settings": SETTINGS["rate"][:2]}, r"leading axis M = 3, got shape \(2,\)"),
         ({"settings": jnp.float32(1)}, r"leading axis M = 3, got shape \(\)"),
+        ({"settings": [0.0, 1.0, 2.0]}, r"leading axis M = 3, got shape \(\)"),
         ({"keys": KEYS[0]}, r"keys must be \(M,\)"),
         ({"keys": KEYS[:0]}, r"M >= 1, got shape \(0,\)"),
     ],

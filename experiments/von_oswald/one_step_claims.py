@@ -110,7 +110,8 @@ CLAIMS = (
           _excess("interpolated"), 0.0, 0.01, **_ONCE, **_ONE_PER_CENT),
     *(
         claim(f"{learner}_excess_{size}", "",
-              f"The {learner} layer does so at N = D = {size} (members that have left the plateau).",
+              f"At N = D = {size} the {learner} layer's loss exceeds the best GD step's by less than 1 % "
+              "(members that have left the plateau).",
               _excess_at(size, learner), 0.0, 0.01, **_ONE_PER_CENT,
               expected_verdict={"lab": "fails" if learner == "trained" and size >= 20 else "holds", "paper": "holds"})
         for learner in ("trained", "interpolated")

@@ -23,8 +23,11 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
     row is computed, of plain joint tokens (W0 = 0) only its label channels. Gradients are by reverse mode only.
 
     Raises:
-      ValueError: when it is called, as the network, and for an attention that has no form for batches.
+      ValueError: for a network that is no ``Transformer``; when it is called, as the network, for an attention that has
+        no form for batches, and for a layout of logits, which are read off all tokens.
     """
+    if not isinstance(network, Transformer):
+        raise ValueError(f"{type(network).__name__} is no Transformer: use jax.vmap(learner(network, params, layout))")
     return lambda prompts: _predictions(network, params, prompts, layout or joint_layout())
 
 
@@ -33,7 +36,10 @@ def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: La
     if not layout.joint_sign:
         tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
         rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
-        return jax.vmap(layout.decode)(rows, prompts)
+        found = jax.vmap(layout.decode)(rows, prompts)
+        if found.ndim != 2:
+            raise ValueError("a Transformer has no logits for this layout to pass on: it computes tokens")
+        return found
     x, y, query = (block_last(part, largest) for part in (prompts.x, prompts.y, prompts.x_query))
     start = jnp.zeros((query.shape[0], outputs, query.shape[2]), query.dtype)
     query = jnp.concatenate([query, start], axis=1)

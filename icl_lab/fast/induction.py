@@ -7,7 +7,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.models.classifier import classifier
 from icl_lab.models.induction import InductionNetwork
-from icl_lab.models.inspection import Intervention, intervened
+from icl_lab.models.inspection import Intervention, check_intervention, intervened
 from icl_lab.prompts.prompt import Prompt
 from icl_lab.prompts.unfused import unfused
 
@@ -36,10 +36,12 @@ def induction_logits(
       step: training step, by which an intervention acts or not.
 
     Raises:
-      ValueError: for another number of layers, fewer slots than tokens, or an intervention on anything but attention.
+      ValueError: for another number of layers, fewer slots than tokens, an intervention that does not fit, or one on
+        anything but attention.
     """
     if network.layers != 2:
         raise ValueError(f"the form for batches is of two layers, got layers={network.layers}")
+    check_intervention(intervention, network.layers)
     if intervention is not None and (others := _replaced(intervention) - {"attention"}):
         raise ValueError(f"the form for batches lets an intervention replace attention alone, not {sorted(others)}")
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import logging
 import tempfile
 import time
@@ -49,8 +50,7 @@ class Experiment:
         judges each (None: it is judged at lab only). At quick no other claim is judged.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
-      given: its members are networks of another run, or otherwise the same whatever the seed: a grid over seeds has no
-        more members.
+      given: members are loaded from another run, or do not depend on the seed, so a grid over seeds repeats them.
     """
 
     name: str
@@ -74,6 +74,8 @@ class Experiment:
         for name in ids:
             if not name.startswith(f"{self.name}.") or ids.count(name) > 1:
                 raise ValueError(f"{name}: the id of a claim begins with {self.name}. and is its own")
+        if early := [claim.id for claim in self.claims if "quick" in claim.expected_verdict]:
+            raise ValueError(f"{early[0]}: its verdict at quick is given by quick= of the experiment, with a tolerance")
         tolerances = {claim.id: claim.tolerance for claim in self.claims}
         for name, quick in zip(self.headlines, self.quick.values()):
             if name not in tolerances:
@@ -186,12 +188,14 @@ def execute(
             arrays = flat(tree)
             origin = records.provenance(time.monotonic() - started, config.seed)
             origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
-            axes = resolved(experiment.axes, arrays, config.members)
-            record = Record(experiment.name, label, plain, metrics, arrays, origin, axes, flat(session.params))
+            metrics = json.loads(json.dumps(metrics, default=lambda number: number.tolist()))  # numpy's too
+            record = Record(experiment.name, label, plain, metrics, arrays, origin, params=flat(session.params))
         try:
+            axes = resolved(experiment.axes, record.arrays, config.members)
+            record = dataclasses.replace(record, axes=axes)
             ledger = experiment.judged(record)
         except Exception:
-            if ran:  # a wrong claim loses no run: the next one finds it finished
+            if ran:  # wrong axes or a wrong claim lose no run: the next one finds it finished
                 processes.led(lambda: records.save(record, outdir, []))
             raise
 

@@ -72,7 +72,7 @@ class Session:
         return result
 
     def given(self, params: Any) -> Any:
-        """Parameters that this run did not train, as they are; anchors change their last bits here, as in ``fit``."""
+        """Loaded parameters pass through here unchanged; anchors perturb their last bits here, as in ``fit``."""
         return params
 
     def checkpoint(self, stage: str) -> Checkpoint:

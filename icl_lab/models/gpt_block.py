@@ -8,7 +8,7 @@ from flax import struct
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.models.inspection import Intervention, Trace, intervened
+from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened
 from icl_lab.models.transformer import Params, layer_norm, mlp
 
 
@@ -89,6 +89,7 @@ def traced_blocks(
     blocks: Sequence[Callable], rows: Array, intervention: Intervention | None, step: ArrayLike
 ) -> tuple[Array, Trace]:
     """The residual stream (T, E) of one prompt behind all blocks, each ``gpt_block`` of a layer; and the trace."""
+    check_intervention(intervention, len(blocks))
     found: dict[str, list[Array]] = {"attention": [], "head_output": []}
 
     def touched(value: Array, name: str) -> Array:

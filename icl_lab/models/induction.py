@@ -8,7 +8,7 @@ from jax.nn.initializers import normal
 from jax.typing import ArrayLike
 
 from icl_lab.models.classifier import classifier, classifier_parameters
-from icl_lab.models.inspection import Intervention, Trace, intervened
+from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened
 
 
 class InductionNetwork(nn.Module):
@@ -47,8 +47,9 @@ class InductionNetwork(nn.Module):
           (L,) logits, and the trace (attention (layers, 1, T, T)).
 
         Raises:
-          ValueError: for sizes below 1, or tokens without content channels.
+          ValueError: for sizes below 1, tokens without content channels, or an intervention that does not fit.
         """
+        check_intervention(intervention, self.layers)
         weights = self._weights(tokens.shape[-1])
         causal = jnp.tril(jnp.ones((tokens.shape[0],) * 2, bool))
         attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]

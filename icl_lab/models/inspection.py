@@ -35,7 +35,7 @@ class Intervention:
 
     Attributes:
       replace: by name of a ``Trace`` field, the values to put in.
-      mask: by the same names, True where the value is replaced.
+      mask: by the same names, True where the value is replaced; it has an entry for every layer.
       share: (L, H, T, 1) what a group of tokens gets of the attention of each token, in [0, 1].
       group: (L, H, T, N) True for the group; rows without one stay. The pattern's shape within the group is free, and
         outside: both are scaled, so rows must be positive and sum to one (a stack with linear attention refuses it).
@@ -54,6 +54,30 @@ class Intervention:
     group: Array | None = None
     frozen: dict[str, Array] = field(default_factory=dict)
     also: tuple["Intervention", ...] = ()
+
+
+def check_intervention(intervention: Intervention | None, layers: int) -> None:
+    """Checks that an intervention, and those that it carries in ``also``, fit a network of so many layers.
+
+    Raises:
+      ValueError: for a name that no field of a trace has, a value without its mask, a share without its group, or a
+        mask or group of another number of layers.
+    """
+    if intervention is None:
+        return
+    lengths = {"attention": layers, "head_output": layers, "residual": layers + 1}
+    if intervention.replace.keys() != intervention.mask.keys() or not intervention.mask.keys() <= lengths.keys():
+        named = f"replace has {sorted(intervention.replace)}, mask has {sorted(intervention.mask)}"
+        raise ValueError(f"replace and mask must have the same names, of {', '.join(lengths)}; {named}")
+    if (intervention.share is None) != (intervention.group is None):
+        raise ValueError("a share of attention needs the group that gets it, and a group its share")
+    group = {} if intervention.group is None else {"group": intervention.group}
+    for name, mask in (intervention.mask | group).items():
+        if len(mask) != lengths.get(name, layers):
+            said = f"of a network of {layers} layers it has {lengths.get(name, layers)} entries"
+            raise ValueError(f"the intervention is of another number of layers: {name} has {len(mask)}, {said}")
+    for other in intervention.also:
+        check_intervention(other, layers)
 
 
 def acts(intervention: Intervention, step: ArrayLike) -> Array:

@@ -8,7 +8,7 @@ from jax.nn.initializers import constant
 from jax.typing import ArrayLike
 
 from icl_lab.models.classifier import classifier, classifier_parameters
-from icl_lab.models.inspection import Intervention, Trace, intervened
+from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened
 from icl_lab.prompts.prompt import Prompt
 
 
@@ -57,8 +57,9 @@ class ReducedInduction(nn.Module):
           residual (3, T, 2D), content and buffer.
 
         Raises:
-          ValueError: for sizes below 1, or tokens whose number is not odd.
+          ValueError: for sizes below 1, tokens whose number is not odd, or an intervention that does not fit.
         """
+        check_intervention(intervention, 2)
         count, width = tokens.shape
         if count % 2 == 0:
             raise ValueError(f"tokens must be pairs and a target, an odd number, got {count}")

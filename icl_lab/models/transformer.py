@@ -10,7 +10,7 @@ from jax.nn.initializers import Initializer, ones, variance_scaling, zeros
 from jax.typing import ArrayLike
 
 from icl_lab.models.attention import ATTENTIONS
-from icl_lab.models.inspection import Intervention, Trace, intervened, keeps_share
+from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened, keeps_share
 
 Params = dict[str, Any]
 NORM = {"scale": ones, "offset": zeros}
@@ -97,10 +97,12 @@ class Transformer(nn.Module):
           (T, E) tokens of the last layer, and the trace, whose residual stream starts behind the embedding.
 
         Raises:
-          ValueError: for settings outside their range, fewer than two tokens, or an intervention that keeps a share of
-            attention where the rows of a layer's pattern do not sum to one.
+          ValueError: for settings outside their range, fewer than two tokens, an intervention that does not fit
+            (``check_intervention``), or one that keeps a share of attention where the rows of a layer's pattern do not
+            sum to one.
         """
         self.check(tokens.shape)
+        check_intervention(intervention, self.layers)
         kinds = [ATTENTIONS[name] for name in self.attentions()]
         if keeps_share(intervention) and not all(kind.normalised for kind in kinds):
             raise ValueError(f"a share is of attention whose rows sum to one, which is not so of {self.attention!r}")

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import is_traced, one_program
+from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off
 from icl_lab.prompts.unfused import unfused
 
 VARIANCE_LAWS = ("exponential", "gamma", "uniform", "lognormal", "constant")
@@ -49,8 +49,7 @@ def gaussian_regression(
         semidefinite (only its shape is checked where it is traced); a task that is not (D,); or more than one of
         ``task_moment``, ``task`` and ``labels``.
     """
-    if context_length < 1:
-        raise ValueError(f"context_length must be at least 1, got {context_length}")
+    check_sizes(context_length=context_length)
     shape = np.shape(covariance)
     if len(shape) != 2 or shape[0] < 1:
         raise ValueError(f"covariance must be a (D, D) matrix with D at least 1, got shape {shape}")
@@ -58,8 +57,7 @@ def gaussian_regression(
     tasks_given = {"task_moment": task_moment, "task": task, "labels": labels}
     if sum(value is not None for value in tasks_given.values()) > 1:
         raise ValueError("only one of task_moment, task and labels can say what the labels are")
-    if isinstance(label_noise, int | float) and not label_noise >= 0:
-        raise ValueError(f"label_noise is a standard deviation: allowed is a number >= 0, got {label_noise}")
+    check_number("label_noise, a standard deviation,", label_noise, at_least=0)
     if task is not None and np.shape(task) != (d,):
         raise ValueError(f"task must have shape ({d},) as the covariance, got {np.shape(task)}")
     root = _root("covariance", covariance, d)
@@ -85,7 +83,7 @@ def gaussian_regression(
             parts = (x, query[:, 0], _linear_labels(x, w), _linear_labels(query, w)[:, 0], w[:, 0, :, None])
             x, query, y, target, w = (batch_first(part, batch).astype(float) for part in parts)
             latent = {"w": w}
-        if not (isinstance(label_noise, int | float) and label_noise == 0):
+        if not switched_off(label_noise):
             noise = QUANTILES["normal"](centred_uniforms(noise_key, (blocks, n, 1, tasks)))
             y = y + label_noise * batch_first(noise, batch)
         return Sample(prompt=Prompt(x=x, y=y, x_query=query), target=target, latent=latent)
@@ -127,15 +125,11 @@ def random_covariance_regression(
     Raises:
       ValueError: for sizes below 1, an unknown law, or a shape or scale that is not allowed or not of this size.
     """
-    for name, size in {"context_length": context_length, "input_size": input_size}.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+    check_sizes(context_length=context_length, input_size=input_size)
     if law not in VARIANCE_LAWS:
         raise ValueError(f"law must be one of {VARIANCE_LAWS}, got {law!r}")
     for name, value in {"shape": shape, "scale": scale}.items():
-        if not is_traced(value) and not np.all(np.asarray(value) > 0):
-            raise ValueError(f"{name} must be positive, got {value}")
-    for name, value in {"shape": shape, "scale": scale}.items():
+        check_number(name, value, above=0)
         if np.shape(value) not in ((), (input_size,)):
             raise ValueError(f"{name} must be a number or have shape ({input_size},), got shape {np.shape(value)}")
     n, d = context_length, input_size

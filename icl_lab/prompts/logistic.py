@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import one_program
+from icl_lab.prompts.tracing import check_number, check_sizes, one_program
 from icl_lab.prompts.unfused import unfused
 
 
@@ -31,11 +31,11 @@ def logistic_regression(
       latent ``w`` (B, D, 1) and ``probability`` (B, 1) of the query's label being +1.
 
     Raises:
-      ValueError: for sizes below 1.
+      ValueError: for sizes below 1, or a range or scale that is not allowed.
     """
-    for name, size in {"context_length": context_length, "input_size": input_size}.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+    check_sizes(context_length=context_length, input_size=input_size)
+    check_number("input_range", input_range, above=0)
+    check_number("task_scale", task_scale)
     n, d = context_length, input_size
 
     @one_program

@@ -4,12 +4,13 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import check_number, one_program
+from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off
 from icl_lab.prompts.unfused import unfused
 
 INPUT_LAWS = ("uniform", "normal", "exponential", "laplace", "mixture")
@@ -70,18 +71,17 @@ def linear_regression(
     Raises:
       ValueError: for sizes below 1, an unknown law of inputs or tasks, or a number that is not allowed.
     """
-    sizes = {"context_length": context_length, "input_size": input_size, "output_size": output_size}
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+    check_sizes(context_length=context_length, input_size=input_size, output_size=output_size)
     if input_law not in INPUT_LAWS:
         raise ValueError(f"input_law must be one of {INPUT_LAWS}, got {input_law!r}")
     if task_law not in TASK_LAWS:
         raise ValueError(f"task_law must be one of {TASK_LAWS}, got {task_law!r}")
     check_number("input_range", input_range, above=0)
     check_number("task_scale", task_scale)
-    for name, value in {"label_noise": label_noise, "corrupted_labels": corrupted_labels}.items():
-        check_number(name, value, at_least=0)
+    check_number("label_noise", label_noise, at_least=0)
+    check_number("corrupted_labels", corrupted_labels, at_least=0, at_most=context_length)
+    if not is_traced(corrupted_labels) and np.any(np.asarray(corrupted_labels) % 1):
+        raise ValueError(f"corrupted_labels must be a whole number, got {corrupted_labels}")
     n, d, o = context_length, input_size, output_size
 
     @one_program
@@ -99,9 +99,9 @@ def linear_regression(
         clean = _labels(points, w)
         parts = (points[:, :n], points[:, n], clean[:, :n], clean[:, n], w)
         x, x_query, y, target, w = (batch_first(part, batch).astype(float) for part in parts)
-        if not _is_zero(label_noise):
+        if not switched_off(label_noise):
             y = y + label_noise * jax.random.normal(noise_key, y.shape)
-        if not _is_zero(corrupted_labels):
+        if not switched_off(corrupted_labels):
             which_key, label_key = jax.random.split(corrupt_key)
             rank = jnp.argsort(jnp.argsort(jax.random.uniform(which_key, (batch, n)), axis=1), axis=1)
             y = jnp.where((rank < corrupted_labels)[:, :, None], jax.random.normal(label_key, y.shape), y)
@@ -124,8 +124,3 @@ def _of_law(law: str, uniforms: Array, key: Array) -> Array:
     which = jax.random.randint(key, (uniforms.shape[0], 1, 1, uniforms.shape[3]), 0, 3)
     exponential, normal, laplace = (QUANTILES[name](uniforms) for name in ("exponential", "normal", "laplace"))
     return jnp.where(which == 0, exponential, jnp.where(which == 1, normal, laplace))
-
-
-def _is_zero(value: ArrayLike) -> bool:
-    """True for a Python 0, so that what is switched off costs nothing; a traced value is kept."""
-    return isinstance(value, int | float) and value == 0

@@ -4,12 +4,13 @@ import math
 from collections.abc import Sequence
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import one_program
+from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program
 from icl_lab.prompts.unfused import unfused
 
 
@@ -42,13 +43,12 @@ def sine_regression(
       ValueError: for a context length below 1, an input range that is not positive, or a range that is no ascending
         pair.
     """
-    if context_length < 1:
-        raise ValueError(f"context_length must be at least 1, got {context_length}")
-    if isinstance(input_range, int | float) and not input_range > 0:
-        raise ValueError(f"input_range must be positive, got {input_range}")
+    check_sizes(context_length=context_length)
+    check_number("input_range", input_range, above=0)
     for name, ends in (("amplitude", amplitude), ("phase", phase)):
-        numbers = all(isinstance(end, int | float) for end in ends)  # a traced end cannot be compared
-        if len(ends) != 2 or (numbers and not ends[0] <= ends[1]):  # type: ignore[operator]
+        for end in ends:
+            check_number(name, end)
+        if len(ends) != 2 or (not any(map(is_traced, ends)) and not np.all(np.diff(np.asarray(ends, float)) >= 0)):
             raise ValueError(f"{name} must be (lowest, highest), got {tuple(ends)}")
     n = context_length
 

@@ -41,6 +41,18 @@ def check_number(
         raise ValueError(f"{name} must be {' and '.join(words) or 'finite'}, got {value}")
 
 
+def check_sizes(**sizes: int) -> None:
+    """Checks sizes, by name; ValueError for one below 1."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
+
+
+def switched_off(value: Any) -> bool:
+    """True for a Python 0, so that what is switched off costs nothing; a traced value is kept."""
+    return isinstance(value, int | float) and value == 0
+
+
 def one_program(sampler: S) -> S:
     """Decorator: ``(key, batch) -> Sample`` as one program where it is called outside of any.
 

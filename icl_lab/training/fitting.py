@@ -145,8 +145,8 @@ def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_
     if members_at_once is not None and members_at_once < 1:
         raise ValueError(f"members_at_once must be at least 1, got {members_at_once}")
     for leaf in jax.tree.leaves(settings):
-        if leaf.shape[:1] != keys.shape:
-            raise ValueError(f"settings must have leading axis M = {keys.shape[0]}, got shape {leaf.shape}")
+        if np.shape(leaf)[:1] != keys.shape:
+            raise ValueError(f"settings must have leading axis M = {keys.shape[0]}, got shape {np.shape(leaf)}")
 
 
 def _stack(rows: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

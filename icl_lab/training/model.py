@@ -1,4 +1,4 @@
-"""What is trained: how parameters begin, and the learner that they are."""
+"""What is trained: how parameters are initialised, and how they predict."""
 
 import inspect
 from collections.abc import Callable

@@ -134,7 +134,7 @@ def train(
     Raises:
       ValueError: for sizes below 1, a learning rate beside an optimizer, steps that ``measure_every`` does not divide,
         a reference or variant without a name or with that of another metric, a reference that does not answer B prompts
-        with B predictions, or as the network does.
+        with B predictions, or as the network does, a layout beside a ``Model``, or a sampler that gives no ``Sample``.
     """
     for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
         if size < 1 or size != int(size):
@@ -148,7 +148,10 @@ def train(
     if keys is None:
         keys = jax.random.split(jax.random.key(seed), members)
     tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
-    trained = network if isinstance(network, Model) else _model(network, tasks_of, settings, layout)
+    if isinstance(network, Model) and layout is not None:
+        raise ValueError("layout: a Model brings its own, so none can be given beside it")
+    prompt = _prompt(tasks_of, settings)
+    trained = network if isinstance(network, Model) else model_of(network, prompt, layout)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
@@ -205,8 +208,8 @@ def _of_setting(sampler: Any, settings: Any) -> Callable[[Any], Sampler]:
     return (lambda _: sampler) if settings is None else sampler
 
 
-def _model(network: nn.Module, tasks_of: Callable[[Any], Sampler], settings: Any, layout: Layout | None) -> Model:
-    """The network on prompts as the sampler draws them."""
+def _prompt(tasks_of: Callable[[Any], Sampler], settings: Any) -> Prompt:
+    """A prompt of zeros, with the shapes of those that the sampler draws."""
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
     try:
         drawn = jax.eval_shape(lambda key: tasks_of(first)(key, 1), jax.random.key(0))
@@ -219,7 +222,7 @@ def _model(network: nn.Module, tasks_of: Callable[[Any], Sampler], settings: Any
     if [part.ndim for part in parts] != [3, 3, 2]:
         got = ", ".join(str(part.shape) for part in parts)
         raise ValueError(f"sampler must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for a batch of one")
-    return model_of(network, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt), layout)
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
 
 
 def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
@@ -229,7 +232,8 @@ def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
         try:
             found = learner(prompts)
         except Exception as error:  # whatever a foreign function raises
-            raise ValueError(f"{said} must take B prompts at once; jax.vmap a learner of one") from error
+            raised = f"it raised {type(error).__name__}: {error}"
+            raise ValueError(f"{said} must take B prompts at once (jax.vmap a learner of one); {raised}") from error
         if found.ndim < 2 or len(found) != len(prompts.x):
             raise ValueError(f"{said} answers {len(prompts.x)} prompts with {found.shape}; jax.vmap a learner of one")
         return found

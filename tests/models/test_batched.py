@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from icl_lab.fast import batch_learner
 from icl_lab.fast.tasks_last import contract
-from icl_lab.models import LinearSelfAttention, Transformer, learner
+from icl_lab.models import InductionNetwork, LinearSelfAttention, Transformer, learner
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
 from icl_lab.prompts import Prompt
-from icl_lab.prompts.layouts import joint_layout, separate_layout
+from icl_lab.prompts.layouts import content_layout, joint_layout, separate_layout
 
 KEY = jax.random.key(7)
 W0 = np.linspace(-1.0, 1.0, 3)[:, None]
@@ -201,6 +201,16 @@ def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
         batch_learner(network, params)(prompts)
     with pytest.raises(ValueError, match="attention must be one of"):
         batch_learner(Transformer(attention="squared"), params)(prompts)
+
+
+def test_what_a_transformer_does_not_predict_is_refused():
+    prompts = prompts_of(3, 2, o=2)
+    network = LinearSelfAttention()
+    params = random_params(network, prompts, content_layout())
+    with pytest.raises(ValueError, match="has no logits for this layout"):
+        batch_learner(network, params, content_layout())(prompts)
+    with pytest.raises(ValueError, match=r"InductionNetwork is no Transformer: use jax.vmap"):
+        batch_learner(InductionNetwork(labels=3, slots=9), params)
 
 
 @pytest.mark.parametrize("axes", [(1, 1), (1, 2), (2, 1), (2, 2)])

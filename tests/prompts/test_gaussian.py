@@ -158,6 +158,8 @@ def test_rounding_off_the_diagonal_does_not_make_a_covariance_asymmetric():
         ({"query_covariance": -np.eye(2)}, "query_covariance must be positive semidefinite"),
         ({"task_moment": np.eye(3)}, "task_moment must be a square matrix of size 2"),
         ({"task": np.ones(3)}, r"task must have shape \(2,\) as the covariance, got \(3,\)"),
+        ({"label_noise": np.float32(-1)}, "label_noise, a standard deviation, must be at least 0, got -1.0"),
+        ({"label_noise": np.inf}, "label_noise, a standard deviation, must be at least 0, got inf"),
         ({"task": np.ones(2), "labels": lambda x: x[..., 0]}, "only one of task_moment, task and labels"),
     ],
 )
@@ -172,8 +174,9 @@ def test_a_law_that_is_none_is_refused(wrong, message):
         ({"context_length": 0}, "context_length must be at least 1, got 0"),
         ({"input_size": 0}, "input_size must be at least 1, got 0"),
         ({"law": "pareto"}, "law must be one of .*exponential.*got 'pareto'"),
-        ({"law": "gamma", "shape": 0.0}, "shape must be positive, got 0.0"),
-        ({"scale": -1.0}, "scale must be positive, got -1.0"),
+        ({"law": "gamma", "shape": 0.0}, "shape must be above 0, got 0.0"),
+        ({"scale": -1.0}, "scale must be above 0, got -1.0"),
+        ({"scale": np.inf}, "scale must be above 0, got inf"),
         ({"scale": np.ones(3)}, r"scale must be a number or have shape \(2,\), got shape \(3,\)"),
     ],
 )

@@ -140,6 +140,8 @@ def test_a_key_is_a_draw():
         ({"output_size": 0}, "output_size must be at least 1, got 0"),
         ({"input_law": "cauchy"}, f"input_law must be one of .*{INPUT_LAWS[-1]}.*got 'cauchy'"),
         ({"task_law": "laplace"}, "task_law must be one of .*got 'laplace'"),
+        ({"corrupted_labels": 5}, "corrupted_labels must be at least 0 and at most 2, got 5"),
+        ({"corrupted_labels": 1.5}, "corrupted_labels must be a whole number, got 1.5"),
     ],
 )
 def test_a_law_that_is_none_is_refused(wrong, message):

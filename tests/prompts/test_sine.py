@@ -68,8 +68,10 @@ def test_the_law_may_be_traced():
     ("wrong", "message"),
     [
         ({"context_length": 0}, "context_length must be at least 1, got 0"),
-        ({"input_range": 0.0}, "input_range must be positive, got 0.0"),
-        ({"input_range": float("nan")}, "input_range must be positive, got nan"),
+        ({"input_range": 0.0}, "input_range must be above 0, got 0.0"),
+        ({"input_range": np.float32(-1)}, "input_range must be above 0, got -1.0"),
+        ({"input_range": float("nan")}, "input_range must be above 0, got nan"),
+        ({"phase": (0.0, np.inf)}, "phase must be finite, got inf"),
         ({"amplitude": (0.5, 0.1)}, r"amplitude must be \(lowest, highest\), got \(0.5, 0.1\)"),
         ({"phase": (1.0,)}, r"phase must be \(lowest, highest\), got \(1.0,\)"),
     ],
