@@ -3,6 +3,7 @@
 import numpy as np
 
 from experiments.dai.mixers import chosen, of
+from experiments.onsets import crossing
 from icl_lab.lab import Record, claims_of
 
 TASKS = ("strings", "pairs")
@@ -19,13 +20,7 @@ def acquired_at(curves: np.ndarray, steps: np.ndarray) -> np.ndarray:
       curves: (V, M, R) accuracy.
       steps: (R,).
     """
-    reached = curves >= ACQUIRED
-    after = reached.argmax(-1)
-    before = np.maximum(after - 1, 0)
-    high, low = (np.take_along_axis(curves, i[..., None], -1)[..., 0] for i in (after, before))
-    part = np.where(after > 0, (ACQUIRED - low) / np.where(high > low, high - low, 1), 0.0)
-    time = (steps[before] + part * (steps[after] - steps[before])) / steps[-1]
-    return np.where(reached.any(-1), time, 1.0)
+    return np.minimum(crossing(curves, steps, ACQUIRED) / steps[-1], 1.0)
 
 
 def times(record: Record, task: str) -> np.ndarray:

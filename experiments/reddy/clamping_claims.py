@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments.reddy.statistics import crossing, onsets, or_last, present
+from experiments.onsets import crossing
+from experiments.reddy.statistics import onsets, or_last, present
 from icl_lab.lab import Record, claims_of
 
 PARTS = {

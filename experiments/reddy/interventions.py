@@ -25,13 +25,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments.onsets import crossing
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy.clamping import ATTENTION, clamps, train_clamped
 from experiments.reddy.clamping_claims import NAMES
 from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
-from experiments.reddy.statistics import crossing, present, solved
+from experiments.reddy.statistics import present, solved
 from experiments.reddy.training import Induction, network, sgd
 from experiments.settings import check_each_once, member_keys
 from experiments.training import learners_of

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from experiments.reddy.statistics import learned, onset, present, solved
+from experiments.onsets import onset
+from experiments.reddy.statistics import learned, present, solved
 from experiments.statistics import Statistic
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.prompts import NOVEL_CLASSES

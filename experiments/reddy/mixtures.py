@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.onsets import onset
 from experiments.panels import ABOVE
 from experiments.reddy.data_dependence_figures import SOLUTIONS, guess_line
 from experiments.reddy.findings import FINDINGS
 from experiments.reddy.headlines import QUICK
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, check_training, laws, repeated
-from experiments.reddy.statistics import guess, onset
+from experiments.reddy.statistics import guess
 from experiments.reddy.training import Induction, network, train
 from experiments.settings import check_each_once, member_keys
 from experiments.statistics import Statistic

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.onsets import crossing
 from experiments.reddy.reduced_model_figures import NAMES, equal_onset
-from experiments.reddy.statistics import crossing, learned, onsets, present, solved
+from experiments.reddy.statistics import learned, onsets, present, solved
 from experiments.statistics import Statistic
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.theory import nested_logit_flow

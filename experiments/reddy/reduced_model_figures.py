@@ -3,7 +3,8 @@
 import numpy as np
 
 from experiments import panels
-from experiments.reddy.statistics import guess, onset, onsets, solved
+from experiments.onsets import onset
+from experiments.reddy.statistics import guess, onsets, solved
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.onsets import crossing
 from icl_lab.lab import Record
 from icl_lab.prompts import copies_without_bursts
 
@@ -26,26 +27,6 @@ def guess(config: Mapping[str, Any], **changed: int) -> float:
 def solved(config: Mapping[str, Any], **changed: int) -> float:
     """In-context accuracy half way from guessing a label of the context to 1."""
     return 0.5 * (1 + guess(config, **changed))
-
-
-def onset(curves: np.ndarray, steps: np.ndarray, level: float) -> np.ndarray:
-    """(...) first measured step at which curves (..., R) have reached the level; infinite if never."""
-    reached = curves >= level
-    return np.where(reached.any(axis=-1), steps[reached.argmax(axis=-1)].astype(float), np.inf)
-
-
-def crossing(curves: np.ndarray, steps: np.ndarray, levels: np.ndarray | float) -> np.ndarray:
-    """(M,) step at which curves (M, R) first reach a level, by linear interpolation; infinite if never."""
-    levels = np.broadcast_to(levels, curves.shape[:1])
-    found = np.full(curves.shape[0], np.inf)
-    for m, (curve, level) in enumerate(zip(curves, levels)):
-        r = int(np.argmax(curve >= level))
-        if curve[r] >= level:
-            start = max(r - 1, 0)
-            rise = curve[r] - curve[start]
-            share = (level - curve[start]) / rise if rise > 0 else 1.0
-            found[m] = steps[start] + share * (steps[r] - steps[start])
-    return found
 
 
 def onsets(record: Record, name: str) -> np.ndarray:

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reddy.statistics import copies, crossing, learned, present
+from experiments.onsets import crossing
+from experiments.reddy.statistics import copies, learned, present
 from icl_lab.lab import Record, claims_of
 
 PARTS = ("novel", "trained")

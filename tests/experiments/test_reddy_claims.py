@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.onsets import onset
 from experiments.reddy import clamping_claims, curriculum_claims, data_dependence_claims, label_count, mixtures
 from experiments.reddy.data_dependence_claims import guesses, same_label
-from experiments.reddy.statistics import copies, guess, onset, solved
+from experiments.reddy.statistics import copies, guess, solved
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, judge
 from icl_lab.lab.records import Record
 

@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from experiments.onsets import crossing
 from experiments.reddy import transition
-from experiments.reddy.statistics import crossing
 from experiments.reddy.transition_claims import CLAIMS, matched_item, waits
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.experiment import execute
