@@ -134,6 +134,9 @@ def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str
         except RecordError as error:
             print(f"left out: {error}", file=sys.stderr)
             continue
+        if record.axes.keys() != record.arrays.keys():
+            print(f"left out: {path.parent} has arrays without axes; run it again", file=sys.stderr)
+            continue
         key = (record.experiment, record.preset)
         if record.preset not in PRESETS or record.experiment not in experiments:
             continue

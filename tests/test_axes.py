@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import gallery
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError, resolved
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
-from icl_lab.lab.record import flat
+from icl_lab.lab.record import RecordError, flat
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
@@ -82,10 +83,15 @@ def test_a_run_writes_the_axes_of_its_arrays_beside_them(tmp_path):
     assert found.axes == records.load(tmp_path).axes == {"loss": ("member", "step"), "rate": ()}
 
 
-def test_a_run_with_an_array_without_axes_leaves_no_record(tmp_path):
+def test_a_run_with_an_array_without_axes_is_finished_once_they_are_named(tmp_path):
+    found = {"loss": np.zeros(3), "other": np.zeros(3)}
     with pytest.raises(AxesError, match="array other"):
-        run_of(tmp_path, {"loss": np.zeros(3), "other": np.zeros(3)}, {"loss": ("member",)})
-    assert not (tmp_path / "record.json").exists()
+        run_of(tmp_path, found, {"loss": ("member",)})
+    with pytest.raises(RecordError, match="not both values and axes are known of loss, other"):
+        next(records.load(tmp_path).table())
+    assert gallery.collect(tmp_path, {"toy.a": None}) == {}
+    run_of(tmp_path, found, {"*": ("member",)})
+    assert records.load(tmp_path).axes["other"] == ("member",)
 
 
 RECORD = records.Record(

@@ -17,7 +17,7 @@ class Config:
 
 
 def claim(name, verdict, **changes):
-    settings = {"expected": 1.0, "tolerance": 0.5, "reason": "a & b", "expected_verdict": {"quick": verdict}}
+    settings = {"expected": 1.0, "tolerance": 0.5, "reason": "a & b", "expected_verdict": {"lab": verdict}}
     statistic = lambda record: record.arrays["error"]  # noqa: E731
     return Claim(f"toy.curve.{name}", "Toy <1>", "It is <b>one</b>.", statistic, **settings | changes)
 
@@ -36,12 +36,12 @@ EXPERIMENT = Experiment(
 @pytest.fixture(scope="module")
 def outcome():
     config = {"seed": 0, "members": 3, "rates": [0.1, 0.3]}
-    record = Record("toy.curve", "quick", config, {}, {"error": np.array([0.9, 1.0, 1.1])}, {"python": "3"})
+    record = Record("toy.curve", "lab", config, {}, {"error": np.array([0.9, 1.0, 1.1])}, {"python": "3"})
     return Outcome(record, [judge(c, record) for c in CLAIMS], [], True, 2.0)
 
 
 def test_command_names_only_what_differs_from_the_preset(outcome):
-    words = "python -m experiments.toy.curve --preset=quick --rates=0.1,0.3"
+    words = "python -m experiments.toy.curve --preset=lab --rates=0.1,0.3"
     assert report.command(EXPERIMENT, outcome.record) == words
 
 
@@ -55,7 +55,7 @@ def test_only_a_surprise_is_marked(outcome):
 def test_a_line_says_why_a_claim_is_not_resolved_and_a_record_prints_no_array(outcome):
     few = judge(claim("few", "holds", minimum_members=4), outcome.record)
     assert report.line(few).endswith("3 members; needs at least 4 members with a value")
-    assert repr(outcome.record) == "Record(toy.curve, quick, 1 arrays)"
+    assert repr(outcome.record) == "Record(toy.curve, lab, 1 arrays)"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def gaussian_regression(
     tasks_given = {"task_moment": task_moment, "task": task, "labels": labels}
     if sum(value is not None for value in tasks_given.values()) > 1:
         raise ValueError("only one of task_moment, task and labels can say what the labels are")
-    check_number("label_noise, a standard deviation,", label_noise, at_least=0)
+    check_number("label_noise", label_noise, at_least=0)
     if task is not None and np.shape(task) != (d,):
         raise ValueError(f"task must have shape ({d},) as the covariance, got {np.shape(task)}")
     root = _root("covariance", covariance, d)

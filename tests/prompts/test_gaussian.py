@@ -158,8 +158,8 @@ def test_rounding_off_the_diagonal_does_not_make_a_covariance_asymmetric():
         ({"query_covariance": -np.eye(2)}, "query_covariance must be positive semidefinite"),
         ({"task_moment": np.eye(3)}, "task_moment must be a square matrix of size 2"),
         ({"task": np.ones(3)}, r"task must have shape \(2,\) as the covariance, got \(3,\)"),
-        ({"label_noise": np.float32(-1)}, "label_noise, a standard deviation, must be at least 0, got -1.0"),
-        ({"label_noise": np.inf}, "label_noise, a standard deviation, must be at least 0, got inf"),
+        ({"label_noise": np.float32(-1)}, "label_noise must be at least 0, got -1.0"),
+        ({"label_noise": np.inf}, "label_noise must be at least 0, got inf"),
         ({"task": np.ones(2), "labels": lambda x: x[..., 0]}, "only one of task_moment, task and labels"),
     ],
 )
