@@ -56,3 +56,12 @@ def test_the_read_out_takes_nothing_from_the_prompt_and_only_the_last_token(name
     else:
         assert not np.any(by_tokens[:, :-1])
         assert np.all(np.count_nonzero(by_tokens[:, -1], axis=1) == 1)  # a channel for each output
+
+
+@pytest.mark.parametrize("name", [name for name, (layout, _) in LAYOUTS.items() if layout.encode_tasks])
+def test_tokens_of_tasks_on_the_last_axis_are_those_of_every_task(name):
+    layout, outputs = LAYOUTS[name]
+    tasks = [prompt_of(outputs) for _ in range(3)]
+    stacked = jax.tree.map(lambda *parts: jnp.stack(parts, axis=-1), *tasks)
+    tokens = np.stack([layout.encode(task) for task in tasks], axis=-1)
+    np.testing.assert_array_equal(layout.encode_tasks(stacked), tokens)

@@ -34,7 +34,11 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
 def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
     batch, outputs, largest = prompts.x.shape[0], prompts.y.shape[-1], _largest_block(network)
     if not layout.joint_sign:
-        tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
+        if layout.encode_tasks is None:
+            tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
+        else:
+            blocks = jax.tree.map(lambda part: block_last(part, largest), prompts)
+            tokens = jax.vmap(layout.encode_tasks)(blocks)
         rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
         found = jax.vmap(layout.decode)(rows, prompts)
         if found.ndim != 2:

@@ -17,11 +17,6 @@ from icl_lab.prompts.unfused import unfused
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def add(x: Array, update: Array, clip: float) -> Array:
     """x + update, clipped to [-clip, clip]; 0 means no clip. The slope at the bounds is 0."""
-    return _add(x, update, clip=clip)
-
-
-@unfused(static=("clip",))
-def _add(x: Array, update: Array, *, clip: float) -> Array:
     return clipped(x + update, clip)
 
 

@@ -1,5 +1,6 @@
 """The attentions that a network may have (``ATTENTIONS``). A head is: pattern = f(queries, keys), pattern @ values."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -11,6 +12,8 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.tracing import is_traced
 from icl_lab.prompts.unfused import unfused
+
+MAX_UNROLLED_KEYS = 64
 
 
 def linear_pattern(queries: Array, keys: Array) -> Array:
@@ -36,21 +39,32 @@ def scaled_scores(queries: Array, keys: Array) -> Array:
 
 @jax.custom_vjp
 def softmax_of_scores(scores: Array) -> Array:
-    """Softmax over the keys of a batch of tasks: (blocks, T, N, tasks) -> the same shape. Reverse mode only."""
-    return _softmax(scores)
+    """Softmax over the keys of a batch of tasks: (blocks, T, N, tasks) -> the same shape. Reverse mode only.
+
+    Reductions over few keys are unrolled: XLA:CPU gives its own to a library, which computes them on one core.
+    """
+    weights = _exp(scores, _over_keys(scores, name="max"))
+    return weights / _over_keys(weights, name="sum")
 
 
 @unfused
-def _softmax(scores: Array) -> Array:
-    return jax.nn.softmax(scores, axis=2)
+def _exp(scores: Array, largest: Array) -> Array:
+    return jnp.exp(scores - largest)
 
 
-@unfused
-def _softmax_bwd(p: Array, d: Array) -> Array:
-    return p * (d - (p * d).sum(2, keepdims=True))
+@unfused(static=("name",))
+def _over_keys(*factors: Array, name: str) -> Array:
+    """Sum or maximum of the factors' product over the keys, axis 2, which is kept."""
+    keys = factors[0].shape[2]
+    if keys > MAX_UNROLLED_KEYS:
+        return getattr(functools.reduce(jnp.multiply, factors), name)(2, keepdims=True)
+    products = [functools.reduce(jnp.multiply, [x[:, :, k : k + 1] for x in factors]) for k in range(keys)]
+    return functools.reduce({"sum": jnp.add, "max": jnp.maximum}[name], products)
 
 
-softmax_of_scores.defvjp(lambda scores: (softmax_of_scores(scores),) * 2, lambda p, d: (_softmax_bwd(p, d),))
+softmax_of_scores.defvjp(
+    lambda scores: (softmax_of_scores(scores),) * 2, lambda p, d: (p * (d - _over_keys(p, d, name="sum")),)
+)
 
 
 class Attention(NamedTuple):

@@ -19,11 +19,14 @@ class Layout(NamedTuple):
         (L,), where the output of the network is the prediction, pass as they are.
       joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: ``batch_learner`` writes and
         reads such tokens in its own order, which is faster.
+      encode_tasks: ``encode`` of tasks that are the last axis of all parts, -> (T, E, tasks): the same numbers without
+        transposing tokens, for ``batch_learner``; None: it transposes.
     """
 
     encode: Callable[[Prompt], Array]
     decode: Callable[[Array, Prompt], Array]
     joint_sign: int = 0
+    encode_tasks: Callable[[Prompt], Array] | None = None
 
 
 def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
@@ -82,20 +85,25 @@ def separate_layout(position_size: int, positions: str = "sinusoidal", readout: 
     POSITIONS[positions](1, position_size)  # refuses a size that no prompt could have
 
     def encode(prompt: Prompt) -> Array:
-        n, d, o = check_prompt(prompt)
+        check_prompt(prompt)
+        return encode_tasks(prompt)
+
+    def encode_tasks(prompt: Prompt) -> Array:
+        (n, d, *tasks), o = prompt.x.shape, prompt.y.shape[1]
         if o != 1:
             raise ValueError(f"separate tokens hold one output, got {o}")
-        labels = jnp.concatenate([jnp.zeros((n, d - 1), prompt.y.dtype), prompt.y], axis=1)  # (N, D)
-        context = jnp.stack([prompt.x, labels], axis=1).reshape(2 * n, d)
+        labels = jnp.concatenate([jnp.zeros((n, d - 1, *tasks), prompt.y.dtype), prompt.y], axis=1)  # (N, D)
+        context = jnp.stack([prompt.x, labels], axis=1).reshape(2 * n, d, *tasks)
         content = jnp.concatenate([context, prompt.x_query[None]], axis=0)
         encoding = jnp.asarray(POSITIONS[positions](2 * n + 1, position_size), content.dtype)
+        encoding = jnp.broadcast_to(encoding.reshape(*encoding.shape, *(1 for _ in tasks)), (*encoding.shape, *tasks))
         return jnp.concatenate([content, encoding], axis=1)
 
     def decode(tokens: Array, prompt: Prompt) -> Array:
         channel = tokens.shape[1] if readout == "position" else prompt.x.shape[1]
         return -tokens[-1, channel - 1 : channel]
 
-    return Layout(encode, decode)
+    return Layout(encode, decode, encode_tasks=encode_tasks)
 
 
 def alternating_layout() -> Layout:
