@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from icl_lab.prompts.draws import centred_uniforms, normals
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
 from icl_lab.prompts.tracing import is_traced, one_program
+from icl_lab.prompts.unfused import unfused
 
 NOVEL_CLASSES = 128
 """Fresh classes of a batch from which its novel-class sequences draw: the largest multiple of L among so many."""
@@ -263,8 +264,12 @@ def _ranks(u: Array) -> Array:
     return before.sum(0, dtype=jnp.int32)
 
 
+@unfused
 def _pick(values: Array, index: Array) -> Array:
-    """values[index] along the first axis, (N, B), (I, B) -> (I, B), as sums of comparisons (faster than a gather)."""
+    """values[index] along the first axis, (N, B), (I, B) -> (I, B), as sums of comparisons (faster than a gather).
+
+    Fused into it, what makes the values would be computed again for every index.
+    """
     i = jnp.arange(values.shape[0], dtype=jnp.int32)[None, :, None]
     return jnp.where(index[:, None] == i, values[None], 0).sum(1)
 
