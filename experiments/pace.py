@@ -1,7 +1,6 @@
 """How long the rest of a plan takes: committed seconds, scaled by how fast runs went here."""
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,11 +11,6 @@ from rich.progress import ProgressColumn, Task
 from rich.text import Text
 
 from icl_lab.lab.plans import Run
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def committed_seconds(names: Iterable[str], preset: str, gallery: Path) -> dict[str, float]:

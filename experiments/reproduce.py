@@ -28,7 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import experiments
 from experiments import forks, summary
-from experiments.pace import Left, Pace, committed_seconds, cores, timed
+from experiments.pace import Left, Pace, committed_seconds, timed
 from experiments.page import write_page
 from experiments.papers import pictures
 from icl_lab.lab import command_line as lab
@@ -36,6 +36,7 @@ from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.flags import setting
+from icl_lab.lab.options import cores
 from icl_lab.lab.plans import Run
 from icl_lab.lab.records import LOG
 
@@ -93,20 +94,21 @@ def reproduce(options: Options) -> int:
         return lab.DONE
     if options.against and not Path(options.against).is_dir():
         raise flags.FlagError(f"--against={options.against} is not a folder; allowed is a gallery such as figures")
-    plan = []
+    plan, workers = [], options.workers or cores()
+    shared = ("--wait", *["--cpu_devices=1"] * (workers > 1))  # runs side by side share the cores
     for e in chosen.values():
         config = dataclasses.replace(e.presets[options.preset], seed=options.seed)
         flags.validate(config)
         e.check(config)
         folder = default_outdir(e, options.preset, config, root)
-        plan.append(Run(e.name, e, options.preset, config, folder, ("--wait",)))
+        plan.append(Run(e.name, e, options.preset, config, folder, shared))
     lab.check_writable(root, "outroot")
     root.mkdir(parents=True, exist_ok=True)
     jax.config.update("jax_default_matmul_precision", lab.Options().precision)
     began, ledger = time.monotonic(), committed_verdicts()
     with stopping.heeding():
         try:
-            results, failures = carry_out(plan, options.workers or cores(), options.preset, ledger, options.verbose)
+            results, failures = carry_out(plan, workers, options.preset, ledger, options.verbose)
         except KeyboardInterrupt as error:
             return lab.stopped(error)
     drifts = drifted(results, options.preset, Path(options.against)) if options.against else []

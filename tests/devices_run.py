@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from icl_lab.lab.checkpoints import Checkpoint
-from icl_lab.training.ensembles import member_mesh
+from icl_lab.training.ensembles import member_mesh, without_idle
 from icl_lab.training.fitting import fit
 
 
@@ -47,6 +47,8 @@ def main(folder):
         place = Path(folder) / name
         train(19, first, members_at_once=1, steps=4, resume=Checkpoint(place, "run", 0))
         keep(name, train(19, then, members_at_once=1, resume=Checkpoint(place, "run", 0)))
+    used = {members: without_idle(mesh, members) for members in (1, 3, 8, 10, 19)}
+    found["used"] = np.array([[members, one.size if one else 1] for members, one in used.items()])
     np.savez(f"{folder}/found.npz", **found)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from experiments.von_oswald import roll_out
-from icl_lab.lab import command_line, session
+from icl_lab.lab import command_line, options, session
+from icl_lab.training import effort
 from icl_lab.training.ensembles import Ensemble, member_mesh
 from icl_lab.training.fitting import Fit
 
@@ -59,6 +60,10 @@ def test_devices_exchange_nothing_inside_a_step(eight):
     assert not [text.splitlines()[0] for text in loops if exchanged.search(text)]
 
 
+def test_devices_that_would_only_compute_copies_are_left_out(eight):
+    assert eight[0]["used"].tolist() == [[1, 1], [3, 3], [8, 8], [10, 5], [19, 7]]
+
+
 def test_on_one_device_nothing_is_placed_or_filled_up():
     assert member_mesh() is None or jax.local_device_count() > 1
     tree, alone = {"a": np.ones((3, 2))}, SimpleNamespace(mesh=None)
@@ -69,10 +74,16 @@ def test_on_one_device_nothing_is_placed_or_filled_up():
 def test_the_flag_makes_a_cpu_count_as_several_devices_before_it_is_used(monkeypatch, tmp_path):
     set_to = []
     monkeypatch.setattr(jax.config, "update", lambda *setting: set_to.append(setting))
-    for words in (["--cpu_devices=3"], []):
+    monkeypatch.setattr(effort, "whole_process", lambda effort: None)
+    monkeypatch.setattr(options, "cores", lambda: 5)
+    grid = ["--preset=lab", "--grid=seed:0,1", "--workers=2"]
+    cases = [["--cpu_devices=3"], [], ["--preset=lab"], ["--preset=lab", "--cpu_devices=1"], grid]
+    for words in (*cases, ["--preset=lab", "--distributed"]):
         command = ["binary", "--preset=smoke", f"--outdir={tmp_path}", *words]
-        command_line.parse_command_line(roll_out.EXPERIMENT, command)
-    assert [setting for setting in set_to if setting[0] == "jax_num_cpu_devices"] == [("jax_num_cpu_devices", 3)]
+        _, what = command_line.parse_command_line(roll_out.EXPERIMENT, command)
+        if words == grid:  # whose cells share the cores
+            assert "--cpu_devices=1" in what.options
+    assert [devices for name, devices in set_to if name == "jax_num_cpu_devices"] == [3, 5]
 
 
 def test_a_session_trains_on_all_devices(monkeypatch, tmp_path):

@@ -1,5 +1,6 @@
 """The command line of a binary: its flags, ``--help``, progress bars, exit statuses."""
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -229,8 +230,9 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     if not chosen.distributed:  # of several processes only the first one writes
         check_writable(what.folder)
     jax.config.update("jax_default_matmul_precision", chosen.precision)
-    if chosen.cpu_devices > 1:
-        jax.config.update("jax_num_cpu_devices", chosen.cpu_devices)
+    if (devices := options.cpu_devices(chosen)) > 1:
+        with contextlib.nullcontext() if chosen.cpu_devices else contextlib.suppress(RuntimeError):  # JAX has begun
+            jax.config.update("jax_num_cpu_devices", devices)
     return chosen, what
 
 

@@ -1,9 +1,10 @@
 """What every binary has beside its configuration: which preset and grid are run, and how the run is carried out."""
 
 import dataclasses
+import os
 import re
 
-from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.experiment import EFFORT, PRESETS
 from icl_lab.lab.flags import FlagError, setting
 
 OF_JOBS = ("slurm_partition", "minutes", "gpus")
@@ -28,7 +29,9 @@ class Options:
     memory_gb: float = setting(
         0.0, "memory that training may use on each device (members take turns within it); 0: all of it", at_least=0
     )
-    cpu_devices: int = setting(1, "devices that a CPU counts as; members are shared among all devices", at_least=1)
+    cpu_devices: int = setting(
+        0, "devices that a CPU counts as, which share the members; 0: at lab and paper one a core, else 1", at_least=0
+    )
     workers: int = setting(
         1, "cells of --grid that run at once, each in a process of its own; 1: one after the other in this process",
         at_least=1,
@@ -55,9 +58,22 @@ def elsewhere(options: Options) -> bool:
     return options.workers > 1 or options.executor != "local"
 
 
+def cpu_devices(options: Options) -> int:
+    """As how many devices a CPU counts in this process."""
+    alone = not (options.preset in EFFORT or options.distributed or elsewhere(options))
+    return options.cpu_devices or (cores() if alone else 1)
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def of_cells(options: Options) -> tuple[str, ...]:
     """The words with which every cell of a grid is run in a process of its own; preset and folder are those of Run."""
     given = {name: getattr(options, name) for name in PASSED_ON}
+    if options.workers > 1 and options.executor == "local":  # they share the cores
+        given["cpu_devices"] = options.cpu_devices or 1
     return tuple(f"--{name}={value}" for name, value in given.items() if value != getattr(Options(), name))
 
 

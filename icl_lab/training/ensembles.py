@@ -50,13 +50,16 @@ class Ensemble:
         Raises:
           DoesNotFitError: if the limit is too low for one member at a time.
         """
-        self.members, self.mesh = keys.shape[0], mesh
+        self.members, self.mesh = keys.shape[0], without_idle(mesh, keys.shape[0])
+        mesh, given = self.mesh, 1 if mesh is None else mesh.size
         each = list(_streams(keys))
         devices = 1 if mesh is None else mesh.size
         of_device = -(-self.members // devices)
         self._filled = of_device * devices  # with members that only fill up
         like = (each[0], settings)
         limit = float("inf") if memory_limit is None else memory_limit
+        if jax.default_backend() == "cpu":  # whose devices share one memory
+            limit *= given / devices
 
         def traced(function: Callable, arguments: Tree, now: int | None) -> Any:
             over = _over_members(of_device, now)(function)
@@ -165,6 +168,20 @@ def _over_members(members: int, members_at_once: int | None) -> Callable:
     if size == 1:  # a vmap over one member costs a third of the speed
         return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args)
     return lambda f: lambda *args: jax.lax.map(lambda xs: f(*xs), args, batch_size=size)
+
+
+def without_idle(mesh: Mesh | None, members: int) -> Mesh | None:
+    """The mesh without devices that would only compute copies; None where one device has all members.
+
+    Of several processes each needs its own devices, so none is left out.
+    """
+    if mesh is None or mesh.is_multi_process:
+        return mesh
+    of_device = -(-members // mesh.size)
+    devices = -(-members // of_device)
+    if devices == 1:
+        return None
+    return Mesh(mesh.devices.flat[:devices], mesh.axis_names, axis_types=mesh.axis_types)
 
 
 def member_mesh() -> Mesh | None:

@@ -404,8 +404,9 @@ def test_slurm_gets_an_array(tmp_path, monkeypatch):
 
 def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path):
     script = (
-        "import pathlib, signal, sys, time\n"
+        "import os, pathlib, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path(sys.argv[1], 'saved').touch(), sys.exit(75)))\n"
+        "pathlib.Path(sys.argv[1], 'pid').write_text(str(os.getpid()))\n"
         "pathlib.Path(sys.argv[1], 'begun').touch(); time.sleep(600)"
     )
     job, again = Job([sys.executable, "-S", "-c", script, str(tmp_path)], tmp_path), []
@@ -420,13 +421,12 @@ def test_a_job_that_is_preempted_saves_and_is_submitted_again(tmp_path):
 
     def send():
         until("begun")
-        (child,) = Path(f"/proc/self/task/{me}/children").read_text().split()
-        os.kill(int(child), signal.SIGUSR2)  # as SLURM: to all processes of a job
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGUSR2)  # as SLURM: to all processes of a job
         time.sleep(0.1)
         assert not (tmp_path / "saved").exists()
         signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR2)
 
-    me, before = threading.get_native_id(), signal.signal(signal.SIGUSR2, preempt)
+    before = signal.signal(signal.SIGUSR2, preempt)
     try:
         thread = threading.Thread(target=send)
         thread.start()
