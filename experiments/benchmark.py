@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks.cluster import cluster
+from experiments.benchmarks.devices import devices
 from experiments.benchmarks.dry_run import dry_run
 from experiments.benchmarks.finetuning import finetuning
 from experiments.benchmarks.grid import grid
@@ -59,6 +60,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "grid": grid,
     "scaling": scaling,
     "cluster": cluster,
+    "devices": devices,
     "dry_run": dry_run,
     "startup": startup,
     "layouts": layouts,

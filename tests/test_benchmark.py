@@ -14,6 +14,7 @@ import pytest
 from experiments import benchmark
 from experiments.benchmarks import (
     cluster,
+    devices,
     dry_run,
     finetuning,
     floor,
@@ -148,10 +149,10 @@ def test_cluster_gives_rows(monkeypatch):
         grown_members=2, grown_steps=2, run_seconds=0.2,
     )  # fmt: skip
     tables = list(cluster.cluster(few))
-    (_, by_core), (_, grown), (_, devices), (_, writes), (_, stopped) = tables
-    for rows in (by_core, devices):
+    (_, by_core), (_, grown), (_, simulated), (_, writes), (_, stopped) = tables
+    for rows in (by_core, simulated):
         _sound(rows)
-    assert [row.name for row in devices] == ["2 devices"]
+    assert [row.name for row in simulated] == ["2 devices"]
     assert [row.name.split(", ")[1] for row in grown] == ["cold", "cold", "warm", "warm"]
     assert sum("--members=2" in words for words in runs) == 1 + 2  # cold; first and warm
     total = writes[-1]
@@ -160,6 +161,16 @@ def test_cluster_gives_rows(monkeypatch):
     extra, compiled, process = (row.milliseconds for row in stopped[1:4])
     assert 0 < extra < compiled == process - 5000
     assert stopped[1].columns["share"] == pytest.approx(extra / stopped[0].milliseconds)
+
+
+def test_devices_gives_rows(monkeypatch):
+    monkeypatch.setattr(devices, "other_networks", lambda config: {})
+    monkeypatch.setattr(devices, "INDUCTION", ())
+    monkeypatch.setattr(devices, "CHUNK", 2)
+    monkeypatch.setattr(devices, "cores", lambda: 2)
+    ((_, rows),) = devices.devices(dataclasses.replace(TINY, rounds=1)).items()
+    _sound(rows)
+    assert [row.name for row in rows] == ["looped_1, 1 device", "looped_1, 2 devices"]
 
 
 def test_clocks_of_a_process_count_its_cores(tmp_path, monkeypatch):

@@ -2,18 +2,22 @@
 
     python -m experiments.benchmarks.chunks_run '{"devices": 8, "members": 32, "batch": 256, "chunk": 100}'
 
-It answers each with a line of seconds: by the clock, and of all its cores. The first chunk compiles.
+It answers each with a line of seconds: by the clock, and of all its cores. The first chunk compiles. With ``network``
+and ``config`` it trains a network of ``experiments.benchmarks.devices``.
 """
 
 import json
 import sys
 import time
+from typing import Any
 
 import jax
 
-from experiments.benchmarks.programs import in_chunks, program
-from experiments.benchmarks.timing import chunks_of_fit
+from experiments.benchmarks import induction
+from experiments.benchmarks.programs import Program, in_chunks, networks, other_networks, program
+from experiments.benchmarks.timing import Config, chunks_of_fit
 from experiments.von_oswald.common import Setting
+from icl_lab.lab import from_json
 from icl_lab.models import LinearSelfAttention
 from icl_lab.training.ensembles import member_mesh
 
@@ -22,13 +26,22 @@ def main() -> int:
     """Runs until its input ends."""
     asked = json.loads(sys.argv[1])
     jax.config.update("jax_num_cpu_devices", asked["devices"])
-    p = program(LinearSelfAttention(layers=1, looped=True), Setting(batch=asked["batch"]), asked["members"])
+    p = _program(asked)
     with chunks_of_fit({"ensemble": in_chunks(p, asked["chunk"], mesh=member_mesh())}) as fits:
         for _ in sys.stdin:
             started = time.perf_counter(), time.process_time()
             fits["ensemble"]()
             print(json.dumps([time.perf_counter() - started[0], time.process_time() - started[1]]), flush=True)
     return 0
+
+
+def _program(asked: dict[str, Any]) -> Program:
+    if "network" not in asked:
+        return program(LinearSelfAttention(layers=1, looped=True), Setting(batch=asked["batch"]), asked["members"])
+    if asked["network"] in induction.SETTINGS:
+        return induction.program(induction.SETTINGS[asked["network"]], asked["members"])
+    config = from_json(Config, asked["config"])
+    return program(*(networks(config) | other_networks(config))[asked["network"]], asked["members"])
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def by_core_seconds(config: Config) -> list[Row]:
     }
     with chunks_of_fit(forms) as fits:
         turns: dict[str, Clocks] = {name: _clocked(fits[name]) for name in forms}
-        seconds = _in_turns(turns, config.rounds, warm_up=2)
+        seconds = in_turns(turns, config.rounds, warm_up=2)
     units = many * chunk
     return [_row(name, s, seconds[alone], units, "member-steps") for name, s in seconds.items()]
 
@@ -97,8 +98,8 @@ def simulated(config: Config) -> list[Row]:
     """
     asked = {"members": config.ensemble, "batch": config.ensemble_batch, "chunk": config.chunk}
     with contextlib.ExitStack() as stack:
-        turns = {n: stack.enter_context(_trainer(asked | {"devices": n})) for n in config.devices}
-        seconds = _in_turns(turns, config.rounds, warm_up=2)
+        turns = {n: stack.enter_context(trainer(asked | {"devices": n})) for n in config.devices}
+        seconds = in_turns(turns, config.rounds, warm_up=2)
     base, units = seconds[config.devices[0]], config.ensemble * config.chunk
     rows = []
     for n, s in seconds.items():
@@ -110,7 +111,7 @@ def simulated(config: Config) -> list[Row]:
     return rows
 
 
-def _in_turns(turns: Mapping, rounds: int, warm_up: int) -> dict:
+def in_turns(turns: Mapping, rounds: int, warm_up: int) -> dict:
     """(rounds, 2) seconds by the clock and of cores, of everything that takes turns, after what compiles."""
     for _ in range(warm_up):
         for run in turns.values():
@@ -163,7 +164,7 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _trainer(asked: Mapping[str, int]) -> Iterator[Clocks]:
+def trainer(asked: Mapping[str, Any]) -> Iterator[Clocks]:
     """A process of ``chunks_run``; calling it runs a chunk there."""
     command = [sys.executable, "-m", "experiments.benchmarks.chunks_run", json.dumps(asked)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

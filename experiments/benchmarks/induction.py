@@ -39,7 +39,7 @@ def _rows(setting: Training, config: Config) -> list[Row]:
     members = {FULL: 1, OURS: 1}
     if config.induction_members > 1:
         members[f"{OURS}, {config.induction_members} members"] = config.induction_members
-    trained = {name: _program(setting, m, full=name == FULL) for name, m in members.items()}
+    trained = {name: program(setting, m, full=name == FULL) for name, m in members.items()}
     with chunks_of_fit({name: in_chunks(p, config.chunk, measure=None) for name, p in trained.items()}) as fits:
         contenders = floor.large_product() | {PLAIN: (_plain_loop(setting, config.loop_steps), config.loop_steps)}
         contenders |= {name: (fits[name], members[name] * config.chunk) for name in trained}
@@ -51,7 +51,7 @@ def _rows(setting: Training, config: Config) -> list[Row]:
     ]  # fmt: skip
 
 
-def _program(setting: Training, members: int, full: bool) -> Program:
+def program(setting: Training, members: int, full: bool = False) -> Program:
     """Training as the binaries do it; in the full form every prompt passes the module."""
     model = training.network(setting)
     if full:

@@ -14,7 +14,7 @@ from icl_lab.lab.flags import setting
 
 PARTS = (
     "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole",
-    "grid", "scaling", "cluster", "dry_run", "startup", "layouts", "identify", "pretraining",
+    "grid", "scaling", "cluster", "devices", "dry_run", "startup", "layouts", "identify", "pretraining",
 )  # fmt: skip
 
 
