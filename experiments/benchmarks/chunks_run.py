@@ -27,7 +27,7 @@ def main() -> int:
     asked = json.loads(sys.argv[1])
     jax.config.update("jax_num_cpu_devices", asked["devices"])
     p = _program(asked)
-    with chunks_of_fit({"ensemble": in_chunks(p, asked["chunk"], mesh=member_mesh())}) as fits:
+    with chunks_of_fit({"ensemble": in_chunks(p, asked["chunk"], mesh=member_mesh(), measure=None)}) as fits:
         for _ in sys.stdin:
             started = time.perf_counter(), time.process_time()
             fits["ensemble"]()

@@ -10,7 +10,7 @@ from experiments.benchmarks.timing import Config, Row
 from icl_lab.lab import flags
 from icl_lab.lab.options import cores
 
-MEMBERS, CHUNK = 4, 20
+MEMBERS, CHUNK = 4, 100
 INDUCTION = ("published", "small")
 
 
