@@ -162,7 +162,10 @@ def test_groups_fit_or_nothing_does(members, each, extra, fixed, limit):
 
 
 def test_the_limit_is_what_is_asked_for_or_a_share_of_all_there_is(monkeypatch):
-    assert memory.limit(1.5) == 1.5 * 2**30
+    assert memory.limit(1.5) == 1.5 * 2**30 / jax.local_device_count()
+    with monkeypatch.context() as patch:  # devices of a CPU share what is asked for
+        patch.setattr(jax, "local_device_count", lambda: 4)
+        assert memory.limit(1.5) == 1.5 * 2**30 / 4
     here = memory.limit() * jax.local_device_count()
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < here <= memory.OF_HOST * pages  # less in a container

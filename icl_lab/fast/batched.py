@@ -32,24 +32,19 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
 
 
 def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
-    batch, outputs, largest = prompts.x.shape[0], prompts.y.shape[-1], _largest_block(network)
-    if not layout.joint_sign:
-        if layout.encode_tasks is None:
-            tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
-        else:
-            blocks = jax.tree.map(lambda part: block_last(part, largest), prompts)
-            tokens = jax.vmap(layout.encode_tasks)(blocks)
-        rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
-        found = jax.vmap(layout.decode)(rows, prompts)
-        if found.ndim != 2:
-            raise ValueError("a Transformer has no logits for this layout to pass on: it computes tokens")
-        return found
-    x, y, query = (block_last(part, largest) for part in (prompts.x, prompts.y, prompts.x_query))
-    start = jnp.zeros((query.shape[0], outputs, query.shape[2]), query.dtype)
-    query = jnp.concatenate([query, start], axis=1)
-    tokens = jnp.concatenate([jnp.concatenate([x, y], axis=2), query[:, None]], axis=1)
-    labels = batch_first(_stack(network, params, tokens, outputs), batch)[:, 0]
-    return labels if layout.joint_sign > 0 else -labels
+    batch, largest = prompts.x.shape[0], _largest_block(network)
+    if layout.encode_tasks is None:
+        tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
+    else:
+        tokens = jax.vmap(layout.encode_tasks)(jax.tree.map(lambda part: block_last(part, largest), prompts))
+    if layout.joint_sign:
+        labels = batch_first(_stack(network, params, tokens, prompts.y.shape[-1]), batch)[:, 0]
+        return labels if layout.joint_sign > 0 else -labels
+    rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
+    found = jax.vmap(layout.decode)(rows, prompts)
+    if found.ndim != 2:
+        raise ValueError("a Transformer has no logits for this layout to pass on: it computes tokens")
+    return found
 
 
 def _largest_block(network: Transformer) -> int:

@@ -27,7 +27,7 @@ class Options:
         "highest", "precision of float32 products on accelerators (recorded)", choices=("highest", "high", "default")
     )
     memory_gb: float = setting(
-        0.0, "memory that training may use on each device (members take turns within it); 0: all of it", at_least=0
+        0.0, "GiB for training on each accelerator, or on the CPU (members take turns within it); 0: all", at_least=0
     )
     cpu_devices: int = setting(
         0, "devices that a CPU counts as, which share the members; 0: at lab and paper one a core, else 1", at_least=0

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import centred_uniforms, normals
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import is_traced, one_program
+from icl_lab.prompts.tracing import check_sizes, is_traced, one_program
 from icl_lab.prompts.unfused import unfused
 
 NOVEL_CLASSES = 128
@@ -81,8 +81,7 @@ def item_label_law(
     Raises:
       ValueError: for an argument that is not allowed (where it is not traced), or traced ``classes`` without ``rows``.
     """
-    if input_size < 1:
-        raise ValueError(f"input_size must be at least 1, got {input_size}")
+    check_sizes(input_size=input_size)
     if not 1 <= labels <= NOVEL_CLASSES:
         raise ValueError(f"labels must be 1 to {NOVEL_CLASSES}, the classes of novel sequences, got {labels}")
     if rows is None:
@@ -113,8 +112,7 @@ def burstiness_values(context_length: int) -> tuple[int, ...]:
       ValueError: for a context length below 1.
     """
     n = context_length
-    if n < 1:
-        raise ValueError(f"context_length must be at least 1, got {n}")
+    check_sizes(context_length=n)
     return tuple(b for b in range(1, n + 1) if n % b == 0 and (b < n or n == 1))
 
 
@@ -266,10 +264,8 @@ def _ranks(u: Array) -> Array:
 
 @unfused
 def _pick(values: Array, index: Array) -> Array:
-    """values[index] along the first axis, (N, B), (I, B) -> (I, B), as sums of comparisons (faster than a gather).
-
-    Fused into it, what makes the values would be computed again for every index.
-    """
+    """values[index] along the first axis, (N, B), (I, B) -> (I, B), as sums of comparisons (faster than a gather)."""
+    # unfused: what makes the values would be computed again for every index
     i = jnp.arange(values.shape[0], dtype=jnp.int32)[None, :, None]
     return jnp.where(index[:, None] == i, values[None], 0).sum(1)
 

@@ -8,6 +8,7 @@ from jax import Array
 
 from icl_lab.prompts.positions import POSITIONS
 from icl_lab.prompts.prompt import Prompt, check_prompt
+from icl_lab.prompts.tracing import check_sizes
 
 
 class Layout(NamedTuple):
@@ -17,8 +18,8 @@ class Layout(NamedTuple):
       encode: ``Prompt -> (T, E)`` tokens; the query is the last token.
       decode: ``((T, E) tokens of the last layer, Prompt) -> (O,)`` prediction; it reads the last token only. Logits
         (L,), where the output of the network is the prediction, pass as they are.
-      joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: ``batch_learner`` writes and
-        reads such tokens in its own order, which is faster.
+      joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: of such tokens ``batch_learner``
+        computes only the query's label channels in the last layer.
       encode_tasks: ``encode`` of tasks that are the last axis of all parts, -> (T, E, tasks): the same numbers without
         transposing tokens, for ``batch_learner``; None: it transposes.
     """
@@ -49,8 +50,11 @@ def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
         raise ValueError("w0 needs sign=-1: the tokens carry minus what they predict")
 
     def encode(prompt: Prompt) -> Array:
-        _, _, o = check_prompt(prompt)
-        start = jnp.zeros((o,), prompt.y.dtype) if w0 is None else -prompt.x_query @ w0
+        check_prompt(prompt)
+        return encode_tasks(prompt)
+
+    def encode_tasks(prompt: Prompt) -> Array:
+        start = jnp.zeros(prompt.y.shape[1:], prompt.y.dtype) if w0 is None else -prompt.x_query @ w0
         context = jnp.concatenate([prompt.x, prompt.y], axis=1)  # (N, D + O)
         query = jnp.concatenate([prompt.x_query, start])  # (D + O,)
         return jnp.concatenate([context, query[None]], axis=0)
@@ -58,7 +62,7 @@ def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
     def decode(tokens: Array, prompt: Prompt) -> Array:
         return sign * tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
 
-    return Layout(encode, decode, joint_sign=sign if w0 is None else 0)
+    return Layout(encode, decode, sign, encode_tasks) if w0 is None else Layout(encode, decode)
 
 
 def separate_layout(position_size: int, positions: str = "sinusoidal", readout: str = "position") -> Layout:
@@ -154,8 +158,7 @@ def item_label_layout(slots: int) -> Layout:
     Raises:
       ValueError: for fewer than one slot; when a prompt is encoded, for fewer slots than tokens.
     """
-    if slots < 1:
-        raise ValueError(f"slots must be at least 1, got {slots}")
+    check_sizes(slots=slots)
     contents = content_layout()
 
     def encode(prompt: Prompt) -> Array:

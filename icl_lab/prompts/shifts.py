@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.tracing import check_sizes
 
 
 def context_in_an_orthant(sampler: Sampler) -> Sampler:
@@ -42,8 +43,7 @@ def in_a_subspace(sampler: Sampler, size: int, rescaled: bool = False) -> Sample
     Raises:
       ValueError: for a size below 1, or above D when it draws.
     """
-    if size < 1:
-        raise ValueError(f"size must be at least 1, got {size}")
+    check_sizes(size=size)
 
     def moved(key: Array, prompt: Prompt) -> tuple[Array, Array]:
         batch, _, d = prompt.x.shape

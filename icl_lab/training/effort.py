@@ -16,12 +16,16 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "xla_cpu_use_fusion_emitters": False,
         "xla_cpu_parallel_codegen_split_count": 1,
     },
-    "some": {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False},
+    "some": {
+        "xla_backend_optimization_level": 1,
+        "xla_cpu_use_fusion_emitters": False,
+        "xla_cpu_prefer_vector_width": 512,
+    },
     "full": {"xla_cpu_prefer_vector_width": 512},
 }
 """Compiler options by effort, on a CPU; they change rounding. ``little`` compiles in a fifth of the time what then runs
-five times as long, ``some`` in half of it what runs a little longer (docs/speed.md). ``full`` lets loops use the whole
-width of AVX-512 where a CPU has it, half of which is XLA's default: deep networks take three quarters of the time."""
+five times as long; ``some`` in half of it what ran as fast as with ``full``, wherever it was timed (docs/speed.md). Wide
+vectors are the whole width of AVX-512 where a CPU has it, half of which is XLA's default."""
 _MOST: ContextVar[str] = ContextVar("most", default="full")
 
 

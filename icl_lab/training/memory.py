@@ -38,14 +38,16 @@ def needed(compiled: Any, beside: int = 0) -> Memory:
 def limit(gigabytes: float = 0.0) -> float:
     """Bytes that training may use on each device: as asked for (GiB), or a share of all that a device has.
 
-    Of all, not of what is free just now: the same command groups members in the same way, and gives the same bits.
-    Of several processes the one with the least decides.
+    Devices of a CPU share its memory, and what is asked for. A share of all, not of what is free just now: the same
+    command groups members in the same way, and gives the same bits. Of several processes the one with the least
+    decides.
     """
-    if gigabytes > 0:
-        return gigabytes * GIB
     device = jax.local_devices()[0]
+    sharing = jax.local_device_count() if device.platform == "cpu" else 1
+    if gigabytes > 0:
+        return gigabytes * GIB / sharing
     if device.platform == "cpu":
-        found = OF_HOST * _host_memory() / jax.local_device_count()
+        found = OF_HOST * _host_memory() / sharing
     else:
         found = OF_ACCELERATOR * (device.memory_stats() or {}).get("bytes_limit", float("inf"))
     return float(processes.from_all(np.array(found)).min())

@@ -84,7 +84,7 @@ def led(decide: Callable[[], T]) -> T:
 
 
 def bytes_of_writer(give: Callable[[], bytes]) -> bytes:
-    """The same for bytes."""
+    """What ``give()`` gives in process 0, in all processes; it raises as ``led`` does."""
     if count() == 1:
         return give()
     answer, cause = b"", None

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from icl_lab.fast import batch_learner
 from icl_lab.fast.tasks_last import contract
 from icl_lab.models import InductionNetwork, LinearSelfAttention, Transformer, learner
-from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
+from icl_lab.models.attention import (
+    ATTENTIONS,
+    MAX_UNROLLED_KEYS,
+    Attention,
+    linear_pattern,
+    softmax_of_scores,
+)
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import content_layout, joint_layout, separate_layout
 
@@ -189,6 +195,16 @@ def test_every_attention_is_one_function_in_both_forms(kind, sizes, monkeypatch,
     if kind != "linear":
         linear = batch_learner(LinearSelfAttention(layers=2, heads=2, key_size=3), params)
         assert np.abs(found[1] - jax.jit(linear)(prompts)).max() > 1e-3
+
+
+@pytest.mark.parametrize("keys", [1, MAX_UNROLLED_KEYS, MAX_UNROLLED_KEYS + 1])
+def test_softmax_over_few_and_many_keys(keys, x64):
+    scores = 300 * np.random.default_rng(0).normal(size=(2, 3, keys, 4))
+    slope = np.random.default_rng(1).normal(size=scores.shape)
+    expected, pull = jax.vjp(lambda s: jax.nn.softmax(s, axis=2), scores)
+    found, pull_found = jax.vjp(jax.jit(softmax_of_scores), scores)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
+    np.testing.assert_allclose(pull_found(slope)[0], pull(slope)[0], rtol=1e-9, atol=1e-15)
 
 
 def test_an_attention_without_a_form_for_batches_is_refused(monkeypatch):
