@@ -24,8 +24,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "full": {"xla_cpu_prefer_vector_width": 512},
 }
 """Compiler options by effort, on a CPU; they change rounding. ``little`` compiles in a fifth of the time what then runs
-five times as long; ``some`` in half of it what ran as fast as with ``full``, wherever it was timed (docs/speed.md). Wide
-vectors are the whole width of AVX-512 where a CPU has it, half of which is XLA's default."""
+five times as long; ``some`` in half of it what ran as fast as with ``full``, wherever it was timed (docs/speed.md).
+Wide vectors are the whole width of AVX-512 where a CPU has it, half of which is XLA's default."""
 _MOST: ContextVar[str] = ContextVar("most", default="full")
 
 
