@@ -9,7 +9,6 @@ from icl_lab.models.classifier import classifier
 from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.inspection import Intervention, check_intervention, intervened
 from icl_lab.prompts.prompt import Prompt
-from icl_lab.prompts.unfused import unfused
 
 
 def induction_logits(
@@ -24,9 +23,9 @@ def induction_logits(
     Of the second layer only the last token's query is needed, and there all its products act on one vector a prompt:
     with tokens U, A = W_q1 W_k1^T, first pattern p, u the last token, v = u + (p_T U) W_v1 and q = v W_q2 W_k2^T,
     token j scores u_j.q + sum_i p_ji u_i.(q W_v1^T), and with the second pattern p' the last token becomes
-    v + (p' U + (p' p) U W_v1) W_v2. So U A U^T is the only product of all tokens with a matrix. Tokens are data: no
-    gradient flows to them, and gradients are by reverse mode only. (To gather A's rows by slot instead of multiplying
-    them by one-hot positions does not pay on a CPU.)
+    v + (p' U + (p' p) U W_v1) W_v2. So U A U^T is the only product of all tokens with a matrix, and of U only contents
+    are multiplied: positions pick rows of A. Tokens are data: no gradient flows to them, and gradients are by reverse
+    mode only.
 
     Args:
       network: a network of two layers.
@@ -49,10 +48,11 @@ def induction_logits(
         return jax.vmap(lambda pattern: intervened(pattern[None], "attention", layer, intervention, step)[0])(patterns)
 
     weights = params["params"]
-    tokens = _tokens(network.slots, prompts)
+    content, slot = _contents(network.slots, jax.lax.stop_gradient(prompts))
+    tokens = jnp.concatenate([jax.nn.one_hot(slot, network.slots, dtype=content.dtype), content], axis=2)
     causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))[None]
     folded = weights["w_q"][0] @ weights["w_k"][0].T
-    first = jax.nn.softmax(jnp.where(causal, _scores(folded, tokens), -jnp.inf), axis=-1)
+    first = jax.nn.softmax(jnp.where(causal, _along(_rows(folded, content, slot), tokens), -jnp.inf), axis=-1)
     if intervention is not None:
         first = clamped(first, 0)
     last = tokens[:, -1] + _read(first[:, -1:], tokens)[:, 0] @ weights["w_v"][0]
@@ -72,22 +72,12 @@ def _replaced(intervention: Intervention) -> set[str]:
     return set(intervention.replace).union(*map(_replaced, intervention.also))
 
 
-@jax.custom_vjp
-def _scores(matrix: Array, tokens: Array) -> Array:
-    """U_b A U_b^T of every prompt: (E, E), (B, T, E) -> (B, T, T)."""
-    rows = tokens.reshape(-1, tokens.shape[2]) @ matrix
-    return _along(rows.reshape(tokens.shape), tokens)
-
-
-def _scores_bwd(tokens: Array, slope: Array) -> tuple[Array, None]:
-    rows = tokens.reshape(-1, tokens.shape[2])
-    return _transposed(rows) @ _read(slope, tokens).reshape(rows.shape), None
-
-
-@unfused
-def _transposed(rows: Array) -> Array:
-    """X^T as an array of its own: XLA:CPU multiplies it in half the time that it takes for X^T Y."""
-    return rows.T
+def _rows(matrix: Array, content: Array, slot: Array) -> Array:
+    """U_b A of every prompt: (E, E), and what tokens are made of, (B, T, D) and (B, T) -> (B, T, E)."""
+    slots = len(matrix) - content.shape[2]
+    # a slot that there is not is a position of zeros, as it is in tokens
+    of_position = matrix[:slots].at[slot].get(mode="fill", fill_value=0, wrap_negative_indices=False)
+    return (content.reshape(-1, content.shape[2]) @ matrix[slots:]).reshape(of_position.shape) + of_position
 
 
 @jax.custom_vjp
@@ -102,18 +92,16 @@ def _read(weights: Array, tokens: Array) -> Array:
     return jnp.einsum("bkj,bje->bke", weights, tokens)
 
 
-_scores.defvjp(lambda matrix, tokens: (_scores(matrix, tokens), tokens), _scores_bwd)
 _along.defvjp(lambda x, tokens: (_along(x, tokens), tokens), lambda tokens, slope: (_read(slope, tokens), None))
 _read.defvjp(lambda x, tokens: (_read(x, tokens), tokens), lambda tokens, slope: (_along(slope, tokens), None))
 
 
-def _tokens(slots: int, prompts: Prompt) -> Array:
-    """(B, T, P + D) tokens of ``item_label_layout``."""
+def _contents(slots: int, prompts: Prompt) -> tuple[Array, Array]:
+    """(B, T, D) contents and (B, T) slots of the tokens of ``item_label_layout``."""
     batch, n, d = prompts.x.shape
     if slots < 2 * n + 1:
         raise ValueError(f"slots must be at least 2N + 1 = {2 * n + 1}, got {slots}")
     content = jnp.stack([prompts.x, prompts.y], axis=2).reshape(batch, 2 * n, d)
     content = jnp.concatenate([content, prompts.x_query[:, None]], axis=1)
     offset = jnp.zeros(batch, jnp.int32) if prompts.offset is None else prompts.offset
-    place = offset[:, None] + jnp.arange(2 * n + 1)[None]
-    return jnp.concatenate([jax.nn.one_hot(place, slots, dtype=content.dtype), content], axis=2)
+    return content, offset[:, None] + jnp.arange(2 * n + 1)[None]

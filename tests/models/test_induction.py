@@ -12,10 +12,11 @@ N, D, P, L = 3, 5, 9, 4
 NETWORK = InductionNetwork(labels=L, slots=P, hidden=8)
 
 
-def _prompts(batch=6, offsets=True):
+def _prompts(batch=6, offsets="in"):
     draw = np.random.default_rng(0)
     x, y, query = (jnp.asarray(D**-0.5 * draw.normal(size=(batch, *shape))) for shape in ((N, D), (N, D), (D,)))
-    return Prompt(x, y, query, jnp.asarray(draw.integers(0, P - 2 * N, batch), jnp.int32) if offsets else None)
+    lowest, end = {"in": (0, P - 2 * N), "beyond": (-2 * N, P), None: (0, 1)}[offsets]
+    return Prompt(x, y, query, jnp.asarray(draw.integers(lowest, end, batch), jnp.int32) if offsets else None)
 
 
 def _first(prompts):
@@ -37,7 +38,7 @@ def _logits_and_slopes(logits, params):
     return found, slopes["params"]
 
 
-@pytest.mark.parametrize("offsets", [True, False])
+@pytest.mark.parametrize("offsets", ["in", "beyond", None])
 def test_fast_form_is_the_network_in_value_and_gradient(x64, offsets):
     prompts, params = _prompts(offsets=offsets), _params(scale=2.0)  # sharp attention
     plain = lambda p: jax.vmap(learner(NETWORK, p, item_label_layout(P)))(prompts)  # noqa: E731
@@ -129,4 +130,4 @@ def test_fast_form_refuses_what_it_does_not_compute():
     with pytest.raises(ValueError, match="layers=3"):
         induction_logits(NETWORK.clone(layers=3), {}, _prompts())
     with pytest.raises(ValueError, match="slots"):
-        induction_logits(NETWORK.clone(slots=2 * N), {"params": {}}, _prompts(offsets=False))
+        induction_logits(NETWORK.clone(slots=2 * N), {"params": {}}, _prompts(offsets=None))
