@@ -101,7 +101,8 @@ def _contents(slots: int, prompts: Prompt) -> tuple[Array, Array]:
     batch, n, d = prompts.x.shape
     if slots < 2 * n + 1:
         raise ValueError(f"slots must be at least 2N + 1 = {2 * n + 1}, got {slots}")
-    content = jnp.stack([prompts.x, prompts.y], axis=2).reshape(batch, 2 * n, d)
-    content = jnp.concatenate([content, prompts.x_query[:, None]], axis=1)
+    items = jnp.concatenate([prompts.x, prompts.x_query[:, None]], axis=1)
+    labels = jnp.pad(prompts.y, ((0, 0), (0, 1), (0, 0)))  # one more, which is cut off: the query has none
+    content = jnp.stack([items, labels], axis=2).reshape(batch, 2 * n + 2, d)[:, :-1]
     offset = jnp.zeros(batch, jnp.int32) if prompts.offset is None else prompts.offset
     return content, offset[:, None] + jnp.arange(2 * n + 1)[None]
