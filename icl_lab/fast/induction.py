@@ -76,7 +76,7 @@ def _rows(matrix: Array, content: Array, slot: Array) -> Array:
     """U_b A of every prompt: (E, E), and what tokens are made of, (B, T, D) and (B, T) -> (B, T, E)."""
     slots = len(matrix) - content.shape[2]
     # a slot that there is not is a position of zeros, as it is in tokens
-    of_position = matrix[:slots].at[slot].get(mode="fill", fill_value=0, wrap_negative_indices=False)
+    of_position = jnp.asarray(matrix[:slots]).at[slot].get(mode="fill", fill_value=0, wrap_negative_indices=False)
     return (content.reshape(-1, content.shape[2]) @ matrix[slots:]).reshape(of_position.shape) + of_position
 
 
