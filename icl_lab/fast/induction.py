@@ -24,8 +24,8 @@ def induction_logits(
     with tokens U, A = W_q1 W_k1^T, first pattern p, u the last token, v = u + (p_T U) W_v1 and q = v W_q2 W_k2^T,
     token j scores u_j.q + sum_i p_ji u_i.(q W_v1^T), and with the second pattern p' the last token becomes
     v + (p' U + (p' p) U W_v1) W_v2. So U A U^T is the only product of all tokens with a matrix, and of U only contents
-    are multiplied: positions pick rows of A. Tokens are data: no gradient flows to them, and gradients are by reverse
-    mode only.
+    are multiplied on a CPU: positions pick rows of A. Tokens are data: no gradient flows to them, and gradients are by
+    reverse mode only.
 
     Args:
       network: a network of two layers.
@@ -52,7 +52,9 @@ def induction_logits(
     tokens = jnp.concatenate([jax.nn.one_hot(slot, network.slots, dtype=content.dtype), content], axis=2)
     causal = jnp.tril(jnp.ones((tokens.shape[1],) * 2, bool))[None]
     folded = weights["w_q"][0] @ weights["w_k"][0].T
-    first = jax.nn.softmax(jnp.where(causal, _along(_rows(folded, content, slot), tokens), -jnp.inf), axis=-1)
+    # the gradient of picked rows is a sum in no certain order on a GPU, and not the same bits twice
+    rows = _rows(folded, content, slot) if jax.default_backend() == "cpu" else tokens @ folded
+    first = jax.nn.softmax(jnp.where(causal, _along(rows, tokens), -jnp.inf), axis=-1)
     if intervention is not None:
         first = clamped(first, 0)
     last = tokens[:, -1] + _read(first[:, -1:], tokens)[:, 0] @ weights["w_v"][0]

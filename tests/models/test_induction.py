@@ -38,8 +38,9 @@ def _logits_and_slopes(logits, params):
     return found, slopes["params"]
 
 
-@pytest.mark.parametrize("offsets", ["in", "beyond", None])
-def test_fast_form_is_the_network_in_value_and_gradient(x64, offsets):
+@pytest.mark.parametrize(("offsets", "backend"), [("in", "cpu"), ("beyond", "cpu"), (None, "cpu"), ("in", "gpu")])
+def test_fast_form_is_the_network_in_value_and_gradient(x64, monkeypatch, offsets, backend):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)  # by which the form is chosen
     prompts, params = _prompts(offsets=offsets), _params(scale=2.0)  # sharp attention
     plain = lambda p: jax.vmap(learner(NETWORK, p, item_label_layout(P)))(prompts)  # noqa: E731
     fast = lambda p: induction_logits(NETWORK, p, prompts)  # noqa: E731
@@ -48,6 +49,13 @@ def test_fast_form_is_the_network_in_value_and_gradient(x64, offsets):
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
     for name, slope in slopes.items():
         np.testing.assert_allclose(own[name], slope, atol=1e-11 * np.abs(slope).max(), err_msg=name)
+
+
+def test_no_gradient_flows_to_tokens():
+    prompts, params = _prompts(), _params()
+    slopes = jax.grad(lambda p: induction_logits(NETWORK, params, p).sum(), allow_int=True)(prompts)
+    for slope in (slopes.x, slopes.y, slopes.x_query):
+        assert not np.any(slope)
 
 
 def test_layers_are_those_of_the_paper(x64):
