@@ -8,6 +8,7 @@ from jax.typing import ArrayLike
 from icl_lab.models.classifier import classifier
 from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.inspection import Intervention, check_intervention, intervened
+from icl_lab.prompts.layouts import content_layout
 from icl_lab.prompts.prompt import Prompt
 
 
@@ -100,11 +101,9 @@ _read.defvjp(lambda x, tokens: (_read(x, tokens), tokens), lambda tokens, slope:
 
 def _contents(slots: int, prompts: Prompt) -> tuple[Array, Array]:
     """(B, T, D) contents and (B, T) slots of the tokens of ``item_label_layout``."""
-    batch, n, d = prompts.x.shape
-    if slots < 2 * n + 1:
-        raise ValueError(f"slots must be at least 2N + 1 = {2 * n + 1}, got {slots}")
-    items = jnp.concatenate([prompts.x, prompts.x_query[:, None]], axis=1)
-    labels = jnp.pad(prompts.y, ((0, 0), (0, 1), (0, 0)))  # one more, which is cut off: the query has none
-    content = jnp.stack([items, labels], axis=2).reshape(batch, 2 * n + 2, d)[:, :-1]
+    content = jax.vmap(content_layout().encode)(prompts)
+    batch, tokens, _ = content.shape
+    if slots < tokens:
+        raise ValueError(f"slots must be at least 2N + 1 = {tokens}, got {slots}")
     offset = jnp.zeros(batch, jnp.int32) if prompts.offset is None else prompts.offset
-    return content, offset[:, None] + jnp.arange(2 * n + 1)[None]
+    return content, offset[:, None] + jnp.arange(tokens)[None]

@@ -140,8 +140,9 @@ def content_layout() -> Layout:
 
     def encode(prompt: Prompt) -> Array:
         n, d, _ = check_prompt(prompt)
-        context = jnp.stack([prompt.x, prompt.y], axis=1).reshape(2 * n, d)
-        return jnp.concatenate([context, prompt.x_query[None]], axis=0)
+        items = jnp.concatenate([prompt.x, prompt.x_query[None]], axis=0)
+        labels = jnp.pad(prompt.y, ((0, 1), (0, 0)))  # one more, which is cut off: the query has none
+        return jnp.stack([items, labels], axis=1).reshape(2 * n + 2, d)[:-1]
 
     return Layout(encode, lambda logits, prompt: logits)
 
