@@ -16,7 +16,7 @@ import numpy as np
 
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import provenance, source_version, versions
+from icl_lab.lab.provenance import CAP, provenance, source_version, vectors, versions
 from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
 from icl_lab.training.fitting import Fit
@@ -24,6 +24,10 @@ from icl_lab.training.fitting import Fit
 ANCHOR = "anchor"
 NEARBY = 3
 """Smoke runs whose initial parameters differ by the last bit."""
+FIRST = "AVX512"
+"""The vector width of records and anchors that name none."""
+MINIMISED = ("von_oswald.logistic",)
+"""Binaries whose arrays rest on minimisers of float32 losses, not of trainings (L-BFGS for its algorithms' rates)."""
 
 
 def load(folder: Path) -> Record | None:
@@ -71,10 +75,10 @@ def make(experiment: Experiment, folder: Path, then: Record | None = None) -> st
         kept = smoke_run(experiment)
         nearby = [smoke_run(experiment, n, anchors.NEARBY) for n in range(NEARBY)]
         limits = anchors.limits(kept, nearby, smoke_run(experiment, NEARBY, anchors.ELSEWHERE))
-    if then is not None and (said := anchors.differences(then.arrays, limits, kept)):
+    if then is not None and (said := anchors.differences(then.arrays, tolerances(then, limits), kept)):
         return f"today's smoke run differs from that of the record's sources ({'; '.join(said)})"
     metrics, origin = {"record": identity(folder), "limits": limits}, provenance(0.0)
-    made = {name: origin[name] for name in ("versions", "commit", "uncommitted_changes")}
+    made = {name: origin[name] for name in ("versions", "vectors", "commit", "uncommitted_changes")}
     made |= {"sources": source_version(), "conditions": conditions()}
     records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, made), folder / ANCHOR, [])
     return ""
@@ -128,9 +132,13 @@ def compiling_quickly() -> Iterator[None]:
 
 
 def conditions() -> dict[str, str]:
-    """What must be the same for a smoke run to be compared with an anchor: versions, compiler options, device."""
+    """What must be the same for a smoke run to be compared with an anchor: versions, compiler options, device.
+
+    Not the vector width: at another one the tolerances are wider (``anchors.at_another_width``).
+    """
     found = {name: version for name, version in versions().items() if name != "icl-lab"}
-    return found | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "device": jax.default_backend()}
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(CAP)]
+    return found | {"XLA_FLAGS": " ".join(flags), "device": jax.default_backend()}
 
 
 def not_compared(anchor: Record) -> str:
@@ -159,8 +167,15 @@ def differing(anchor: Record, experiment: Experiment, arrays: Callable[[], Mappi
     """What today's smoke run (``arrays()``) says otherwise than an anchor, a sentence each; none if nothing."""
     if changes := differs_from_smoke(anchor, experiment):
         return [f"the smoke preset is no longer that of the anchor ({changes})"]
-    said = anchors.differences(anchor.arrays, anchor.metrics["limits"], arrays())
+    said = anchors.differences(anchor.arrays, tolerances(anchor, anchor.metrics["limits"]), arrays())
     return [f"smoke run differs: {sentence}" for sentence in said]
+
+
+def tolerances(then: Record, limits: anchors.Limits) -> anchors.Limits:
+    """How far a smoke run of this process may be from one that was made by these ``limits``, maybe at another width."""
+    if then.provenance.get("vectors", FIRST) == vectors():
+        return limits
+    return anchors.at_another_width(limits, then.arrays, then.experiment in MINIMISED)
 
 
 def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:

@@ -22,7 +22,6 @@ Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is 
 import collections
 import dataclasses
 import json
-import os
 import shutil
 import sys
 import tempfile
@@ -294,6 +293,6 @@ def _without_path(word: str) -> str:
 
 
 if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = anchors.XLA_FLAGS  # before JAX starts
+    anchors.set_flags()
     jax.config.update("jax_platforms", "cpu")
     sys.exit(main())

@@ -13,7 +13,6 @@ younger by then, --anchored asks the anchor of the record whether they still com
 """
 
 import dataclasses
-import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -213,5 +212,5 @@ def _join(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = anchors.XLA_FLAGS  # as anchors are made; before JAX starts
+    anchors.set_flags()
     sys.exit(main())

@@ -20,10 +20,9 @@ import hypothesis
 import jax
 import pytest
 
-from icl_lab.lab.anchors import XLA_FLAGS
+from icl_lab.lab import anchors
 
-if XLA_FLAGS:
-    os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
+anchors.set_flags()
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
 os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
 os.environ["EQX_ON_ERROR"] = "off"  # as on the command line: programs of diffrax are kept too

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import shutil
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import anchoring, gallery
-from icl_lab.lab import anchors, experiment, flags, records, session
+from icl_lab.lab import anchors, experiment, flags, provenance, records, session
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.records import RecordError
@@ -33,6 +34,7 @@ class Toy:
 
     noise: float = 0.1
     power: int = 2
+    faster: float = 1.0
     halved_at: int = 100
     title: str = "loss"
     statistic: str = "loss"
@@ -49,7 +51,7 @@ class Toy:
             error = x @ w - y
             slope = self.power * x.T @ (np.abs(error) ** (self.power - 1) * np.sign(error)) / 16
             rate = config.rate / 2 if number >= self.halved_at else config.rate
-            return w - np.float32(rate) * slope, (np.abs(error) ** self.power).mean()
+            return w - np.float32(self.faster * rate) * slope, (np.abs(error) ** self.power).mean()
 
         def measure(w, rng):
             x, y = draw(rng)
@@ -288,6 +290,44 @@ def test_other_versions_are_not_compared_and_the_reason_is_given(root, monkeypat
     said = capsys.readouterr().err
     assert "not compared, made under other conditions (" in said
     assert f"jax: {jax.__version__} there, 99 here" in said
+
+
+def test_at_another_vector_width_tolerances_are_wider_and_a_changed_rate_is_noticed(made, monkeypatch, capsys):
+    kept = anchoring.load(kept_of(made))
+    assert kept.provenance["vectors"] == provenance.vectors()
+    loss, limit = kept.arrays["loss"], kept.metrics["limits"]["loss"]
+    rounded = dict(kept.arrays) | {"loss": loss + np.float32(2 * limit)}
+    differing = lambda anchor: anchoring.differing(anchor, Toy().experiment(), lambda: rounded)  # noqa: E731
+    assert len(differing(kept)) == 1
+    monkeypatch.setattr(anchoring, "vectors", lambda: "riscv64")
+    assert differing(kept) == []
+    assert start(monkeypatch, made, Toy(), "--check") == 0
+    assert start(monkeypatch, made, Toy(faster=1.001), "--check") == 1
+    assert "smoke run differs: array loss differs by" in capsys.readouterr().out
+    monkeypatch.setattr(anchoring, "vectors", lambda: anchoring.FIRST)
+    older = {name: value for name, value in kept.provenance.items() if name != "vectors"}
+    assert len(differing(dataclasses.replace(kept, provenance=older))) == 1
+
+
+def test_what_is_wider_at_another_vector_width():
+    kept = {"mean": np.ones(2), "small": np.full(2, 1e-4), "share": np.ones(2)}
+    limits = {"mean": 1e-5, "small": 1e-9, "share": "shares"}
+    wider = anchors.at_another_width(limits, kept)
+    assert wider == {"mean": pytest.approx(3e-5), "small": 1e-6, "share": "shares"}
+    assert anchors.at_another_width(limits, kept, minimised=True) == wider | {"mean": 1e-3}
+
+
+def test_compiler_flags_that_were_given_are_kept_and_a_cap_of_the_width_prevents_no_comparison(made, monkeypatch):
+    kept = anchoring.load(kept_of(made))
+    for given in ("", "--xla_cpu_max_isa=SSE4_2"):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        for _ in range(2):  # a process that is started by such a process
+            anchors.set_flags()
+        assert os.environ["XLA_FLAGS"] == f"{anchors.XLA_FLAGS} {given}".strip()
+        assert anchoring.not_compared(kept) == ""
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    anchors.set_flags()
+    assert "fast_math" in anchoring.not_compared(kept)
 
 
 def test_perturbed_parameters_move_by_a_last_bit_or_two():

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pickle
+import platform
 import signal
 import subprocess
 import sys
@@ -194,6 +195,20 @@ def test_provenance_tells_what_ran_and_when(seconds, monkeypatch):
     assert 0.01 < found["peak_memory_gb"]["host"] < 1000
     assert found["processes"] == 1
     json.dumps(found)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="widths of x86-64")
+def test_the_vector_width_is_that_of_the_processor_or_less(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    widest = provenance.vectors()
+    assert records.provenance(0.0)["vectors"] == widest
+    for flag, expected in (("sse4_2", "SSE4_2"), ("AVX512", widest), ("AMX", widest)):
+        monkeypatch.setenv("XLA_FLAGS", f"--xla_other=AVX --xla_cpu_max_isa=AVX --xla_cpu_max_isa={flag}")
+        assert provenance.vectors() == expected
+    monkeypatch.setattr(provenance, "Path", lambda _: Path("/nowhere"))
+    assert provenance.vectors() == "x86_64"
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert provenance.vectors() == "arm64"
 
 
 def test_precision_is_recorded_and_checkpoints_depend_on_it():

@@ -16,7 +16,7 @@ PUBLISHED = (0.0067, 0.0083, 0.0079)
 
 def gain(record: Record, length: int, which: str = "momentum") -> np.ndarray:
     """(M,) relative gain of validation perplexity over vanilla, paired on start and data."""
-    losses = record["final"][..., length]
+    losses = record["final"][..., length].astype(float)
     return 1 - np.exp(chosen(record, which, losses) - of(record, "final", "vanilla")[:, length])
 
 

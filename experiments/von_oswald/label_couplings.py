@@ -82,7 +82,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _worst(learner: str, *columns: str) -> Statistic:
     """(M,) largest |log ratio| of a learner's loss to that of GD++ over these shifts."""
     over = [ratio(f"shift/{column}/{learner}", f"shift/{column}/gd++") for column in columns]
-    return lambda record: np.max([np.abs(np.log(one(record))).max(axis=1) for one in over], axis=0)
+    return lambda record: np.max([np.abs(np.log(one(record).astype(float))).max(axis=1) for one in over], axis=0)
 
 
 _TARGETS, _INPUTS = ("targets", "other_targets"), ("inputs", "other_inputs")

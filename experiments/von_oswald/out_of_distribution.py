@@ -115,7 +115,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _log_ratio(name: str, column: str, learner: str, reference: str) -> Statistic:
     """(M, A) log of one learner's loss over another's."""
     over = ratio(f"{name}/{column}/{learner}", f"{name}/{column}/{reference}")
-    return lambda record: np.log(over(record))
+    return lambda record: np.log(over(record).astype(float))
 
 
 def _worst(name: str, learner: str, reference: str, columns: Iterable[str] = shifts.COLUMNS) -> Statistic:

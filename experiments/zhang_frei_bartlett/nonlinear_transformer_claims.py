@@ -21,7 +21,7 @@ def pooled(of_length: Callable[[Record, int], np.ndarray]) -> Statistic:
 
 def error(record: Record, n: int, covariance: str, test: str, positions: str = "with") -> np.ndarray:
     """(M,) error after as many examples as in training, M = N."""
-    return record[f"{covariance}/{n}_{positions}/error/{test}"][:, n]
+    return record[f"{covariance}/{n}_{positions}/error/{test}"][:, n].astype(float)
 
 
 def above(covariance: str, test: str, other: str, other_test: str) -> Statistic:
@@ -42,7 +42,7 @@ def rise(covariance: str, test: str, positions: str = "with") -> Statistic:
     """(M,) log10 of the mean error at N < M <= 2N over that at M = N."""
 
     def of_length(record: Record, n: int) -> np.ndarray:
-        errors = record[f"{covariance}/{n}_{positions}/error/{test}"]
+        errors = record[f"{covariance}/{n}_{positions}/error/{test}"].astype(float)
         return np.log10(errors[:, n + 1 : 2 * n + 1].mean(axis=1) / errors[:, n])
 
     return pooled(of_length)

@@ -3,6 +3,7 @@
 docs/anchors.md says what an anchor notices and what it cannot.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,10 +29,26 @@ MARGIN, FLOOR, LARGEST_SPREAD = 10.0, 1e-5, 0.01
 """Tolerance in spreads, least tolerance and largest spread, both relative to the largest absolute value."""
 ROUNDING = 1e-6
 """An array without a larger value holds errors of rounding: this is its least tolerance."""
+WIDER, OF_MINIMA = 3.0, 1e-3
+"""Tolerance at another vector width: in tolerances at the same one; of minima, relative to the largest absolute value.
+
+docs/anchors.md says what was measured.
+"""
 
 Arrays = Mapping[str, np.ndarray]
+Limits = Mapping[str, float | str]
 Init = Callable[[Array, Tree], Tree]
 """``(key, setting) -> params``, as ``fit`` takes it."""
+
+
+def set_flags() -> None:
+    """This process compiles as anchors are made, and by what ``XLA_FLAGS`` said before; to be called before JAX starts.
+
+    The variable stays unset where both are empty.
+    """
+    given = os.environ.get("XLA_FLAGS", "").split()
+    if flags := [*(flag for flag in XLA_FLAGS.split() if flag not in given), *given]:
+        os.environ["XLA_FLAGS"] = " ".join(flags)
 
 
 def perturbed(init: Init, number: int, size: float = NEARBY) -> Init:
@@ -88,7 +105,20 @@ def limits(kept: Arrays, nearby: Sequence[Arrays], elsewhere: Arrays) -> dict[st
     return found
 
 
-def differences(kept: Arrays, limits: Mapping[str, float | str], now: Arrays) -> list[str]:
+def at_another_width(limits: Limits, kept: Arrays, minimised: bool = False) -> dict[str, float | str]:
+    """The tolerances where another vector width rounds otherwise than the one at which a run was kept.
+
+    Other code for sums and elementary functions moves an array about as the last bit of the initial parameters does, so
+    that three tolerances leave room. Two things do not depend on initial parameters. A small difference of numbers of
+    order one holds their rounding, so that no tolerance is below 1e-6. And the minimiser of a float32 loss is known to
+    the root of its precision only, 3.5e-4, because a minimum is flat: what rests on one (``minimised``) has three times
+    that, 1e-3 of the largest absolute value.
+    """
+    least = {name: max(ROUNDING, OF_MINIMA * _largest(value) * minimised) for name, value in kept.items()}
+    return {name: max(WIDER * a, least[name]) if isinstance(a, float) else a for name, a in limits.items()}
+
+
+def differences(kept: Arrays, limits: Limits, now: Arrays) -> list[str]:
     """What a smoke run says otherwise than the one that was kept, a sentence for each array; none if nothing."""
     said = [f"array {name} is gone" for name in sorted(set(kept) - set(now))]
     said += [f"array {name} is new" for name in sorted(set(now) - set(kept))]

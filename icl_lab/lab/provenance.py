@@ -1,5 +1,6 @@
 """Where a record comes from: versions, commit, device, precision, command line, times. No number depends on it."""
 
+import contextlib
 import datetime
 import functools
 import hashlib
@@ -7,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import resource
 import subprocess
 import sys
@@ -16,6 +18,10 @@ from typing import Any
 import jax
 
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
+CAP = "--xla_cpu_max_isa="
+"""Option in ``XLA_FLAGS``: the widest vector instructions that XLA may use."""
+WIDTHS = {"SSE4_2": "sse4_2", "AVX": "avx", "AVX2": "avx2", "AVX512": "avx512f"}
+"""Vector widths of x86-64 as XLA calls them, by what Linux calls them; from the narrowest."""
 
 
 def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
@@ -37,6 +43,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         "cpus": os.cpu_count(),
+        "vectors": vectors(),
         "precision": precision(),
         "seed": seed,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -45,6 +52,22 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "finished": finished.isoformat(timespec="seconds"),
         "peak_memory_gb": {name: round(size / 1e9, 3) for name, size in memory.items()},
     }
+
+
+def vectors() -> str:
+    """The vector width of this process, a name of ``WIDTHS``; of another kind of machine, its kind (``aarch64``).
+
+    It is that of the processor, or the one to which ``XLA_FLAGS`` confines XLA if that is less. Where Linux does not
+    tell of what the processor has, the kind of machine is all that is known.
+    """
+    has, allowed = set(), list(WIDTHS)
+    with contextlib.suppress(OSError):
+        has = set(Path("/proc/cpuinfo").read_text().split())
+    caps = [cap.upper() for cap in re.findall(rf"{CAP}(\w+)", os.environ.get("XLA_FLAGS", ""))]
+    if caps and caps[-1] in allowed:  # others, as AMX, are wider than these
+        allowed = allowed[: allowed.index(caps[-1]) + 1]
+    found = [name for name in allowed if WIDTHS[name] in has]
+    return found[-1] if platform.machine() == "x86_64" and found else platform.machine()
 
 
 def precision() -> dict[str, Any]:
