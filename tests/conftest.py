@@ -21,6 +21,7 @@ import jax
 import pytest
 
 from icl_lab.lab import anchors
+from icl_lab.lab.provenance import peak_memory
 
 anchors.set_flags()
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
@@ -36,6 +37,7 @@ jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time
 jax.config.update("jax_traceback_in_locations_limit", 0)  # programs do not say of each operation which line made it
 COMPILED = Path(__file__).parents[1] / ".xla_cache" / platform.node()  # machine code, of this machine
 LARGEST = 1_000_000_000  # bytes; a larger folder is emptied
+LARGEST_PROCESS = 2_500_000_000  # bytes: two of them are well on a machine of 8 GB
 jax.config.update("jax_compilation_cache_dir", os.fspath(COMPILED))  # a binary under test leaves it as it is
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
@@ -71,6 +73,18 @@ def compiler_options():
     yield
     if before is not None:
         os.environ["XLA_FLAGS"] = before
+
+
+def forget_programs():
+    """Frees what JAX has compiled and traced, which is still on disk: a worker would grow to several GB."""
+    yield
+    jax.clear_caches()
+    gc.collect()
+    assert peak_memory() < LARGEST_PROCESS
+
+
+programs_of_a_file = pytest.fixture(forget_programs, scope="module", autouse=True)
+programs_of_a_test = pytest.fixture(forget_programs)
 
 
 @pytest.fixture

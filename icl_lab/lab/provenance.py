@@ -31,8 +31,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
     resumed); memory the most that this process held, in GB (10^9 bytes), on the host and on the first device.
     """
     finished = datetime.datetime.now(datetime.UTC)
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
-    memory = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
+    memory = {"host": peak_memory()}
     if "peak_bytes_in_use" in (stats := jax.local_devices()[0].memory_stats() or {}):
         memory["device"] = stats["peak_bytes_in_use"]
     return {
@@ -68,6 +67,12 @@ def vectors() -> str:
         allowed = allowed[: allowed.index(caps[-1]) + 1]
     found = [name for name in allowed if WIDTHS[name] in has]
     return found[-1] if platform.machine() == "x86_64" and found else platform.machine()
+
+
+def peak_memory() -> int:
+    """The most memory that this process held, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def precision() -> dict[str, Any]:

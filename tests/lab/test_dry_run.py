@@ -98,8 +98,8 @@ def test_a_dry_training_gives_what_a_real_one_has_in_shape():
 
 def test_a_long_training_is_tried_for_a_moment():
     began = time.perf_counter()
-    stage, _ = dry_run._tried(None, *arguments(Config()), **options(Config(steps=40_000_000)))
-    assert stage.steps == 40_000_000
+    stage, _ = dry_run._tried(None, *arguments(Config()), **options(Config(steps=2_000_000_000)))
+    assert stage.steps == 2_000_000_000
     assert stage.seconds > 10 * (time.perf_counter() - began)  # all of them would take minutes
 
 
@@ -232,7 +232,7 @@ def test_a_run_unlike_the_committed_one_is_tried_though_that_had_no_trainings(tm
     ran = []
     found = dry_run.cost(of(lambda config, session: ran.append(config)), "lab", Config(steps=80), gallery=tmp_path)
     assert ran
-    assert found.seconds < 10
+    assert found.seconds < 100  # those of the committed run
 
 
 def test_a_run_that_fails_on_untrained_networks_is_covered_up_to_there(instant, tmp_path):
