@@ -21,6 +21,7 @@ import jax
 import pytest
 
 from icl_lab.lab.anchors import XLA_FLAGS
+from icl_lab.training import effort
 
 if XLA_FLAGS:
     os.environ.setdefault("XLA_FLAGS", XLA_FLAGS)
@@ -55,6 +56,10 @@ def pytest_configure(config):
     of_worker = hasattr(config, "workerinput")
     if not of_worker and sum(path.stat().st_size for path in COMPILED.glob("*")) > LARGEST:
         shutil.rmtree(COMPILED)
+
+
+def pytest_report_header():
+    return effort.upgraded("little")
 
 
 def pytest_collection_finish():
