@@ -103,9 +103,11 @@ def begin(folder: Path, run: dict[str, Any], over: bool) -> None:
     here, there = run | {"over": over}, _of(folder)
     if over and there != here:
         remove(folder)
-    different = there and (differing(there, run) or other_settings(there["precision"]))
-    if different and not over and any(folder.glob(f"*/{CURRENT}")):
-        said = f"holds an unfinished run of {different}; choose another --outdir, or --overwrite it"
+    settings = other_settings(there["precision"]) if there else ""
+    different = there and differing(there, run)
+    if (different or settings) and not over and any(folder.glob(f"*/{CURRENT}")):
+        words = f"of {different}" if different else f"under {settings}"
+        said = f"holds an unfinished run {words}; choose another --outdir, or --overwrite it"
         raise RecordError(f"{folder.parent} {said}")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / OF, as_json(here), beside=NEXT)

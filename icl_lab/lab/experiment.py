@@ -256,4 +256,4 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
 def warn_of_settings(record: Record, folder: Path) -> None:
     """Says where a finished run was computed under other settings of JAX than those of this process."""
     if different := other_settings(record.provenance.get("precision") or {}):
-        log.warning("%s holds a run of %s; --overwrite of its binary does it again", folder, different)
+        log.warning("%s holds a finished run under %s; --overwrite of its binary does it again", folder, different)
