@@ -16,7 +16,7 @@ import numpy as np
 
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import CAP, provenance, source_version, vectors, versions
+from icl_lab.lab.provenance import CAP, other_settings, provenance, source_version, vectors, versions
 from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
 from icl_lab.training.fitting import Fit
@@ -78,7 +78,7 @@ def make(experiment: Experiment, folder: Path, then: Record | None = None) -> st
     if then is not None and (said := anchors.differences(then.arrays, tolerances(then, limits), kept)):
         return f"today's smoke run differs from that of the record's sources ({'; '.join(said)})"
     metrics, origin = {"record": identity(folder), "limits": limits}, provenance(0.0)
-    made = {name: origin[name] for name in ("versions", "vectors", "commit", "uncommitted_changes")}
+    made = {name: origin[name] for name in ("versions", "vectors", "precision", "commit", "uncommitted_changes")}
     made |= {"sources": source_version(), "conditions": conditions()}
     records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, made), folder / ANCHOR, [])
     return ""
@@ -143,7 +143,9 @@ def conditions() -> dict[str, str]:
 
 def not_compared(anchor: Record) -> str:
     """Why a smoke run here is not compared with this anchor; empty where it is."""
-    differing = changed(anchor.provenance["conditions"], conditions())
+    made = anchor.provenance
+    reasons = changed(made["conditions"], conditions()), other_settings(made.get("precision", {}))
+    differing = ", ".join(filter(None, reasons))
     return f"made under other conditions ({differing})" if differing else ""
 
 
@@ -222,4 +224,4 @@ def changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
 
 def commit(origin: Mapping[str, Any]) -> str:
     """The commit that a provenance names, in nine digits, with ``-dirty`` where files differed from it."""
-    return origin.get("commit", "")[:9] + ("-dirty" if origin.get("uncommitted_changes") else "") or "unknown"
+    return (origin.get("commit") or "")[:9] + ("-dirty" if origin.get("uncommitted_changes") else "") or "unknown"

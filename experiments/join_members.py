@@ -30,7 +30,7 @@ from experiments.reproduce import discover
 from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
 from icl_lab.lab.command_line import DONE, check_writable, command
 from icl_lab.lab.experiment import draw
-from icl_lab.lab.provenance import source_version
+from icl_lab.lab.provenance import USUAL, source_version
 from icl_lab.lab.record import Record, below
 
 SHARE = ("members", "first")
@@ -97,7 +97,8 @@ def vouched(runs: Sequence[Record], folders: Sequence[Path]) -> list[Record]:
         asked.discard(run.provenance["sources"])
     if asked - {present}:
         raise FlagError("--anchored: allowed are runs of the present sources, or of those of an anchored record")
-    return [dataclasses.replace(run, provenance=dict(run.provenance) | {"sources": present}) for run in runs]
+    named = [{"sources": present, "precision": USUAL | run.provenance.get("precision", {})} for run in runs]
+    return [dataclasses.replace(run, provenance=dict(run.provenance) | own) for run, own in zip(runs, named)]
 
 
 def _experiment(run: Record) -> Experiment:

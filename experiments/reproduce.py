@@ -194,7 +194,7 @@ def outcome(run: Run, judge: bool) -> Outcome:
 def _readable(run: Run) -> bool:
     """Whether the folder holds the record of this run; what it holds otherwise, its own process says."""
     try:
-        return run.record() is not None
+        return run.is_finished()
     except records.RecordError:
         return False
 

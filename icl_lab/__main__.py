@@ -43,7 +43,7 @@ def experiments() -> dict[str, str]:
     spec = importlib.util.find_spec("experiments")
     places = spec.submodule_search_locations if spec else None
     found = {}
-    for path in sorted(Path(next(iter(places))).glob("*/*.py")) if places else ():
+    for path in sorted(Path(next(iter(places))).glob("[!.]*/[!.]*.py")) if places else ():
         text = path.read_text()
         if re.search(r"^EXPERIMENT\b.*=", text, re.M):
             first = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].removesuffix(".")

@@ -22,6 +22,7 @@ import pytest
 
 from icl_lab.lab import anchors
 from icl_lab.lab.provenance import peak_memory
+from icl_lab.training import effort
 
 anchors.set_flags()
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
@@ -56,6 +57,10 @@ def pytest_configure(config):
     of_worker = hasattr(config, "workerinput")
     if not of_worker and sum(path.stat().st_size for path in COMPILED.glob("*")) > LARGEST:
         shutil.rmtree(COMPILED)
+
+
+def pytest_report_header():
+    return effort.upgraded("little")
 
 
 def pytest_collection_finish():

@@ -11,7 +11,7 @@ from experiments import reproduce
 from icl_lab.lab.command_line import parse_command_line
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!.]*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 

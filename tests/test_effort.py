@@ -2,6 +2,8 @@
 
 import contextlib
 import dataclasses
+import logging
+import os
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +44,7 @@ def known(name):
         with contextlib.suppress(jax.errors.JaxRuntimeError):
             jax.jit(lambda: 0).lower().compile({option: value})
             found[option] = value
-    assert jaxlib.__version__ != "0.10.2" or found == effort.OPTIONS[name]
+    assert jaxlib.__version__ != effort.RELEASE or found == effort.OPTIONS[name]
     return found
 
 
@@ -82,6 +84,22 @@ def test_an_option_that_xla_does_not_know_leaves_the_one_that_it_does(monkeypatc
     monkeypatch.setitem(effort.OPTIONS, "little", level | {"xla_no_such_option": True})
     effort._options.cache_clear()
     assert effort.of("little") == level
+
+
+def test_after_an_upgrade_flags_that_xla_does_not_know_are_off_and_said(monkeypatch, caplog):
+    monkeypatch.setattr(logging.getLogger("icl_lab"), "propagate", True)
+    monkeypatch.setenv("XLA_FLAGS", "--of_the_user")
+    monkeypatch.setattr(effort, "RELEASE", "0.0.1")
+    own = {"xla_cpu_use_fusion_emitters": False, "xla_no_such_option": 1}
+    monkeypatch.setitem(effort.OPTIONS, "little", own)
+    effort.known.cache_clear()
+    effort.whole_process("little")
+    (said,) = caplog.messages
+    assert "not compared with their anchors" in said
+    assert said.endswith("are off: --xla_no_such_option=1")
+    assert os.environ["XLA_FLAGS"] == "--xla_cpu_use_fusion_emitters=false --of_the_user"
+    monkeypatch.undo()
+    effort.known.cache_clear()
 
 
 def test_another_platform_gets_no_options(monkeypatch, optimising):

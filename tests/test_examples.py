@@ -16,7 +16,7 @@ from icl_lab.models.attention import ATTENTIONS
 from icl_lab.prompts import Prompt
 
 FOLDER = Path(__file__).parents[1] / "docs" / "examples"
-PATHS = sorted(FOLDER.glob("*.py"))
+PATHS = sorted(FOLDER.glob("[!.]*.py"))
 
 
 def names_of(example):

@@ -227,17 +227,6 @@ def test_an_interrupted_overwrite_is_resumed_and_loses_no_record_before_it_is_do
     assert set(content(tmp_path)) == FILES
 
 
-def test_another_precision_than_that_of_a_finished_run_is_said(tmp_path, log):
-    toy = Toy()
-    toy(tmp_path)
-    toy(tmp_path)
-    assert not log.messages
-    with jax.default_matmul_precision("bfloat16"):
-        assert not toy(tmp_path).ran
-    assert "was computed with matmul precision" in log.text
-    assert "--overwrite" in log.text
-
-
 def test_overwrite_runs_again(tmp_path):
     toy = Toy()
     toy(tmp_path)

@@ -26,6 +26,7 @@ from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.records import Record, RecordError
+from icl_lab.prompts.corpus import source_files
 
 many = settings(max_examples=100)
 
@@ -355,7 +356,7 @@ FORBIDDEN = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
 
 @pytest.mark.parametrize("folder", ["icl_lab", "experiments"])
 def test_nothing_in_the_sources_executes_what_it_reads(folder):
-    for path in (Path(icl_lab.__file__).parents[1] / folder).rglob("*.py"):
+    for path in source_files(Path(icl_lab.__file__).parents[1] / folder).values():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = {alias.name.split(".")[0] for alias in node.names} | {getattr(node, "module", None)}

@@ -249,7 +249,7 @@ def test_a_template_of_its_name_is_put_into_the_section_of_an_experiment(made, t
 def test_templates_are_package_data():
     declared = tomllib.loads((GALLERY.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
     package = Path(page.__file__).parent.parent
-    templates = {path.relative_to(package) for path in Path(page.__file__).parent.rglob("*") if "." in path.name}
+    templates = {path.relative_to(package) for path in Path(page.__file__).parent.rglob("[!.]*") if "." in path.name}
     templates = {path for path in templates if path.suffix not in (".py", ".pyc")}
     assert templates == {p for p in templates if any(p.match(pattern) for pattern in declared["experiments"])} != set()
 
@@ -382,7 +382,7 @@ def test_every_paper_has_a_question_and_an_answer_with_a_number_of_the_ledger(bi
 
 
 def test_every_committed_picture_of_a_paper_has_a_caption():
-    committed = {path.relative_to(GALLERY).with_suffix("").parts for path in GALLERY.glob("*/*/*/*.png")}
+    committed = {path.relative_to(GALLERY).with_suffix("").parts for path in GALLERY.glob("*/*/*/[!.]*.png")}
     pictures = {f"{paper}/{figure}/{picture}" for paper, figure, _, picture in committed if paper in ORDER}
     assert pictures <= {f"{key}/{name}" for key in ORDER for name in paper_of(key).captions}
 

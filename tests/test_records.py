@@ -20,6 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
+import experiments
+from experiments.reproduce import discover
+from icl_lab import __main__ as sources
 from icl_lab.lab import command_line, flags, provenance, records
 from icl_lab.lab.records import Record, RecordError
 
@@ -211,14 +214,6 @@ def test_the_vector_width_is_that_of_the_processor_or_less(monkeypatch):
     assert provenance.vectors() == "arm64"
 
 
-def test_precision_is_recorded_and_checkpoints_depend_on_it():
-    before, version = provenance.precision(), records.code_version()
-    assert records.code_version() == version
-    with jax.default_matmul_precision("highest"), jax.enable_x64(True):
-        assert provenance.precision() == {"matmul": "highest", "x64": True} != before
-        assert records.code_version() != version
-
-
 @pytest.mark.parametrize(("words", "expected"), [([], "highest"), (["--precision=default"], "default")])
 def test_precision_of_the_command_line_is_what_jax_computes_with_and_what_is_recorded(tmp_path, words, expected):
     before = provenance.precision()["matmul"]
@@ -279,6 +274,27 @@ def test_set_aside_never_overwrites(tmp_path):
         (tmp_path / "a").write_text(str(n))
         assert records.set_aside(tmp_path / "a") == tmp_path / f"a.set-aside-{n}"
     assert [(tmp_path / f"a.set-aside-{n}").read_text() for n in (1, 2, 3)] == ["1", "2", "3"]
+
+
+def test_hidden_files_are_no_sources(tmp_path, monkeypatch):
+    """An editor's lock is a link that leads nowhere, what macOS leaves on foreign disks is no text."""
+    monkeypatch.setattr(provenance, "HOME", tmp_path)
+    for folder in ("icl_lab", "experiments/paper"):
+        (tmp_path / folder / ".ipynb_checkpoints").mkdir(parents=True)
+        for name in ("__init__.py", "a.py"):
+            (tmp_path / folder / name).write_text('"""A. (b)."""\nEXPERIMENT = 1\n')
+    version = provenance.source_version.__wrapped__()
+    for folder in (tmp_path / "icl_lab", tmp_path / "experiments" / "paper"):
+        (folder / ".#a.py").symlink_to("someone@somewhere.123")
+        (folder / "._a.py").write_bytes(b"\0\5\x16\7\xff")
+        (folder / ".ipynb_checkpoints" / "a-checkpoint.py").write_text("EXPERIMENT = (")
+    assert provenance.source_version.__wrapped__() == version
+    monkeypatch.setattr(experiments, "__path__", [str(tmp_path / "experiments")])
+    monkeypatch.setattr(experiments.__spec__, "submodule_search_locations", experiments.__path__)
+    assert discover() == {}
+    assert set(sources.experiments()) == {"paper.__init__", "paper.a"}
+    (tmp_path / "icl_lab" / "a.py").write_text("")
+    assert provenance.source_version.__wrapped__() != version
 
 
 def test_the_source_version_is_of_every_source_file(monkeypatch):

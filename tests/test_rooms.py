@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from icl_lab.prompts.corpus import source_files
+
 LIBRARY = Path(__file__).parents[1] / "icl_lab"
 ROOMS = ("prompts", "models", "fast", "constructions", "theory", "solvers", "compare", "training", "lab")
 
@@ -20,16 +22,16 @@ def imported(path):
 
 
 def test_every_room_has_its_place():
-    assert sorted(path.parent.name for path in LIBRARY.glob("*/__init__.py")) == sorted(ROOMS)
+    assert sorted(path.parent.name for path in LIBRARY.glob("[!.]*/__init__.py")) == sorted(ROOMS)
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_no_import_goes_upwards(room):
-    beside = {path.stem for path in LIBRARY.glob("*.py")}  # public names, which may lead anywhere
+    beside = {path.stem for path in LIBRARY.glob("[!.]*.py")}  # public names, which may lead anywhere
     above = {*ROOMS[ROOMS.index(room) + 1 :], *beside}
     wrong = [
         f"{path.relative_to(LIBRARY)} imports {name}"
-        for path in sorted((LIBRARY / room).rglob("*.py"))
+        for path in source_files(LIBRARY / room).values()
         for name in imported(path)
         if name.partition(".")[0] == "experiments" or (name.startswith("icl_lab.") and name.split(".")[1] in above)
     ]

@@ -63,7 +63,7 @@ def matched_update(
     tokens, at = jnp.asarray(task.zero_shot), jnp.asarray(task.query_lengths)
     everyone = jnp.arange(len(tokens))
     layers = {name: stack for name, stack in weights.items() if name not in OUTSIDE}
-    changes = {name: after["params"][name] - weights[name] for name in TUNED}
+    changes = {name: (after["params"][name] - weights[name]).astype(weights[name].dtype) for name in TUNED}
 
     def of_layer(streams: tuple[Array, Array], one: tuple) -> tuple[tuple[Array, Array], tuple]:
         rows, plain = streams
@@ -82,7 +82,8 @@ def matched_update(
         return (rows, plain), ({name: scaled(scale)[name] for name in TUNED}, scale, reached)
 
     start = embedded(network, weights, tokens)
-    _, (moved, scales, reached) = jax.lax.scan(of_layer, (start, start), (layers, changes, jnp.asarray(sizes)))
+    asked = jnp.asarray(sizes, start.dtype)  # no other type may enter the scan, as float64 would where it is JAX's own
+    _, (moved, scales, reached) = jax.lax.scan(of_layer, (start, start), (layers, changes, asked))
     return MatchedUpdate(before | {"params": weights | moved}, scales, reached)
 
 
@@ -103,7 +104,7 @@ def _solved(size: Callable[[Array], Array], asked: Array) -> Array:
         high_now = jnp.where(grows, 2 * high, jnp.where(shrinks, high / 2, jnp.where(enough, tried, high)))
         return jnp.where(enough, low, tried), high_now, done
 
-    start = jnp.zeros(()), jnp.full((), FIRST), jnp.full((), PROBING)
+    start = jnp.zeros((), asked.dtype), jnp.full((), FIRST, asked.dtype), jnp.full((), PROBING)
     return jax.lax.while_loop(lambda now: now[2] < HALVINGS, step, start)[1]
 
 

@@ -9,19 +9,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 from jax import Array
 
+from icl_lab.training import effort
 from icl_lab.training.fitting import Tree
 
-XLA_FLAGS = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+XLA_FLAGS = effort.known("--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
 """Options under which the tests compile and anchors are made (with ``jax_disable_most_optimizations``).
 
 The suite is mostly compilation, and the newer emitters of loops take twice as long to compile them.
 """
-if jaxlib.__version__ != "0.10.2":  # a release that does not know a flag ends the process
-    XLA_FLAGS = ""
 
 NEARBY, ELSEWHERE = 1e-7, 0.1
 """Relative changes of the initial parameters: one that rounding makes too, and one that no result ignores."""

@@ -13,12 +13,13 @@ import jax
 import numpy as np
 
 from icl_lab.lab import stopping
+from icl_lab.lab.provenance import other_settings
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import as_json, read_json, set_aside, unzipped, write_atomically
 from icl_lab.training import processes
 
 CURRENT, NEXT = "current", "next"
-OF = "of.json"  # the run that these checkpoints are of: experiment, config and whether it is done over again
+OF = "of.json"  # the run that these checkpoints are of: experiment, config, precision, whether it is done over again
 log = logging.getLogger("icl_lab")
 
 
@@ -91,18 +92,22 @@ class Checkpoint:
 
 
 def begin(folder: Path, run: dict[str, Any], over: bool) -> None:
-    """Writes down whose checkpoints these are, by ``experiment`` and ``config``.
+    """Writes down whose checkpoints these are, by ``experiment``, ``config`` and ``precision``.
 
     Where the run is done ``over`` again, others are removed, once: when that run is resumed, they are its own.
 
     Raises:
-      RecordError: where those of an unfinished run of another configuration are there, naming what differs.
+      RecordError: where those of an unfinished run of another configuration, or under other settings of JAX, are
+        there, naming what differs.
     """
     here, there = run | {"over": over}, _of(folder)
     if over and there != here:
         remove(folder)
-    elif there and any(folder.glob(f"*/{CURRENT}")) and (different := differing(there, run)):
-        said = f"holds an unfinished run of {different}; choose another --outdir, or --overwrite it"
+    settings = other_settings(there["precision"]) if there else ""
+    different = there and differing(there, run)
+    if (different or settings) and not over and any(folder.glob(f"*/{CURRENT}")):
+        words = f"of {different}" if different else f"under {settings}"
+        said = f"holds an unfinished run {words}; choose another --outdir, or --overwrite it"
         raise RecordError(f"{folder.parent} {said}")
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / OF, as_json(here), beside=NEXT)
@@ -122,7 +127,8 @@ def _of(folder: Path) -> dict[str, Any]:
     """What the checkpoints are of; empty where that is not known, as of earlier versions."""
     with contextlib.suppress(RecordError):
         found = read_json(folder / OF)
-        if isinstance(found, dict) and isinstance(found.get("config"), dict) and "experiment" in found:
+        found = {"precision": {}} | found if isinstance(found, dict) else {}
+        if "experiment" in found and all(isinstance(found.get(name), dict) for name in ("config", "precision")):
             return found
     return {}
 

@@ -22,6 +22,7 @@ from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, 
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
+from icl_lab.lab.provenance import precision
 from icl_lab.lab.records import RecordError
 from icl_lab.training import effort, memory, processes
 
@@ -143,7 +144,7 @@ def carry_out_grid(
             over.touch()
         of = [run.folder / "record.json" for run in runs]
         stale = [again and path.exists() and path.stat().st_mtime_ns < over.stat().st_mtime_ns for path in of]
-        return [i for i, run in enumerate(runs) if stale[i] or run.record() is None]
+        return [i for i, run in enumerate(runs) if stale[i] or not run.is_finished()]
 
     left = processes.led(to_run)
     _print(f"{len(runs)} cells, {len(runs) - len(left)} finished earlier; everything is in {grid.folder}")
@@ -172,7 +173,7 @@ def _join(chosen: Options, what: Run | Grid) -> None:
     alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
     given = {name: getattr(chosen, name) for name in alike} | flags.to_json(what.config)
     code = {"binary": what.experiment.name, "the code": records.code_version()[:12]}
-    processes.same_everywhere(code | {f"--{name}": value for name, value in given.items()})
+    processes.same_everywhere(code | precision() | {f"--{name}": value for name, value in given.items()})
     processes.led(lambda: check_writable(what.folder))
 
 

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from icl_lab.lab import checkpoints, flags, records, style
 from icl_lab.lab.axes import Axes, resolved
 from icl_lab.lab.claims import QUICK_TOLERANCE, Claim, Quick, judge
-from icl_lab.lab.provenance import precision, source_version
+from icl_lab.lab.provenance import other_settings, precision, source_version
 from icl_lab.lab.record import Record, RecordError, flat
 from icl_lab.lab.session import Session
 from icl_lab.lab.style import Figure
@@ -169,7 +169,7 @@ def execute(
     flags.validate(config)
     experiment.check(config)
     plain = flags.to_json(config)
-    identity = {"experiment": experiment.name, "config": plain}
+    identity = {"experiment": experiment.name, "config": plain, "precision": precision()}
     started = time.monotonic()
     if outdir.is_dir() and any(outdir.iterdir()) and not any((outdir / name).exists() for name in _OF_A_RUN):
         raise RecordError(f"{outdir} is not empty and holds no run; choose another --outdir")
@@ -249,7 +249,11 @@ def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) ->
     if record.preset != label:  # equal numbers, judged otherwise and compiled with another effort
         said = f"holds a run of the preset {record.preset}, not {label}; choose another --outdir, or --overwrite it"
         raise RecordError(f"{outdir} {said}")
-    before, now = (origin.get("matmul") for origin in (record.provenance.get("precision", {}), precision()))
-    if "precision" in record.provenance and before != now:
-        log.warning("%s was computed with matmul precision %s, not %s; --overwrite does it again", outdir, before, now)
+    warn_of_settings(record, outdir)
     return record
+
+
+def warn_of_settings(record: Record, folder: Path) -> None:
+    """Says where a finished run was computed under other settings of JAX than those of this process."""
+    if different := other_settings(record.provenance.get("precision") or {}):
+        log.warning("%s holds a finished run under %s; --overwrite of its binary does it again", folder, different)

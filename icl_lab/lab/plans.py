@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_lab.lab import flags, records
-from icl_lab.lab.experiment import Experiment, default_outdir
+from icl_lab.lab.experiment import Experiment, default_outdir, warn_of_settings
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record, RecordError
 
@@ -53,6 +53,12 @@ class Run:
         if record.experiment != self.experiment.name or dict(record.config) != flags.to_json(self.config):
             raise RecordError(f"{self.folder} holds a run of another configuration; choose another --outdir")
         return record
+
+    def is_finished(self) -> bool:
+        """Whether there is a record that can be used; says where it was computed under other settings of JAX."""
+        if record := self.record():
+            warn_of_settings(record, self.folder)
+        return record is not None
 
 
 def program_of(experiment: Experiment) -> list[str]:

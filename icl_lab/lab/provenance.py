@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import enum
 import functools
 import hashlib
 import importlib.metadata
@@ -12,16 +13,32 @@ import re
 import resource
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
+
+from icl_lab.prompts.corpus import source_files
 
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
 CAP = "--xla_cpu_max_isa="
 """Option in ``XLA_FLAGS``: the widest vector instructions that XLA may use."""
 WIDTHS = {"SSE4_2": "sse4_2", "AVX": "avx", "AVX2": "avx2", "AVX512": "avx512f"}
 """Vector widths of x86-64 as XLA calls them, by what Linux calls them; from the narrowest."""
+HOME = Path(__file__).resolve().parents[2]
+IN_JAX = {"matmul": "jax_default_matmul_precision", "x64": "jax_enable_x64"}
+"""Settings that records call otherwise than JAX does."""
+USUAL: dict[str, Any] = {
+    "x64": False,
+    "jax_explicit_x64_dtypes": "warn",
+    "jax_numpy_dtype_promotion": "standard",
+    "jax_default_prng_impl": "threefry2x32",
+    "jax_threefry_partitionable": True,
+    "jax_random_seed_offset": 0,
+    "jax_high_dynamic_range_gumbel": False,
+}
+"""Settings of JAX that decide types or random numbers, as records have them that name none."""
 
 
 def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
@@ -30,6 +47,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
     ``seconds`` is how long this process worked at it, by a clock that is never set (a resumed run: since it was
     resumed); memory the most that this process held, in GB (10^9 bytes), on the host and on the first device.
     """
+    commit, uncommitted_changes = _commit()
     finished = datetime.datetime.now(datetime.UTC)
     memory = {"host": peak_memory()}
     if "peak_bytes_in_use" in (stats := jax.local_devices()[0].memory_stats() or {}):
@@ -37,8 +55,8 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
     return {
         "versions": versions(),
         "python": platform.python_version(),
-        "commit": _git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(_git("status", "--porcelain")),
+        "commit": commit,
+        "uncommitted_changes": uncommitted_changes,
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         "cpus": os.cpu_count(),
@@ -76,9 +94,22 @@ def peak_memory() -> int:
 
 
 def precision() -> dict[str, Any]:
-    """The flags of JAX that decide how it rounds."""
-    flags: Any = jax.config  # whose names no type checker knows
-    return {"matmul": flags.jax_default_matmul_precision, "x64": flags.jax_enable_x64}
+    """The settings of JAX that decide how it rounds, types and random numbers, those that this release has."""
+    names = {name: IN_JAX.get(name, name) for name in ("matmul", *USUAL)}
+    found = {name: getattr(jax.config, flag) for name, flag in names.items() if flag in jax.config.values}
+    return {name: value.name.lower() if isinstance(value, enum.Enum) else value for name, value in found.items()}
+
+
+def other_settings(there: Mapping[str, Any]) -> str:
+    """How the ``precision`` of a run differs from that of this process, in words; empty: it does not.
+
+    A run that does not name a setting had the usual one; of ``matmul`` there is none.
+    """
+    here = precision()
+    before = here | USUAL | dict(there)
+    names = [name for name in here if before[name] != here[name]]
+    changes = ", ".join(f"{IN_JAX.get(name, name)}: {before[name]} there, {here[name]} here" for name in names)
+    return f"other settings of JAX ({changes})" if names else ""
 
 
 def versions() -> dict[str, str]:
@@ -97,9 +128,8 @@ def source_version() -> str:
 
     Files that are edited later are not what runs here.
     """
-    home = Path(__file__).resolve().parents[2]
-    files = [path for folder in ("icl_lab", "experiments") for path in sorted((home / folder).rglob("*.py"))]
-    return digest({str(path.relative_to(home)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    files = [path for folder in ("icl_lab", "experiments") for path in source_files(HOME / folder).values()]
+    return digest({str(path.relative_to(HOME)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
 
 
 def digest(value: Any) -> str:
@@ -107,10 +137,22 @@ def digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def _git(*words: str) -> str:
-    home = Path(__file__).resolve().parent
+def _commit() -> tuple[str | None, bool | None]:
+    """The commit of this laboratory's own repository, and whether files differ from it; None: not known.
+
+    A repository that encloses an installed package, or does not track these sources, says nothing about them.
+    """
+    top = _git("rev-parse", "--show-toplevel")
+    if not top or Path(top).resolve() != HOME or not _git("ls-files", "--", "icl_lab"):
+        return None, None
+    changes = _git("status", "--porcelain")
+    return _git("rev-parse", "HEAD"), None if changes is None else bool(changes)
+
+
+def _git(*words: str) -> str | None:
+    """What git says in the folder of the laboratory; None where there is no git, or it refuses."""
     try:
-        done = subprocess.run(["git", *words], cwd=home, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(["git", *words], cwd=HOME, capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -48,7 +48,7 @@ def package_sources(package: str = "jax") -> Corpus:
 
 
 def sources(folder: Path) -> Corpus:
-    """All .py files below a folder, in the order of their relative paths, each in one part whole.
+    """All .py files below a folder that are not hidden, in the order of their relative paths, each in one part whole.
 
     A file is of the validation part where the SHA-256 of its relative path begins with a number below a tenth (the
     first four bytes as a fraction): the part depends on nothing but the name.
@@ -57,22 +57,32 @@ def sources(folder: Path) -> Corpus:
       FileNotFoundError: if there is no .py file.
       ValueError: if all files are of one part, or one holds the byte that ends files.
     """
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.py")}
+    paths = source_files(folder)
     if not paths:
         raise FileNotFoundError(f"folder must hold .py files, found none below {folder}")
     digest = hashlib.sha256()
     parts: dict[bool, list[bytes]] = {False: [], True: []}
-    for name in sorted(paths):
-        content = paths[name].read_bytes()
+    for name, path in paths.items():
+        content = path.read_bytes()
         if END_OF_FILE in content:
             raise ValueError(f"sources must not hold the byte {END_OF_FILE}, which ends files: {name}")
         ended = content + bytes([END_OF_FILE])
         digest.update(name.encode() + bytes([END_OF_FILE]) + ended)
         parts[is_validation(name)].append(ended)
     if not all(parts.values()):
-        raise ValueError(f"folder must hold files of both parts, got {len(paths)} of one: {', '.join(sorted(paths))}")
+        raise ValueError(f"folder must hold files of both parts, got {len(paths)} of one: {', '.join(paths)}")
     training, validation = (np.frombuffer(b"".join(parts[part]), np.uint8) for part in (False, True))
     return Corpus(training, validation, len(paths), digest.hexdigest())
+
+
+def source_files(folder: Path) -> dict[str, Path]:
+    """Every .py file below a folder by its relative path with slashes, in that order.
+
+    Hidden files and folders, which editors and file systems leave beside sources, are none.
+    """
+    found = {path.relative_to(folder): path for path in folder.rglob("*.py")}
+    seen = {name.as_posix(): path for name, path in found.items() if not any(p.startswith(".") for p in name.parts)}
+    return dict(sorted(seen.items()))
 
 
 def is_validation(name: str) -> bool:

@@ -2,13 +2,20 @@
 
 import contextlib
 import functools
+import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
 import jax
 import jaxlib
+
+RELEASE = "0.10.2"
+"""Of jaxlib: the one for which options were chosen and anchors were made, which knows all of them."""
+log = logging.getLogger("icl_lab")
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "little": {
@@ -42,12 +49,40 @@ def of(effort: str) -> dict[str, Any]:
 def whole_process(effort: str) -> None:
     """Every program of this process, also one that asks for nothing, is compiled with this effort.
 
-    To be called before JAX looks for devices, which is when XLA reads its environment. A release of XLA that does not
-    know a flag ends the process, so other releases than the locked one keep their defaults.
+    To be called before JAX looks for devices, which is when XLA reads its environment. Flags that it does not know stay
+    off, which is said.
     """
-    if jaxlib.__version__ == "0.10.2":
-        flags = [f"--{name}={str(value).lower()}" for name, value in OPTIONS[effort].items()]
-        os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()  # the user's come last
+    if said := upgraded(effort):
+        log.warning(said)
+    of_user = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{known(_flags(effort))} {of_user}".strip()  # the last one holds
+
+
+def upgraded(effort: str) -> str:
+    """What another release of jaxlib than ``RELEASE`` means for programs of this effort; empty for that release."""
+    if jaxlib.__version__ == RELEASE:
+        return ""
+    flags = _flags(effort)
+    off = [flag for flag in flags.split() if flag not in known(flags).split()]
+    said = f"this is jaxlib {jaxlib.__version__}, not {RELEASE}: smoke runs are not compared with their anchors"
+    return f"{said}, and speed flags that XLA no longer knows are off: {', '.join(off) or 'none'}"
+
+
+@functools.cache
+def known(flags: str) -> str:
+    """Those of some flags of ``XLA_FLAGS`` that this release knows: one that it does not know ends the process.
+
+    So another release than ``RELEASE`` is asked, by processes that end or go on.
+    """
+
+    def starts(asked: str) -> bool:
+        command = [sys.executable, "-c", "import jaxlib.xla_client as client; client.make_cpu_client()"]
+        done = subprocess.run(command, env=os.environ | {"XLA_FLAGS": asked}, capture_output=True, check=False)
+        return done.returncode == 0
+
+    if jaxlib.__version__ == RELEASE or starts(flags):
+        return flags
+    return " ".join(flag for flag in flags.split() if starts(flag))
 
 
 @contextlib.contextmanager
@@ -63,6 +98,10 @@ def at_most(effort: str) -> Iterator[None]:
         jax.config.update("jax_disable_most_optimizations", before)
 
 
+def _flags(effort: str) -> str:
+    return " ".join(f"--{name}={str(value).lower()}" for name, value in OPTIONS[effort].items())
+
+
 def _lower(*efforts: str) -> str:
     return min(efforts, key=list(OPTIONS).index)
 
@@ -70,7 +109,12 @@ def _lower(*efforts: str) -> str:
 @functools.cache
 def _options(effort: str) -> dict[str, Any]:
     found = OPTIONS[effort]
-    return found if _known(found) else {name: value for name, value in found.items() if _known({name: value})}
+    if _known(found):
+        return found
+    taken = {name: value for name, value in found.items() if _known({name: value})}
+    off = ", ".join(name for name in found if name not in taken)
+    log.warning("speed options that jaxlib %s does not know are off: %s", jaxlib.__version__, off)
+    return taken
 
 
 def _known(options: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from icl_lab.lab import records
 from icl_lab.lab.claims import t_interval, wilson_interval
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!.]*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
 NUMBER = r"([-−+]?(?:\d[\d,]*\.?\d*|\.\d+))"
 WITH_ENDS = re.compile(rf"{NUMBER}\s\[{NUMBER},\s{NUMBER}\]")
 WITH_HALF = re.compile(rf"{NUMBER} ± {NUMBER}(?!e)")

@@ -265,7 +265,7 @@ def test_a_grid_that_is_stopped_lets_its_workers_save(tmp_path, monkeypatch, num
 @pytest.mark.parametrize("place", ["planning", "merging"])
 def test_a_grid_is_stopped_while_it_plans_and_while_it_merges(tmp_path, monkeypatch, capsys, place, number, status):
     words = ["roll_out", "--preset=smoke", "--grid=seed:1", "--workers=2", f"--outdir={tmp_path}"]
-    monkeypatch.setattr(Run, "record", lambda _: "a record")  # all is finished
+    monkeypatch.setattr(Run, "record", lambda _: records.Record("", "", {}, {}, {}))  # all is finished
     where = (Run, "record") if place == "planning" else (merging, "merge")
     monkeypatch.setattr(*where, lambda *_: signal.raise_signal(number))
     before = [signal.getsignal(number) for number, _ in STATUSES]

@@ -1,13 +1,18 @@
 import dataclasses
 import logging
+import os
+import shutil
+import subprocess
 
+import jax
+import numpy as np
 import pytest
 
-from icl_lab.lab import flags
-from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab import flags, provenance, records
+from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.merging import OF_A_CELL, merged
-from icl_lab.lab.plans import Grid
-from icl_lab.lab.records import Record
+from icl_lab.lab.plans import Grid, Run
+from icl_lab.lab.records import Record, RecordError
 
 FIRST = {
     "sources": "c0", "versions": {"jax": "1"}, "precision": {"matmul": "high", "x64": True}, "commit": "a1",
@@ -61,3 +66,142 @@ def test_devices_may_differ_and_commits_of_the_same_code(change, caplog):
     with caplog.at_level(logging.WARNING):
         merge(FIRST, FIRST | change)
     assert not caplog.messages
+
+
+SETTINGS = {
+    "matmul": ("jax_default_matmul_precision: None there, high here", lambda: jax.default_matmul_precision("high")),
+    "x64": ("jax_enable_x64: False there, True here", lambda: jax.enable_x64(True)),
+    "jax_numpy_dtype_promotion": (
+        "jax_numpy_dtype_promotion: standard there, strict here", lambda: jax.numpy_dtype_promotion("strict")
+    ),
+    "jax_default_prng_impl": (
+        "jax_default_prng_impl: threefry2x32 there, rbg here", lambda: jax.default_prng_impl("rbg")
+    ),
+    "jax_threefry_partitionable": (
+        "jax_threefry_partitionable: True there, False here", lambda: jax.threefry_partitionable(False)
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture
+def log(caplog):
+    logger = logging.getLogger("icl_lab")
+    logger.addHandler(caplog.handler)  # a binary under test may have stopped the propagation
+    yield caplog
+    logger.removeHandler(caplog.handler)
+
+
+@pytest.fixture(params=SETTINGS)
+def setting(request):
+    """Its name in provenance, what is said of it, and a context in which JAX has another."""
+    return request.param, *SETTINGS[request.param]
+
+
+def run(folder, **changes):
+    return execute(dataclasses.replace(TOY, **changes), "smoke", Config(), folder)
+
+
+def test_what_decides_types_and_random_numbers_is_recorded_and_checkpoints_depend_on_it(setting):
+    name, _, other = setting
+    before, version = provenance.precision(), records.code_version()
+    assert records.code_version() == version
+    with other():
+        assert provenance.provenance(0.0)["precision"][name] != before[name]
+        assert records.code_version() != version
+    assert set(provenance.USUAL) <= set(before)
+    assert {name: before[name] for name in provenance.USUAL} == provenance.USUAL
+
+
+def test_other_settings_than_those_of_a_finished_run_are_said(setting, tmp_path, log):
+    _, said, other = setting
+    run(tmp_path)
+    run(tmp_path)
+    assert not log.messages
+    with other():
+        assert not run(tmp_path).ran
+        assert {f"({said}); --overwrite" in message for message in log.messages} == {True}
+        log.clear()
+        assert Run("", TOY, "smoke", Config(), tmp_path).is_finished()  # as a grid and reproduce ask
+        assert {f"({said}); --overwrite" in message for message in log.messages} == {True}
+
+
+def test_a_run_is_not_resumed_under_other_settings_and_goes_on_under_its_own(setting, tmp_path):
+    _, said, other = setting
+
+    def work(config, session):
+        found = session.checkpoint("work").load(lambda: {"state": np.zeros(1)})
+        if found is None:
+            session.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
+            raise KeyboardInterrupt
+        return {"state": float(found["state"][0])}, {}
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, run=work)
+    with other(), pytest.raises(RecordError, match=f"an unfinished run under other settings of JAX .{said}"):
+        run(tmp_path, run=work)
+    assert run(tmp_path, run=work).record.metrics == {"state": 1.0}
+
+
+def test_a_record_that_names_no_setting_had_the_usual_ones(tmp_path, log):
+    origin = {"precision": {"matmul": "highest", "x64": False}}
+    records.save(dataclasses.replace(run(tmp_path).record, provenance=origin), tmp_path, [])
+    with jax.default_matmul_precision("highest"):
+        assert not run(tmp_path).ran
+        assert not log.messages
+        with jax.default_prng_impl("rbg"):
+            assert not run(tmp_path).ran
+    assert "jax_default_prng_impl: threefry2x32 there, rbg here" in log.text
+
+
+def git(folder, *words):
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True)
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A laboratory below a folder of someone else."""
+    if shutil.which("git") is None:
+        pytest.skip("there is no git")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setattr(provenance, "HOME", tmp_path / "lab")
+    (tmp_path / "lab" / "icl_lab").mkdir(parents=True)
+    (tmp_path / "lab" / "icl_lab" / "__init__.py").touch()
+    return provenance.HOME
+
+
+def commit():
+    found = provenance.provenance(0.0)
+    return found["commit"], found["uncommitted_changes"]
+
+
+def test_the_commit_is_that_of_the_laboratorys_own_repository(home):
+    git(home, "init", "-q")
+    git(home, "commit", "-q", "--allow-empty", "-m", "Of something else.")
+    assert commit() == (None, None)  # the sources are not in it
+    git(home, "add", ".")
+    git(home, "commit", "-q", "-m", "A.")
+    of_this, clean = commit()
+    assert (len(of_this), clean) == (40, False)
+    (home / "icl_lab" / "a.py").touch()
+    assert commit() == (of_this, True)
+
+
+def test_a_repository_around_the_laboratory_says_nothing_of_it(home):
+    git(home.parent, "init", "-q")
+    git(home.parent, "add", ".")
+    git(home.parent, "commit", "-q", "-m", "Of someone else.")
+    assert commit() == (None, None)
+
+
+def test_what_git_does_not_say_is_not_known(home, monkeypatch):
+    git(home, "init", "-q")
+    git(home, "add", ".")
+    git(home, "commit", "-q", "-m", "A.")
+    asked = provenance._git
+    monkeypatch.setattr(provenance, "_git", lambda *words: None if "status" in words else asked(*words))
+    assert commit()[0]
+    assert commit()[1] is None
+    monkeypatch.undo()
+    monkeypatch.setattr(provenance, "HOME", home)
+    monkeypatch.setenv("PATH", "")
+    assert commit() == (None, None)
