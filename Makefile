@@ -43,7 +43,7 @@ test: $(STAMP) ## run the tests, warnings are errors
 test-latest: ## run the tests with the newest releases instead of the lock: make test-latest PYTHON=python3.12
 	@$(call fresh_venv,$(LATEST))
 	@$(LATEST)/bin/python $(PIP_INSTALL) --upgrade --upgrade-strategy eager -e '.[test]'
-	@touch $(LATEST)/.installed
+	@pwd -P > $(LATEST)/.installed
 	@$(LATEST)/bin/python -c 'import platform, jax, flax; print("Python", platform.python_version(), "JAX", jax.__version__, "Flax", flax.__version__)'
 	@$(LATEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
@@ -61,18 +61,22 @@ clean: ## remove environments and caches (never runs/)
 	rm -rf .venv .venv-latest-* build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .xla_cache
 	find icl_lab experiments tests -name __pycache__ -prune -exec rm -rf {} +
 
+# $(call here,FOLDER): whether an environment was finished in this place. One that was moved or copied with its checkout
+# would import, and install into, the place that it came from.
+here = test "$$(cat $(1)/.installed 2>/dev/null)" = "$$(pwd -P)"
+
 # The stamp is removed before an installation and written after it: where there is none, the environment was never
 # finished and is made anew; where it is only older than the lock, packages are brought up to date in place.
-$(STAMP): requirements.lock pyproject.toml $(if $(wildcard $(PY)),,force)
+$(STAMP): requirements.lock pyproject.toml $(if $(wildcard $(PY)),,force) $(shell $(call here,$(VENV)) || echo force)
 	@$(call fresh_venv,$(VENV))
 	@echo "installing the locked packages into $(VENV) (once; a minute or two)"
 	@$(PY) $(PIP_INSTALL) --require-hashes -r requirements.lock
 	@$(PY) $(PIP_INSTALL) --no-deps --no-build-isolation -e .
-	@touch $@
+	@pwd -P > $@
 
 # $(call fresh_venv,FOLDER): makes a virtual environment unless a finished one is there, and takes its stamp away.
 define fresh_venv
-set -e; if ! { test -f $(1)/.installed && $(1)/bin/python -c ''; } 2>/dev/null; then \
+set -e; if ! { $(call here,$(1)) && $(1)/bin/python -c ''; } 2>/dev/null; then \
   command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not on PATH; name a Python: make PYTHON=/path/to/python3" >&2; exit 1; }; \
   $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
     echo "icl_lab needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1); try: make PYTHON=python3.12" >&2; exit 1; }; \

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from rich.console import Console
 from rich.table import Table
 
 from experiments.benchmarks.cluster import cluster
@@ -40,7 +39,7 @@ from experiments.benchmarks.training import ensemble, members, others, steps
 from experiments.benchmarks.tuning import tuning
 from experiments.benchmarks.whole import whole
 from icl_lab.lab import flags, records
-from icl_lab.lab.command_line import command
+from icl_lab.lab.command_line import Screen, command
 from icl_lab.lab.flags import FlagError, setting
 
 Tables = Iterable[tuple[str, list[Row]]]
@@ -112,7 +111,7 @@ def _shown(value: Any) -> str:
 class Options(Config):
     """Flags of ``python -m experiments.benchmark``."""
 
-    save: str = setting("", "file for the record, as JSON; empty: none")
+    save: str = setting("", "file for the record, as JSON; empty: none", path=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -125,7 +124,7 @@ def _carry_out(options: Options) -> int:
     if options.save and (path.is_dir() or not os.access(path.parent, os.W_OK)):
         raise FlagError(f"--save={path}: allowed is a file in a folder that exists and can be written")
     config = Config(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Config)})
-    console = Console() if sys.stdout.isatty() else Console(width=200)
+    console = Screen() if sys.stdout.isatty() else Screen(width=200)
     parts = chosen(config, config.only != Config().only)
     try:
         record = benchmark(config, parts, lambda title, rows: console.print(as_table(title, rows)))

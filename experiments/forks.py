@@ -4,6 +4,7 @@ import importlib
 import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -19,7 +20,8 @@ class Forked(ForkServerProcess):
 
     def __init__(self, run: Run):
         super().__init__()
-        self._words, self._log = run.command()[2:], run.folder / LOG
+        command = run.command()
+        self._words, self._log = command[command.index("-m") + 1 :], run.folder / LOG
 
     def poll(self) -> int | None:
         """The exit status, minus the signal that killed it; None while it runs."""
@@ -28,9 +30,11 @@ class Forked(ForkServerProcess):
     def run(self) -> None:
         """What the child does: as ``python -m`` in a session of its own, with its output in the log."""
         os.setsid()
-        with open(os.devnull) as nothing, open(self._log, "ab") as said:
+        with open(os.devnull, "rb") as nothing, open(self._log, "ab") as said:
             for number, file in enumerate((nothing, said, said)):
                 os.dup2(file.fileno(), number)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         binary = importlib.import_module(self._words[0])
         sys.argv = [str(binary.__file__), *self._words[1:]]
@@ -39,7 +43,9 @@ class Forked(ForkServerProcess):
 
 def starter(plan: Sequence[Run]) -> Callable[[Sequence[Run]], Iterable[Any]]:
     """The ``start`` of ``executors.run_elsewhere`` for these runs: a process for each, which Ctrl-C does not reach."""
-    if sys.platform != "linux":  # elsewhere the libraries of the system may not survive a fork
+    socket = f"{tempfile.gettempdir()}/pymp-12345678/listener-12345678"  # by which the server is asked for a fork
+    # elsewhere the libraries of the system may not survive a fork; the path of a socket has at most 107 bytes
+    if sys.platform != "linux" or len(os.fsencode(socket)) > 107:
         return start_here
     context = multiprocessing.get_context("forkserver")
     binaries = {f"experiments.{run.name}" for run in plan}

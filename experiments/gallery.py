@@ -54,9 +54,9 @@ NOT_KEPT = "claim or preset have changed and the record has not what the claim n
 class Options:
     """Flags of ``python -m experiments.gallery``."""
 
-    runs: str = setting("runs", "folder to look for runs in")
-    figures: str = setting("figures", "folder of the gallery")
-    readme: str = setting("README.md", "file whose summary of claims is rewritten")
+    runs: str = setting("runs", "folder to look for runs in", path=True)
+    figures: str = setting("figures", "folder of the gallery", path=True)
+    readme: str = setting("README.md", "file whose summary of claims is rewritten", path=True)
     check: bool = setting(False, "list what is stale and change nothing")
     only: str = setting("", "binaries to --check, or folders of them as dai, comma-separated; empty: all")
     rejudge: bool = setting(False, "judge the gallery's own records anew")
@@ -102,7 +102,7 @@ def _carry_out(options: Options) -> int:
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
     records.write_atomically(gallery / "claims.md", f"{by_binary(rows)}\n\n{table(rows)}\n".encode())
     if readme.exists():
-        records.write_atomically(readme, with_summary(readme.read_text(), rows).encode())
+        records.write_atomically(readme, with_summary(readme.read_text("utf-8"), rows).encode())
     return 0
 
 
@@ -167,7 +167,7 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
         if (size := arrays.stat().st_size) >= LARGEST_ARRAYS and not experiment.feeds_others:
             arrays.unlink()
             line = f"arrays.npz ({size / 1e6:.1f} MB) is not kept here; {report.command(experiment, record)} makes it"
-            (fresh / "arrays.txt").write_text(line + "\n")
+            (fresh / "arrays.txt").write_text(line + "\n", "utf-8")
             print(line)
         kept = fresh / "params.npz"
         if kept.exists() and kept.stat().st_size >= LARGEST_PARAMS and not experiment.feeds_others:

@@ -183,8 +183,8 @@ def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
 class Options:
     """Flags of ``python -m experiments.join_members``."""
 
-    runs: tuple[str, ...] = setting((), "folders of the finished runs")
-    outdir: str = setting("", "folder of the record")
+    runs: tuple[str, ...] = setting((), "folders of the finished runs", path=True)
+    outdir: str = setting("", "folder of the record", path=True)
     keep: int = setting(0, "networks of each encoding whose parameters stay; 0: all", at_least=0)
     anchored: bool = setting(False, "sources may be older where an anchor says that they compute the same")
 

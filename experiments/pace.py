@@ -19,11 +19,11 @@ def committed_seconds(names: Iterable[str], preset: str, gallery: Path) -> dict[
     A binary of which neither is there gets the median of the others.
     """
     path = gallery / "seconds.json"
-    listed = json.loads(path.read_text()).get(preset, {}) if path.exists() else {}
+    listed = json.loads(path.read_bytes()).get(preset, {}) if path.exists() else {}
 
     def seconds(name: str) -> float | None:
         origin = gallery.joinpath(*name.split("."), preset, "provenance.json")
-        return listed.get(name) or (json.loads(origin.read_text()).get("seconds") if origin.exists() else None)
+        return listed.get(name) or (json.loads(origin.read_bytes()).get("seconds") if origin.exists() else None)
 
     found = {name: seconds(name) for name in names}
     usual = statistics.median([value for value in found.values() if value] or [60.0])

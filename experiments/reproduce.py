@@ -16,17 +16,17 @@ import dataclasses
 import difflib
 import importlib
 import json
+import os
 import pkgutil
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import jax
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-import experiments
 from experiments import forks, summary
 from experiments.pace import Left, Pace, committed_seconds, timed
 from experiments.page import write_page
@@ -36,11 +36,12 @@ from icl_lab.lab import drift, flags, records, report, stopping
 from icl_lab.lab.executors import run_elsewhere
 from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
 from icl_lab.lab.flags import setting
-from icl_lab.lab.options import cores
 from icl_lab.lab.plans import Run
 from icl_lab.lab.records import LOG
+from icl_lab.machine import cores
 
-GALLERY = Path(experiments.__file__).parents[1] / "figures"
+HERE = Path(__file__).parent
+GALLERY = HERE.parent / "figures"
 FIRST = ("zhang_frei_bartlett.random_covariance", "von_oswald.one_step", "reddy.landscape", "dai.dual_form")
 """One headline experiment of each paper."""
 EARLIER = "finished earlier"
@@ -50,7 +51,7 @@ Results = list[tuple[Experiment, Outcome]]
 def discover() -> dict[str, Experiment]:
     """Every binary by name, sorted: the modules ``experiments.<paper>.<figure>`` that have an ``EXPERIMENT``."""
     found = {}
-    for paper in pkgutil.iter_modules(experiments.__path__):
+    for paper in pkgutil.iter_modules([os.fspath(HERE)]):  # whatever else Python calls experiments
         if not paper.ispkg:
             continue
         package = importlib.import_module(f"experiments.{paper.name}")
@@ -67,10 +68,10 @@ class Options:
 
     preset: str = setting("quick", "size of the runs", choices=PRESETS)
     only: str = setting("", "binaries to run, or folders of them as dai, comma-separated; empty: all")
-    outroot: str = setting("runs", "folder of the run folders and the report")
+    outroot: str = setting("runs", "folder of the run folders and the report", path=True)
     seed: int = setting(0, "seed of every run")
     workers: int = setting(0, "runs at once; 0: as many as cores", at_least=0)
-    against: str = setting("", "gallery of committed records to compare with; empty: none")
+    against: str = setting("", "gallery of committed records to compare with; empty: none", path=True)
     list: bool = setting(False, "name the binaries and stop")
     verbose: bool = setting(False, "print every claim, not the headlines alone")
 
@@ -92,6 +93,7 @@ def reproduce(options: Options) -> int:
     if options.list:
         print("\n".join(f"{name:32} {e.about.strip().splitlines()[0]}" for name, e in chosen.items()))
         return lab.DONE
+    lab.check_compiling()
     if options.against and not Path(options.against).is_dir():
         raise flags.FlagError(f"--against={options.against} is not a folder; allowed is a gallery such as figures")
     plan, workers = [], options.workers or cores()
@@ -122,7 +124,7 @@ def reproduce(options: Options) -> int:
 def committed_verdicts(gallery: Path = GALLERY) -> dict[str, dict]:
     """The rows of the committed ledger at lab, by claim; none where there is no ledger."""
     path = gallery / "claims.json"
-    rows = json.loads(path.read_text()) if path.exists() else []
+    rows = json.loads(path.read_bytes()) if path.exists() else []
     return {row["id"]: row for row in rows if row["preset"] == "lab"}
 
 
@@ -143,12 +145,12 @@ def carry_out(
     seconds = committed_seconds([run.name for run in plan], preset, GALLERY)
     found: dict[str, Outcome] = {}
     failures: dict[str, str] = {}
-    left, console = [], Console()
+    left, console = [], lab.Screen()
 
     def tell(run: Run, words: str) -> None:
         if words.startswith("failed"):
             log = run.folder / LOG
-            failures[run.name] = f"{_last_words(log) or words.splitlines()[0]}; {log}"
+            failures[run.name] = f"{reason(log, logged[run]) or words.partition(';')[0]}; {log}"
         else:
             try:
                 found[run.name] = outcome(run, judge=words == EARLIER)
@@ -167,6 +169,7 @@ def carry_out(
             tell(run, EARLIER)
         else:
             left.append(run)
+    logged = {run: log.stat().st_size if (log := run.folder / LOG).exists() else 0 for run in left}
     pace = Pace({run: seconds[run.name] for run in left}, workers)
 
     def ended(progress: Progress, run: Run, words: str) -> None:
@@ -199,10 +202,18 @@ def _readable(run: Run) -> bool:
         return False
 
 
-def _last_words(log: Path) -> str:
-    """The last line of a log that says something."""
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def reason(log: Path, start: int = 0) -> str:
+    """Why a run failed, by its log from byte ``start`` on: the exception or the refusal that comes last.
+
+    Else the last line that is none of a stack of C++; empty where nothing was said.
+    """
+    lines = log.read_bytes()[start:].decode("utf-8", "replace").splitlines() if log.exists() else []
+    raised = [i for i, line in enumerate(lines) if line.startswith("Traceback")]
+    below = lines[raised[-1] + 1 :] if raised else []
+    said = [line for line in below if line.strip() and not line.startswith(" ")][:1]
+    said = [line for line in lines if line.startswith("error: ")][-1:] or said
+    said = said or [line for line in lines if line.strip() and not re.match(r"\s*(@|#\d|\*\*\*)", line)]
+    return said[-1].strip() if said else ""
 
 
 def drifted(results: list[tuple[Experiment, Outcome]], preset: str, gallery: Path) -> list[str]:

@@ -1,26 +1,32 @@
 """``python -m icl_lab``: what the laboratory is, two commands, and its experiments with one line each."""
 
 import ast
-import importlib.util
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 from textwrap import shorten
 
+from icl_lab import machine
+
 COLUMNS = 100
 
 
-def main() -> None:
-    """Prints the first screen; none of the experiments is imported for it."""
+@machine.speaking()
+def main() -> int:
+    """Prints the first screen; none of the experiments is imported for it. Returns the exit status."""
     print(first_screen(_readme()))
-    before = ""
-    for name, line in experiments().items():
+    before, listed = "", experiments()
+    for name, line in listed.items():
         paper, figure = name.split(".")
         if paper != before:
             print(f"\nexperiments.{paper}")
         print(f"  {figure:24}{shorten(line, COLUMNS - 26, placeholder=' …')}")
         before = paper
     print("\nOne of them: python -m experiments.von_oswald.one_step --preset=quick; --help explains each.")
+    if said := machine.in_the_way() if listed else "error: there are no experiments beside icl_lab":
+        print(said, file=sys.stderr)
+    return 0 if listed else 1
 
 
 def first_screen(readme: str) -> str:
@@ -39,12 +45,10 @@ def first_screen(readme: str) -> str:
 
 
 def experiments() -> dict[str, str]:
-    """The first line of what each binary says of itself, by name; none where the package is not installed."""
-    spec = importlib.util.find_spec("experiments")
-    places = spec.submodule_search_locations if spec else None
+    """The first line of what each binary beside this package says of itself, by name; none where there is none."""
     found = {}
-    for path in sorted(Path(next(iter(places))).glob("[!.]*/[!.]*.py")) if places else ():
-        text = path.read_text()
+    for path in sorted((Path(__file__).resolve().parents[1] / "experiments").glob("[!.]*/[!.]*.py")):
+        text = path.read_text(encoding="utf-8")
         if re.search(r"^EXPERIMENT\b.*=", text, re.M):
             first = (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].removesuffix(".")
             found[f"{path.parent.name}.{path.stem}"] = re.sub(r" \([^()]*\)$", "", first)
@@ -53,8 +57,10 @@ def experiments() -> dict[str, str]:
 
 def _readme() -> str:
     beside = Path(__file__).resolve().parent.parent / "README.md"
-    return beside.read_text() if beside.exists() else str(metadata.metadata("icl-lab").json["description"])
+    return (
+        beside.read_text(encoding="utf-8") if beside.exists() else str(metadata.metadata("icl-lab").json["description"])
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

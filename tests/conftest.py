@@ -8,7 +8,6 @@ the compiler, the versions and the kind of device: a program that an edit change
 import functools
 import gc
 import os
-import platform
 import shutil
 import signal
 from pathlib import Path
@@ -20,6 +19,7 @@ import hypothesis
 import jax
 import pytest
 
+from icl_lab import machine
 from icl_lab.lab import anchors
 from icl_lab.lab.provenance import peak_memory
 from icl_lab.training import effort
@@ -36,7 +36,7 @@ gc.set_threshold(100_000, 20, 20)  # tracing makes many small objects, and there
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)  # a fifth of the time: LLVM does less, HLO is the same
 jax.config.update("jax_traceback_in_locations_limit", 0)  # programs do not say of each operation which line made it
-COMPILED = Path(__file__).parents[1] / ".xla_cache" / platform.node()  # machine code, of this machine
+COMPILED = Path(__file__).parents[1] / ".xla_cache" / machine.processor()
 LARGEST = 1_000_000_000  # bytes; a larger folder is emptied
 LARGEST_PROCESS = 2_500_000_000  # bytes: two of them are well on a machine of 8 GB
 jax.config.update("jax_compilation_cache_dir", os.fspath(COMPILED))  # a binary under test leaves it as it is

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from icl_lab import machine
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError
@@ -441,7 +442,7 @@ def test_help_tells_the_science_the_presets_and_the_flags(capsys, word):
 def test_compiled_programs_are_kept_below_runs_or_where_jax_was_told_to(tmp_path):
     before = jax.config.jax_compilation_cache_dir
     try:
-        for told, kept in (("elsewhere", "elsewhere"), (None, str(tmp_path / ".xla_cache"))):
+        for told, kept in (("elsewhere", "elsewhere"), (None, str(tmp_path / ".xla_cache" / machine.processor()))):
             jax.config.update("jax_compilation_cache_dir", told)
             lab.use_compilation_cache(tmp_path)
             assert jax.config.jax_compilation_cache_dir == kept

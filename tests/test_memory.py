@@ -169,7 +169,7 @@ def test_the_limit_is_what_is_asked_for_or_a_share_of_all_there_is(monkeypatch):
     here = memory.limit() * jax.local_device_count()
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < here <= memory.OF_HOST * pages  # less in a container
-    monkeypatch.setattr(memory, "_host_memory", lambda: here)
+    monkeypatch.setattr(memory.machine, "memory", lambda: here)
     assert memory.limit() == pytest.approx(memory.OF_HOST * here / jax.local_device_count())
 
 

@@ -25,6 +25,7 @@ def pair(tmp_path_factory):
     """``pair(commands, environments)``: (status, stdout, stderr) of each of two processes that run at the same time."""
     folder = tmp_path_factory.mktemp("said")
     here, pipe = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(HOME)}, subprocess.PIPE
+    here["http_proxy"] = "http://localhost:9"  # where nobody is
     command = [sys.executable, "tests/processes_run.py"]
     server = subprocess.Popen(command, cwd=HOME, env=here, text=True, start_new_session=True, stdin=pipe, stdout=pipe)
 

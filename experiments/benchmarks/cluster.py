@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-import experiments
 from experiments.benchmarks.programs import by_fit
 from experiments.benchmarks.resuming import resuming
 from experiments.benchmarks.timing import Config, Row, chunks_of_fit
@@ -160,7 +159,7 @@ def _run(command: Sequence[str], place: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(experiments.__file__).parents[1])}
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from experiments.benchmarks.cluster import in_turns, trainer
 from experiments.benchmarks.programs import networks, other_networks
 from experiments.benchmarks.timing import Config, Row
 from icl_lab.lab import flags
-from icl_lab.lab.options import cores
+from icl_lab.machine import cores
 
 MEMBERS, CHUNK = 4, 100
 INDUCTION = ("published", "small")

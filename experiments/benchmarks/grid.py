@@ -50,7 +50,7 @@ def grid(config: Config) -> dict[str, list[Row]]:
 
 def _of(runs: Sequence[Path]) -> dict[str, float]:
     """What the provenance of runs says: programs of trainings that were compiled, seconds of trainings."""
-    origins = [json.loads((run / "provenance.json").read_text()) for run in runs]
+    origins = [json.loads((run / "provenance.json").read_bytes()) for run in runs]
     of_training = [origin["compilation"]["stages"]["training"] for origin in origins]
     return {
         "compiled": sum(stage["programs"] - stage["cached"] for stage in of_training),

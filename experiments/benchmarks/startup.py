@@ -53,7 +53,7 @@ def _smoke(binary: str) -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
         command = ["-m", f"experiments.{binary}", "--preset=smoke", "--outdir=run", "--overwrite"]
         for name in ("cold", "again"):
             seconds = np.array([_seconds(command, folder)])
-            runs[name] = seconds, json.loads(Path(folder, "run", "provenance.json").read_text())
+            runs[name] = seconds, json.loads(Path(folder, "run", "provenance.json").read_bytes())
     return runs
 
 

@@ -53,6 +53,7 @@ class Config(Training):
     networks: str = setting(
         TRAINED_HERE,
         f"folder of a run of dai.pretrain, whose networks are vanilla; {TRAINED_HERE}: they are trained here",
+        path=True,
     )
 
 

@@ -30,7 +30,7 @@ RANDOM = "random"
 class OfNetworks(Members):
     """Which networks a binary analyses."""
 
-    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out")
+    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out", path=True)
     members: int = setting(3, "how many of its networks of the first position encoding", at_least=1)
     first: int = setting(0, "number of the first network, of each encoding", at_least=0)
     fewer: tuple[int, ...] = setting((10, 3), "at most so many of the second encoding, of the third, ..", at_least=1)

@@ -22,12 +22,12 @@ WEIGHTS_AT_ONCE, TOKENS_AT_ONCE = 2**25, 2**12
 class Files(Analysis):
     """The analysis, and the files that may take the place of the networks of ``pretrain``."""
 
-    gpt2_weights: str = setting("", "local safetensors file: GPT-2 in place of the networks of pretrain")
+    gpt2_weights: str = setting("", "local safetensors file: GPT-2 in place of the networks of pretrain", path=True)
     heads: int = setting(
         0, "with it, heads of the network where no config.json beside the file says them; 0: width / 64", at_least=0
     )
-    tokenizer: str = setting("", "with it, the folder of tokenizer.json, or of vocab.json and merges.txt")
-    examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}')
+    tokenizer: str = setting("", "with it, the folder of tokenizer.json, or of vocab.json and merges.txt", path=True)
+    examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}', path=True)
     template: str = setting("Sentence: {text} Label:", "with it, what is asked; the label follows behind a space")
     max_queries: int = setting(16, "with it, questions of a split at most", at_least=1)
 

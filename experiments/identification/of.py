@@ -27,11 +27,11 @@ from icl_lab.lab.flags import FlagError, setting
 class Options:
     """Flags of ``python -m experiments.identification.of``."""
 
-    run: str = setting("", "folder of a finished run that kept its parameters")
+    run: str = setting("", "folder of a finished run that kept its parameters", path=True)
     stage: str = setting("", "the training to identify; empty: all of them")
     members: int = setting(0, "so many members of each; 0: all", at_least=0)
     seed: int = setting(0, "of prompts and rotations", at_least=0)
-    plots: str = setting("", "folder of the figures; empty: none")
+    plots: str = setting("", "folder of the figures; empty: none", path=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

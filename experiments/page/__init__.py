@@ -105,7 +105,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         undefined=jinja2.StrictUndefined,
     )
     style, script = (
-        resources.files(__name__).joinpath("templates", name).read_text() for name in ("page.css", "page.js")
+        resources.files(__name__).joinpath("templates", name).read_text("utf-8") for name in ("page.css", "page.js")
     )
     context |= {"style": Markup(style), "script": Markup(script)}
     context |= {"style_digest": _digest(style), "script_digest": _digest(script)}

@@ -20,9 +20,9 @@ from icl_lab.lab.flags import FlagError, setting
 class Options:
     """Flags of ``python -m experiments.page``."""
 
-    records: str = setting("figures", "gallery of committed records")
-    ledger: str = setting("", "claims.json; that of the gallery where none is named")
-    out: str = setting("runs/page.html", "file to write")
+    records: str = setting("figures", "gallery of committed records", path=True)
+    ledger: str = setting("", "claims.json; that of the gallery where none is named", path=True)
+    out: str = setting("runs/page.html", "file to write", path=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from icl_lab import machine
 from icl_lab.lab import flags, options, records, report, stopping
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
 from icl_lab.lab.flags import FlagError
-from icl_lab.lab.options import Options
+from icl_lab.lab.options import Options, check_compiling, check_writable
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.provenance import precision
 from icl_lab.lab.records import RecordError
@@ -33,6 +34,15 @@ log = logging.getLogger("icl_lab")
 C = TypeVar("C")
 
 
+class Screen(Console):
+    """A console whose reader may go: what then ends the process is ``machine.speaking``, not rich."""
+
+    def on_broken_pipe(self) -> None:
+        """Lets the error pass."""
+        raise
+
+
+@machine.speaking()
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     """A binary's command line; returns the exit status, one of those above. A bug in a single process raises."""
     experiment.check_complete()
@@ -49,6 +59,8 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     with stopping.heeding():
         try:
             return _carry_out(chosen, what)
+        except BrokenPipeError:
+            raise
         except processes.RefusedError as error:  # by all processes alike, so each ends in peace
             return refused(error)
         except (FlagError, memory.DoesNotFitError, RecordError, OSError) as error:
@@ -163,7 +175,7 @@ def carry_out_grid(
 def _print(shown: Any) -> None:
     """Prints for a person, in the process that does so."""
     if processes.is_writer():
-        console = Console() if sys.stdout.isatty() else Console(width=160)
+        console = Screen() if sys.stdout.isatty() else Screen(width=160)
         console.print(shown, soft_wrap=isinstance(shown, str), markup=False)
 
 
@@ -180,13 +192,13 @@ def _join(chosen: Options, what: Run | Grid) -> None:
 def console_progress() -> Progress:
     """The progress bars of the binaries (on stderr; silent where it is not a terminal, but for the last state)."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True, quiet=not processes.is_writer())
+    console = Screen(stderr=True, quiet=not processes.is_writer())
     return Progress(*columns, TimeRemainingColumn(), console=console)
 
 
 def start_logging() -> None:
     """Warnings of the laboratory go to stderr in one form, also above a progress bar."""
-    log.handlers[:] = [RichHandler(console=Console(stderr=True), show_path=False, show_time=False)]
+    log.handlers[:] = [RichHandler(console=Screen(stderr=True), show_path=False, show_time=False)]
     log.setLevel(logging.INFO)
     log.propagate = False
 
@@ -194,11 +206,12 @@ def start_logging() -> None:
 def use_compilation_cache(root: Path = Path("runs")) -> None:
     """Keeps compiled programs on disk, so that repeats start at once (never changes a number).
 
-    Where JAX has been told of a folder (``JAX_COMPILATION_CACHE_DIR``) they are kept there.
+    Each kind of processor has a folder of its own below ``root``. Where JAX has been told of a folder
+    (``JAX_COMPILATION_CACHE_DIR``) they are kept there.
     """
     config: Any = jax.config  # whose names no type checker knows
     if not config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache"))
+        jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache" / machine.processor()))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # diffrax checks its arguments by calls back into Python, and such programs are not kept; ours are checked before
     os.environ.setdefault("EQX_ON_ERROR", "off")
@@ -210,6 +223,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     Raises:
       absl flags.Error, FlagError: naming the flag, the value and what is allowed.
     """
+    check_compiling()
     values = absl_flags.FlagValues()
     flags.define(Options, values)
     flags.define(type(experiment.presets["paper"]), values)
@@ -237,6 +251,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     return chosen, what
 
 
+@machine.speaking()
 def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence[str] | None = None) -> int:
     """The command line of anything else: ``run`` with what flags make of ``usual``; returns the exit status.
 
@@ -251,6 +266,8 @@ def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence
     try:
         _read(values, words)
         return run(flags.parse(usual, values))
+    except BrokenPipeError:
+        raise
     except (absl_flags.Error, FlagError, RecordError, OSError) as error:
         return refused(f"{error}\nTry --help.")
 
@@ -280,12 +297,3 @@ def _described(of: Any, configs: Mapping[str, Any]) -> Iterator[str]:
         each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
         yield f"  --{field.name}: {field.metadata['about']}"
         yield f"      {each}. Allowed: {flags.allowed(field)}"
-
-
-def check_writable(outdir: Path, flag: str = "outdir") -> None:
-    """Refuses an outdir that is a file or cannot be written, before any work."""
-    existing = next(p for p in (outdir, *outdir.absolute().parents) if p.exists())
-    if not existing.is_dir():
-        raise flags.FlagError(f"--{flag}={outdir}: {existing} is not a folder")
-    if not os.access(existing, os.W_OK):
-        raise flags.FlagError(f"--{flag}={outdir}: {existing} cannot be written; allowed is a folder you can write")

@@ -121,7 +121,7 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
 
 
 def _json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
+    return json.loads(path.read_bytes()) if path.exists() else {}
 
 
 def said(found: Cost, runs: int = 1) -> str:

@@ -125,14 +125,14 @@ def start_here(runs: Sequence[Run]) -> Iterator[subprocess.Popen]:
 def start_process(command: Sequence[str], folder: Path, **how: Any) -> subprocess.Popen:
     """A process that writes to the log in its run folder, and takes of a GPU's memory what it needs."""
     folder.mkdir(parents=True, exist_ok=True)
-    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ}
+    env = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", **os.environ, "PYTHONIOENCODING": "utf-8"}
     with open(folder / LOG, "ab") as said:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=env, **how)
 
 
 def _end_of_log(run: Run) -> str:
     path = run.folder / LOG
-    return "\n".join(path.read_text(errors="replace").splitlines()[-15:]) if path.exists() else "(there is none)"
+    return "\n".join(path.read_text("utf-8", "replace").splitlines()[-15:]) if path.exists() else "(there is none)"
 
 
 def _end(children: Sequence[Any]) -> None:

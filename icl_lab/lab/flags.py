@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import math
 import operator
+import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -28,15 +29,22 @@ def setting(
     at_most: float | None = None,
     choices: Sequence[str] | None = None,
     argument: bool = True,
+    path: bool = False,
 ) -> Any:
     """A field of a configuration: its default (the paper's setting), what it means, and what is allowed.
 
     For tuples the bounds and choices hold for each element. A real number is an argument of compiled programs
     (``arguments``) unless ``argument`` is False: it decides shapes or operations, or is rounded better as a constant
-    (1 - b2).
+    (1 - b2). In a ``path`` of a command line, ``~`` is the user's folder.
     """
     bounds = {"at_least": at_least, "above": above, "at_most": at_most}
-    metadata = {"about": about, "choices": tuple(choices) if choices else None, "argument": argument, **bounds}
+    metadata = {
+        "about": about,
+        "choices": tuple(choices) if choices else None,
+        "argument": argument,
+        "path": path,
+        **bounds,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -192,7 +200,7 @@ def _kind(field: dataclasses.Field) -> type:
 
 def _convert(field: dataclasses.Field, text: str) -> Any:
     try:
-        return _kind(field)(text)
+        return os.path.expanduser(text) if field.metadata["path"] else _kind(field)(text)
     except ValueError as error:
         raise FlagError(f"--{field.name}={text}: allowed is {allowed(field)}") from error
 

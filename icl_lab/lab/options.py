@@ -1,11 +1,16 @@
-"""What every binary has beside its configuration: which preset and grid are run, and how the run is carried out."""
+"""What every binary has beside its configuration: which preset and grid are run, how, and where that is possible."""
 
 import dataclasses
-import os
 import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import jax
 
 from icl_lab.lab.experiment import EFFORT, PRESETS
 from icl_lab.lab.flags import FlagError, setting
+from icl_lab.machine import cores
 
 OF_JOBS = ("slurm_partition", "minutes", "gpus")
 PASSED_ON = ("overwrite", "checkpoint_seconds", "precision", "memory_gb", "cpu_devices")
@@ -17,7 +22,7 @@ class Options:
 
     preset: str = setting("quick", "size of the run", choices=PRESETS)
     grid: str = setting("", "settings to run one after the other, as learning_rate:1e-4,1e-3;seed:0,1 (quote the ;)")
-    outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration")
+    outdir: str = setting("", "run folder; empty: a folder under runs/ named by preset and configuration", path=True)
     overwrite: bool = setting(False, "run again over a finished run")
     wait: bool = setting(False, "if another run works in the folder, wait for its end instead of refusing")
     dry_run: bool = setting(False, "estimate what the run would cost, by timing its trainings for a second, and stop")
@@ -64,11 +69,6 @@ def cpu_devices(options: Options) -> int:
     return options.cpu_devices or (cores() if alone else 1)
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def of_cells(options: Options) -> tuple[str, ...]:
     """The words with which every cell of a grid is run in a process of its own; preset and folder are those of Run."""
     given = {name: getattr(options, name) for name in PASSED_ON}
@@ -97,3 +97,22 @@ def check(options: Options) -> None:
     if given != usual and not (options.distributed and named):
         said = f"--coordinator={given[0]} --processes={given[1]} --process={given[2]}"
         raise FlagError(f"{said}: allowed with --distributed, as host:port, a number P >= 1, and one from 0 to P - 1")
+
+
+def check_compiling() -> None:
+    """Refuses an environment in which JAX compiles nothing, before any work."""
+    config: Any = jax.config  # whose names no type checker knows
+    if config.jax_disable_jit:
+        raise FlagError("JAX_DISABLE_JIT is set: a training is one compiled program; allowed is JAX_DISABLE_JIT=0")
+
+
+def check_writable(outdir: Path, flag: str = "outdir") -> None:
+    """Refuses an outdir that is a file or cannot be written, before any work."""
+    existing = next(p for p in (outdir, *outdir.absolute().parents) if p.exists())
+    if not existing.is_dir():
+        raise FlagError(f"--{flag}={outdir}: {existing} is not a folder")
+    try:  # in /proc everything may be written, and nothing can be made
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        said = f"{existing} cannot be written ({error.strerror}); allowed is a folder you can write"
+        raise FlagError(f"--{flag}={outdir}: {said}") from error

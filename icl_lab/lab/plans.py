@@ -66,7 +66,7 @@ def program_of(experiment: Experiment) -> list[str]:
     module = f"experiments.{experiment.name}"
     with contextlib.suppress(ModuleNotFoundError):
         if importlib.util.find_spec(module):
-            return ["-m", module]
+            return [*["-P"] * sys.flags.safe_path, "-m", module]
     return [os.path.abspath(sys.argv[0])]
 
 

@@ -178,15 +178,18 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
       wait: until no other process is at work in the folder.
 
     Raises:
-      RecordError: if another process is at work in the folder, and it is not waited for.
+      RecordError: if another process is at work in the folder and is not waited for, or no lock can be had there.
       OSError: if the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "w") as handle:
+    with open(folder / ".lock", "wb") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             said = f"another run is at work in {folder}; give this one another --outdir, or --wait for it"
+            raise RecordError(said) from error
+        except OSError as error:  # of a network's file system: ENOLCK, ENOSYS, ESTALE
+            said = f"{folder} cannot be locked ({error.strerror}); choose an --outdir on a disk of this machine"
             raise RecordError(said) from error
         _settle(folder)
         yield

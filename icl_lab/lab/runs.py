@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from icl_lab import machine
 from icl_lab.lab import flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
@@ -95,7 +96,8 @@ def load_run(folder: str | Path, experiment: Experiment | None = None) -> Finish
         try:
             experiment = importlib.import_module(f"experiments.{record.experiment}").EXPERIMENT
         except (ImportError, AttributeError) as error:
-            said = f"{record.experiment} is no binary here ({error}); for one of your own: load_run(folder, EXPERIMENT)"
+            why = machine.in_the_way() or "for one of your own: load_run(folder, EXPERIMENT)"
+            said = f"{record.experiment} is no binary here ({error}); {why}"
             raise RecordError(f"{folder}: {said}") from error
     if experiment.name != record.experiment:
         raise RecordError(f"{folder} holds a run of {record.experiment}, not of {experiment.name}")

@@ -50,10 +50,12 @@ _RC: dict[Any, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The style of the laboratory, inside this block only."""
+    """The style of the laboratory, on matplotlib's defaults whatever the user's files say, inside this block only."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_RC):
+    with mpl.rc_context():
+        mpl.rcdefaults()  # all but the backend
+        mpl.rcParams.update(_RC)
         yield
 
 

@@ -88,7 +88,8 @@ def fit(
         vectorised together. None: no limit.
 
     Raises:
-      ValueError: if ``steps`` is not a positive multiple of ``measure_every``, or keys and settings disagree.
+      ValueError: if ``steps`` is not a positive multiple of ``measure_every``, keys and settings disagree, or JAX is
+        told to compile nothing.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     measure_every = steps if measure_every is None else measure_every
@@ -138,6 +139,9 @@ def fit(
 
 
 def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> None:
+    config: Any = jax.config  # whose names no type checker knows
+    if config.jax_disable_jit:
+        raise ValueError("JAX_DISABLE_JIT (jax.disable_jit) is on: a training is one compiled program; allowed is off")
     if keys.ndim != 1 or keys.shape[0] < 1:
         raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got shape {keys.shape}")
     if measure_every < 1 or steps < 1 or steps % measure_every:

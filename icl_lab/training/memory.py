@@ -1,13 +1,11 @@
 """What memory a compiled program needs, what there is, and how many members at a time fit into it."""
 
-import contextlib
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from icl_lab import machine
 from icl_lab.training import processes
 
 GIB = 2**30
@@ -47,7 +45,7 @@ def limit(gigabytes: float = 0.0) -> float:
     if gigabytes > 0:
         return gigabytes * GIB / sharing
     if device.platform == "cpu":
-        found = OF_HOST * _host_memory() / sharing
+        found = OF_HOST * machine.memory() / sharing
     else:
         found = OF_ACCELERATOR * (device.memory_stats() or {}).get("bytes_limit", float("inf"))
     return float(processes.from_all(np.array(found)).min())
@@ -69,12 +67,3 @@ def fewer(need: Memory, together: int, limit: float) -> int:
             "device; allowed is more memory, fewer --members or a smaller --batch"
         )
     return min(max(int((limit - need.resident) / need.temporary * together), 1), together // 2)
-
-
-def _host_memory() -> float:
-    """Bytes of this machine, or of the container that the process is in."""
-    machine = float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):  # another system, or no limit ("max")
-            machine = min(machine, float(Path(path).read_text()))
-    return machine

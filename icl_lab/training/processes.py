@@ -34,7 +34,8 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
     """Joins the other processes, before JAX computes anything.
 
     They are found by what SLURM, Open MPI, Kubernetes or Cloud TPU say, or given: host:port of process 0, how many
-    there are and which this is. JAX itself ends a process that has waited five minutes for the others.
+    there are and which this is. JAX itself ends a process that has waited five minutes for the others. From here on
+    this process knows of no proxy.
 
     Raises:
       RefusedError: if there is no cluster, the address cannot be used, or processes have different numbers of devices.
@@ -46,6 +47,8 @@ def start(coordinator: str = "", processes: int = 0, process: int = -1) -> None:
         if coordinator.startswith(("localhost:", "127.0.0.1:")):  # or it would listen on all addresses of the machine
             given["coordinator_bind_address"] = coordinator
         log.info("process %d waits at %s for %d in all", process, coordinator, processes)
+    for name in ("grpc_proxy", "https_proxy", "http_proxy"):  # which would be asked for the way to process 0
+        os.environ.pop(name, None)
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM away from the run
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=HEARTBEAT_SECONDS)

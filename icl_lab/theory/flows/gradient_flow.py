@@ -5,7 +5,6 @@ Singh, Latham & Saxe 2025 at tau = 1. Any covariance, any initialisation, every 
 """
 
 import functools
-import os
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab import machine
 from icl_lab.theory.arguments import Matrix, check_length
 from icl_lab.theory.flows.losses import PARAMETRISATIONS, Law, eigenbases, parametrisation_of, turn
 
@@ -145,7 +145,7 @@ def _on_every_core(flows: Callable[[int, int], tuple], members: int) -> tuple:
     if jax.default_backend() != "cpu":
         return jax.tree.map(lambda value: value[:members], jax.device_get(flows(0, members)))
     flows(0, 0)  # compiles, once for all threads
-    workers = os.cpu_count() or 1
+    workers = machine.cores()
     edges = np.linspace(0, members, min(2 * workers, members) + 1).astype(int).tolist()
 
     def part(first: int, last: int) -> tuple:

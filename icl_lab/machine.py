@@ -1,0 +1,112 @@
+"""What a process finds on the user's machine: cores, memory, the processor, who reads what it prints, other packages.
+
+This module imports nothing of the laboratory, so every package may ask it.
+"""
+
+import contextlib
+import hashlib
+import importlib.util
+import io
+import itertools
+import math
+import os
+import platform
+import select
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CGROUPS, OF_PROCESS, PROCESSOR = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/cpuinfo")
+UNREAD = 128 + signal.SIGPIPE
+"""What a shell says of a program that wrote to a pipe which nobody reads any more."""
+
+
+@contextlib.contextmanager
+def speaking() -> Iterator[None]:
+    """Around a program that prints: a ``?`` stands for what the locale cannot write.
+
+    Raises:
+      SystemExit: with status ``UNREAD``, where nobody reads on (``| head -1``).
+    """
+    streams = [stream for stream in (sys.stdout, sys.stderr) if isinstance(stream, io.TextIOWrapper)]
+    for stream in streams:
+        if stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
+    try:
+        yield
+        for stream in streams:
+            stream.flush()
+    except BrokenPipeError:
+        watched = select.poll()
+        for stream in streams:
+            watched.register(stream.fileno(), 0)  # errors alone: that the reader has gone
+        if not (broken := watched.poll(0)):
+            raise  # another pipe
+        for number, _ in broken:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)  # for what Python still flushes at its end
+        raise SystemExit(UNREAD) from None
+
+
+def cores() -> int:
+    """How many cores this process may use: those it is bound to, or as many as its cgroups give it the time of."""
+    found: list[float] = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    for group in _cgroups("cpu"):
+        limit = _numbers(group / "cpu.max")
+        limit = limit or _numbers(group / "cpu.cfs_quota_us") + _numbers(group / "cpu.cfs_period_us")
+        found += [limit[0] / limit[1]] if len(limit) == 2 and min(limit) > 0 else []
+    return math.ceil(min(found))
+
+
+def memory() -> float:
+    """Bytes of this machine, or of the smallest cgroup (a container, a job) that the process is in."""
+    found = [float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")]
+    for group, name in itertools.product(_cgroups("memory"), ("memory.max", "memory.limit_in_bytes")):
+        found += _numbers(group / name)
+    return min(found)
+
+
+def processor() -> str:
+    """A name, fit for a folder, of the kind of processor; machine code made on one kind need not run on another."""
+    try:
+        with open(PROCESSOR, encoding="utf-8", errors="replace") as lines:
+            first = itertools.takewhile(str.strip, lines)
+            said = "".join(line for line in first if line.startswith(("model name", "flags", "CPU part", "Features")))
+    except OSError:
+        said = platform.processor()
+    return f"{platform.system()}-{platform.machine()}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+
+def in_the_way() -> str:
+    """Says which ``experiments`` Python finds before ours, that beside ``icl_lab``; empty where it finds ours."""
+    ours, spec = Path(__file__).resolve().parents[1] / "experiments", importlib.util.find_spec("experiments")
+    places = (
+        [Path(place).resolve() for place in (spec.submodule_search_locations or [spec.origin or ""])] if spec else []
+    )
+    if not places or places[0] == ours:
+        return ""
+    return (
+        f"{places[0]} comes before the experiments of icl_lab, which are in {ours}; rename it, or start Python in "
+        "another folder or as python -P, which does not look into the present one"
+    )
+
+
+def _cgroups(controller: str) -> list[Path]:
+    """The folders of the cgroups (v2 and v1) that this process is in, each up to the root."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in OF_PROCESS.read_text(encoding="utf-8").splitlines():
+            _, controllers, place = line.split(":", 2)
+            if not controllers or controller in controllers.split(","):
+                root = CGROUPS / controller if controllers else CGROUPS
+                inner = root / place.lstrip("/")
+                found += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
+    return found
+
+
+def _numbers(path: Path) -> list[float]:
+    """The numbers in a file; none where there is no file or no limit (``max``)."""
+    try:
+        return [float(word) for word in path.read_text(encoding="utf-8").split()]
+    except (OSError, ValueError):
+        return []
