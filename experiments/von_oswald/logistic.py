@@ -37,7 +37,14 @@ from icl_lab.compare.logistic import logistic_losses
 from icl_lab.lab import Experiment, FlagError, Session, main, setting
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, logistic_regression
-from icl_lab.solvers import gd_plus_plus, gradient_descent, logistic_bayes, logistic_gradient_descent, logistic_map
+from icl_lab.solvers import (
+    effective_draws,
+    gd_plus_plus,
+    gradient_descent,
+    logistic_bayes,
+    logistic_gradient_descent,
+    logistic_map,
+)
 
 NETWORKS = ("linear_1", "linear_2", "softmax_1")
 
@@ -209,10 +216,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         objective=objective,
     )
     cosines = _final_cosines(config, trained, references)(params, member_keys(config, 800))
+    surplus, effective = _bayes_minus_map(config, references["map"])
     arrays |= {"final": finals, "cosines": {name: np.asarray(values) for name, values in cosines.items()}}
+    arrays["bayes"] = {"effective_draws": np.asarray(effective)}
     metrics = {
         "parameters": {name: p.tolist() for name, p in parameters.items()},
-        "bayes": float(finals["map"].mean() + _bayes_minus_map(config, references["map"])),
+        "bayes": float(finals["map"].mean() + surplus),
         "cosines_with": list(references),
         **{f"final_{name}": float(values.mean()) for name, values in finals.items()},
     }
@@ -238,24 +247,30 @@ def _final_cosines(config: Config, trained: Mapping[str, Model], references: Map
     return jax.jit(lambda params, keys: jax.lax.map(lambda pair: one(*pair), (params, keys)))
 
 
-def _bayes_minus_map(config: Config, most_probable: BatchLearner) -> float:
-    """Mean loss of the Bayes predictor above that of the most probable w, on the same few tasks."""
+def _bayes_minus_map(config: Config, most_probable: BatchLearner) -> tuple[Array, Array]:
+    """Mean loss of the Bayes predictor above that of the most probable w, on the same few tasks; its effective draws.
+
+    The mean is NaN where one task has too few of them (``logistic_bayes``); they are (tasks,).
+    """
     task_key, draw_key = member_keys(config, 600, 2)
-    bayes = logistic_bayes(draw_key, config.task_scale, config.bayes_draws)
+    drawn = draw_key, config.task_scale, config.bayes_draws
+    bayes, effective = logistic_bayes(*drawn), effective_draws(*drawn)
 
     @jax.jit
-    def difference(key: Array) -> Array:
+    def difference(key: Array) -> tuple[Array, Array]:
         samples = sampler(config)(key, config.bayes_tasks)
-        predictions = jax.lax.map(bayes, samples.prompt)
-        return (objective(predictions, samples) - objective(most_probable(samples.prompt), samples)).mean()
+        predictions, draws = jax.lax.map(lambda prompt: (bayes(prompt), effective(prompt)), samples.prompt)
+        surplus = objective(predictions, samples) - objective(most_probable(samples.prompt), samples)
+        return surplus.mean(), draws[:, 0]
 
-    return float(difference(task_key))
+    return difference(task_key)
 
 
 AXES = {
     "*/steps": ("step",),
     "final/*": ("member",),
     "cosines/*": ("member", "algorithm"),
+    "bayes/*": ("task",),
     "*/*": ("member", "step"),
 }
 

@@ -70,7 +70,7 @@ def _losses(axes: Axes, record: Record) -> None:
     lines.append((bayes, "-", "Bayes"))
     for shade, (reached, dash, label) in zip(np.linspace(0, 0.6, len(lines)), lines):
         axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
-    axes.set_ylim(0.95 * min(bayes / one, 1.0), 1.5)
+    axes.set_ylim(0.95 * np.fmin(bayes / one, 1.0), 1.5)  # NaN where draws were too few
     axes.set_ylabel("loss / loss of one logistic step")
     axes.legend(ncols=2, fontsize=7, loc="upper right")
 

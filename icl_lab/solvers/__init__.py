@@ -33,7 +33,7 @@ from icl_lab.solvers.iterative import (
 )
 from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing
 from icl_lab.solvers.least_squares import least_squares, ridge
-from icl_lab.solvers.logistic import logistic_bayes, logistic_gradient_descent, logistic_map
+from icl_lab.solvers.logistic import effective_draws, logistic_bayes, logistic_gradient_descent, logistic_map
 
 __all__ = [
     "Finetuned",
@@ -42,6 +42,7 @@ __all__ = [
     "conjugate_gradients",
     "dmmse",
     "dmmse_or_ridge",
+    "effective_draws",
     "feature_kernel",
     "finetune",
     "functional_gradient_descent",

@@ -4,6 +4,7 @@ S = X^T X / N and B = X^T Y / N, so the gradient is S W - B.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +97,9 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
         top = jnp.linalg.eigvalsh(s)[-1] if normalised else jnp.ones((), s.dtype)
         top = jnp.where(top > 0, top, 1)  # inputs that are all zero
-        inverse = jnp.asarray(start, s.dtype) * (eye / top if of == "identity" else s / top**2)
+        inverse = jnp.asarray(start, s.dtype) * (
+            eye / top if of == "identity" else s / top / top
+        )  # top^2 and its inverse leave float32
         for _ in range(steps):
             inverse = inverse @ (2 * eye - s @ inverse)
         return inverse @ b
@@ -107,24 +110,49 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
 def conjugate_gradients(steps: int) -> Learner:
     """K steps of conjugate gradients on S w = b, each output by itself (Hestenes & Stiefel 1952).
 
-    Not linear in the labels: step lengths depend on them. Exact once K is the number of distinct eigenvalues.
+    Not linear in the labels: step lengths depend on them. Exact once K is the number of distinct eigenvalues. Where it
+    is exact before the last step, derivatives are those of least squares (the steps left have none of their own).
 
     Raises:
       ValueError: for fewer than one step.
     """
 
     def one(s: Array, b: Array) -> Array:
-        floor = jnp.finfo(b.dtype).tiny + 10 * jnp.finfo(b.dtype).eps ** 2 * (b @ b)  # solved: stay
-        w, residual, direction = jnp.zeros_like(b), b, b
-        for _ in range(steps):
-            image, size = s @ direction, residual @ residual
-            going = size > floor  # with 1 below where it is not, gradients stay finite
-            length = jnp.where(going, size / jnp.where(going, jnp.maximum(direction @ image, floor), 1), 0)
-            w, residual = w + length * direction, residual - length * image
-            direction = residual + jnp.where(going, residual @ residual / jnp.where(going, size, 1), 0) * direction
-        return w
+        of_s, of_b = _power_of_two(s), _power_of_two(b)  # in these units nothing overflows or meets a floor
+        return _conjugate_gradients(steps, s / of_s, b / of_b) * (of_b / of_s)
 
     return _of_moments(jax.vmap(one, (None, 1), 1), steps)
+
+
+def _power_of_two(values: Array) -> Array:
+    """The power of two above the largest absolute value, a unit that rounds nothing; 1 where all are zero."""
+    return jnp.ldexp(jnp.ones((), values.dtype), jnp.frexp(jax.lax.stop_gradient(jnp.abs(values).max()))[1])
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _conjugate_gradients(steps: int, s: Array, b: Array) -> Array:
+    return _descended(steps, s, b)[0]
+
+
+@_conjugate_gradients.defjvp
+def _conjugate_gradients_jvp(steps: int, at: tuple[Array, Array], moved: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Where S W = B is solved early, d(S W) = dB fixes dW but for the null space of S."""
+    (s, _), (ds, db) = at, moved
+    w, dw, solved = jax.jvp(partial(_descended, steps), at, moved, has_aux=True)
+    return w, dw + jnp.where(solved, jnp.linalg.pinv(s) @ (db - ds @ w - s @ dw), 0)
+
+
+def _descended(steps: int, s: Array, b: Array) -> tuple[Array, Array]:
+    """(D,) W after K steps, and whether it solves S W = B, to rounding, whatever the last of them does."""
+    rounding = jnp.finfo(b.dtype).tiny + 10 * jnp.finfo(b.dtype).eps ** 2 * (b @ b)
+    w, residual, direction = jnp.zeros_like(b), b, b
+    for _ in range(steps):
+        image, size = s @ direction, residual @ residual
+        going = size > rounding  # solved: stay; with 1 below where it is not, gradients stay finite
+        length = jnp.where(going, size / jnp.where(going, jnp.maximum(direction @ image, rounding), 1), 0)
+        w, residual = w + length * direction, residual - length * image
+        direction = residual + jnp.where(going, residual @ residual / jnp.where(going, size, 1), 0) * direction
+    return w, (size <= 1000 * rounding) | (steps >= len(b))  # looser: steps on what rounding left come before it stays
 
 
 def gradient_flow(time: ArrayLike) -> Learner:
@@ -139,14 +167,50 @@ def gradient_flow(time: ArrayLike) -> Learner:
     check_number("time", time, scalar=True)
 
     def solve(s: Array, b: Array) -> Array:
-        t, (values, vectors) = jnp.asarray(time, s.dtype), jnp.linalg.eigh(s)
-        values = jnp.maximum(values, 0)  # below it are rounding errors, which would grow with t
-        small = jnp.abs(values * t) < jnp.finfo(s.dtype).eps ** 0.5  # two terms of the series are exact to rounding
-        series = t * (1 - values * t / 2)
-        factor = jnp.where(small, series, -jnp.expm1(-t * values) / jnp.where(small, 1, values))
-        return vectors @ (factor[:, None] * (vectors.T @ b))
+        return _flow(s, b, jnp.asarray(time, s.dtype))
 
     return _of_moments(solve, 1, dual=True)
+
+
+@jax.custom_jvp
+def _flow(s: Array, b: Array, t: Array) -> Array:
+    """h(S) B with h(l) = (1 - exp(-t l)) / l."""
+    values, vectors = _spectrum(s)
+    return vectors @ (_flow_factor(values, t)[:, None] * (vectors.T @ b))
+
+
+@_flow.defjvp
+def _flow_jvp(at: tuple[Array, Array, Array], moved: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    """d h(S) = V (F * V^T dS V) V^T, with F the divided differences of h (Daleckii & Krein; Higham 2008, theorem 3.11).
+
+    The derivative of eigenvectors, which equal eigenvalues do not have, is not needed.
+    """
+    (s, b, t), (ds, db, dt) = at, moved
+    values, vectors = _spectrum(s)
+    factor, turned = _flow_factor(values, t)[:, None], vectors.T @ b
+    inner = _divided(values, t) * (vectors.T @ ds @ vectors) @ turned + factor * (vectors.T @ db)
+    return vectors @ (factor * turned), vectors @ (inner + dt * jnp.exp(-t * values)[:, None] * turned)
+
+
+def _spectrum(s: Array) -> tuple[Array, Array]:
+    values, vectors = jnp.linalg.eigh(s)
+    return jnp.maximum(values, 0), vectors  # below 0 are rounding errors, which would grow with t
+
+
+def _flow_factor(values: Array, t: Array) -> Array:
+    small = jnp.abs(values * t) < jnp.finfo(values.dtype).eps ** 0.5  # two terms of the series are exact to rounding
+    series = t * (1 - values * t / 2)
+    return jnp.where(small, series, -jnp.expm1(-t * values) / jnp.where(small, 1, values))
+
+
+def _divided(values: Array, t: Array) -> Array:
+    """(D, D) (h(a) - h(b)) / (a - b), at a = b the derivative: (exp(-t b) h(a - b) - h(b)) / a, a the larger one."""
+    a, b = jnp.maximum(values[:, None], values[None]), jnp.minimum(values[:, None], values[None])
+    x, y = t * a, t * b
+    small = jnp.abs(x) < jnp.finfo(values.dtype).eps ** 0.2  # four terms of the series are exact to rounding
+    series = -(t**2) * (1 / 2 - (x + y) / 6 + (x**2 + x * y + y**2) / 24 - (x + y) * (x**2 + y**2) / 120)
+    closed = (jnp.exp(-y) * _flow_factor(a - b, t) - _flow_factor(b, t)) / jnp.where(small, 1, a)
+    return jnp.where(small, series, closed)
 
 
 def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Learner:

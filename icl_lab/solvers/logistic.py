@@ -4,6 +4,7 @@ Every learner raises ValueError for other labels (0 and 1) where it can see them
 """
 
 import contextlib
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,11 @@ from jax.typing import ArrayLike
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.gradient import per_step
+
+STEPS = 64
+"""Newton steps to the most probable w."""
+FREEDOM = 5
+"""Degrees of freedom of the t distribution that ``logistic_bayes`` draws from."""
 
 
 def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:
@@ -40,7 +46,7 @@ def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None
     return predict
 
 
-def logistic_map(prior_scale: ArrayLike, steps: int = 64) -> Learner:
+def logistic_map(prior_scale: ArrayLike, steps: int = STEPS) -> Learner:
     """The logit at the most probable w: maximum likelihood with the prior w ~ N(0, s^2 I), by Newton's method.
 
     Args:
@@ -63,12 +69,17 @@ def logistic_map(prior_scale: ArrayLike, steps: int = 64) -> Learner:
 
 
 def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> Learner:
-    """The logit of the posterior predictive probability under the prior w ~ N(0, s^2 I), by Monte Carlo.
+    """The logit of the posterior predictive probability under the prior w ~ N(0, s^2 I), by importance sampling.
 
-    p(y = 1 | x_q) = sum_j a_j s(w_j.x_q), s the sigmoid, with w_j from the prior and weights a_j proportional to their
-    likelihood prod_i s(y_i w_j.x_i). The w_j are the same for every prompt, and half of them are the negatives of the
-    others, as the law is symmetric. On ``icl_lab.prompts.logistic_regression`` no learner has a smaller mean loss. The
-    error is that of 1 / sum_j a_j^2 draws from the posterior, a number that falls fast with D and s.
+    It is log Z_+ - log Z_-, where Z_+ and Z_- are the evidence of the context together with the query labelled +1 and
+    -1. Each is estimated by draws from a multivariate t distribution around the most probable w, whose scale matrix is
+    the inverse Hessian there (Geweke 1989; the tails of t are heavier than those of the posterior). The draws are the
+    same for every prompt but for that location and scale, and half of them mirror the others. On
+    ``icl_lab.prompts.logistic_regression`` no learner has a smaller mean loss.
+
+    The standard error of the logit is at most about sqrt(2 / n) with n from ``effective_draws``. Where n is below 100,
+    or below a tenth of ``draws`` if that is less, the estimate is refused: ValueError, or NaN where values are not
+    known (inside ``jit`` or ``vmap``).
 
     Args:
       key: of the draws.
@@ -78,20 +89,60 @@ def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> L
     Raises:
       ValueError: if the number of draws is not even and positive, or the scale not one number above 0.
     """
+    evidence = _evidence(key, prior_scale, draws)
+    least = min(100, draws / 10)
+
+    def predict(prompt: Prompt) -> Array:
+        logs, effective = evidence(prompt)
+        with contextlib.suppress(jax.errors.TracerBoolConversionError):
+            if jnp.any(effective < least):
+                raise ValueError(
+                    f"draws must be raised for this prompt: {draws} are worth {effective.min():.3g} of the posterior, "
+                    f"allowed is at least {least:g}"
+                )
+        return jnp.where(effective < least, jnp.nan, logs[:, 0] - logs[:, 1])
+
+    return predict
+
+
+def effective_draws(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> Callable[[Prompt], Array]:
+    """Effective number of draws (O,) behind a prediction of ``logistic_bayes`` of the same arguments, by prompt.
+
+    (sum_j v_j)^2 / sum_j v_j^2 with v_j the importance weights (Kong 1992), the smaller one of Z_+ and Z_-. Arguments
+    and errors as ``logistic_bayes``.
+    """
+    evidence = _evidence(key, prior_scale, draws)
+    return lambda prompt: evidence(prompt)[1]
+
+
+def _evidence(key: Array, prior_scale: ArrayLike, draws: int) -> Callable[[Prompt], tuple[Array, Array]]:
+    """By prompt (O, 2) log Z_+ and log Z_-, up to the same constant, and (O,) effective draws."""
     if draws < 2 or draws % 2:
         raise ValueError(f"draws must be an even number, at least 2, got {draws}")
     check_number("prior_scale", prior_scale, above=0, scalar=True)
 
-    def predict(prompt: Prompt) -> Array:
+    def of_prompt(prompt: Prompt) -> tuple[Array, Array]:
         _, d, _ = _check_prompt(prompt)
-        half = prior_scale * jax.random.normal(key, (draws // 2, d), prompt.x.dtype)
-        w = jnp.concatenate([half, -half])
-        log_likelihood = -jax.nn.softplus(-prompt.y[:, :, None] * (prompt.x @ w.T)[:, None]).sum(0)  # (O, draws)
-        query = (w @ prompt.x_query)[None]
-        yes, no = (jax.nn.logsumexp(log_likelihood - jax.nn.softplus(sign * query), axis=1) for sign in (-1, 1))
-        return yes - no
+        normal, chi = (
+            jax.random.normal(k, (draws // 2, m), prompt.x.dtype) for k, m in zip(jax.random.split(key), (d, FREEDOM))
+        )
+        half = normal * jnp.sqrt(FREEDOM / jnp.square(chi).sum(1, keepdims=True))
+        z = jnp.concatenate([half, -half])
+        log_t = -(FREEDOM + d) / 2 * jnp.log1p(jnp.square(z).sum(1) / FREEDOM)
+        x = jnp.concatenate([prompt.x, prompt.x_query[None]])
 
-    return predict
+        def log_weights(y: Array) -> Array:
+            mode, root = _laplace(x, y, prior_scale)
+            w = mode[None] + jax.scipy.linalg.solve_triangular(root, z.T, lower=True, trans=1).T
+            log_prior = -jnp.square(w / prior_scale).sum(1) / 2
+            return log_prior - jax.nn.softplus(-y[None] * (w @ x.T)).sum(1) - log_t - jnp.log(jnp.diagonal(root)).sum()
+
+        labels = jnp.stack([jnp.concatenate([prompt.y, jnp.full_like(prompt.y[:1], sign)]) for sign in (1, -1)])
+        v = jax.vmap(jax.vmap(log_weights))(labels.transpose(2, 0, 1))  # (O, 2, draws)
+        logs = jax.nn.logsumexp(v, axis=2)
+        return logs, jnp.exp(2 * logs - jax.nn.logsumexp(2 * v, axis=2)).min(1)
+
+    return of_prompt
 
 
 def _check_prompt(prompt: Prompt) -> tuple[int, int, int]:
@@ -109,13 +160,27 @@ def _most_probable(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> Ar
     loss by a function whose minimum is at log(1 + c)/c of the Newton step: every step descends, the last ones are whole
     (the generalised self-concordance of Bach 2010, "Self-concordant analysis for logistic regression").
     """
-    precision = 1 / jnp.square(jnp.asarray(prior_scale, x.dtype))
 
     def descend(_: Array, w: Array) -> Array:
-        miss = jax.nn.sigmoid(-y * (x @ w))  # probability given to the other label
-        hessian = (x.T * (miss * (1 - miss))[None]) @ x + precision * jnp.eye(x.shape[1], dtype=x.dtype)
-        step = jnp.linalg.solve(hessian, x.T @ (y * miss) - precision * w)
-        c = jnp.abs(x @ step).max(initial=0) + jnp.finfo(x.dtype).tiny
+        slope, hessian = _slope(x, y, w, prior_scale)
+        step = jnp.linalg.solve(hessian, slope)
+        c = jnp.abs(x @ step).max(initial=jnp.finfo(x.dtype).eps)  # 1 / c^2, of its derivative, stays finite
         return w + jnp.log1p(c) / c * step
 
     return jax.lax.fori_loop(0, steps, descend, jnp.zeros(x.shape[1], x.dtype))
+
+
+def _slope(x: Array, y: Array, w: Array, prior_scale: ArrayLike) -> tuple[Array, Array]:
+    """(D,) the gradient of the log posterior at w, and (D, D) its Hessian with the sign changed."""
+    precision = 1 / jnp.square(jnp.asarray(prior_scale, x.dtype))
+    miss = jax.nn.sigmoid(-y * (x @ w))  # probability given to the other label
+    hessian = (x.T * (miss * (1 - miss))[None]) @ x + precision * jnp.eye(x.shape[1], dtype=x.dtype)
+    return x.T @ (y * miss) - precision * w, hessian
+
+
+def _laplace(x: Array, y: Array, prior_scale: ArrayLike) -> tuple[Array, Array]:
+    """(D,) the most probable w, and (D, D) the Cholesky factor of the Hessian there."""
+    mode = jax.lax.stop_gradient(_most_probable(x, y, prior_scale, STEPS))
+    slope, hessian = _slope(x, y, mode, prior_scale)
+    mode = mode + jnp.linalg.solve(jax.lax.stop_gradient(hessian), slope)  # whose derivative is the mode's
+    return mode, jnp.linalg.cholesky(_slope(x, y, mode, prior_scale)[1])

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.von_oswald import common, curvature, grokking, logistic, multi_step, noisy_labels, one_step, roll_out
 from experiments.von_oswald.tuning import best_step
+from icl_lab.lab import records
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention
@@ -157,3 +158,9 @@ def test_a_logistic_run_of_one_network_leaves_out_the_arrays_of_the_others():
     left_out = set(logistic.parts(to_json(lab))) - one
     assert {"linear_1/*", "final/logistic_1", "cosines/linear_1"} <= one
     assert {"linear_2/*", "softmax_1/*", "final/gd++_2"} <= left_out
+
+
+def test_logistic_keeps_the_effective_draws_of_its_bayes_predictor(smoke_run):
+    effective = records.load(smoke_run("von_oswald.logistic").folder)["bayes/effective_draws"]
+    assert effective.shape == (4,)
+    assert ((effective >= 1) & (effective <= 16)).all()

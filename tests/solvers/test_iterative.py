@@ -82,6 +82,16 @@ def test_conjugate_gradients_minimise_over_the_krylov_space(prompt):
     np.testing.assert_allclose(conjugate_gradients(D + 3)(prompt), least_squares()(prompt), rtol=1e-6)
 
 
+def test_conjugate_gradients_solved_early_have_the_gradient_of_least_squares():
+    """One eigenvalue, one step: what the second step would do is nothing, and so would be its derivative."""
+    draw = np.random.default_rng(0).normal
+    orthogonal = np.tile([[1, 1, 1, 1], [1, -1, 1, -1], [1, 1, -1, -1], [1, -1, -1, 1]], (2, 1))
+    at = tuple(jnp.asarray(v, jnp.float32) for v in (orthogonal, draw(size=(8, 1)), draw(size=4)))
+    of = lambda learner: jax.grad(lambda x, y: learner(Prompt(x, y, at[2]))[0], (0, 1))(*at[:2])  # noqa: E731
+    for found, expected in zip(of(conjugate_gradients(2)), of(least_squares())):
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "learner", [newton(0.1, 30), newton(1.0, 40, of="covariance", normalised=True), gradient_flow(1e8)]
 )

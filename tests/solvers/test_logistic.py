@@ -11,7 +11,13 @@ from icl_lab.compare.logistic import logistic_losses
 from icl_lab.constructions import gradient_descent_weights
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt, logistic_regression
-from icl_lab.solvers import gradient_descent, logistic_bayes, logistic_gradient_descent, logistic_map
+from icl_lab.solvers import (
+    effective_draws,
+    gradient_descent,
+    logistic_bayes,
+    logistic_gradient_descent,
+    logistic_map,
+)
 from icl_lab.solvers.logistic import _most_probable
 
 
@@ -99,11 +105,33 @@ def test_bayes_is_the_posterior_mean_of_the_probability(x64):
         np.testing.assert_allclose(found[output], np.log(p / (1 - p)), atol=0.02)
 
 
+def test_effective_draws_give_the_error_of_bayes_and_too_few_are_refused():
+    sampler = logistic_regression(context_length=40, input_size=10, input_range=4.0, task_scale=2.0)
+    prompts = sampler(jax.random.key(1), 4).prompt
+
+    @jax.jit
+    def over_keys(keys):
+        one = lambda key, prompt: (logistic_bayes(key, 2.0, 1000)(prompt), effective_draws(key, 2.0, 1000)(prompt))  # noqa: E731
+        return jax.lax.map(lambda key: jax.vmap(lambda prompt: one(key, prompt))(prompts), keys)
+
+    logits, effective = over_keys(jax.random.split(jax.random.key(0), 20))  # (keys, prompts, 1)
+    answered = effective >= 100
+    np.testing.assert_array_equal(np.isnan(logits), ~answered)
+    assert answered.mean() > 0.5  # draws from the prior are worth about one
+    spread = np.nanstd(np.where(answered, logits, np.nan), axis=0)
+    assert (spread < 2 * np.sqrt(2 / 100)).all()
+    refused = jax.tree.map(lambda leaf: leaf[0], sampler(jax.random.key(1), 1).prompt)
+    few = logistic_bayes(jax.random.key(0), 100.0, 100)  # labels are separated, the prior is flat: far from Gaussian
+    with pytest.raises(ValueError, match="draws must be raised for this prompt: 100 are worth"):
+        few(refused)
+    assert jnp.isnan(jax.jit(few)(refused)).all()
+
+
 def test_no_learner_has_a_smaller_loss_than_bayes():
     sampler = logistic_regression(context_length=6, input_size=2, input_range=4.0, task_scale=3.0)
     samples = jax.jit(sampler, static_argnums=1)(jax.random.key(1), 4000)
     learners = {
-        "bayes": logistic_bayes(jax.random.key(2), 3.0, 2000),
+        "bayes": logistic_bayes(jax.random.key(2), 3.0, 400),
         "map": logistic_map(3.0),
         "one step": logistic_gradient_descent(1.5, 1),
         "knows nothing": lambda prompt: jnp.zeros(1),
