@@ -69,7 +69,7 @@ class Options:
     preset: str = setting("quick", "size of the runs", choices=PRESETS)
     only: str = setting("", "binaries to run, or folders of them as dai, comma-separated; empty: all")
     outroot: str = setting("runs", "folder of the run folders and the report", path=True)
-    seed: int = setting(0, "seed of every run")
+    seed: int = setting(0, "seed of every run", at_least=0, at_most=2**32 - 1)
     workers: int = setting(0, "runs at once; 0: as many as cores", at_least=0)
     against: str = setting("", "gallery of committed records to compare with; empty: none", path=True)
     list: bool = setting(False, "name the binaries and stop")

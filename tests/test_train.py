@@ -1,6 +1,8 @@
 """``icl_lab.train``: members in one call, the same as the plain loop, refused before work where sizes make no sense."""
 
 import dataclasses
+import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +13,19 @@ from flax import linen as nn
 
 import icl_lab
 from icl_lab.compare import mean_loss
+from icl_lab.identify import identify
+from icl_lab.lab import Session
 from icl_lab.models import LinearSelfAttention, learner
-from icl_lab.prompts import linear_regression
+from icl_lab.prompts import linear_regression, same_tasks
 from icl_lab.prompts.layouts import joint_layout
+from icl_lab.prompts.prompt import check_sampler
 from icl_lab.solvers import gradient_descent
+from icl_lab.training.clamping import fit_clamped
+from icl_lab.training.fitting import fit
 from icl_lab.training.model import Model
 
 N, D = 5, 3
+KEYS = jax.random.split(jax.random.key(0), 2)
 NETWORK = LinearSelfAttention(init_scale=0.1)
 SMALL = {"steps": 20, "batch": 16, "eval_tasks": 64, "learning_rate": 3e-3}
 
@@ -95,10 +103,89 @@ def test_a_member_that_is_not_there_is_refused():
         trained.params(-1)
 
 
-def test_a_member_that_diverges_is_named_in_a_warning():
+@pytest.mark.parametrize("carried", [fit, functools.partial(fit, until=lambda row: False)])
+def test_a_member_that_diverges_is_named_in_a_warning(carried):
     with pytest.warns(RuntimeWarning, match="2 of 2 members diverged and were stopped: 0, 1"):
-        trained = icl_lab.train(NETWORK, sampler(), members=2, **SMALL | {"learning_rate": 1e30})
+        trained = icl_lab.train(NETWORK, sampler(), members=2, **SMALL | {"learning_rate": 1e30}, fit=carried)
     assert (trained.fit.diverged_at >= 0).all()
+
+
+def test_a_session_carries_a_training_out_and_says_itself_what_diverged(tmp_path, caplog):
+    session = Session(tmp_path, "these settings", 0.0, None)
+    carried = functools.partial(session.fit, "stage")
+    trained = icl_lab.train(NETWORK, sampler(), members=2, **SMALL | {"learning_rate": 1e30}, fit=carried)
+    assert (trained.fit.diverged_at >= 0).all()
+    assert session.stages["stage"]["members"] == 2
+    assert "2 of 2 members diverged" in caplog.text  # by the log, not by a warning, which tests take for an error
+
+
+def frozen(key, batch):
+    return sampler()(jax.random.key(0), batch)
+
+
+def in_numpy(key, batch):
+    return jax.tree.map(jnp.asarray, jax.device_get(FEW(batch)))
+
+
+FEW = functools.cache(lambda batch: jax.device_get(jax.jit(sampler(), static_argnums=1)(jax.random.key(1), batch)))
+STEPS = itertools.count()
+
+
+def counted(key, batch):
+    return sampler()(jax.random.key(next(STEPS)), batch)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (frozen, "draws the same tasks whatever its key"),
+        (in_numpy, "draws the same tasks whatever its key"),
+        (counted, "draws the same tasks whatever its key"),
+        (lambda key, batch: sampler()(key, 7), r"must draw as many tasks as it is asked for, .*; got an array \(7, "),
+    ],
+    ids=["key inside", "numpy", "counter", "batch"],
+)
+def test_a_sampler_that_ignores_its_key_or_its_batch_is_refused(wrong, said):
+    for given in ({"sampler": wrong}, {"sampler": sampler(), "training_sampler": wrong}):
+        with pytest.raises(ValueError, match=f"{list(given)[-1]} {said}"):
+            icl_lab.train(NETWORK, **given, **SMALL)
+    if wrong is not counted:  # drawn from outside of programs, a counter counts
+        with pytest.raises(ValueError, match=f"sampler {said}"):
+            identify(gradient_descent(1.0, 1), context_length=N, input_size=D, sampler=wrong)
+    with pytest.raises(ValueError, match=f"law {said}"):
+        fit_clamped(None, None, None, lambda _: wrong, optax.sgd(0.1), KEYS, None, batch=4, steps=1)
+
+
+def test_samplers_that_repeat_on_purpose_or_in_part_are_trained_on():
+    pool = sampler()(jax.random.key(3), 4).latent["w"]
+
+    def pooled(key, batch):  # of four tasks, with fresh prompts
+        fresh = sampler()(key, batch)
+        w = pool[jnp.arange(batch) % 4]
+        y, target = jnp.einsum("bnd,bdo->bno", fresh.prompt.x, w), jnp.einsum("bd,bdo->bo", fresh.prompt.x_query, w)
+        return dataclasses.replace(fresh, prompt=dataclasses.replace(fresh.prompt, y=y), target=target)
+
+    for repeating in (same_tasks(sampler(), jax.random.key(0)), pooled, jax.jit(sampler(), static_argnums=1)):
+        found = check_sampler("sampler", repeating, 5)
+        assert found.prompt.x.shape == (5, N, D)
+    trained = icl_lab.train(
+        NETWORK, sampler(), training_sampler=same_tasks(frozen, jax.random.key(0)), members=1, **SMALL | {"steps": 1}
+    )
+    assert np.isfinite(trained.fit.metrics["loss"]).all()
+
+
+@pytest.mark.parametrize("seed", [2**32, -1, 1.5, True])
+def test_a_seed_that_has_no_key_of_its_own_is_refused(seed):
+    with pytest.raises(ValueError, match=r"seed must be a whole number in \[0, 2\^32 - 1\], got "):
+        icl_lab.train(NETWORK, sampler(), **SMALL, seed=seed)
+    with pytest.raises(ValueError, match="seed must be"):
+        identify(gradient_descent(1.0, 1), context_length=N, input_size=D, seed=seed)
+
+
+@pytest.mark.parametrize("beside", [{"members": 2}, {"seed": 0}])
+def test_keys_beside_members_or_a_seed_are_refused(beside):
+    with pytest.raises(ValueError, match="keys are given in place of members"):
+        icl_lab.train(NETWORK, sampler(), **SMALL, **beside, keys=KEYS)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,8 @@ def test_nothing_measured_leaves_the_training_loss():
 
 
 def test_a_diverging_member_is_stopped_and_the_others_go_on(whole):
-    fitted = train(settings=SETTINGS | {"rate": SETTINGS["rate"].at[1].set(1e30)})
+    with pytest.warns(RuntimeWarning, match="1 of 3 members diverged and were stopped: 1"):
+        fitted = train(settings=SETTINGS | {"rate": SETTINGS["rate"].at[1].set(1e30)})
     np.testing.assert_array_equal(fitted.diverged_at, [-1, 1, -1])  # the loss overflows where the first update led
     for m in (0, 2):
         assert_same(member(fitted, m), member(whole, m))
@@ -184,7 +185,8 @@ def test_a_member_whose_gradient_is_not_finite_keeps_its_parameters():
     def root(params, key, start):
         return jnp.sqrt(params)  # finite at 0, its derivative is not
 
-    fitted = fit(lambda key, start: start, root, optax.sgd(0.1), KEYS[:2], jnp.array([0.0, 4.0]), steps=3)
+    with pytest.warns(RuntimeWarning, match="1 of 2 members"):
+        fitted = fit(lambda key, start: start, root, optax.sgd(0.1), KEYS[:2], jnp.array([0.0, 4.0]), steps=3)
     np.testing.assert_array_equal(fitted.diverged_at, [0, -1])
     assert fitted.params[0] == 0
     assert 3.95 > fitted.params[1] > 3.9

@@ -87,7 +87,7 @@ def identify_members(learners: list[Callable], config: Any, seed: int) -> Identi
     return identify(learners, **sizes, sampler=sampler, seed=seed)
 
 
-def identified(folder: Path, stage: str = "", members: int | None = None, seed: int = 0) -> Identified:
+def identified(folder: Path, stage: str, members: int | None = None, seed: int = 0) -> Identified:
     """What the members of a training of a finished run compute.
 
     Raises:
@@ -95,7 +95,6 @@ def identified(folder: Path, stage: str = "", members: int | None = None, seed: 
       ValueError: for prompts that are no linear regression.
     """
     run = load_run(folder)
-    stage = stage or next(iter(run.stages()), "")
     return identify_members(members_of(run, stage, members), of_stage(run.record.config, stage), seed)
 
 

@@ -30,7 +30,7 @@ class Options:
     run: str = setting("", "folder of a finished run that kept its parameters", path=True)
     stage: str = setting("", "the training to identify; empty: all of them")
     members: int = setting(0, "so many members of each; 0: all", at_least=0)
-    seed: int = setting(0, "of prompts and rotations", at_least=0)
+    seed: int = setting(0, "of prompts and rotations", at_least=0, at_most=2**32 - 1)
     plots: str = setting("", "folder of the figures; empty: none", path=True)
 
 

@@ -6,13 +6,18 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from icl_lab.fast.agreement import check_forms, ours
 from icl_lab.fast.pointwise import add, add_bias, gelu, layer_norm
 from icl_lab.fast.tasks_last import between, by_shared, contract, gram, linear_layer, total
-from icl_lab.models.attention import ATTENTIONS
+from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
+from icl_lab.models.learner import learner
 from icl_lab.models.transformer import Transformer, folded_weights
 from icl_lab.prompts.draws import BLOCK, batch_first, block_last
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.prompt import BatchLearner, Prompt
+
+OURS = frozenset(ATTENTIONS.values())
+"""Attentions of this library, whose forms its tests compare."""
 
 
 def batch_learner(network: Transformer, params: dict, layout: Layout | None = None) -> BatchLearner:
@@ -24,14 +29,41 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
 
     Raises:
       ValueError: for a network that is no ``Transformer``; when it is called, as the network, for an attention that has
-        no form for batches, and for a layout of logits, which are read off all tokens.
+        no form for batches, for forms that disagree (compared once where a part of the network or its layout is not of
+        this library), and for a layout of logits, which are read off all tokens.
     """
     if not isinstance(network, Transformer):
         raise ValueError(f"{type(network).__name__} is no Transformer: use jax.vmap(learner(network, params, layout))")
     return lambda prompts: _predictions(network, params, prompts, layout or joint_layout())
 
 
+def check_network(network: Transformer, layout: Layout, prompts: Prompt) -> None:
+    """Compares the forms of a network on prompts of these shapes, where not all of it is of this library.
+
+    Raises:
+      ValueError: as ``agreement.check_forms``.
+    """
+    parts = (type(network), layout.encode, layout.decode, layout.encode_tasks or layout.encode)
+    mine = all(ours(part) for part in parts)
+    for name in dict.fromkeys(network.attentions()):
+        kind = ATTENTIONS.get(name, Attention(linear_pattern))
+        if kind.of_scores is None or (mine and kind in OURS):
+            continue
+        # an attention is the same in every layer, and in few the weights may be large
+        one = network.clone(layers=min(network.layers, 2), attention=name) if ours(type(network)) else network
+        check_forms(
+            f"attention {name!r} in {type(network).__name__}", (type(network), repr(one), kind, layout), one, layout,
+            prompts, lambda params, prompt: learner(one, params, layout)(prompt),  # noqa: B023
+            lambda params, prompts: _fast(one, params, prompts, layout), 2 * _largest_block(one) + 1,  # noqa: B023
+        )  # fmt: skip
+
+
 def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
+    check_network(network, layout, prompts)
+    return _fast(network, params, prompts, layout)
+
+
+def _fast(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
     batch, largest = prompts.x.shape[0], _largest_block(network)
     if layout.encode_tasks is None:
         tokens = block_last(jax.vmap(layout.encode)(prompts), largest)

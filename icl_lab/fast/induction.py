@@ -5,10 +5,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.fast.agreement import check_forms, ours
 from icl_lab.models.classifier import classifier
 from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.inspection import Intervention, check_intervention, intervened
-from icl_lab.prompts.layouts import content_layout
+from icl_lab.models.learner import learner
+from icl_lab.prompts.layouts import content_layout, item_label_layout
 from icl_lab.prompts.prompt import Prompt
 
 
@@ -36,8 +38,8 @@ def induction_logits(
       step: training step, by which an intervention acts or not.
 
     Raises:
-      ValueError: for another number of layers, fewer slots than tokens, an intervention that does not fit, or one on
-        anything but attention.
+      ValueError: for a network of a class of your own whose plain form disagrees, another number of layers, fewer slots
+        than tokens, an intervention that does not fit, or one on anything but attention.
     """
     if network.layers != 2:
         raise ValueError(f"the form for batches is of two layers, got layers={network.layers}")
@@ -45,6 +47,19 @@ def induction_logits(
     if intervention is not None and (others := _replaced(intervention) - {"attention"}):
         raise ValueError(f"the form for batches lets an intervention replace attention alone, not {sorted(others)}")
 
+    if not ours(type(network)):
+        layout = item_label_layout(network.slots)
+        check_forms(
+            type(network).__name__, (type(network), repr(network)), network, layout, prompts,
+            lambda params, prompt: learner(network, params, layout)(prompt),
+            lambda params, prompts: _logits(network, params, prompts, None, 0), 3,
+        )  # fmt: skip
+    return _logits(network, params, prompts, intervention, step)
+
+
+def _logits(
+    network: InductionNetwork, params: dict, prompts: Prompt, intervention: Intervention | None, step: ArrayLike
+) -> Array:
     def clamped(patterns: Array, layer: int) -> Array:
         return jax.vmap(lambda pattern: intervened(pattern[None], "attention", layer, intervention, step)[0])(patterns)
 

@@ -28,12 +28,13 @@ class FinishedRun(NamedTuple):
         return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
 
     def params(self, member: int = 0, stage: str = "") -> Any:
-        """Final parameters of a member, from 0, of a training (empty: the first): the pytree that its network takes.
+        """Final parameters of a member, from 0, of a training (empty: the only one): the pytree that its network takes.
 
         Raises:
-          RecordError: if there is no such training or member, or the run kept no parameters.
+          RecordError: if there is no such training or member, the run kept no parameters, or no training is named where
+            there are several.
         """
-        stage = stage or next(iter(self._learners()), "")
+        stage = stage or self._only_stage()
         tree = below(self.record.params, stage)
         if tree is None:
             kept = sorted({name.split("/")[0] for name in self.record.params})
@@ -57,10 +58,10 @@ class FinishedRun(NamedTuple):
         """What such parameters predict; they may be traced, so that all members share one program.
 
         Raises:
-          RecordError: if the experiment does not say what parameters of this training predict.
+          RecordError: if the experiment does not say what parameters of this training predict, or as ``params``.
         """
         learners = self._learners()
-        stage = stage or next(iter(learners), "")
+        stage = stage or self._only_stage()
         if stage not in learners:
             said = f"only those of {', '.join(learners)}" if learners else "of none"
             raise RecordError(f"{self.record.experiment} does not say what the members of {stage!r} predict, {said}")
@@ -69,6 +70,12 @@ class FinishedRun(NamedTuple):
     def learner(self, member: int = 0, stage: str = "") -> Learner:
         """A member as a learner, ``Prompt -> prediction``; raises as ``batch_learner``."""
         return one_prompt(self.batch_learner(member, stage))
+
+    def _only_stage(self) -> str:
+        stages = self.stages()
+        if len(stages) > 1:
+            raise RecordError(f"this run has several trainings; allowed is stage= one of {', '.join(stages)}")
+        return next(iter(stages or self._learners()), "")
 
     def _learners(self) -> dict[str, Any]:
         if "grid" in self.record.config:

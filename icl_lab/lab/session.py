@@ -52,7 +52,7 @@ class Session:
         with self.bar(stage, options["steps"]) as advance, stopping.held(), self.profile.training(stage):
             result = fit(
                 *args, resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
-                memory_limit=memory.limit(self.memory_gb), **options,
+                memory_limit=memory.limit(self.memory_gb), warn=False, **options,
             )  # fmt: skip
         self.stages[stage] = {
             "members": result.diverged_at.size,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import chex
 import jax
+import numpy as np
 from flax import struct
 from jax import Array
 
@@ -73,6 +74,59 @@ def one_prompt(learner: BatchLearner) -> Learner:
 def same_tasks(sampler: Sampler, key: Array) -> Sampler:
     """A sampler whose draws are the same tasks every time, whatever the key: a fixed set of ``batch`` tasks.
 
+    It says so (``repeats``); any other sampler that does not use its key is refused (``check_sampler``).
     von Oswald et al. 2022, A.11 and A.12 (``cycle_data`` of the released code).
     """
-    return lambda _, batch: sampler(key, batch)
+
+    def repeated(_: Array, batch: int) -> Sample:
+        return sampler(key, batch)
+
+    repeated.repeats = True  # type: ignore[attr-defined]
+    return repeated
+
+
+def check_sampler(name: str, sampler: Sampler, batch: int) -> Sample:
+    """Checks what a sampler would draw inside a program, where what Python does happens once; nothing is compiled.
+
+    Returns:
+      Shapes of a batch.
+
+    Raises:
+      ValueError: naming the sampler, for what is no ``Sample``, another number of tasks, or tasks that do not depend on
+        its key, unless ``same_tasks`` made it.
+    """
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0)))
+    drawn = jax.eval_shape(lambda keys: sampler(keys[0], batch), keys)
+    if not isinstance(drawn, Sample):
+        raise ValueError(f"{name} must give a Sample, got {type(drawn).__name__}")
+    check_batch(name, drawn, batch)
+    if getattr(sampler, "repeats", False):
+        return drawn
+    try:  # vmap knows what depends on the key
+        jax.eval_shape(jax.vmap(lambda key: _of_task(sampler(key, batch)), out_axes=None), keys)
+    except ValueError:
+        return drawn
+    raise ValueError(REPEATS.format(name))
+
+
+def check_batch(name: str, drawn: Sample, batch: int) -> None:
+    """Raises ValueError, naming the sampler, where prompts and targets are not so many."""
+    if wrong := [part.shape for part in jax.tree.leaves(_of_task(drawn)) if part.shape[:1] != (batch,)]:
+        raise ValueError(f"{name} must draw as many tasks as it is asked for, {batch}; got an array {wrong[0]}")
+
+
+def check_differ(name: str, sampler: Sampler, drawn: Sample, other: Sample) -> None:
+    """Raises ValueError, naming the sampler, where draws with two keys are the same, unless ``same_tasks`` made it."""
+    both = zip(*(jax.tree.leaves(_of_task(sample)) for sample in (drawn, other)), strict=True)
+    if not getattr(sampler, "repeats", False) and all(np.array_equal(a, b) for a, b in both):
+        raise ValueError(REPEATS.format(name))
+
+
+def _of_task(drawn: Sample) -> tuple[Prompt, Array]:
+    return drawn.prompt, drawn.target
+
+
+REPEATS = (
+    "{} draws the same tasks whatever its key, so every step and every member would see one batch; it must take all "
+    "randomness from the key that it is given, and a fixed set of tasks is same_tasks(sampler, key)"
+)

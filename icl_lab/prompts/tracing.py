@@ -41,6 +41,13 @@ def check_number(
         raise ValueError(f"{name} must be {' and '.join(words) or 'finite'}, got {value}")
 
 
+def check_seed(seed: int) -> int:
+    """The seed as an int; ValueError where it is not whole or has no key of its own, outside [0, 2^32 - 1]."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise ValueError(f"seed must be a whole number in [0, 2^32 - 1], got {seed!r}")
+    return int(seed)
+
+
 def check_sizes(**sizes: int) -> None:
     """Checks sizes, by name; ValueError for one below 1."""
     for name, size in sizes.items():

@@ -11,9 +11,10 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, held
-from icl_lab.prompts.prompt import Prompt, Sample, Sampler
+from icl_lab.prompts.prompt import Prompt, Sample, Sampler, check_sampler
 from icl_lab.prompts.tracing import is_traced
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
+from icl_lab.training.optimizers import Optimizer, check_kind, of_setting
 
 FOREVER = 2**31 - 1
 
@@ -128,7 +129,7 @@ def fit_clamped(
     run: Run,
     objective: Callable[[Array, Sample], Array],
     law: Callable[[Tree], Sampler],
-    optimizer: optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation],
+    optimizer: Optimizer,
     keys: Array,
     intervention: Intervention | None,
     settings: Tree = None,
@@ -166,12 +167,16 @@ def fit_clamped(
       A ``Fit``.
 
     Raises:
-      ValueError: as ``fit``; for a batch below 1, or a frozen name that no parameter has.
+      ValueError: as ``fit``; for a batch below 1, a frozen name that no parameter has, or a sampler that ignores its
+        key or the batch.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
     members = {"setting": settings, "intervention": intervention, "step": jnp.zeros(keys.shape, jnp.int32)}
-    inner = optimizer if callable(optimizer) else lambda _: optimizer
+    check_kind(optimizer, settings)
+    inner = of_setting(optimizer)
+    of_first = lambda settings: law(jax.tree.map(lambda leaf: leaf[0], settings))  # noqa: E731
+    jax.eval_shape(lambda settings: check_sampler("law", of_first(settings), batch), settings)
 
     def loss(params: Tree, key: Array, now: Tree) -> Array:
         def losses(samples: Sample) -> Array:
@@ -201,7 +206,7 @@ def _at_step(now: Tree, step: Array) -> Tree:
 
 
 def _holding(
-    transformation: optax.GradientTransformation, intervention: Intervention | None
+    transformation: optax.GradientTransformationExtraArgs, intervention: Intervention | None
 ) -> optax.GradientTransformation:
     """A transformation that does not move what is frozen; its state counts the steps."""
     if intervention is None:
@@ -210,12 +215,13 @@ def _holding(
     def init(params: Tree) -> Tree:
         return {"inner": transformation.init(params), "step": jnp.int32(0)}
 
-    def update(gradient: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+    def update(gradient: Tree, state: Tree, params: Tree = None, **extra: Any) -> tuple[Tree, Tree]:
         step = state["step"]
-        updates, inner = transformation.update(held(gradient, intervention, step), state["inner"], params)
+        free = held(gradient, intervention, step)
+        updates, inner = transformation.update(free, state["inner"], params, **extra | {"grad": free})
         return held(updates, intervention, step), {"inner": inner, "step": step + 1}
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def _at(layer: int, layers: int) -> Array:

@@ -1,6 +1,7 @@
 """Training is one function: ``fit``, a scan in time, vmapped over members."""
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from icl_lab.training.ensembles import Ensemble
+from icl_lab.training.optimizers import Optimizer, check_optimizer, evaluated, of_setting, updated
 
 Tree = Any
 Metrics = dict[str, Array]
@@ -21,7 +23,7 @@ Metrics = dict[str, Array]
 class Fit(NamedTuple):
     """The outcome of ``fit``."""
 
-    params: Tree  # final parameters, leading member axis
+    params: Tree  # final parameters, leading member axis; of a schedule-free optimizer those that it evaluates at
     steps: np.ndarray  # (R,) step numbers of the R measurements, the first is 0
     metrics: dict[str, np.ndarray]  # (M, R, ...) measurements by name, on the host
     diverged_at: np.ndarray  # (M,) step at which a member was stopped, -1 where it was not
@@ -42,7 +44,7 @@ class Resume(Protocol):
 def fit(
     init: Callable[[Array, Tree], Tree],
     loss: Callable[[Tree, Array, Tree], Array],
-    optimizer: optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation],
+    optimizer: Optimizer,
     keys: Array,
     settings: Tree = None,
     *,
@@ -57,6 +59,7 @@ def fit(
     progress: Callable[[int, int], None] | None = None,
     mesh: Mesh | None = None,
     memory_limit: float | None = None,
+    warn: bool = True,
 ) -> Fit:
     """Trains M members in one compiled program and measures each every ``measure_every`` steps.
 
@@ -68,7 +71,9 @@ def fit(
     Args:
       init: ``(key, setting) -> params``.
       loss: ``(params, key, setting) -> ()``; draws its own data from the key.
-      optimizer: an optax transformation, or ``setting -> transformation`` (a learning rate for each member).
+      optimizer: an optax transformation, or ``setting -> transformation`` (a learning rate for each member). It gets
+        ``value``, ``grad`` and ``value_fn`` of the step's own loss. Schedule-free ones are measured, and end, at their
+        evaluation weights.
       keys: (M,) typed PRNG keys, one a member.
       settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
       steps: largest number of training steps, a multiple of ``measure_every``.
@@ -86,15 +91,20 @@ def fit(
       mesh: devices that share the members (``training.ensembles.member_mesh``); None: one device has all.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
+      warn: False leaves it to the caller to say which members diverged.
+
+    Warns:
+      RuntimeWarning: naming the members whose loss or gradient was not finite.
 
     Raises:
-      ValueError: if ``steps`` is not a positive multiple of ``measure_every``, keys and settings disagree, or JAX is
-        told to compile nothing.
+      ValueError: if ``steps`` is not a positive multiple of ``measure_every``, keys and settings disagree, JAX is told
+        to compile nothing, or the optimizer is no optimizer, cannot be used here, or moves parameters up the gradient.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     measure_every = steps if measure_every is None else measure_every
     _check(keys, settings, steps, measure_every, members_at_once)
     settings = jax.device_put(settings)  # jnp.asarray compiles a program for every shape
+    check_optimizer(optimizer, init, keys, settings)
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
     chunks, advanced = steps // measure_every, progress or (lambda done, of: None)
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
@@ -107,8 +117,13 @@ def fit(
         resumed = measure_every * (taken - 1)
 
     def fitted(state: TrainState, memory: int) -> Fit:
-        at, params = measure_every * np.arange(len(rows)), jax.device_put(state.params)
-        return Fit(params, at, _stack(rows), np.asarray(state.diverged_at), memory, resumed)
+        at, stopped = measure_every * np.arange(len(rows)), np.asarray(state.diverged_at)
+        params = jax.device_put(jax.vmap(evaluated)(state.opt_state, state.params))
+        if warn and (stopped >= 0).any():
+            said = f"{(stopped >= 0).sum()} of {stopped.size} members diverged and were stopped"
+            named = ", ".join(map(str, np.flatnonzero(stopped >= 0)))
+            warnings.warn(f"{said}: {named} (diverged_at has the steps)", RuntimeWarning, 3)
+        return Fit(params, at, _stack(rows), stopped, memory, resumed)
 
     if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
         advanced(steps, steps)
@@ -188,13 +203,13 @@ class Member(NamedTuple):
 def member(
     init: Callable[[Array, Tree], Tree],
     loss: Callable[[Tree, Array, Tree], Array],
-    optimizer: optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation],
+    optimizer: Optimizer,
     measure: Callable[[Tree, Array, Tree], Metrics] | None = None,
     schedule: Callable[[Tree, Array], Tree] | None = None,
     measure_schedule: Callable[[Tree, Array], Tree] | None = None,
 ) -> Member:
     """What ``fit`` does with one member; the arguments are those of ``fit``."""
-    transformation = optimizer if callable(optimizer) else lambda _: optimizer
+    transformation = of_setting(optimizer)
 
     def begin(key: Array, setting: Tree) -> TrainState:
         params = init(key, setting)
@@ -203,7 +218,9 @@ def member(
     def step(state: TrainState, key: Array, setting: Tree) -> tuple[TrainState, Array]:
         now = setting if schedule is None else schedule(setting, state.step)
         value, gradient = jax.value_and_grad(loss)(state.params, jax.random.fold_in(key, state.step), now)
-        updates, opt_state = transformation(setting).update(gradient, state.opt_state, state.params)
+        again = lambda params: loss(params, jax.random.fold_in(key, state.step), now)  # noqa: E731
+        of_member = transformation(setting)
+        updates, opt_state = updated(of_member, gradient, state.opt_state, state.params, value, again)
         finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(gradient))
         good = finite & (state.diverged_at < 0)
         keep = lambda new, old: jnp.where(good, new, old)  # noqa: E731
@@ -214,6 +231,6 @@ def member(
 
     def observe(state: TrainState, key: Array, setting: Tree) -> Metrics:
         now = setting if measure_schedule is None else measure_schedule(setting, state.step)
-        return {} if measure is None else measure(state.params, key, now)
+        return {} if measure is None else measure(evaluated(state.opt_state, state.params), key, now)
 
     return Member(begin, step, observe)

@@ -11,6 +11,7 @@ from flax import linen as nn
 from jax import Array
 
 from icl_lab.fast import batch_learner
+from icl_lab.fast.batched import check_network
 from icl_lab.models import Transformer, learner
 from icl_lab.prompts import BatchLearner, Prompt
 from icl_lab.prompts.layouts import Layout, joint_layout
@@ -44,7 +45,7 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
       layout: how prompts become tokens; None means joint tokens.
 
     Raises:
-      ValueError: for a module that is called with something else.
+      ValueError: for a module that is called with something else, or whose plain and fast form disagree.
     """
     try:
         inspect.signature(network.__call__).bind(None, None, 0)
@@ -54,6 +55,9 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
             "Trace); allowed for any other is icl_lab.training.Model(init, predict)"
         ) from error
     tokens = jax.eval_shape((layout or joint_layout()).encode, prompt)
+    if isinstance(network, Transformer):  # here, as it computes, which the programs of several devices do not allow
+        one_prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), prompt)
+        check_network(network, layout or joint_layout(), one_prompt)
     init = lambda key: dict(network.init(key, jnp.zeros(tokens.shape, tokens.dtype)))  # noqa: E731
     return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1))
 

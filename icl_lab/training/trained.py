@@ -1,7 +1,7 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
-import warnings
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,10 +16,12 @@ from jax import Array
 from icl_lab.compare import compare_batches
 from icl_lab.prompts import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt
 from icl_lab.prompts.layouts import Layout
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.prompt import check_sampler
+from icl_lab.prompts.tracing import check_number, check_seed
 from icl_lab.training import fitting
 from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
+from icl_lab.training.optimizers import Optimizer
 
 Objective = Callable[[Array, Sample], Array]
 """``(predictions (B, O), samples) -> (B,)`` losses."""
@@ -74,13 +76,13 @@ def train(
     network: nn.Module | Model,
     sampler: Sampler | Callable[[Any], Sampler],
     *,
-    members: int = 10,
+    members: int | None = None,
     steps: int = 2000,
     batch: int = 256,
     learning_rate: float | None = None,
-    optimizer: optax.GradientTransformation | Callable[[Any], optax.GradientTransformation] | None = None,
+    optimizer: Optimizer | None = None,
     layout: Layout | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     keys: Array | None = None,
     settings: Any = None,
     training_sampler: Sampler | Callable[[Any], Sampler] | None = None,
@@ -102,14 +104,15 @@ def train(
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
-      members: M, how many are trained, each with its own start and data; they differ in nothing else.
+      members: M, how many are trained, each with its own start and data; they differ in nothing else. 10 where neither
+        they nor ``keys`` are given.
       steps: training steps.
       batch: tasks in a step.
       learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer; 1e-3 where
         none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
-      seed: of all draws.
+      seed: of all draws, from 0, where none is given, to 2^32 - 1.
       keys: (M,) member keys in place of ``members`` and ``seed``.
       settings: pytree whose leading axis is the member, for what differs between members (noise, rates).
       training_sampler: the task distribution of training, where it is another one than that of the measurements.
@@ -120,7 +123,7 @@ def train(
       eval_tasks: tasks that measure a member.
       measure_every: steps between measurements, a divisor of ``steps``; None: about twenty measurements.
       measured: False measures the training loss only.
-      progress: shows a progress bar on a terminal.
+      progress: shows a progress bar on a terminal; the ``fit`` of a session has its own.
       fit: carries the training out (``training.fit``, or a session's, which keeps checkpoints).
 
     Returns:
@@ -134,8 +137,13 @@ def train(
     Raises:
       ValueError: for sizes below 1, a learning rate beside an optimizer, steps that ``measure_every`` does not divide,
         a reference or variant without a name or with that of another metric, a reference that does not answer B prompts
-        with B predictions, or as the network does, a layout beside a ``Model``, or a sampler that gives no ``Sample``.
+        with B predictions, or as the network does, a layout beside a ``Model``, a sampler that gives no ``Sample``,
+        another number of tasks, or the same ones whatever its key (``prompts.same_tasks`` says that it is meant), a
+        seed outside its range, ``members`` or ``seed`` beside ``keys``, or an optimizer that ``fit`` refuses.
     """
+    if keys is not None and (members, seed) != (None, None):
+        raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
+    members, seed = 10 if members is None else members, check_seed(0 if seed is None else seed)
     for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
         if size < 1 or size != int(size):
             raise ValueError(f"{name} must be a whole number of at least 1, got {size}")
@@ -150,7 +158,8 @@ def train(
     tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
     if isinstance(network, Model) and layout is not None:
         raise ValueError("layout: a Model brings its own, so none can be given beside it")
-    prompt = _prompt(tasks_of, settings)
+    prompt = _prompt("sampler", tasks_of, settings, eval_tasks)
+    _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch)
     trained = network if isinstance(network, Model) else model_of(network, prompt, layout)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
@@ -175,7 +184,10 @@ def train(
             found += [{f"{name}_loss": mean_loss(_of_batches(f"variants: {name!r}", given), samples)}]
         return _each_once([*found, extra(params, samples) if extra is not None else {}])
 
-    with _bar(progress) as advance:
+    carried = fit
+    while isinstance(carried, functools.partial):
+        carried = carried.func
+    with _bar(progress and carried is fitting.fit) as advance:
         fitted = fit(
             lambda key, _: trained.init(key),
             loss,
@@ -188,10 +200,6 @@ def train(
             members_at_once=members_at_once(batch, trained.layers),
             **({"progress": advance} if advance else {}),
         )
-    if fit is fitting.fit and (fitted.diverged_at >= 0).any():  # a session's says so itself
-        stopped = np.flatnonzero(fitted.diverged_at >= 0)
-        of = f"{stopped.size} of {fitted.diverged_at.size} members diverged and were stopped"
-        warnings.warn(f"{of}: {', '.join(map(str, stopped))} (fit.diverged_at has the steps)", RuntimeWarning, 2)
     return Trained(trained, fitted)
 
 
@@ -208,20 +216,18 @@ def _of_setting(sampler: Any, settings: Any) -> Callable[[Any], Sampler]:
     return (lambda _: sampler) if settings is None else sampler
 
 
-def _prompt(tasks_of: Callable[[Any], Sampler], settings: Any) -> Prompt:
-    """A prompt of zeros, with the shapes of those that the sampler draws."""
+def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int) -> Prompt:
+    """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
     try:
-        drawn = jax.eval_shape(lambda key: tasks_of(first)(key, 1), jax.random.key(0))
+        drawn = check_sampler(name, tasks_of(first), batch)
     except TypeError as error:
         usual = "(key, batch) -> Sample" if settings is None else "setting -> sampler, as there are settings"
-        raise ValueError(f"sampler must be a function {usual} ({error})") from error
-    if not isinstance(drawn, Sample):
-        raise ValueError(f"sampler must give a Sample, got {type(drawn).__name__}")
+        raise ValueError(f"{name} must be a function {usual} ({error})") from error
     parts = (drawn.prompt.x, drawn.prompt.y, drawn.prompt.x_query)
     if [part.ndim for part in parts] != [3, 3, 2]:
         got = ", ".join(str(part.shape) for part in parts)
-        raise ValueError(f"sampler must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for a batch of one")
+        raise ValueError(f"{name} must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for B = {batch}")
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
 
 

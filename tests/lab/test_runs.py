@@ -31,24 +31,26 @@ def test_a_loaded_learner_predicts_what_the_record_says(folder):
     for member in range(2):
         key = jax.random.split(one_step.member_keys(config)[member], 3)[2]
         samples = draw(key, config.eval_tasks)
-        found = jax.jit(jax.vmap(run.learner(member)))(samples.prompt)
-        np.testing.assert_allclose(found, jax.jit(run.batch_learner(member))(samples.prompt), rtol=1e-5, atol=1e-7)
+        found = jax.jit(jax.vmap(run.learner(member, "training")))(samples.prompt)
+        np.testing.assert_allclose(
+            found, jax.jit(run.batch_learner(member, "training"))(samples.prompt), rtol=1e-5, atol=1e-7
+        )
         loss = squared_error(found, samples).mean()
         np.testing.assert_allclose(loss, run.record["loss"][member, -1], rtol=1e-5)
-    assert not np.array_equal(*(jax.tree.leaves(run.params(member))[0] for member in (0, 1)))
+    assert not np.array_equal(*(jax.tree.leaves(run.params(member, "training"))[0] for member in (0, 1)))
 
 
 def test_what_a_run_has_not_is_refused_by_name(folder):
     run = icl_lab.load_run(folder)
     with pytest.raises(RecordError, match="no member 2 of stage 'training'; allowed is 0 to 1"):
-        run.learner(2)
+        run.learner(2, "training")
     with pytest.raises(RecordError, match="'final'; it has those of onset_16, size_2, training"):
         run.learner(0, "final")
     bare = run._replace(record=dataclasses.replace(run.record, params={}))
     with pytest.raises(RecordError, match="it kept none"):
         bare.learner()
     with pytest.raises(RecordError, match=r"no member 0\.5 of"):
-        run.learner(0.5)
+        run.learner(0.5, "training")
     with pytest.raises(RecordError, match=r"holds no record\.json; allowed is the folder of a finished run"):
         icl_lab.load_run(folder / "training")
     with pytest.raises(RecordError, match=r"holds a run of von_oswald\.one_step, not of von_oswald\.softmax"):
@@ -56,6 +58,12 @@ def test_what_a_run_has_not_is_refused_by_name(folder):
     other = run._replace(record=dataclasses.replace(run.record, config={**run.record.config, "gone": 1}))
     with pytest.raises(RecordError, match=r"of other settings .*gone"):
         other.learner()
+    for first in (run.learner, run.batch_learner, run.params, lambda: run.with_params({})):
+        with pytest.raises(RecordError, match="several trainings; allowed is stage= one of training, onset_16, size_2"):
+            first()
+    kept = {name: leaf for name, leaf in run.record.params.items() if name.startswith("size_2/")}
+    only = run._replace(record=dataclasses.replace(run.record, params=kept))
+    assert jax.tree.structure(only.params(1)) == jax.tree.structure(run.params(1, "size_2"))
     assert repr(run).startswith("FinishedRun(von_oswald.one_step, smoke, 2 members, ")
 
 

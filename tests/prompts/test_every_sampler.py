@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from icl_lab import prompts
+from icl_lab.prompts.prompt import check_sampler
 
 LINEAR = prompts.linear_regression(context_length=3, input_size=5)
 SAMPLERS = {
@@ -33,6 +34,11 @@ def test_every_exported_sampler_has_an_example():
         if callable(made := getattr(prompts, name)) and not isinstance(made, type) and hasattr(made, "__annotations__")
     }
     assert {name for name, kind in returned.items() if kind == prompts.Sampler} == SAMPLERS.keys() | FIXED
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_training_takes_every_sampler(name):
+    check_sampler(name, SAMPLERS[name], BATCH)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -18,6 +18,7 @@ from icl_lab.compare.identify.probes import battery, in_units, rotations, traini
 from icl_lab.compare.identify.report import Identified, verdict_of
 from icl_lab.compare.identify.structure import degree, fingerprint, grade, structure
 from icl_lab.prompts.prompt import Sampler
+from icl_lab.prompts.tracing import check_seed
 
 __all__ = [
     "FAMILIES",
@@ -54,8 +55,8 @@ def identify(
       families: what to try, by name, None for ``FAMILIES``; the order decides which of equal ones gives the name.
 
     Raises:
-      ValueError: for N below 2, D below 1, no learner, no family or one under another name, or a sampler of other sizes
-        or of something else than samples.
+      ValueError: for N below 2, D below 1, no learner, no family or one under another name, a sampler of other sizes,
+        of something else than samples or that ignores its key, or a seed that is not in [0, 2^32 - 1].
       LearnerError: for a learner that is no function, raises, returns another shape or numbers that are not finite, or
         answers the same prompts differently; the message names it.
     """
@@ -70,6 +71,7 @@ def identify(
     many = list(learners) if isinstance(learners, Iterable) and not callable(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
+    check_seed(seed)
     units, on, rng = battery(sampler, context_length, input_size, seed)
     setting = Setting(units, on, rotations(rng, input_size), families)
     trial = training_prompts(on, units)

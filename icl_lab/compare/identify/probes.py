@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from icl_lab.compare.identify.asking import Ask, Floats
-from icl_lab.prompts.prompt import Sample, Sampler
+from icl_lab.prompts.prompt import Sample, Sampler, check_batch, check_differ
 from icl_lab.prompts.regression import linear_regression
 
 Rows = NDArray[np.intp]
@@ -135,13 +135,16 @@ def battery(
     """Units and prompts: even contexts are training prompts, odd ones have wide spectra.
 
     Raises:
-      ValueError: for a sampler that draws no samples, whose prompts have other sizes, or several outputs.
+      ValueError: for a sampler that draws no samples, not as many as it is asked for, the same ones whatever the key,
+        prompts of other sizes, or several outputs.
     """
     n, d = context_length, input_size
     draw = sampler or linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
     sample = draw(jax.random.key(seed), 2048) if callable(draw) else draw
     if not (callable(draw) and isinstance(sample, Sample)):
         raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {type(sample).__name__}")
+    check_batch("sampler", sample, 2048)
+    check_differ("sampler", draw, sample, draw(jax.random.key(seed ^ 1), 2048))
     x, y, q = (np.asarray(part, np.float64) for part in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query))
     if x.shape[1:] != (n, d) or y.shape[1:] != (n, 1):
         raise ValueError(f"sampler: prompts must be x ({n}, {d}) and y ({n}, 1), got {x.shape[1:]} and {y.shape[1:]}")

@@ -1,0 +1,140 @@
+"""Optimizers of optax as training takes them, and what is refused of them before anything compiles."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from optax.contrib import ScheduleFreeState, schedule_free_eval_params
+
+from icl_lab.training import effort
+
+Tree = Any
+Optimizer: TypeAlias = optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation]
+ASCENDS = 0.5
+"""Cosine of a first update with the gradient. Optimizers of optax have at most 0, parts of them that lack a negative
+learning rate about 1."""
+
+
+def check_kind(optimizer: Optimizer, settings: Tree) -> None:
+    """Raises ValueError for what is neither a transformation nor, where there are settings, a function of one."""
+    if not _transforms(optimizer) and (not callable(optimizer) or not jax.tree.leaves(settings)):
+        got = (
+            f"the function {getattr(optimizer, '__name__', optimizer)} and no settings"
+            if callable(optimizer)
+            else repr(optimizer)
+        )
+        raise ValueError(
+            "optimizer must be an optax transformation (optax.adam(1e-3)), or with settings a function "
+            f"setting -> transformation; got {got}"
+        )
+
+
+def of_setting(optimizer: Optimizer) -> Callable[[Tree], optax.GradientTransformationExtraArgs]:
+    """The optimizer as ``setting -> transformation``, which takes ``value``, ``grad`` and ``value_fn``.
+
+    Raises:
+      ValueError: when it is called, for a function that returns something else than a transformation.
+    """
+
+    def of(setting: Tree) -> optax.GradientTransformationExtraArgs:
+        found: Any = optimizer(setting) if callable(optimizer) else optimizer
+        if not _transforms(found):
+            raise ValueError(f"optimizer must give an optax transformation for a setting, got {found!r}")
+        return optax.with_extra_args_support(found)
+
+    return of
+
+
+def updated(
+    transformation: optax.GradientTransformationExtraArgs,
+    gradient: Tree, state: Tree, params: Tree, value: Array, value_fn: Callable[[Tree], Array],
+) -> tuple[Tree, Tree]:  # fmt: skip
+    """Updates and the next state; line searches and the like get the loss of the same tasks."""
+    extra = {"value": value, "grad": gradient, "value_fn": value_fn}
+    return transformation.update(gradient, state, params, **extra)
+
+
+def evaluated(state: Tree, params: Tree) -> Tree:
+    """Parameters as they are measured: the average of a schedule-free optimizer, where there is one (optax.contrib).
+
+    Raises:
+      ValueError: for several of them, or one of a part of the parameters.
+    """
+    free = [part for part in jax.tree.leaves(state, is_leaf=_is_free) if _is_free(part)]
+    if not free:
+        return params
+    trees: list[Any] = [jax.tree.structure(tree) for tree in (free[0].z, params)]
+    if len(free) > 1 or trees[0] != trees[1]:
+        raise ValueError("optimizer: schedule_free has evaluation weights only where it has all parameters")
+    return schedule_free_eval_params(free[0], params)
+
+
+def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], keys: Array, settings: Tree) -> None:
+    """Refuses an optimizer that cannot train what ``init`` makes; the arguments are those of ``fit``.
+
+    Raises:
+      ValueError: naming the function of optax that cannot be used, or the parameters that a transformation moves up the
+        gradient (a ``setting -> transformation`` is not asked for that).
+    """
+    check_kind(optimizer, settings)
+    of, searched = of_setting(optimizer), []
+    key, setting = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (keys, settings))
+    like = jax.eval_shape(init, key, setting)
+    blamed = optimizer if _transforms(optimizer) else None
+
+    def loss(point: Tree) -> Array:  # its gradient at zero is -1 everywhere
+        searched.append(True)
+        return sum((0.5 * jnp.sum(jnp.abs(leaf - 1) ** 2) for leaf in jax.tree.leaves(point)), jnp.float32(0))
+
+    def first(setting: Tree = None) -> tuple[Tree, Tree]:
+        nonlocal blamed
+        blamed = of(setting)
+        start = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), like)
+        slope = jax.tree.map(lambda leaf: leaf - 1, start)
+        state = blamed.init(start)
+        update, state = updated(blamed, slope, state, start, jnp.float32(1), loss)
+        return update, evaluated(state, start)
+
+    try:
+        jax.eval_shape(first, setting)
+    except Exception as error:  # whatever optax raises
+        if isinstance(error, ValueError) and str(error).startswith("optimizer"):
+            raise
+        raise ValueError(
+            f"optimizer: {_blamed(error, blamed)} cannot be used here, where an update gets the gradient, params, "
+            f"value, grad and value_fn; it raised {type(error).__name__}: {error}"
+        ) from error
+    if not _transforms(optimizer) or searched:  # a line search looks where it goes, and takes long to compile
+        return
+    update = jax.jit(lambda: first()[0], compiler_options=effort.of("little"))()
+    up = [
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree_util.tree_leaves_with_path(update)
+        if -leaf.real.sum() > ASCENDS * jnp.linalg.norm(leaf) * leaf.size**0.5
+    ]
+    if up:
+        raise ValueError(
+            f"optimizer moves parameters up the gradient, {', '.join(up[:4])}{', ...' * (len(up) > 4)}: allowed is one "
+            "that has a negative learning rate at its end (optax.scale(-1e-3)), or optax.set_to_zero(), for each"
+        )
+
+
+def _transforms(found: Any) -> bool:
+    return not isinstance(found, type) and hasattr(found, "init") and hasattr(found, "update")
+
+
+def _is_free(part: Any) -> bool:
+    return isinstance(part, ScheduleFreeState)
+
+
+def _blamed(error: Exception, transformation: Any) -> str:
+    """The function of optax that raised an error, or whose update was called."""
+    name, frame = getattr(transformation, "update", _blamed).__qualname__, error.__traceback__
+    while frame is not None:
+        if "optax" in frame.tb_frame.f_code.co_filename:
+            name = frame.tb_frame.f_code.co_qualname
+        frame = frame.tb_next
+    return name.split(".")[0]
