@@ -126,6 +126,15 @@ def test_a_member_without_any_fit_is_counted():
     assert found.fingerprint()[0]["families"] == ["ridge (1 of 2)"]
 
 
+def test_a_family_is_called_as_it_is_named():
+    named = replace(
+        FAMILIES["ridge"], name="ridge, of X", models=(replace(FAMILIES["ridge"].models[0], family="ridge, of X"),)
+    )
+    assert identify(ridge, **SIZES, sampler=SAMPLER, families={named.name: named}).fingerprint()[0]["families"] == [
+        named.name
+    ]
+
+
 def test_symmetries_of_a_learner_that_ignores_labels_are_not_measured():
     found = identify(lambda x, y, q: x[:, 0, :1] + q[:, :1], **SIZES, sampler=SAMPLER)
     assert found.structure["odd_labels"]["grade"] == "no"

@@ -106,7 +106,7 @@ class Identified:
         them; ``named`` (M, G) that of each member's own name, NaN where it is no plain filter.
         """
         members = self._agreeing() or self.members
-        rivals = [{name.split(",")[0]: value for name, value in m.rivals.items()} for m in members]
+        rivals = [_best(m) for m in members]
         names = list(dict.fromkeys(name for one in rivals for name in one))
         residual = _medians(rivals, names)
         unfitted = {name for member in members for name in member.unfitted}
@@ -150,10 +150,22 @@ def _line(member: Member) -> str:
 def _shown(member: Member) -> list[Fit]:
     """The named fit, and the best fits of two families that are not of its class; plain filters all."""
     found, taken = [member.fit] if member.fit and _response(member.fit) else [], set(member.equals)
-    for fit in sorted(member.fits, key=lambda fit: fit.residual):
+    for fit in _ascending(member):
         if fit.model.family not in taken and _response(fit) and len(found) < 3:
             found.append(fit)
             taken.add(fit.model.family)
+    return found
+
+
+def _ascending(member: Member) -> list[Fit]:
+    return sorted(member.fits, key=lambda fit: fit.residual)
+
+
+def _best(member: Member) -> dict[str, float]:
+    """The smallest residual of every family, ascending."""
+    found: dict[str, float] = {}
+    for fit in _ascending(member):
+        found.setdefault(fit.model.family, fit.residual)
     return found
 
 
