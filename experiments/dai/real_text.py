@@ -24,7 +24,7 @@ class Files(Analysis):
 
     gpt2_weights: str = setting("", "local safetensors file: GPT-2 in place of the networks of pretrain")
     heads: int = setting(
-        0, "with it, heads of the network where no config.json beside the file says them; 0: width / 64", at_least=0
+        0, "with it, heads where no config.json beside the file says them; 0: those of the published widths", at_least=0
     )
     tokenizer: str = setting("", "with it, the folder of tokenizer.json, or of vocab.json and merges.txt")
     examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}')
