@@ -122,8 +122,8 @@ def real_material(tokenizer: Tokenizer, config: Files) -> Material:
     if len(pool) < config.demonstrations:
         raise FlagError(
             f"--examples={config.examples}: allowed are at least {sum(splits) + config.demonstrations} "
-            f"different texts, for --max_queries={config.max_queries} in two splits and --demonstrations={config.demonstrations}; "
-            f"got {len(lines)}"
+            f"different texts, for --max_queries={config.max_queries} in two splits and "
+            f"--demonstrations={config.demonstrations}; got {len(lines)}"
         )
 
     def asked(rows: np.ndarray) -> Questions:
