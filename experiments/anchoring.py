@@ -17,7 +17,7 @@ import numpy as np
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.provenance import CAP, other_settings, provenance, source_version, vectors, versions
-from icl_lab.lab.record import Record, RecordError, flat
+from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
 from icl_lab.training.fitting import Fit
 
@@ -113,7 +113,7 @@ def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dic
 
     with tempfile.TemporaryDirectory() as folder:
         tree = experiment.run(experiment.presets["smoke"], Perturbed(Path(folder), "", float("inf"), None))[1]
-    return {name: np.asarray(array) for name, array in flat(tree).items()}
+    return {name: np.asarray(in_single(array)) for name, array in flat(tree).items()}
 
 
 @contextmanager

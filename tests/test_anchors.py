@@ -362,10 +362,11 @@ def test_tolerances_and_what_is_compared_by_shape():
         "names": np.array(["a", "b"]),
         "residual": np.full(4, 3e-9),
         "long": rng.normal(size=(40, 50)),
+        "half": rng.normal(size=20).astype(jnp.bfloat16),
     }
     near = base | {"smooth": base["smooth"] + 1e-4, "chaotic": 1.1 * base["chaotic"], "moving gaps": np.ones(2)}
     far = base | {
-        name: 2 * base[name] for name in base if base[name].dtype.kind == "f" and name not in ("axis", "gaps")
+        name: 2 * base[name] for name in base if base[name].dtype.kind in "fV" and name not in ("axis", "gaps")
     }
     limits = anchors.limits(base, [base, near], far)
     by_shape = {name for name, limit in limits.items() if isinstance(limit, str)}
@@ -381,6 +382,7 @@ def test_tolerances_and_what_is_compared_by_shape():
         assert anchors.differences(base, limits, base | other) == []
     for other in (
         {"smooth": base["smooth"] + 2e-3}, {"axis": base["axis"] + 1e-3}, {"residual": np.full(4, 3e-5)},
+        {"half": 2 * base["half"]},
         {"gaps": np.array([1.0, np.nan, np.inf])}, {"gaps": np.array([np.nan, 1.0, -np.inf])},
         {"shares": base["shares"][1:]}, {"shares": base["shares"].astype(float)},
         {"long": base["long"] + 1e-3}, {"long": base["long"].T},

@@ -337,13 +337,16 @@ def test_wrong_axes_are_an_error_but_lose_no_run(tmp_path):
     assert records.load(tmp_path).axes["params_0"] == ("member",)
 
 
-def test_metrics_may_be_numbers_of_numpy(tmp_path):
+def test_metrics_may_be_numbers_of_numpy_and_arrays_of_bfloat16(tmp_path):
     found = {"a": np.float32(0.5), "b": [np.arange(2), jnp.float32(0.25)]}
-    run = lambda config, session: (found, {})  # noqa: E731
+    run = lambda config, session: (found, {"params_0": jnp.full(2, 0.3, jnp.bfloat16)})  # noqa: E731
     outcome = execute(
         dataclasses.replace(Toy().experiment(), run=run, claims=(), figures=lambda _: {}), "smoke", Config(), tmp_path
     )
     assert outcome.record.metrics == records.load(tmp_path).metrics == {"a": 0.5, "b": [[0, 1], 0.25]}
+    for record in (outcome.record, records.load(tmp_path)):  # in float32: a mean of bfloat16 would be no mean
+        assert record.arrays["params_0"].dtype == np.float32
+        np.testing.assert_array_equal(record.arrays["params_0"], np.full(2, jnp.bfloat16(0.3), np.float32))
 
 
 def test_what_another_preset_runs_is_left_out(tmp_path):

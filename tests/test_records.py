@@ -14,6 +14,7 @@ from pathlib import Path
 
 import faults_run
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -74,6 +75,15 @@ def test_what_is_saved_is_loaded(config, metrics, stored):
     for name, array in stored.items():
         assert loaded.arrays[name].dtype == array.dtype
         np.testing.assert_array_equal(loaded.arrays[name], array)
+
+
+def test_parameters_of_types_that_numpy_does_not_have_are_loaded_as_they_were(tmp_path):
+    params = {"w": np.arange(6, dtype=jnp.bfloat16).reshape(2, 3).T, "b": np.array(0.3, "float8_e4m3fn")}
+    records.save(dataclasses.replace(RECORD, params=params), tmp_path, [])
+    loaded = records.load(tmp_path).params
+    assert {name: array.dtype for name, array in loaded.items()} == {name: a.dtype for name, a in params.items()}
+    for name, array in params.items():
+        np.testing.assert_array_equal(loaded[name], array)
 
 
 def test_the_same_record_is_the_same_bytes(saved, tmp_path):

@@ -49,7 +49,9 @@ def whole(_: Config) -> dict[str, list[Row]]:
         draw(one_step.EXPERIMENT, record, Path(folder))
         pictures = _clocks() - started
     session_total = np.sum(list(session.seconds.values()), axis=0)
-    trainings = {stage: seconds for stage, seconds in session.seconds.items() if not stage.startswith("size_")}
+    trainings = {
+        stage: seconds for stage, seconds in session.seconds.items() if stage not in {f"size_{n}" for n in cut.sizes}
+    }
     published = {
         "training, measured on the way": trainings.pop("training"),
         "final losses, weights, larger inputs": ran - session_total,

@@ -50,10 +50,15 @@ def eta_of(name: str) -> float:
     return float(name.split("_")[1]) if kind(name) in ("momentum", "normalised", "learned") else 0.5
 
 
+def window_of(name: str) -> int:
+    """The window in a mixer's name; 1 of the others, which have none."""
+    return int(name.split("_")[1]) if kind(name) == "recent" else 1
+
+
 def label(name: str) -> str:
     """The name of a mixer in figures."""
     if kind(name) == "recent":
-        window = int(name.split("_")[1])
+        window = window_of(name)
         return "shift by one token" if window == 1 else f"mean of last {window}"
     labels = {"vanilla": "vanilla", "momentum": "momentum", "normalised": "normalised", "learned": "learned, from"}
     return labels[kind(name)] + ("" if name == "vanilla" else f" {eta_of(name):g}")
@@ -62,7 +67,7 @@ def label(name: str) -> str:
 def fixed_mixing(name: str, tokens: int, keys: int | None = None) -> Array:
     """(T, N) what a mixer adds to a pattern; zeros where it is learned, or none."""
     if kind(name) == "recent":
-        return recent_pattern(tokens, int(name.split("_")[1]), keys=keys).astype(jnp.float32)
+        return recent_pattern(tokens, window_of(name), keys=keys).astype(jnp.float32)
     if kind(name) in ("momentum", "normalised"):
         return momentum_pattern(tokens, eta_of(name), keys=keys, normalised=kind(name) == "normalised")
     return jnp.zeros((tokens, tokens if keys is None else keys))

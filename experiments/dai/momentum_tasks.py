@@ -115,7 +115,7 @@ def module_of(config: Config, mixer: str) -> LanguageModel:
     eta, normalised = mixers.eta_of(mixer), mixers.kind(mixer) == "normalised"
     options: dict[str, dict[str, Any]] = {
         "vanilla": {},
-        "recent": {"mixer": "recent", "window": int(mixer.split("_")[1]) if mixers.kind(mixer) == "recent" else 1},
+        "recent": {"mixer": "recent", "window": mixers.window_of(mixer)},
         "learned": {"mixer": "momentum", "eta": eta, "learned_eta": True},
         "momentum": {"mixer": "momentum", "eta": eta, "normalised": normalised},
     }

@@ -3,8 +3,10 @@
 import contextlib
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,7 @@ class Files(Analysis):
 
     gpt2_weights: str = setting("", "local safetensors file: GPT-2 in place of the networks of pretrain", path=True)
     heads: int = setting(
-        0, "with it, heads of the network where no config.json beside the file says them; 0: width / 64", at_least=0
+        0, "with it, heads where no config.json beside the file says them; 0: those of the published widths", at_least=0
     )
     tokenizer: str = setting("", "with it, the folder of tokenizer.json, or of vocab.json and merges.txt", path=True)
     examples: str = setting("", 'with it, a file of lines {"text": .., "label": ..}', path=True)
@@ -42,8 +44,12 @@ def check_files(config: Files) -> None:
             )
         if not (Path(path).is_dir() if flag == "tokenizer" else Path(path).is_file()):
             raise FlagError(f"--{flag}={path}: allowed is a local {'folder' if flag == 'tokenizer' else 'file'}")
-    if "{text}" not in config.template:
-        raise FlagError(f"--template={config.template}: allowed is text with {{text}} in it")
+    placed = set(re.findall(r"\{\w*\}|\\[nrt]", config.template))  # a shell keeps \n as two characters
+    if placed != {"{text}"} or config.template[-1:].isspace():
+        raise FlagError(
+            f"--template={config.template}: allowed is text with {{text}} in it and no other placeholder or escape (a "
+            "line break itself, in bash $'\\n'), which does not end in a space: the label follows behind one"
+        )
     with _refusing("gpt2_weights", "heads", config=config):
         network = gpt2_network(config.gpt2_weights, config.heads or None)
     material = _own_material(config)
@@ -94,7 +100,10 @@ def _refusing(*flags: str, config: Files) -> Iterator[None]:
 
 
 def real_material(tokenizer: Tokenizer, config: Files) -> Material:
-    """Sentences from a file, split at random into questions of two splits and what demonstrations are drawn from."""
+    """Sentences from a file, split at random into questions of two splits and what demonstrations are drawn from.
+
+    A sentence is in one of the three, whatever it is repeated as: ``_lines`` has each once.
+    """
     lines = _lines(config.examples)
     labels = sorted({label for _, label in lines})
     answers = {label: tokenizer.encode(f" {label}") for label in labels}
@@ -112,9 +121,9 @@ def real_material(tokenizer: Tokenizer, config: Files) -> Material:
     test, development, pool = np.split(order, np.cumsum(splits))
     if len(pool) < config.demonstrations:
         raise FlagError(
-            f"--examples={config.examples}: allowed are at least {sum(splits) + config.demonstrations} lines, for "
-            f"--max_queries={config.max_queries} in two splits and --demonstrations={config.demonstrations}; "
-            f"got {len(lines)}"
+            f"--examples={config.examples}: allowed are at least {sum(splits) + config.demonstrations} "
+            f"different texts, for --max_queries={config.max_queries} in two splits and "
+            f"--demonstrations={config.demonstrations}; got {len(lines)}"
         )
 
     def asked(rows: np.ndarray) -> Questions:
@@ -135,8 +144,12 @@ def real_material(tokenizer: Tokenizer, config: Files) -> Material:
 
 
 def _lines(path: str) -> list[tuple[str, str]]:
-    """Text and label of every line."""
-    found = []
+    """Text and label of every line, without white space around them; of lines with one text the first.
+
+    Raises:
+      FlagError: for a line that is no text with a label, or repeats a text with another label; with its number.
+    """
+    found: dict[str, tuple[str, str, int]] = {}  # by the words of a text
     try:
         read = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -146,15 +159,32 @@ def _lines(path: str) -> list[tuple[str, str]]:
             continue
         try:
             row = json.loads(line)
-            text, label = row["text"], row["label"]
+            text, label = (_words(row[name], kinds) for name, kinds in (("text", str), ("label", str | int)))
         except (ValueError, KeyError, TypeError) as error:
             raise FlagError(
-                f'--examples={path}: allowed are lines {{"text": .., "label": ..}}; line {number}'
+                f'--examples={path}: allowed are lines {{"text": .., "label": ..}} with words in both, or a whole '
+                f"number as label; line {number} is another"
             ) from error
-        found.append((str(text), str(label)))
-    if len({label for _, label in found}) < 2:
+        _, before, at = found.setdefault(" ".join(text.split()), (text, label, number))
+        if before != label:
+            raise FlagError(
+                f"--examples={path}: allowed is one label for a text; line {number} says {label!r} of that of line "
+                f"{at}, {before!r}"
+            )
+    if len({label for _, label, _ in found.values()}) < 2:
         raise FlagError(f"--examples={path}: allowed are examples of at least two labels")
-    return found
+    return [(text, label) for text, label, _ in found.values()]
+
+
+def _words(value: Any, kinds: Any) -> str:
+    """A value of these kinds as text.
+
+    Raises:
+      ValueError: for one of another kind, or without any words.
+    """
+    if not isinstance(value, kinds) or isinstance(value, bool) or not str(value).strip():
+        raise ValueError(f"no words: {value!r}")
+    return str(value).strip()
 
 
 def _longest(material: Material) -> int:

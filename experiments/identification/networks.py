@@ -35,11 +35,11 @@ def sampler_of(config: Any) -> Sampler:
 
 
 def of_stage(config: Any, stage: str) -> dict[str, Any]:
-    """The configuration with the sizes of one training: N of ``length_<N>``, D of ``size_<D>`` or of the spectrum."""
+    """The configuration with the sizes of one training: N of ``lengths``, N = D of ``sizes``, or D of the spectrum."""
     sizes = {"input_size": len(config["spectrum"])} if "spectrum" in config else {}
-    kind, _, size = stage.rpartition("_")
-    sizes |= {name: int(size) for name in ("context_length", "input_size") if kind == name.split("_")[1]}
-    return dict(config) | sizes
+    sized = {f"length_{n}": {"context_length": n} for n in config.get("lengths", ())}
+    sized |= {f"size_{d}": {"input_size": d, "context_length": d} for d in config.get("sizes", ())}
+    return dict(config) | sizes | sized.get(stage, {})
 
 
 def prompts_of(config: Any, stage: str) -> str:

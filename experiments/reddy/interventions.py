@@ -16,7 +16,7 @@ answer (values of layer 2, classifier); all parameters train on. Parts that are 
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -98,10 +98,18 @@ def models(config: Config) -> dict[str, Induction]:
     return {f"{stage}_{n}": network(one) for n, one in settings_of(config).items() for stage in ("control", "training")}
 
 
+def holds(windows: Sequence[float]) -> dict[str, tuple[str, float]]:
+    """Conditions in which a part is held: the part and its window."""
+    return {f"{part}_held_{i}": (part, window) for part in HELD for i, window in enumerate(windows)}
+
+
+STARTS = {f"{group}_{how}": (group, how) for group in GIVEN for how in ("given", "missing")}
+"""Conditions in which a part, or all but a part, is given."""
+
+
 def conditions(config: Config) -> list[str]:
     """All but the control: a part held for a window, a part given, all but a part given."""
-    held = [f"{part}_held_{i}" for part in HELD for i in range(len(config.windows))]
-    return held + [f"{group}_{how}" for group in GIVEN for how in ("given", "missing")]
+    return [*holds(config.windows), *STARTS]
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -125,11 +133,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         control = train(f"control_{n}", fresh, [clamps(one, {}, readout)] * one.members)
         start = jax.jit(partial(starts, config))(fresh, control.params)
         windows = [
-            {f"{condition.split('_')[0]}_held": (0, round(config.windows[int(condition[-1])] * one.steps))}
-            if "_held_" in condition
-            else {}
-            for condition in conditions(config)
-        ]
+            {f"{part}_held": (0, round(window * one.steps))} for part, window in holds(config.windows).values()
+        ] + [{}] * len(STARTS)
         each = [clamps(one, window, readout) for window in windows for _ in range(one.members)]
         fitted = train(f"training_{n}", start, each)
         arrays[f"n_{n}"] = {
@@ -148,9 +153,9 @@ def starts(config: Config, fresh: Tree, trained: Tree) -> Tree:
 
 def mixed(fresh: Tree, trained: Tree, condition: str) -> Tree:
     """The parameters (M, ...) at which a condition starts."""
-    group, _, how = condition.rpartition("_")
-    if how not in ("given", "missing"):
+    if condition not in STARTS:
         return fresh
+    group, how = STARTS[condition]
 
     def one(name: str, new: Array, old: Array) -> Array:
         layers = jnp.arange(new.shape[1]).reshape(1, -1, *[1] * (new.ndim - 2)) if name in (*ATTENTION, "w_v") else None
@@ -181,7 +186,8 @@ def remaining(n: int, condition: str) -> Callable[[Record], np.ndarray]:
     def statistic(record: Record) -> np.ndarray:
         found, control = onset_of(record, n, condition), present(onset_of(record, n, "control"))
         steps = record[f"n_{n}/steps"]
-        start = steps[-1] * record.config["windows"][int(condition[-1])] if "_held_" in condition else 0.0
+        _, window = holds(record.config["windows"]).get(condition, ("", 0.0))
+        start = steps[-1] * window
         last = np.minimum(found, steps[-1])
         judged = (start == 0) | (control < start)
         return np.where(judged, np.maximum(last - start, 0) / control, np.nan)
@@ -192,7 +198,7 @@ def remaining(n: int, condition: str) -> Callable[[Record], np.ndarray]:
 def delay(record: Record, n: int, condition: str) -> np.ndarray:
     """(M,) delay of the onset, at least, over the steps of the hold."""
     steps = record[f"n_{n}/steps"]
-    hold = steps[-1] * record.config["windows"][int(condition[-1])]
+    hold = steps[-1] * holds(record.config["windows"])[condition][1]
     return (np.minimum(onset_of(record, n, condition), steps[-1]) - present(onset_of(record, n, "control"))) / hold
 
 
@@ -210,13 +216,13 @@ def figures(record: Record) -> dict[str, Figure]:
     for n, row in zip(config["lengths"], rows):
         for part, look in zip(HELD, SERIES):
             delays = [_median(delay(record, n, f"{part}_held_{i}")) for i in range(last + 1)]
-            holds = [window * record[f"n_{n}/steps"][-1] for window in config["windows"]]
-            row[0].plot(holds, delays, label=NAMES[f"{part}_held"], **look)
+            lengths = [window * record[f"n_{n}/steps"][-1] for window in config["windows"]]
+            row[0].plot(lengths, delays, label=NAMES[f"{part}_held"], **look)
         row[0].axvline(_median(onset_of(record, n, "control")), color="0.6", linewidth=0.8)
         row[0].set(xlabel="steps of the hold (grey: control's onset)", ylabel="delay / hold")
         row[0].legend(title=f"N = {n}", ncols=2, **ABOVE)
         held = {NAMES[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
-        given = {f"{about} {how}": f"{group}_{how}" for group, about in GIVEN.items() for how in ("given", "missing")}
+        given = {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()}
         for axes, shown, about in ((row[1], held, "after the longest hold"), (row[2], given, "with parts given")):
             every = [np.sort(remaining(n, condition)(record)) for condition in shown.values()]
             if np.isfinite(onset_of(record, n, "control")).any() and not np.isfinite(every).any():

@@ -34,6 +34,7 @@ from icl_lab.lab.style import THEORY, Figure, panels
 
 OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam}
 STARTS = ("spurious", "dense")
+STAGES = {f"{name}_{start}": (name, start) for name in OPTIMIZERS for start in STARTS}
 SHIFT = 0.01
 """Standard deviation of what is added to the spurious minimum."""
 
@@ -78,8 +79,7 @@ def check(config: Config) -> None:
 
 def models(config: Config) -> dict[str, Model]:
     """What is trained, by stage: the same layer from given weights."""
-    stages = (f"{name}_{start}" for name in OPTIMIZERS for start in STARTS)
-    return dict.fromkeys(stages, lsa(len(config.spectrum), max(config.scales)))
+    return dict.fromkeys(STAGES, lsa(len(config.spectrum), max(config.scales)))
 
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -100,7 +100,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     starts = {"spurious": _spurious(config), "dense": dense[0]}
     every = config.steps // config.measurements
     for stage, model in models(config).items():
-        name, start = stage.split("_")
+        name, start = STAGES[stage]
         weights = jax.vmap(lambda b: linear_attention_weights(b["u11"], b["u"], b["u12"], b["u21"]))(
             {block: jnp.asarray(value, jnp.float32) for block, value in starts[start].items()}
         )

@@ -32,7 +32,7 @@ from experiments.zhang_frei_bartlett import prefixes
 from experiments.zhang_frei_bartlett.findings import FINDINGS
 from experiments.zhang_frei_bartlett.headlines import QUICK
 from experiments.zhang_frei_bartlett.nonlinear_transformer_claims import CLAIMS
-from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import figures
+from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import figures, tests_of
 from icl_lab.lab import Experiment, FlagError, Session, from_json, main, setting
 from icl_lab.models import GPT
 
@@ -76,11 +76,11 @@ PRESETS = {
 }  # fmt: skip
 
 
-def chosen(config: Config) -> dict[str, tuple[int, GPT]]:
-    """N and network of every training to run, by stage: ``<N>_with``, ``<N>_without`` or ``<N>_offset``."""
+def chosen(config: Config) -> dict[str, tuple[int, str, GPT]]:
+    """N, positions and network of every training, by stage: ``<N>_with``, ``<N>_without`` or ``<N>_offset``."""
     rows = {"with": 2 * config.test_length + 1, "without": 0, "offset": 2 * config.test_length + 1}
     every = {
-        f"{n}_{positions}": (n, GPT(config.layers, config.heads, config.width, rows[positions]))
+        f"{n}_{positions}": (n, positions, GPT(config.layers, config.heads, config.width, rows[positions]))
         for n in config.lengths
         for positions in rows
         if positions in config.positions
@@ -90,7 +90,7 @@ def chosen(config: Config) -> dict[str, tuple[int, GPT]]:
 
 def models(config: Config) -> dict[str, Model]:
     """What is trained, by stage: members on identity covariance, then as many on random covariance."""
-    return {stage: prefixes.model(network, n, config.input_size) for stage, (n, network) in chosen(config).items()}
+    return {stage: prefixes.model(network, n, config.input_size) for stage, (n, _, network) in chosen(config).items()}
 
 
 def check(config: Config) -> None:
@@ -118,7 +118,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     A member has one key: all its networks start from the same weights (but for the position table) and see the same
     draws, and all are tested on the same prompts.
     """
-    tests = {"identity": 0.0} | {f"exp_{c:g}": c for c in config.scales}
+    tests = tests_of(config.scales)
     sizes = (config.test_length, config.input_size, config.covariances, config.prompts)
 
     def tested(predictor: prefixes.Predictor, params: Any) -> dict[str, dict[str, np.ndarray]]:
@@ -132,16 +132,18 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 
     arrays: dict[str, Any] = {covariance: {} for covariance in prefixes.COVARIANCES}
     arrays["least_squares"] = tested(prefixes.least_squares_errors, jnp.zeros(config.members))
-    for stage, (length, network) in chosen(config).items():
+    for stage, (length, positions, network) in chosen(config).items():
         predictor = partial(prefixes.errors, network)
-        fitted = prefixes.train(session, stage, config, network, length, prefixes.own_keys(config))
+        fitted = prefixes.train(
+            session, stage, config, network, length, prefixes.own_keys(config), positions == "offset"
+        )
         of_all = jax.device_get(fitted.params)
         for i, covariance in enumerate(prefixes.COVARIANCES):
             own = slice(i * config.members, (i + 1) * config.members)
             params = jax.tree.map(itemgetter(own), of_all)
             found = {"steps": fitted.steps, "loss": fitted.metrics["loss"][own]}
             arrays[covariance][stage] = found | tested(predictor, params)
-            if stage.endswith("_with") and "reused" in config.positions:
+            if positions == "with" and "reused" in config.positions:
                 arrays[covariance][f"{length}_reused"] = tested(predictor, prefixes.reused(params, length))
     return {"tests": list(tests)}, arrays
 

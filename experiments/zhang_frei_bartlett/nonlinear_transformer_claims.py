@@ -8,7 +8,12 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.statistics import Statistic
-from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import linear_attention_error, own_test
+from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import (
+    TRAINED,
+    linear_attention_error,
+    own_test,
+    tests_of,
+)
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS
 from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import Claim, Record, claims_of
@@ -31,11 +36,13 @@ def above(covariance: str, test: str, other: str, other_test: str) -> Statistic:
 
 def above_linear(covariance: str, test: str) -> Statistic:
     """(M,) the same over the exact error of linear attention at its optimum for the same training."""
-    return pooled(
-        lambda r, n: np.log10(
-            error(r, n, covariance, test) / linear_attention_error(covariance, n, test, n, r.config["input_size"])
-        )
-    )
+
+    def of_length(record: Record, n: int) -> np.ndarray:
+        scales = TRAINED[covariance], tests_of(record.config["scales"])[test]
+        exact = linear_attention_error(scales[0], n, scales[1], n, record.config["input_size"])
+        return np.log10(error(record, n, covariance, test) / exact)
+
+    return pooled(of_length)
 
 
 def rise(covariance: str, test: str, positions: str = "with") -> Statistic:

@@ -3,6 +3,8 @@
 An error is that of the final query after M examples over that of predicting zero.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from experiments.zhang_frei_bartlett.prefixes import COVARIANCES, POSITIONS
@@ -31,16 +33,24 @@ KINDS = {
 _ERROR = "error / error of predicting 0"
 
 
-def moments(covariance: str, input_size: int) -> np.ndarray:
-    """(3, D) moments of the variances in training or in a test: ``identity``, ``random`` or ``exp_c``."""
-    if covariance == "identity":
+TRAINED = {"identity": 0.0, "random": 1.0}
+"""c of the covariance c diag(Exp(1)) in training; 0 for the identity."""
+
+
+def tests_of(scales: Sequence[float]) -> dict[str, float]:
+    """c of the covariance in every test, by its name; 0 for the identity."""
+    return {"identity": 0.0} | {f"exp_{c:g}": c for c in scales}
+
+
+def moments(scale: float, input_size: int) -> np.ndarray:
+    """(3, D) moments of the variances at a c of ``TRAINED`` or ``tests_of``."""
+    if not scale:
         return variance_moments("constant", input_size)
-    scale = 1.0 if covariance == "random" else float(covariance.removeprefix("exp_"))
     return variance_moments("exponential", input_size, scale=scale)
 
 
-def linear_attention_error(trained: str, length: float, test: str, test_length: float, input_size: int) -> float:
-    """Exact error of linear attention at its optimum on a training covariance and N, in a test at M >= 1.
+def linear_attention_error(trained: float, length: float, test: float, test_length: float, input_size: int) -> float:
+    """Exact error of linear attention at its optimum for a c of training and N, in a test of another c at M >= 1.
 
     Zhang, Frei & Bartlett 2023, Theorems 4.1 and 4.5 for the optimum; over the error of predicting zero.
     """
@@ -62,8 +72,8 @@ def figures(record: Record) -> dict[str, Figure]:
     }
 
 
-def _title(test: str) -> str:
-    return "identity covariance" if test == "identity" else rf"${test.removeprefix('exp_')}\,$diag(Exp(1))"
+def _title(scale: float) -> str:
+    return rf"${scale:g}\,$diag(Exp(1))" if scale else "identity covariance"
 
 
 def _published(record: Record) -> Figure:
@@ -71,12 +81,12 @@ def _published(record: Record) -> Figure:
 
     Bands are the members; thin outlines the paper's 90 % bootstrap over covariances, mean over members.
     """
-    config, tests = record.config, list(record.metrics["tests"])
+    config, tests = record.config, tests_of(record.config["scales"])
     figure, (row,) = axes_grid(len(tests), 1, width=3.1, height=3.4)
     networks = [values for name, values in record.arrays.items() if "_with/error/" in name]
     lowest = min((values.min() for values in networks), default=0.1)
     lengths, d = np.arange(config["test_length"] + 1), config["input_size"]
-    for axes, test in zip(row, tests):
+    for axes, (test, scale) in zip(row, tests.items()):
         for covariance, n, rank, look in _looks(record, "with"):
             label, name = f"{covariance} covariance, N = {n}", f"{covariance}/{n}_with"
             _curve(axes, record, name, test, label=label, markevery=(3 * rank, 10), **look)
@@ -85,14 +95,14 @@ def _published(record: Record) -> Figure:
         band(axes, lengths[:d], record[f"least_squares/error/{test}"][:, :d], color="0.45", label="least squares")
         for trained, dash in (("identity", (0, (1, 1))), ("random", (0, (1, 3)))):
             n = max(config["lengths"])
-            exact = [linear_attention_error(trained, n, test, m, d) for m in lengths[1:]]
+            exact = [linear_attention_error(TRAINED[trained], n, scale, m, d) for m in lengths[1:]]
             axes.plot(lengths[1:], exact, color="black", linestyle=dash, label=f"linear attention, {trained}, N = {n}")
-        limit = linear_attention_error("random", np.inf, test, np.inf, d)
+        limit = linear_attention_error(TRAINED["random"], np.inf, scale, np.inf, d)
         axes.axhline(
             limit, color="black", linestyle=(0, (6, 2, 1, 2)), linewidth=0.8, label="its limit M, N = ∞, random"
         )
         axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
-        axes.set(yscale="log", ylim=(lowest / 1.5, None), title=_title(test), xlabel="examples in context M")
+        axes.set(yscale="log", ylim=(lowest / 1.5, None), title=_title(scale), xlabel="examples in context M")
     row[0].set_ylabel(_ERROR)
     _legend(figure, row, 4)
     return figure

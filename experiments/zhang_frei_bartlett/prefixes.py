@@ -137,15 +137,14 @@ def offset(params: dict, length: int, key: Array) -> dict:
     return {"params": params["params"] | {"position": jnp.roll(table, -start, axis=0)}}
 
 
-def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array) -> Fit:
+def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array, offsets: bool) -> Fit:
     """Trains a network by Adam on prompts of ``length`` examples: the members on identity, then on random covariance.
 
     A member has the same key on both: the same start and the same draws. One trains at a time on a CPU. Measured
-    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance. A stage
-    ``<N>_offset`` draws the first row of position in every step.
+    is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance. With
+    ``offsets`` every step draws the first row of position.
     """
     d, kinds, members = config.input_size, len(COVARIANCES), keys.shape[0]
-    offsets = stage.endswith("_offset")
 
     def loss(params: dict, key: Array, setting: Setting) -> Array:
         samples = training_tasks(key, config.batch, length, setting, d)

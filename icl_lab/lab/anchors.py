@@ -88,7 +88,7 @@ def limits(kept: Arrays, nearby: Sequence[Arrays], elsewhere: Arrays) -> dict[st
     for name, value in kept.items():
         near, largest = [run[name] for run in nearby], _largest(value)
         spread = max(_difference(value, other) for other in near)
-        if value.dtype.kind != "f":
+        if not _is_real(value):
             found[name] = "no real numbers"
         elif not all(_same_gaps(value, other) for other in near):
             found[name] = "NaN or infinite entries move with the last bit of the initial parameters"
@@ -143,7 +143,7 @@ def _are_shares(value: np.ndarray, largest: int = 10_000) -> bool:
     """Whether all values are multiples of 1/n for an n for which chance would not make them so."""
     different = np.unique(value[np.isfinite(value)])[:200].astype(float)
     n = np.arange(1, largest + 1)
-    width = 4 * float(np.finfo(value.dtype).eps) * n * np.abs(different).max()  # of rounding
+    width = 4 * float(jnp.finfo(value.dtype).eps) * n * np.abs(different).max()  # of rounding
     off = np.max([np.abs(v * n - np.round(v * n)) for v in different], axis=0)
     by_chance = n * np.minimum(2 * width, 1) ** len(different)
     return bool(np.any((off <= width) & (by_chance < 1e-3)))
@@ -155,11 +155,15 @@ def _same_gaps(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> float:
-    if a.dtype.kind != "f":
+    if not _is_real(a):
         return 0.0
     finite = np.isfinite(a)
     return _largest(b[finite].astype(float) - a[finite])
 
 
 def _largest(value: np.ndarray) -> float:
-    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)) if value.dtype.kind == "f" else 0.0
+    return float(np.max(np.abs(value[np.isfinite(value)]), initial=0.0)) if _is_real(value) else 0.0
+
+
+def _is_real(value: np.ndarray) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.floating)  # bfloat16, too, which NumPy does not call so

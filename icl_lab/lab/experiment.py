@@ -17,7 +17,7 @@ from icl_lab.lab import checkpoints, flags, records, style
 from icl_lab.lab.axes import Axes, resolved
 from icl_lab.lab.claims import QUICK_TOLERANCE, Claim, Quick, judge
 from icl_lab.lab.provenance import other_settings, precision, source_version
-from icl_lab.lab.record import Record, RecordError, flat
+from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
 from icl_lab.lab.style import Figure
 from icl_lab.prompts import BatchLearner
@@ -185,7 +185,7 @@ def execute(
             sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
             with session.profile.listening(), experiment.compiling(preset):
                 metrics, tree = experiment.run(config, session)
-            arrays = flat(tree)
+            arrays = {name: in_single(array) for name, array in flat(tree).items()}
             origin = records.provenance(time.monotonic() - started, config.seed)
             origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
             metrics = json.loads(json.dumps(metrics, default=lambda number: number.tolist()))  # numpy's too

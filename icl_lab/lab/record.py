@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from icl_lab.lab.axes import Axes
@@ -112,6 +113,16 @@ def flat(tree: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{', '.join(sorted(twice))}: given twice; every array needs a name of its own")
         found |= new
     return found
+
+
+def in_single(array: Any) -> Any:
+    """An array of half precision in float32, which has all its numbers; any other as it is.
+
+    In half precision sums over members would not be numbers anyone could judge.
+    """
+    kind = getattr(array, "dtype", None)
+    half = kind is not None and jnp.issubdtype(kind, jnp.floating) and kind.itemsize < 4
+    return np.asarray(array, np.float32) if half else array
 
 
 def below(leaves: Mapping[str, Any], name: str) -> Any:

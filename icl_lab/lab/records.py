@@ -150,7 +150,7 @@ def unzipped(content: bytes) -> dict[str, np.ndarray]:
         arrays = {name: stored[name] for name in stored.files}
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise ValueError("it holds something else than arrays")
-    return arrays
+    return {name: array.view(array.dtype.names[0]) if array.dtype.names else array for name, array in arrays.items()}
 
 
 def set_aside(path: Path) -> Path:
@@ -222,9 +222,16 @@ def sealed(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """A compressed npz of the arrays; the same arrays give the same bytes."""
+    """A compressed npz of the arrays; the same arrays give the same bytes.
+
+    NumPy would forget the name of a type of JAX's (bfloat16): it is that of the one field of such an array.
+    """
+    stored = {name: np.asarray(arrays[name]) for name in sorted(arrays)}
+    for name, array in stored.items():
+        if array.dtype.isbuiltin == 2:  # a type that NumPy was told of
+            stored[name] = array.view([(array.dtype.name, f"V{array.itemsize}")])
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **{name: np.asarray(arrays[name]) for name in sorted(arrays)})
+    np.savez_compressed(buffer, allow_pickle=False, **stored)
     return buffer.getvalue()
 
 

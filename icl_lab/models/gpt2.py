@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -13,14 +14,17 @@ import numpy as np
 from icl_lab.models.language import LanguageModel
 from icl_lab.models.transformer import Params
 
-HEAD_SIZE = 64
-"""Channels of a head in every published GPT-2."""
+HEAD_SIZE, PUBLISHED = 64, (768, 1024, 1280, 1600)
+"""Channels of a head in every published GPT-2, and their widths."""
 PREFIX = "transformer."
+WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+"""What parallel, compiled and checkpointed models of PyTorch put into the names of their tensors."""
 END = "<|endoftext|>"
 BUFFERS = (".attn.bias", ".attn.masked_bias")
 """Ends of the names of causal masks, which some files carry and which are no weights."""
 HEADER_LIMIT = 100_000_000
 DTYPES = ("F16", "BF16", "F32")
+SHARDS = "if this file is one shard of several, merge them into one file first"
 UNTIED = "lm_head.weight must equal wte.weight, GPT-2's embedding is tied"
 FUNCTION: dict[str, tuple] = {
     "model_type": ("gpt2",),
@@ -39,34 +43,44 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
 
     Args:
       path: a safetensors file with the names of Hugging Face's GPT-2, as ``load_gpt2`` takes it.
-      heads: H; None for ``n_head`` of a ``config.json`` beside the file, or else width / 64, as in every published
-        GPT-2.
+      heads: H; None for ``n_head`` of a ``config.json`` beside the file, or else, at the published widths 768, 1024,
+        1280 and 1600, width / 64.
 
     Raises:
       ImportError: without the library safetensors.
-      ValueError: for a file that is missing, truncated or no safetensors file; for a tensor that is missing, not
-        GPT-2's or of the wrong shape or type; for heads that are not known, do not divide the width or are not those of
-        ``config.json``; for a ``config.json`` that describes another function. It names the file and the tensor.
+      ValueError: for a file that is missing, truncated, no safetensors file, an index or one shard of several; for a
+        tensor that is missing, not GPT-2's or of the wrong shape (transposed, too) or type; for heads that are not
+        known, do not divide the width or are not those of ``config.json``; for a ``config.json`` that describes
+        another function or other sizes. It names the file and the tensor.
     """
     path = Path(path)
     shapes = _read(path, lambda file, name: tuple(file.get_slice(name).get_shape()))
     embedding = shapes.get("wte.weight")
     if embedding is None or len(embedding) != 2 or 0 in embedding:
-        found = "missing" if embedding is None else f"of shape {embedding}"
+        found = f"missing; {SHARDS}" if embedding is None else f"of shape {embedding}"
+        if longer := [name for name in shapes if name.endswith(".wte.weight")]:
+            found = f"called {longer[0]}; take what stands before wte.weight off all names"
         raise ValueError(f"{path}: wte.weight must be the embedding (vocabulary, width) of a GPT-2, it is {found}")
     if shapes.pop("lm_head.weight", embedding) != embedding:
         raise ValueError(f"{path}: {UNTIED}")
     vocabulary, width = embedding
     layers = len({name.split(".")[1] for name in shapes if name.startswith("h.")})
     _check(path, shapes, layers, width)
-    said = _configuration(path.parent / "config.json").get("n_head")
+    configuration = _configuration(path.parent / "config.json")
+    sizes = {"vocab_size": vocabulary, "n_embd": width, "n_layer": layers, "n_positions": shapes["wpe.weight"][0]}
+    for name, size in sizes.items():
+        if configuration.get(name, size) != size:
+            raise ValueError(
+                f"{path}: {name} of config.json beside it is {configuration[name]}, its tensors say {size}"
+            )
+    said = configuration.get("n_head")
     if said is not None and heads not in (None, said):
         raise ValueError(f"heads must be {said}, the n_head of config.json beside {path}, got {heads}")
     heads = said if heads is None else heads
-    if heads is None and width % HEAD_SIZE:
+    if heads is None and width not in PUBLISHED:
         raise ValueError(
-            f"{path}: heads must be given for a width of {width}, which is no multiple of {HEAD_SIZE}, as there is no "
-            "config.json with n_head beside it"
+            f"{path}: heads must be given for a width of {width} (heads=H, in a command --heads=H), as there is no "
+            f"config.json with n_head beside it and the published widths are {', '.join(map(str, PUBLISHED))}"
         )
     heads = width // HEAD_SIZE if heads is None else heads
     if not isinstance(heads, int) or heads < 1 or width % heads:
@@ -77,9 +91,9 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
 def load_gpt2(path: str | Path, heads: int | None = None) -> tuple[LanguageModel, Params]:
     """The network and its weights from a safetensors file with the names of Hugging Face's GPT-2.
 
-    Names with or without ``transformer.``; matrices are stored (in, out), x @ W, and ``attn.c_attn`` holds the queries'
-    columns, then the keys', then the values'. ``lm_head.weight`` may be there if it equals the embedding, causal-mask
-    buffers are left out. Weights of half precision are widened to float32.
+    Names with or without ``transformer.`` and ``WRAPPERS``; matrices are stored (in, out), x @ W, and ``attn.c_attn``
+    holds the queries' columns, then the keys', then the values'. ``lm_head.weight`` may be there if it equals the
+    embedding, causal-mask buffers are left out. Weights of half precision are widened to float32.
 
     Args:
       path: the file; nothing is looked for elsewhere, but for a ``config.json`` beside it.
@@ -156,9 +170,13 @@ def _configuration(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
-    """What a function of the open file and a name finds of every tensor but masks, by name without the prefix."""
+    """What a function of the open file and a name finds of every tensor but masks, by name without prefixes."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file of weights")
+    if path.suffix == ".json":
+        raise ValueError(f"{path}: allowed is one safetensors file of weights, not an index of shards or another JSON")
+    if re.search(r"-\d+-of-0*([2-9]|[1-9]\d+)\.", path.name):
+        raise ValueError(f"{path}: allowed is one safetensors file of all weights, not one shard of several")
     size = path.stat().st_size
     with path.open("rb") as opened:
         header = int.from_bytes(opened.read(8), "little")
@@ -168,9 +186,9 @@ def _read(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
     try:
         with safetensors.safe_open(str(path), "flax") as file:
             for name in file.keys():  # noqa: SIM118 (a file, not a dict)
-                short = name.removeprefix(PREFIX)
+                short = ".".join(word for word in name.split(".") if word not in WRAPPERS).removeprefix(PREFIX)
                 if short in found:
-                    raise ValueError(f"{path}: {name} is there twice, with and without {PREFIX!r}")
+                    raise ValueError(f"{path}: {name} is there twice, under two prefixes")
                 if short.endswith(BUFFERS):
                     continue
                 if (kind := file.get_slice(name).get_dtype()) not in DTYPES:
@@ -195,10 +213,18 @@ def _check(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, width: i
         kinds = {"missing": missing, "not GPT-2's": extra}
         listed = {kind: ", ".join(names[:8]) + " .." * (len(names) > 8) for kind, names in kinds.items() if names}
         said = "; ".join(f"{kind}: {names}" for kind, names in listed.items())
+        if missing and all(name.endswith(".bias") for name in missing):
+            said += "; where the network has no biases, write zeros for them"
+        elif missing:
+            said += f"; {SHARDS}"
         raise ValueError(f"{path}: the tensors are not those of a GPT-2 of {layers} layers; {said}")
     for name, shape in wanted.items():
         if shapes[name] != shape or not math.prod(shape):
-            raise ValueError(f"{path}: {name} must be of shape {shape}, got {shapes[name]}")
+            turned = "" if len(shape) < 2 or shapes[name] != shape[::-1] else (
+                "; it is transposed: matrices are kept (in, out), not (out, in) as by torch.nn.Linear, the square "
+                "attn.c_proj.weight among them"
+            )  # fmt: skip
+            raise ValueError(f"{path}: {name} must be of shape {shape}, got {shapes[name]}{turned}")
 
 
 MATRICES = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")

@@ -7,10 +7,12 @@ import optax
 import pytest
 
 from experiments.reddy.clamping import Config, clamps, losing, uniform
-from experiments.reddy.interventions import mixed
+from experiments.reddy.interventions import Config as Interventions
+from experiments.reddy.interventions import conditions, delay, holds, mixed, onset_of, remaining
 from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
 from icl_lab.compare import progress_measures
+from icl_lab.lab import Record
 from icl_lab.models.inspection import held
 from icl_lab.prompts import Prompt
 from icl_lab.training.clamping import by_member, combined, zeroed_head
@@ -112,3 +114,18 @@ def test_a_condition_starts_from_the_parts_that_are_given_and_no_others():
     assert given("layer_2_given") == {"w_q": [0, 1], "w_k": [0, 1], "w_v": [0, 0], "read_out": [0, 0]}
     assert given("answer_given") == {"w_q": [0, 0], "w_k": [0, 0], "w_v": [0, 1], "read_out": [1, 1]}
     assert given("cla_held_0") == {name: [0, 0] for name in layers}
+
+
+def test_of_eleven_windows_each_condition_is_held_and_judged_by_its_own():
+    windows = tuple(0.01 * i for i in range(1, 12))
+    assert [holds(windows)[f"cla_held_{i}"] for i in range(11)] == [("cla", window) for window in windows]
+    assert set(holds(windows)) < set(conditions(Interventions(windows=windows)))
+    soon, late = np.array([[0.0, 1.0, 1.0, 1.0]]), np.array([[0.0, 0.0, 0.0, 1.0]])
+    arrays = {"n_4/steps": np.array([0, 10, 20, 4000]), "n_4/control/ic": soon}
+    arrays |= {f"n_4/cla_held_{i}/ic": late for i in (0, 10)}
+    record = Record("reddy.interventions", "lab", vars(CONFIG) | {"windows": list(windows)}, {}, arrays)
+    first, last = (delay(record, 4, f"cla_held_{i}") for i in (0, 10))
+    np.testing.assert_allclose(first / last, 11)  # the same delay over another hold
+    first, last = (remaining(4, f"cla_held_{i}")(record) for i in (0, 10))
+    control = onset_of(record, 4, "control")
+    np.testing.assert_allclose((first - last) * control, (windows[10] - windows[0]) * 4000)

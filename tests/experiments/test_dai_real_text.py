@@ -61,6 +61,18 @@ def test_every_line_is_in_one_split_and_demonstrations_are_apart(config, small):
     assert WORDS[answer] == ("good", "bad")[first % 2]
 
 
+def test_a_sentence_that_is_repeated_counts_once(config, small):
+    once = started(config).material
+    lines = Path(config.examples).read_text()
+    Path(config.examples).write_text(lines + lines.replace('"text": "', '"text": " ').replace(" w", "  w"))
+    twice = started(config).material
+    assert (twice.sets, twice.test.tokens, twice.development.tokens) == (
+        once.sets, once.test.tokens, once.development.tokens,
+    )  # fmt: skip
+    Path(config.examples).write_text("".join(f"{line}\n" for line in lines.splitlines() for _ in "ab"))
+    assert started(config).material.sets == once.sets
+
+
 def started(config):
     implicit_finetuning.check(config)
     return real_text.real_subject(config)
@@ -77,10 +89,12 @@ def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path, mon
     refused(change(tokenizer=""), "--tokenizer is not given")
     refused(change(examples=str(tmp_path / "none")), "--examples=.*none: allowed is a local file")
     refused(change(gpt2_weights=str(tmp_path)), "--gpt2_weights=.*: allowed is a local file")
-    refused(change(template="Label:"), "--template=Label:")
+    for template in ("Label:", "{text} Label: ", "{text}\n", "{text} is {label}", "{Text}: {text}", "{text}\\nLabel:"):
+        refused(change(template=template), "--template=")
+    implicit_finetuning.check(change(template="{text}\n\tLabel:"))
     refused(change(members=2), "--members=1")
     refused(change(controls=("wrong_task", "local")), "--controls=local")
-    refused(change(demonstrations=8), "--examples=.*at least 13 lines.*got 12")
+    refused(change(demonstrations=8), "--examples=.*at least 13 different texts.*got 12")
     refused(change(demonstrations=4), "--demonstrations=4: allowed are fewer")
     network = LanguageModel(len(WORDS) - 4, 1, 2, 8, positions=20)
     monkeypatch.setattr(real_text, "gpt2_network", lambda path, heads: network)
@@ -95,6 +109,13 @@ def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path, mon
         ("no json", "line 13"),
         ('{"text": "w1"}', "line 13"),
         ('{"text": "w1", "label": "good bad"}', "'good bad' has 2"),
+        ('{"text": null, "label": "good"}', "line 13"),
+        ('{"text": ["w1"], "label": "good"}', "line 13"),
+        ('{"text": " ", "label": "good"}', "line 13"),
+        ('{"text": "w1", "label": null}', "line 13"),
+        ('{"text": "w1", "label": ""}', "line 13"),
+        ('{"text": "w1", "label": true}', "line 13"),
+        ('{"text": " w0  w1", "label": "bad"}', "line 13 says 'bad' of that of line 1, 'good'"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(config, small, line, said):

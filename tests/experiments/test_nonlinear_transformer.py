@@ -100,10 +100,14 @@ def test_the_interval_is_that_of_the_mean_over_covariances():
 
 
 def test_linear_attention_has_the_published_limits_on_random_covariance():
-    error = lambda c: figures.linear_attention_error("random", np.inf, f"exp_{c}", np.inf, 5)  # noqa: E731
+    error = lambda c: figures.linear_attention_error(1, np.inf, c, np.inf, 5)  # noqa: E731
     assert [c * error(c) for c in (1, 4, 9)] == pytest.approx([1 / 3, 76 / 3, 387])
-    found = figures.linear_attention_error("identity", 20, "identity", 10, 5)
+    found = figures.linear_attention_error(0, 20, 0, 10, 5)
     assert found == pytest.approx(isotropic_risk(5, 20, 10))
+
+
+def test_a_test_is_that_of_its_scale_to_the_last_digit():
+    assert list(figures.tests_of((1.0, 1.23456789)).values()) == [0.0, 1.0, 1.23456789]
 
 
 def record(errors):
@@ -130,7 +134,7 @@ def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():
 
 def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefix():
     smoke = PRESETS["smoke"]
-    (_, network), trained = chosen(smoke)["4_with"], models(smoke)["4_with"]
+    (_, _, network), trained = chosen(smoke)["4_with"], models(smoke)["4_with"]
     draw = jax.jit(lambda key: (trained.init(key), prefixes.drawn(key, 3, 4, jnp.ones_like, smoke.input_size)))
     params, samples = draw(KEY)
     found = jax.jit(trained.learner(params))(samples.prompt)
@@ -142,7 +146,7 @@ def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefi
 def test_one_training_can_be_chosen_and_another_is_refused():
     lab = PRESETS["lab"]
     assert list(chosen(lab)) == [f"{n}_{kind}" for n in (10, 20) for kind in ("with", "without", "offset")]
-    ((length, network),) = chosen(dataclasses.replace(lab, only="20_without")).values()
+    ((length, _, network),) = chosen(dataclasses.replace(lab, only="20_without")).values()
     assert (length, network.positions) == (20, 0)
     for change, said in (
         ({"only": "30_with"}, "--only=30_with: allowed is all, 10_with"),

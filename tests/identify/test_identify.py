@@ -85,6 +85,7 @@ def test_the_verdict_prints_and_plots(both):
     assert "identified: ridge" in text
     assert "strength" in text
     assert "standard normal" not in text
+    assert "half precision" not in text
     figure = both.plot()
     assert len(figure.axes) == 2
     figure.canvas.draw()
@@ -124,6 +125,31 @@ def test_a_member_without_any_fit_is_counted():
     assert np.isnan(found.members[1].residual)
     assert "none for 1 of 2" in str(found)
     assert found.fingerprint()[0]["families"] == ["ridge (1 of 2)"]
+
+
+def test_a_family_is_called_as_it_is_named():
+    named = replace(
+        FAMILIES["ridge"], name="ridge, of X", models=(replace(FAMILIES["ridge"].models[0], family="ridge, of X"),)
+    )
+    assert identify(ridge, **SIZES, sampler=SAMPLER, families={named.name: named}).fingerprint()[0]["families"] == [
+        named.name
+    ]
+
+
+@pytest.mark.parametrize("kind", [jnp.bfloat16, jnp.float16])
+def test_a_learner_in_half_precision_is_as_exact_as_its_answers(kind):
+    def of_prompts(prompt):
+        return solvers.gradient_descent(0.6 / UNIT, 3)(prompt).astype(kind)
+
+    half = {"families": {"GD": FAMILIES["GD"]}, "sampler": SAMPLER, **SIZES}
+    found = identify([of_prompts, lambda x, y, q: descent(x, y, q).astype(kind)], **half)
+    assert (found.family, [member.steps for member in found.members]) == ("GD", [3, 3])
+    assert found.rounding == float(jnp.finfo(kind).eps)
+    assert found.structure["linear_labels"]["worst"] > 1e-5
+    assert found.structure["linear_labels"]["grade"] == found.structure["rotation"]["grade"] == "exact"
+    assert f"exact is below {2 * found.rounding:.2g}" in str(found)
+    broken = identify(lambda x, y, q: (descent(x, y, q) * (1 + 0.06 * x[:, 0, :1])).astype(kind), **half)
+    assert broken.structure["permutation"]["grade"] == "approximate"  # more than rounding
 
 
 def test_symmetries_of_a_learner_that_ignores_labels_are_not_measured():

@@ -14,11 +14,13 @@ GALLERY = Path(__file__).parents[2] / "figures"
 CONFIG = {"context_length": 7, "input_size": 3, "input_range": 2.0}
 
 
-def test_the_sizes_of_a_training_are_those_in_its_name():
-    assert of_stage(CONFIG, "training") == CONFIG
-    assert of_stage(CONFIG, "length_25") == CONFIG | {"context_length": 25}
-    assert of_stage(CONFIG, "size_2") == CONFIG | {"input_size": 2}
-    assert of_stage(CONFIG, "onset_2048") == CONFIG
+def test_the_sizes_of_a_training_are_those_of_the_configuration():
+    config = CONFIG | {"lengths": [25], "sizes": [2]}
+    assert of_stage(config, "training") == config
+    assert of_stage(config, "length_25") == config | {"context_length": 25}
+    assert of_stage(config, "size_2") == config | {"input_size": 2, "context_length": 2}
+    assert of_stage(config, "onset_2048") == config
+    assert of_stage(CONFIG, "length_25") == CONFIG  # of another binary: no size is read off a name
     assert of_stage({"context_length": 7, "spectrum": [2.0, 1.0]}, "training")["input_size"] == 2
 
 

@@ -121,8 +121,11 @@ def test_half_precision_is_widened(path, kind):
 
 
 def test_heads_of_published_sizes_need_not_be_told(path):
+    wide = {name: np.tile(value, (24,) * value.ndim) for name, value in small(layers=1).items()}  # width 768
+    assert gpt2_network(written(path, wide, "F16")).heads == 12
     wide = {name: np.tile(value, (2,) * value.ndim) for name, value in small(layers=1).items()}  # width 64
-    assert load_gpt2(written(path, wide))[0].heads == 1
+    with pytest.raises(ValueError, match=r"heads must be given for a width of 64 \(heads=H, in a command --heads=H\)"):
+        gpt2_network(written(path, wide))
     with pytest.raises(ValueError, match=r"heads must be given for a width of 32"):
         load_gpt2(written(path, small()))
     with pytest.raises(ValueError, match=r"heads must divide the width 32 .* got 5"):
@@ -143,6 +146,32 @@ def test_a_configuration_beside_the_file_says_heads_and_what_the_weights_are_for
     beside.write_text("[1")
     with pytest.raises(ValueError, match=r"config\.json: no configuration"):
         gpt2_network(path, H)
+
+
+def test_a_configuration_of_other_sizes_is_refused(path):
+    written(path, small())
+    for name, said in {"n_layer": L + 1, "n_embd": 2 * E, "vocab_size": V + 1, "n_positions": P - 1}.items():
+        (path.parent / "config.json").write_text(json.dumps({"n_head": H, name: said}))
+        with pytest.raises(ValueError, match=rf"{name} of config\.json beside it is {said}, its tensors say"):
+            gpt2_network(path)
+
+
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod.transformer.", "transformer._orig_mod."])
+def test_names_of_compiled_and_wrapped_models_are_the_same_network(path, prefix):
+    assert gpt2_network(written(path, small(prefix)), H) == gpt2_network(written(path, small()), H)
+
+
+def test_shards_and_their_index_are_refused_as_such(path):
+    shard = written(path.with_name("model-00001-of-00002.safetensors"), small())
+    index = path.with_name("model.safetensors.index.json")
+    index.write_text(json.dumps({"weight_map": {}}))
+    for part, said in ((shard, "not one shard of several"), (index, "not an index of shards")):
+        with pytest.raises(ValueError, match=said):
+            gpt2_network(part, H)
+    half = {name: value for name, value in small().items() if not name.startswith(("h.1.", "ln_f"))}
+    with pytest.raises(ValueError, match=r"missing: ln_f.*one shard of several, merge"):
+        gpt2_network(written(path, half), H)
+    assert gpt2_network(written(path.with_name("model-00001-of-00001.safetensors"), small()), H).layers == L
 
 
 def test_the_network_of_a_file_is_known_before_its_weights_are_read(path):
@@ -187,6 +216,14 @@ REFUSED = {
     r"h.0.attn.c_attn.weight must be of shape \(32, 96\), got \(96, 32\)": changed(
         h__0__attn__c_attn__weight=np.ones((3 * E, E))
     ),
+    "c_attn.weight must be of .* transposed: .* attn.c_proj.weight among them": {
+        name: value.T if name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")) else value
+        for name, value in small().items()
+    },
+    "missing: h.0.attn.c_attn.bias.*no biases, write zeros": {
+        name: value for name, value in small().items() if not name.endswith(".bias")
+    },
+    r"called model\.wte\.weight; take what stands before": small("model."),
     r"ln_f.weight must be of shape \(32,\), got \(\)": changed(ln_f__weight=np.ones(())),
     r"wpe.weight must be of shape \(16, 32\), got \(16, 31\)": changed(wpe__weight=np.ones((P, E - 1))),
     r"h.1.mlp.c_proj.weight must be of shape \(128, 32\)": changed(h__1__mlp__c_proj__weight=np.ones((E, 4 * E))),

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import LearnerError, asked
+from icl_lab.compare.identify.asking import LearnerError, asked, rounding
 from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import Family, Model, Parameter, filter_family
 from icl_lab.compare.identify.one import Setting, one_member
 from icl_lab.compare.identify.probes import battery, in_units, rotations, training_prompts
 from icl_lab.compare.identify.report import Identified, verdict_of
-from icl_lab.compare.identify.structure import degree, fingerprint, grade, structure
+from icl_lab.compare.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
 from icl_lab.prompts.prompt import Sampler
 from icl_lab.prompts.tracing import check_seed
 
@@ -76,10 +76,11 @@ def identify(
     setting = Setting(units, on, rotations(rng, input_size), families)
     trial = training_prompts(on, units)
     exact: int | None = None
-    members, parts, prints = [], [], []
+    members, parts, prints, spacing = [], [], [], 0.0
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
-        ask = in_units(asked(learner, name, trial), units)
+        answer = asked(learner, name, trial)
+        spacing, ask = max(spacing, rounding(answer(*trial))), in_units(answer, units)
         parts.append(structure(ask, on, seed))
         prints.append(fingerprint(ask, units, context_length, input_size, seed))
         parts[-1].setdefault("locality", prints[-1]["locality"])
@@ -87,12 +88,14 @@ def identify(
         exact = degree(ask, on) if i == 0 else exact
     verdict, family = verdict_of(members, list(dict.fromkeys([*families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {}
+    bound = max(EXACT, ROUNDINGS * spacing)
     for part in parts[0]:
         measured = [one[part] for one in parts if not np.isnan(one[part])] or [float("nan")]
-        graded[part] = {
-            "median": float(np.median(measured)), "worst": max(measured), "grade": grade(max(measured))
-        }  # fmt: skip
+        worst = max(measured)
+        graded[part] = {"median": float(np.median(measured)), "worst": worst, "grade": grade(worst, bound)}
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
     asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}
-    return Identified(verdict, family, members, graded | {"degree": exact}, (grid, r, spread), units, asked_for)
+    return Identified(
+        verdict, family, members, graded | {"degree": exact}, (grid, r, spread), units, asked_for, spacing
+    )

@@ -51,12 +51,21 @@ def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, F
     first, again = ask(x, y, q), ask(x[::-1], y[::-1], q[::-1])[::-1]
     if np.abs(first).max() >= 1e30:
         raise LearnerError(f"{name} answers training prompts with numbers that are not finite")
-    if np.abs(first - again).max() > 1e-4 * max(np.abs(first).max(), 1e-3 * np.abs(y).max()):
+    if np.abs(first - again).max() > max(1e-4, rounding(first)) * max(np.abs(first).max(), 1e-3 * np.abs(y).max()):
         raise LearnerError(
             f"{name} answers the same prompts differently when it is asked again in another order; a prediction must "
             "depend on nothing but its own prompt (no dropout, no statistics over the batch)"
         )
     return ask
+
+
+def rounding(answers: Floats) -> float:
+    """Relative spacing of answers that all are numbers of bfloat16 (1/128) or float16 (1/1024); 0 for finer ones."""
+    with np.errstate(over="ignore"):
+        for kind in (jnp.bfloat16, jnp.float16):
+            if np.array_equal(answers, answers.astype(kind)):
+                return float(jnp.finfo(kind).eps)
+    return 0.0
 
 
 def _takes_arrays(learner: Callable[..., Any]) -> bool:
@@ -104,6 +113,6 @@ def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Float
         raise LearnerError(f"{name} raised {type(error).__name__}: {error}") from error
     if found.shape[1:] == (x.shape[1] + 1, 1):  # from every prefix: the last one has seen the whole context
         found = found[:, -1]
-    if found.shape != (CHUNK, 1) or not np.issubdtype(found.dtype, np.floating):
+    if found.shape != (CHUNK, 1) or not jnp.issubdtype(found.dtype, jnp.floating):
         raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not floats ({CHUNK}, 1)")
     return found[:size, 0].astype(np.float64)

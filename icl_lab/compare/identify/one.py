@@ -151,9 +151,8 @@ def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:
     """Parameters in the units of the caller; those of a step are numbered from 1."""
     names = [p.name for p in fit.model.parameters]
     found: dict[str, float] = {}
-    for p, value in zip(fit.model.parameters, fit.theta, strict=True):
-        many = names.count(p.name) > 1
-        k = sum(name.rpartition(" ")[0] == p.name for name in found) + 1
+    for i, (p, value) in enumerate(zip(fit.model.parameters, fit.theta, strict=True), 1):
+        many, k = names.count(p.name) > 1, names[:i].count(p.name)
         factor = units.eigenvalue**p.eigenvalue * float(n) ** p.examples * units.label**p.labels
         found[f"{p.name} {k}" if many else p.name] = float(value) * factor
     if "power" in found:  # of the covariance, whose unit the rate then takes on too

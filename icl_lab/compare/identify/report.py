@@ -11,6 +11,7 @@ from icl_lab.compare.identify.decision import Member, described
 from icl_lab.compare.identify.fitting import Fit
 from icl_lab.compare.identify.picture import draw
 from icl_lab.compare.identify.probes import Units
+from icl_lab.compare.identify.structure import ROUNDINGS
 
 AGREEMENT = 0.8
 
@@ -31,6 +32,8 @@ class Identified:
       filter: ``grid`` (G,) of eigenvalues of X^T X / N, ``r`` (M, G), ``spread`` over rotations (M, G).
       units: of training prompts.
       asked: sizes and seed.
+      rounding: relative spacing of the coarsest member's answers, 1/128 for bfloat16 and 1/1024 for float16, which
+        ``exact`` allows for; 0 for float32 and float64.
     """
 
     verdict: str
@@ -40,6 +43,7 @@ class Identified:
     filter: tuple[Floats, Floats, Floats]
     units: Units
     asked: dict[str, Any]
+    rounding: float = 0.0
 
     def __str__(self) -> str:
         counts = collections.Counter(_line(member) for member in self.members)
@@ -62,6 +66,8 @@ class Identified:
             if isinstance(v, dict)
         )
         lines.append("  structure, worst member: " + ", ".join(graded))
+        if self.rounding:
+            lines.append(f"  answers have half precision: exact is below {ROUNDINGS * self.rounding:.2g}")
         if self.structure.get("degree") is not None:
             lines.append(f"  residual factor is a polynomial of degree {self.structure['degree']} (first member)")
         if self.units.assumed:
@@ -106,7 +112,7 @@ class Identified:
         them; ``named`` (M, G) that of each member's own name, NaN where it is no plain filter.
         """
         members = self._agreeing() or self.members
-        rivals = [{name.split(",")[0]: value for name, value in m.rivals.items()} for m in members]
+        rivals = [_best(m) for m in members]
         names = list(dict.fromkeys(name for one in rivals for name in one))
         residual = _medians(rivals, names)
         unfitted = {name for member in members for name in member.unfitted}
@@ -150,10 +156,22 @@ def _line(member: Member) -> str:
 def _shown(member: Member) -> list[Fit]:
     """The named fit, and the best fits of two families that are not of its class; plain filters all."""
     found, taken = [member.fit] if member.fit and _response(member.fit) else [], set(member.equals)
-    for fit in sorted(member.fits, key=lambda fit: fit.residual):
+    for fit in _ascending(member):
         if fit.model.family not in taken and _response(fit) and len(found) < 3:
             found.append(fit)
             taken.add(fit.model.family)
+    return found
+
+
+def _ascending(member: Member) -> list[Fit]:
+    return sorted(member.fits, key=lambda fit: fit.residual)
+
+
+def _best(member: Member) -> dict[str, float]:
+    """The smallest residual of every family, ascending."""
+    found: dict[str, float] = {}
+    for fit in _ascending(member):
+        found.setdefault(fit.model.family, fit.residual)
     return found
 
 

@@ -7,6 +7,8 @@ from icl_lab.compare.identify.asking import Ask
 from icl_lab.compare.identify.probes import Battery, Units, haar, inputs_with
 
 EXACT, APPROXIMATE = 1e-5, 0.15
+ROUNDINGS = 2
+"""Spacings of half precision by which answers may differ where a symmetry is exact."""
 
 PARTS = (
     "odd_labels", "linear_labels", "linear_query", "permutation", "rotation", "example_rotation", "centred_rotation",
@@ -14,14 +16,16 @@ PARTS = (
 )  # fmt: skip
 
 
-def grade(deviation: float) -> str:
+def grade(deviation: float, exact: float = EXACT) -> str:
     """``exact`` below 1e-5 (the architecture enforces it), ``approximate`` below .15 (training learned it), ``no``.
+
+    Of answers in half precision, which cannot show less, another bound than 1e-5 is ``exact``.
 
     NaN is ``not measured``.
     """
     if np.isnan(deviation):
         return "not measured"
-    return "exact" if deviation < EXACT else "approximate" if deviation < APPROXIMATE else "no"
+    return "exact" if deviation < exact else "approximate" if deviation < APPROXIMATE else "no"
 
 
 def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
