@@ -135,11 +135,8 @@ def test_a_family_is_called_as_it_is_named():
 
 @pytest.mark.parametrize("kind", [jnp.bfloat16, jnp.float16])
 def test_a_learner_in_half_precision_is_as_exact_as_its_answers(kind):
-    half, gd = (
-        {"families": {"GD": FAMILIES["GD"]}, "sampler": SAMPLER, **SIZES},
-        solvers.gradient_descent(0.6 / UNIT, 3),
-    )
-    found = identify([lambda prompt: gd(prompt).astype(kind), lambda x, y, q: descent(x, y, q).astype(kind)], **half)
+    half, gd = {"families": {"GD": FAMILIES["GD"]}, "sampler": SAMPLER} | SIZES, solvers.gradient_descent(1.8, 3)
+    found = identify([lambda prompt: gd(prompt).astype(kind), lambda *of: descent(*of).astype(kind)], **half)
     assert (found.family, [member.steps for member in found.members]) == ("GD", [3, 3])
     assert found.structure["linear_labels"]["worst"] > 1e-5
     assert found.structure["linear_labels"]["grade"] == found.structure["rotation"]["grade"] == "exact"
