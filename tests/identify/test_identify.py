@@ -128,28 +128,21 @@ def test_a_member_without_any_fit_is_counted():
 
 
 def test_a_family_is_called_as_it_is_named():
-    named = replace(
-        FAMILIES["ridge"], name="ridge, of X", models=(replace(FAMILIES["ridge"].models[0], family="ridge, of X"),)
-    )
-    assert identify(ridge, **SIZES, sampler=SAMPLER, families={named.name: named}).fingerprint()[0]["families"] == [
-        named.name
-    ]
+    ridges, name = FAMILIES["ridge"], "ridge, of X"
+    family = replace(ridges, name=name, models=(replace(ridges.models[0], family=name),))
+    assert identify(ridge, **SIZES, families={name: family}).fingerprint()[0]["families"] == [name]
 
 
 @pytest.mark.parametrize("kind", [jnp.bfloat16, jnp.float16])
 def test_a_learner_in_half_precision_is_as_exact_as_its_answers(kind):
-    def of_prompts(prompt):
-        return solvers.gradient_descent(0.6 / UNIT, 3)(prompt).astype(kind)
-
-    half = {"families": {"GD": FAMILIES["GD"]}, "sampler": SAMPLER, **SIZES}
-    found = identify([of_prompts, lambda x, y, q: descent(x, y, q).astype(kind)], **half)
+    half, gd = {"families": {"GD": FAMILIES["GD"]}, "sampler": SAMPLER} | SIZES, solvers.gradient_descent(1.8, 3)
+    found = identify([lambda prompt: gd(prompt).astype(kind), lambda *of: descent(*of).astype(kind)], **half)
     assert (found.family, [member.steps for member in found.members]) == ("GD", [3, 3])
-    assert found.rounding == float(jnp.finfo(kind).eps)
     assert found.structure["linear_labels"]["worst"] > 1e-5
     assert found.structure["linear_labels"]["grade"] == found.structure["rotation"]["grade"] == "exact"
-    assert f"exact is below {2 * found.rounding:.2g}" in str(found)
-    broken = identify(lambda x, y, q: (descent(x, y, q) * (1 + 0.06 * x[:, 0, :1])).astype(kind), **half)
-    assert broken.structure["permutation"]["grade"] == "approximate"  # more than rounding
+    assert f"exact is below {2 * float(jnp.finfo(kind).eps):.2g}" in str(found)
+    found = identify(lambda x, y, q: (descent(x, y, q) * (1 + 0.06 * x[:, 0, :1])).astype(kind), **half)
+    assert found.structure["permutation"]["grade"] == "approximate"  # more than rounding
 
 
 def test_symmetries_of_a_learner_that_ignores_labels_are_not_measured():
