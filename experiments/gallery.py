@@ -37,7 +37,7 @@ from experiments.page.drawing import shrink
 from experiments.reproduce import choose, discover
 from icl_lab.lab import anchors, drift, records, report
 from icl_lab.lab import experiment as lab
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError, setting
@@ -196,7 +196,9 @@ def rejudge(folder: Path, experiment: Experiment) -> list[str]:
     else:
         rows, unjudged = [], {"verdict": NOT_JUDGED, "expected_verdict": None}
         for claim in (claim for claim in experiment.claims if claim.id in then):
-            row, described = then[claim.id], claim.described()
+            row, described = dict(then[claim.id]), claim.described()
+            row.pop("kind", None)  # another kind is no other judgement
+            row |= {"kind": claim.kind} if is_identity(described) else {}
             if row | described != row:
                 row = row | described | unjudged | {"interval": [None, None], "note": NOT_KEPT}
             elif row["verdict"] != NOT_JUDGED and folder.name not in claim.expected_verdict:

@@ -21,12 +21,11 @@ from icl_lab.lab.claims import (
     NotRun,
     Quick,
     claims_of,
+    is_identity,
     judge,
-    median_interval,
-    t_interval,
-    wilson_interval,
 )
 from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.intervals import median_interval, t_interval, wilson_interval
 from icl_lab.lab.records import Record
 
 BINARIES = discover()
@@ -264,7 +263,13 @@ def test_a_control_of_a_part_that_was_not_run_is_not_shown():
     assert (row["control"], row["verdict"], row["note"]) == (None, HOLDS, "")
 
 
-@pytest.mark.parametrize("wrong", [{"relation": "<"}, {"interval": "normal"}, {"tolerance": -0.1}])
+def test_a_row_says_where_it_is_of_an_identity():
+    own = judge(claim(kind="identity"), record([1.0, 1.0]))
+    assert (own["kind"], is_identity(own)) == ("identity", True)
+    assert not is_identity(judge(claim(), record([1.0, 1.0])))  # and so are the rows of older records
+
+
+@pytest.mark.parametrize("wrong", [{"relation": "<"}, {"interval": "normal"}, {"tolerance": -0.1}, {"kind": "theorem"}])
 def test_a_claim_that_means_nothing_is_refused(wrong):
     with pytest.raises(ValueError, match=r"paper\.figure\.claim"):
         claim(**wrong)

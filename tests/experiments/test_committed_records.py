@@ -10,7 +10,7 @@ import pytest
 from experiments import gallery
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
-from icl_lab.lab.claims import FAILS
+from icl_lab.lab.claims import FAILS, is_identity
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS
 
@@ -34,6 +34,7 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
         np.testing.assert_allclose(*numbers, rtol=RTOL, atol=1e-12, err_msg=row["id"])
         for name in ("verdict", "expected_verdict", "expected", "tolerance", "members", "interval_kind"):
             assert row[name] == then[name], row["id"]
+        assert is_identity(row) == is_identity(then), row["id"]
         if "lab" in expected[row["id"]]:  # a claim of a part that was never run at lab expects nothing there
             assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
 
