@@ -377,6 +377,19 @@ def test_every_binary_is_summed_up_by_one_to_three_claims_of_six_members_at_quic
             assert claims[headline].relation != "==" or exact or not low <= 0 <= high or headline in ZERO, headline
 
 
+def test_no_headline_is_judged_more_strictly_by_a_short_run_than_at_lab():
+    for binary in BINARIES.values():
+        at_lab = {claim.id: claim.tolerance for claim in binary.claims}
+        for headline, quick in zip(binary.headlines, binary.quick.values()):
+            assert quick is None or quick.tolerance >= at_lab[headline], headline
+
+
+def test_what_is_said_of_a_share_of_members_has_the_interval_of_a_share():
+    shares = [one for _, one in COMMITTED if re.search(r"\(share of (the )?members|% of the members", one.statement)]
+    assert len(shares) > 20
+    assert [one.id for one in shares if one.interval != "wilson"] == []
+
+
 ZERO = ("zhang_frei_bartlett.landscape.race",)
 """Differences that are expected to be zero; where nothing was predicted they would be a half."""
 
