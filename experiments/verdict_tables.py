@@ -29,16 +29,16 @@ def ledger_page(rows: Sequence[Mapping]) -> str:
 
 def table(rows: Sequence[Mapping]) -> str:
     """Every judged row, one line each, in Markdown."""
-    head = ("claim", "expected", "estimate [95 %]", "members", "preset", "verdict", "predicted", "record")
+    head = ("claim", "expected", "estimate [95 %]", "members", "preset", "predicted", "verdict", "record")
     lines = [_line(head), "|---" * len(head) + "|"]
     for row in rows:
         if row["verdict"] != NOT_JUDGED:
             claim = f"`{row['id']}`: {row['statement']}"
             members = report.size(row) if "unit" in row else str(row["members"])
             members += ", added" if row.get("members_added") else ""
-            words = (claim, report.expected(row), report.estimate(row), members, row["preset"], row["verdict"])
+            words = (claim, report.expected(row), report.estimate(row), members, row["preset"])
             mark = "anchored" if row["anchored"] else f"not anchored, made at commit {row['commit']}"
-            lines.append(_line((*words, row.get("predicted") or "–", mark)))
+            lines.append(_line((*words, row.get("predicted") or "–", row["verdict"], mark)))
     return "\n".join(lines)
 
 
