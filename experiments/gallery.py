@@ -19,15 +19,13 @@ present code no longer reproduces are listed, each with the reason, by
 Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
 """
 
-import collections
 import dataclasses
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -35,9 +33,10 @@ from experiments import anchoring
 from experiments.joining import is_whole, joined
 from experiments.page.drawing import shrink
 from experiments.reproduce import choose, discover
-from icl_lab.lab import anchors, drift, records, report
+from experiments.verdict_tables import ledger_page, with_summary
+from icl_lab.lab import anchors, drift, provenance, records, report
 from icl_lab.lab import experiment as lab
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
+from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError, setting
@@ -45,8 +44,6 @@ from icl_lab.lab.records import Record, RecordError
 
 PRESETS = ("lab", "paper")
 LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 2_500_000, 2_000_000  # bytes
-OUTCOMES = (HOLDS, FAILS, NOT_RESOLVED, NOT_REACHED)
-BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
 NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
 
 
@@ -84,6 +81,7 @@ def _carry_out(options: Options) -> int:
         lines = [f"{name} {folder.name}: {reason}" for name, folder, reason in stale]
         print("\n".join(lines or ["nothing is stale"]))
         return 1 if lines else 0
+    entered: dict[tuple[str, str], str] = {}
     if options.rejudge:
         for name, folder in named:
             print("".join(f"{line}\n" for line in rejudge(folder, experiments[name])), end="")
@@ -96,11 +94,12 @@ def _carry_out(options: Options) -> int:
                 print(f"left out: a run of a part, {record.config['only']}: there is {folder}", file=sys.stderr)
                 continue
             put(experiments[name], preset, record, folder)
+            entered[name, preset] = committed_before(record)
             anchor(experiments[name], record, folder, runs)
-    rows = ledger(gallery, experiments)
+    rows = ledger(gallery, experiments, entered)
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
-    records.write_atomically(gallery / "claims.md", f"{by_binary(rows)}\n\n{table(rows)}\n".encode())
+    records.write_atomically(gallery / "claims.md", f"{ledger_page(rows)}\n".encode())
     if readme.exists():
         records.write_atomically(readme, with_summary(readme.read_text("utf-8"), rows).encode())
     return 0
@@ -196,7 +195,9 @@ def rejudge(folder: Path, experiment: Experiment) -> list[str]:
     else:
         rows, unjudged = [], {"verdict": NOT_JUDGED, "expected_verdict": None}
         for claim in (claim for claim in experiment.claims if claim.id in then):
-            row, described = then[claim.id], claim.described()
+            row, described = dict(then[claim.id]), claim.described()
+            row.pop("kind", None)  # another kind is no other judgement
+            row |= {"kind": claim.kind} if is_identity(described) else {}
             if row | described != row:
                 row = row | described | unjudged | {"interval": [None, None], "note": NOT_KEPT}
             elif row["verdict"] != NOT_JUDGED and folder.name not in claim.expected_verdict:
@@ -212,12 +213,17 @@ def rejudge(folder: Path, experiment: Experiment) -> list[str]:
     return changes
 
 
-def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
+def ledger(
+    gallery: Path, experiments: Mapping[str, Experiment], entered: Mapping[tuple[str, str], str] | None = None
+) -> list[dict]:
     """The rows of every record that still is its binary's present preset, sorted by claim and preset.
 
     A folder whose name is no preset (paper-60000-steps) has a run at another setting, for a page: no line is about it.
+    ``entered``: records that are new, by binary and preset, with what ``committed_before`` says of them.
     """
-    rows = []
+    rows, entered = [], entered or {}
+    kept = records.read_json(gallery / "claims.json") if (gallery / "claims.json").exists() else []
+    then = {(row["id"], row["preset"]): row for row in kept}
     for path in sorted(gallery.glob("*/*/*/record.json")):
         if (preset := path.parent.name) not in PRESETS:
             continue
@@ -225,64 +231,37 @@ def ledger(gallery: Path, experiments: Mapping[str, Experiment]) -> list[dict]:
         experiment = experiments.get(record.experiment)
         if experiment and anchoring.belongs(experiment, preset, record.preset, record.config):
             made = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
-            rows += [row | made for row in records.read_json(path)["claims"]]
+            made |= {"trainings": record.config["members"]}
+            for row in records.read_json(path)["claims"]:
+                past = _past(row, then.get((row["id"], preset), {}), entered.get((record.experiment, preset)))
+                rows.append({"kind": "claim"} | row | made | past)
         else:
             print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)
     return sorted(rows, key=lambda row: (row["id"], row["preset"]))
 
 
-def table(rows: Sequence[Mapping]) -> str:
-    """Every judged claim, one line each, in Markdown."""
-    head = ("claim", "expected", "estimate [95 %]", "members", "preset", "verdict", "record")
-    lines = [_line(head), "|---" * len(head) + "|"]
-    for row in rows:
-        if row["verdict"] != NOT_JUDGED:
-            claim = f"`{row['id']}`: {row['statement']}"
-            members = report.size(row) if "unit" in row else row["members"]
-            words = (claim, report.expected(row), report.estimate(row), members, row["preset"], row["verdict"])
-            mark = "anchored" if row["anchored"] else f"not anchored, made at commit {row['commit']}"
-            lines.append(_line((*words, mark)))
-    return "\n".join(lines)
+def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
+    """What was expected before the first record of a claim, never edited, and whether members came until it resolved.
+
+    Args:
+      row: of the ledger now.
+      then: the former row, empty where there was none.
+      entered: the commit that had the expectation before a new record, "" if none had; None: the record is not new.
+    """
+    predicted = {"predicted": row["expected_verdict"] if entered else None, "predicted_commit": entered or None}
+    if predicted["predicted"] is None:
+        predicted["predicted_commit"] = None
+    added = entered is not None and then.get("verdict") == NOT_RESOLVED and row["members"] > then["members"]
+    kept = {name: then[name] for name in predicted if name in then}
+    return predicted | kept | {"members_added": added or then.get("members_added", False)}
 
 
-def _binary(row: Mapping) -> str:
-    return ".".join(row["id"].split(".", 2)[:2])  # a claim may have a point in its name: up_0.875_gd
-
-
-def by_binary(rows: Sequence[Mapping]) -> str:
-    """What holds and what does not, a line for each record, in Markdown."""
-    lines = [_line(("binary", "preset", *OUTCOMES, "anchored")), "|---" * (3 + len(OUTCOMES)) + "|"]
-    for (binary, preset), judged in _groups(rows, lambda row: (_binary(row), row["preset"])).items():
-        named = [", ".join(f"`{row['id'].split('.', 2)[2]}`" for row in judged[which]) for which in OUTCOMES[1:]]
-        one = next(row for of_verdict in judged.values() for row in of_verdict)
-        mark = "yes" if one["anchored"] else f"no, `{one['commit']}`"
-        lines.append(_line((f"`{binary}`", preset, len(judged[HOLDS]), *named, mark)))
-    return "\n".join(lines)
-
-
-def with_summary(text: str, rows: Sequence[Mapping]) -> str:
-    """The text with the verdicts by paper between its markers; the text as it is where it has none."""
-    if BEGIN not in text or END not in text:
-        return text
-    lines = [_line(("paper", *OUTCOMES)), "|---" * (1 + len(OUTCOMES)) + "|"]
-    for paper, judged in _groups(rows, lambda row: row["id"].split(".")[0]).items():
-        page = f"[{paper}](experiments/{paper}/README.md)"
-        lines.append(_line((page, *(len(judged[verdict]) for verdict in OUTCOMES))))
-    before, after = text.split(BEGIN)[0], text.split(END, 1)[1]
-    return "\n".join([before + BEGIN, *lines, END + after])
-
-
-def _groups(rows: Sequence[Mapping], by: Callable[[Mapping], Any]) -> dict[Any, dict[str, list[Mapping]]]:
-    """Judged claims by group and verdict."""
-    groups: dict[Any, dict[str, list[Mapping]]] = {}
-    for row in rows:
-        if row["verdict"] != NOT_JUDGED:
-            groups.setdefault(by(row), collections.defaultdict(list))[row["verdict"]].append(row)
-    return groups
-
-
-def _line(words: Sequence[Any]) -> str:
-    return "| " + " | ".join(str(word).replace("|", "\\|") for word in words) + " |"
+def committed_before(record: Record) -> str:
+    """The commit that was there when a record was made, if its binary's files, claims included, are still the same."""
+    home, commit, git = provenance.HOME, record.provenance.get("commit"), provenance._git
+    files = sorted(home.glob(f"experiments/{record.experiment.replace('.', '/')}*.py"))
+    same = [git("show", f"{commit}:{path.relative_to(home)}") == path.read_text().strip() for path in files if commit]
+    return commit[:9] if commit and same and all(same) else ""
 
 
 def _without_path(word: str) -> str:

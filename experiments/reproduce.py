@@ -236,7 +236,7 @@ def _status(results: Results, failures: Mapping[str, str], drifts: Sequence[str]
     """Says on stderr what is not as committed; returns the exit status."""
     surprises = [row["id"] for _, one in results for row in one.ledger if report.is_surprise(row)]
     if surprises:
-        print(f"verdicts that differ from what was expected: {', '.join(surprises)}", file=sys.stderr)
+        print(f"verdicts that differ from the committed ones: {', '.join(surprises)}", file=sys.stderr)
     if failures:
         print(f"did not finish: {', '.join(failures)}", file=sys.stderr)
     for line in drifts:

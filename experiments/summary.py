@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.papers import ORDER, paper_of
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, is_identity
 from icl_lab.lab.experiment import Experiment, Outcome
 from icl_lab.lab.report import estimate, expected, unresolved
 
@@ -29,8 +29,8 @@ def headlines(experiment: Experiment, rows: Sequence[Row]) -> list[Row]:
 
 
 def foremost(experiment: Experiment, rows: Sequence[Row]) -> Row | None:
-    """The headline that a line is about: the first of the worst verdict; None where there is no claim."""
-    own = headlines(experiment, rows)
+    """The headline that a line is about: the first of the worst verdict, claims first; None where there is none."""
+    own = sorted(headlines(experiment, rows), key=is_identity)
     for verdict in (*WORST_FIRST, NOT_JUDGED):
         if found := [row for row in own if row["verdict"] == verdict]:
             return found[0]
@@ -72,6 +72,7 @@ def line(experiment: Experiment, outcome: Outcome, ledger: Mapping[str, Row]) ->
     if row is None:
         return f"{'no claim':12} {experiment.name}  {picture}"
     verdict = row["verdict"] if row["verdict"] != NOT_JUDGED else "see lab"
+    verdict = "identity" if is_identity(row) and verdict == HOLDS else verdict
     return f"{verdict:12} {experiment.name}: {finding(row)}: {measured(row, ledger)}  {picture}"
 
 
@@ -81,7 +82,7 @@ def every_claim(outcome: Outcome, ledger: Mapping[str, Row]) -> list[str]:
 
 
 def _verdict(row: Row) -> str:
-    return "" if row["verdict"] == NOT_JUDGED else f"{row['verdict']}, "
+    return "" if row["verdict"] == NOT_JUDGED else f"{'identity, ' * is_identity(row)}{row['verdict']}, "
 
 
 def screen(
@@ -119,14 +120,16 @@ def _of_paper(
         return []
     named: dict[str, list[str]] = {verdict: [] for verdict in WORST_FIRST}
     elsewhere, judged = [], Counter[str]()
+    identities: list[str] = []
     for experiment, outcome in results:
         own = [row for row in headlines(experiment, outcome.ledger) if row["verdict"] != NOT_JUDGED]
-        judged.update(row["verdict"] for row in own)
+        claims = [row for row in own if not is_identity(row)]
+        judged.update(row["verdict"] for row in claims)
         figure = experiment.name.split(".", 1)[-1]
         if not own:
             elsewhere.append(figure)
         elif all(row["verdict"] == HOLDS for row in own):
-            named[HOLDS].append(figure)
+            (named[HOLDS] if claims else identities).append(figure)
         for row in own:
             short = row["id"].split(".", 1)[-1]
             if row["verdict"] == FAILS:
@@ -139,8 +142,8 @@ def _of_paper(
     counts = f"{judged[HOLDS]} of {total} headline claims judged here hold" if total else "no claim is judged here"
     lines = [f"{paper_of(paper).source}: {counts}"]
     kinds = (
-        ("held", named[HOLDS]), ("failed", named[FAILS]), ("not resolved", named[NOT_RESOLVED]),
-        ("not reached", named[NOT_REACHED]), ("at lab only", elsewhere),
+        ("held", named[HOLDS]), ("identities", identities), ("failed", named[FAILS]),
+        ("not resolved", named[NOT_RESOLVED]), ("not reached", named[NOT_REACHED]), ("at lab only", elsewhere),
         ("no record", [f"{name.split('.', 1)[-1]} ({words})" for name, words in failures.items()]),
     )  # fmt: skip
     for kind, words in kinds:
@@ -164,7 +167,7 @@ def _end(
     minutes: float,
 ) -> list[str]:  # fmt: skip
     rows = [row for _, outcome in results for row in outcome.ledger]
-    left = [row["id"] for row in rows if row["verdict"] == NOT_JUDGED]
+    left = [row["id"] for row in rows if row["verdict"] == NOT_JUDGED and not is_identity(row)]
     said = ""
     if left and ledger:
         there = Counter(ledger[name]["verdict"] for name in left if name in ledger)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import anchoring, gallery
+from experiments import anchoring, gallery, verdict_tables
 from icl_lab.lab import anchors, experiment, flags, provenance, records, session
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
@@ -215,7 +215,7 @@ def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, mon
     assert collect(monkeypatch, root, Toy()) == 0  # the same record, collected by later sources
     assert (kept_of(root) / "anchor/record.json").read_bytes() == before
     shutil.rmtree(root / "figures")
-    (root / "README.md").write_text(f"{gallery.BEGIN}\n{gallery.END}\n")
+    (root / "README.md").write_text(f"{verdict_tables.BEGIN}\n{verdict_tables.END}\n")
     assert collect(monkeypatch, root, Toy()) == 0
     assert "no anchor is made, the sources or versions have changed since it was made at" in capsys.readouterr().out
     assert not (kept_of(root) / "anchor").exists()

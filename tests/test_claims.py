@@ -21,12 +21,11 @@ from icl_lab.lab.claims import (
     NotRun,
     Quick,
     claims_of,
+    is_identity,
     judge,
-    median_interval,
-    t_interval,
-    wilson_interval,
 )
 from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.intervals import median_interval, t_interval, wilson_interval
 from icl_lab.lab.records import Record
 
 BINARIES = discover()
@@ -264,7 +263,13 @@ def test_a_control_of_a_part_that_was_not_run_is_not_shown():
     assert (row["control"], row["verdict"], row["note"]) == (None, HOLDS, "")
 
 
-@pytest.mark.parametrize("wrong", [{"relation": "<"}, {"interval": "normal"}, {"tolerance": -0.1}])
+def test_a_row_says_where_it_is_of_an_identity():
+    own = judge(claim(kind="identity"), record([1.0, 1.0]))
+    assert (own["kind"], is_identity(own)) == ("identity", True)
+    assert not is_identity(judge(claim(), record([1.0, 1.0])))  # and so are the rows of older records
+
+
+@pytest.mark.parametrize("wrong", [{"relation": "<"}, {"interval": "normal"}, {"tolerance": -0.1}, {"kind": "theorem"}])
 def test_a_claim_that_means_nothing_is_refused(wrong):
     with pytest.raises(ValueError, match=r"paper\.figure\.claim"):
         claim(**wrong)
@@ -370,6 +375,19 @@ def test_every_binary_is_summed_up_by_one_to_three_claims_of_six_members_at_quic
             assert quick.reason
             low, high = claims[headline].at_quick(quick).region()
             assert claims[headline].relation != "==" or exact or not low <= 0 <= high or headline in ZERO, headline
+
+
+def test_no_headline_is_judged_more_strictly_by_a_short_run_than_at_lab():
+    for binary in BINARIES.values():
+        at_lab = {claim.id: claim.tolerance for claim in binary.claims}
+        for headline, quick in zip(binary.headlines, binary.quick.values()):
+            assert quick is None or quick.tolerance >= at_lab[headline], headline
+
+
+def test_what_is_said_of_a_share_of_members_has_the_interval_of_a_share():
+    shares = [one for _, one in COMMITTED if re.search(r"\(share of (the )?members|% of the members", one.statement)]
+    assert len(shares) > 20
+    assert [one.id for one in shares if one.interval != "wilson"] == []
 
 
 ZERO = ("zhang_frei_bartlett.landscape.race",)

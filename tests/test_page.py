@@ -150,8 +150,22 @@ def test_page_has_a_section_and_a_picture_of_each_experiment_and_a_row_of_each_c
 def test_verdict_that_was_not_expected_is_named_at_the_top(made, tmp_path):
     _, text = written(made, tmp_path / "page.html")
     top = text[: text.index('class="cards"')]
-    assert "<b>toy.first.broken</b>: holds, expected: fails" in top
+    assert "<b>toy.first.broken</b>: holds, committed: fails" in top
     assert "toy.first.kept" not in top
+
+
+def test_an_identity_is_shown_marked_and_not_counted(gallery, tmp_path):
+    folder, toy = gallery / "toy" / "first" / "lab", TOYS["toy.first"]
+    kept, *others = toy.claims
+    toy = dataclasses.replace(toy, claims=(dataclasses.replace(kept, kind="identity"), *others))
+    before = written(gallery, tmp_path / "before.html")[1]
+    records.replace_claims(folder, toy.judged(records.load(folder)))
+    text = written(gallery, tmp_path / "page.html", TOYS | {"toy.first": toy})[1]
+    assert re.search(r"All (\d+) claims", before)[1] == "6"
+    assert re.search(r"All (\d+) claims", text)[1] == "5"
+    (row,) = re.findall(rf'<li id="claim-{kept.id}".*?</li>', text, re.S)
+    assert "identity" in row
+    assert "identity" not in before
 
 
 def truncated(folder):

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import anchoring, forks, gallery, pace, papers, reproduce
+from experiments import anchoring, forks, gallery, pace, papers, reproduce, verdict_tables
 from experiments.page import drawing
 from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags, records
@@ -309,7 +309,7 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     monkeypatch.setattr(gallery, "discover", reproduce.discover)
     monkeypatch.setattr(gallery, "LARGEST_ARRAYS", 10)
     readme, figures = tmp_path / "README.md", tmp_path / "figures"
-    readme.write_text(f"before\n{gallery.BEGIN}\nformer table\n{gallery.END}\nafter\n")
+    readme.write_text(f"before\n{verdict_tables.BEGIN}\nformer table\n{verdict_tables.END}\nafter\n")
     words = ["gallery", f"--runs={tmp_path}", f"--figures={figures}", f"--readme={readme}"]
     assert gallery.main(words) == 0
     (row,) = json.loads((figures / "claims.json").read_text())
@@ -325,11 +325,11 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
     ]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
     assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
-    assert "| `toy.a` | lab | 1 |  |  |  | yes |" in (figures / "claims.md").read_text()
+    assert "| `toy.a` | lab | 1 on 6 | 1 |  |  |  | yes |" in (figures / "claims.md").read_text()
     before = readme.read_text()
     assert "| [toy](experiments/toy/README.md) | 1 | 0 | 0 | 0 |" in before
     assert "former table" not in before
-    assert before.endswith(f"{gallery.END}\nafter\n")
+    assert before.endswith(f"{verdict_tables.END}\nafter\n")
     assert gallery.main(words) == 0
     assert readme.read_text() == before
 

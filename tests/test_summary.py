@@ -92,3 +92,16 @@ def test_a_finding_is_a_sentence_without_its_parentheses_cut_between_words():
     assert summary.finding({"statement": "It holds for all (ratio, median)."}) == "It holds for all"
     assert summary.finding({"statement": "It (this) holds."}) == "It (this) holds"
     assert len(summary.finding({"statement": "word " * 50})) <= 90
+
+
+def test_an_identity_counts_among_no_verdicts_but_is_said_and_where_it_fails_named():
+    binary = BINARIES["von_oswald.one_step"]
+    one = next(claim for claim in binary.claims if claim.id in binary.headlines)
+
+    def said(*kinds_and_verdicts):
+        rows = [row(one, verdict, kind=kind) for kind, verdict in kinds_and_verdicts]
+        return "\n".join(summary.screen([(binary, Outcome(None, rows, [], True, 1.0))], {}, LEDGER, PAGE, 1.0))
+
+    assert "no claim is judged here" in said(("identity", HOLDS))
+    assert "  identities   one_step" in said(("identity", HOLDS))
+    assert f"  failed       {one.id.split('.', 1)[1]}" in said(("identity", FAILS))

@@ -14,7 +14,7 @@ from experiments.dai.momentum_language_model_claims import (
 )
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.claims import t_interval
+from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 

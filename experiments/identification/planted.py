@@ -227,7 +227,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _of(
-    suite: int, change: float, statistic: Callable[[np.ndarray, np.ndarray], float]
+    suite: int, change: float, statistic: Callable[[np.ndarray, np.ndarray], np.ndarray]
 ) -> Callable[[Record], np.ndarray]:
     """A statistic of the outcomes of one suite at one change, and of whether each learner was planted."""
 
@@ -236,12 +236,13 @@ def _of(
         if suite not in config.suites or change not in config.changes:
             return np.array([])
         outcome = record["outcome"][config.suites.index(suite), config.changes.index(change)]
-        return np.array([statistic(outcome, record["family"] >= 0)])
+        return np.atleast_1d(statistic(outcome, record["family"] >= 0)).astype(float)
 
     return value
 
 
 claim = claims_of("identification.planted", "This lab, planted suite", presets=("lab",), interval="exact")
+SHARE = {"interval": "wilson", "unit": "learner"}
 
 
 def _claims() -> list[Claim]:
@@ -250,11 +251,11 @@ def _claims() -> list[Claim]:
         for change, right, wrong in ((0.02, 0.90, 0), (0.05, 0.85, 3), (0.15, None, 3)):
             at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
             if right is not None:
-                share = _of(suite, change, lambda o, inside: float((o[inside] <= CLOSE).mean()))
-                found.append(claim(f"right_{tag}", "", f"{at}: the right class is named.", share, right, relation=">=",
-                                   reason="the bar set before the suite was run"))  # fmt: skip
-            count = _of(suite, change, lambda o, inside: float((o[inside] == WRONG).sum()))
-            named = _of(suite, change, lambda o, inside: float((o[~inside] == WRONG).sum()))
+                each = _of(suite, change, lambda o, inside: o[inside] <= CLOSE)
+                found.append(claim(f"right_{tag}", "", f"{at}: the right class is named.", each, right, relation=">=",
+                                   reason="the bar set before the suite was run", **SHARE))  # fmt: skip
+            count = _of(suite, change, lambda o, inside: (o[inside] == WRONG).sum())
+            named = _of(suite, change, lambda o, inside: (o[~inside] == WRONG).sum())
             for name, statistic, bound, said in (
                 ("wrong", count, wrong, "planted learners that get a wrong name"),
                 ("outsiders", named, 0, "outsiders that get a name"),
@@ -265,7 +266,7 @@ def _claims() -> list[Claim]:
 
 
 def _papers_right(record: Record) -> np.ndarray:
-    """Share of planted learners whose family is the nearest by the method of the papers, over that of this method."""
+    """(learners,) whether the nearest family by the method of the papers is the planted one."""
     config = from_json(Config, record.config)
     if 0.05 not in config.changes:
         return np.array([])
@@ -274,13 +275,13 @@ def _papers_right(record: Record) -> np.ndarray:
     asked_for = (one for one in planted(config.suites[0], config.members) if one.family in config.families)
     truths = [set(one.truth) for one in asked_for if one.truth]  # outsiders, which must be trained, have none
     right = [NAMES[int(k)] in truths[i] for row in said[:, inside] for i, k in enumerate(row) if not np.isnan(k)]
-    return np.array([np.mean(right)]) if right else np.array([])
+    return np.array(right, float)
 
 
 CLAIMS = (
     *_claims(),
     claim("papers", "", "By Gaussian prompts, without symmetrising, the nearest family is the planted one (share).",
-          _papers_right, 0.85, relation="<=", reason="the bar of the method with refusals, for comparison"),
+          _papers_right, 0.85, relation="<=", reason="the bar of the method with refusals, for comparison", **SHARE),
 )  # fmt: skip
 
 AXES = {"family": ("learner",), "*": ("suite", "change", "learner")}

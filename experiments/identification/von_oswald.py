@@ -215,10 +215,24 @@ def _values(name: str, what: str) -> Callable[[Record], np.ndarray]:
 
 JUDGED = ("class", "residual", "range")
 OTHERWISE = {
+    **{
+        f"{name}_class": "not resolved"
+        for name in (
+            "weight_maps_looped_1",
+            "weight_maps_looped_3",
+            "multi_step_looped_2",
+            "multi_step_looped_10",
+            "softmax_heads_1",
+            "layer_norm_looped_1",
+            "layer_norm_free_2",
+            "layer_norm_looped_1_without",
+            "layer_norm_free_2_without",
+            "control_half_trained",
+        )
+    },
     "multi_step_free_5_class": "fails",
     "multi_step_free_5_residual": "not resolved",
     "multi_step_free_5_range": "not resolved",
-    "softmax_heads_1_class": "fails",
     "softmax_heads_1_range": "not resolved",
     "softmax_heads_2_class": "fails",
     "softmax_heads_2_range": "not resolved",
@@ -228,7 +242,7 @@ OTHERWISE = {
     "separate_tokens_softmax_range": "fails",
     "separate_tokens_linear_range": "not resolved",
 }
-"""Verdicts of the first records other than *holds*."""
+"""Verdicts of the records other than *holds*: ten members of ten leave the share open down to .72."""
 
 
 def _claims() -> list:
@@ -240,11 +254,11 @@ def _claims() -> list:
         def as_expected(record: Record, name: str = name, expected: Expected = expected) -> np.ndarray:
             _present(record, name)
             if not expected.families:
-                return np.array([np.isin(record[f"{name}/named"], (-1, NAMES.index("zero"))).mean()])
-            return np.array([record[f"{name}/equals"][:, [NAMES.index(f) for f in expected.families]].any(1).mean()])
+                return np.isin(record[f"{name}/named"], (-1, NAMES.index("zero"))).astype(float)
+            return record[f"{name}/equals"][:, [NAMES.index(f) for f in expected.families]].any(1).astype(float)
 
         found.append(claim(f"{tag}_class", "", f"{name}: {said} in at least 80 % of the members.", as_expected, 0.8,
-                           relation=">=", interval="exact", reason=expected.why,
+                           relation=">=", interval="wilson", reason=expected.why,
                            expected_verdict=verdict["class"]))  # fmt: skip
         if expected.families:
             statistics = {k: _values(name, k) for k in ("residual", "range")}
@@ -258,22 +272,22 @@ def _claims() -> list:
 
 
 def _better(record: Record) -> np.ndarray:
-    """Share of named members and scales at which the algorithm predicts the loss better than the training loss does."""
+    """(cases,) whether the algorithm predicts a named member's loss at a scale better than the training loss does."""
     better = []
     for name in record.config["networks"]:
         if f"{name}/loss" in record.arrays:
             true, ours, theirs = (record[f"{name}/{part}"] for part in ("loss", "by_algorithm", "by_loss"))
             keep = np.isfinite(ours)
             better.append((np.abs(ours - true) < np.abs(theirs - true))[keep])
-    flat = np.concatenate(better) if better else np.array([])
-    return np.array([flat.mean()]) if flat.size else np.array([])
+    return np.concatenate(better).astype(float) if better else np.array([])
 
 
 CLAIMS = (
     *_claims(),
     claim("out_of_range", "", "At held-back scales the named algorithm predicts the loss better than the training loss "
-          "does (share of members and scales).", _better, 0.8, relation=">=", interval="exact",
-          reason="a name that helps in less than four of five cases says little"),
+          "does (share of members and scales).", _better, 0.8, relation=">=", interval="wilson", unit="case",
+          reason="a name that helps in less than four of five cases says little",
+          expected_verdict={"lab": "not resolved"}),
 )  # fmt: skip
 
 AXES = {

@@ -14,7 +14,7 @@ from experiments.page.drawing import Dots, dots
 from experiments.page.words import Estimates, powers, worded
 from experiments.papers import ORDER, Paper, paper_of, pictures
 from icl_lab.lab import drift, report
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim, is_identity
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError
 
@@ -43,6 +43,7 @@ class Row:
     control: str
     at_lab: str  # verdict and estimate of the committed lab record, where this is another preset
     dots: Dots | None
+    identity: bool  # shown, and not counted
 
     @property
     def kind(self) -> str:
@@ -116,8 +117,8 @@ class PaperView:
 
 
 def counted(rows: Iterable[Row]) -> dict[str, int]:
-    """Number of rows by verdict, in the order of ``VERDICTS``; verdicts that no row has are left out."""
-    verdicts = [row.verdict for row in rows]
+    """Number of claims (identities left out) by verdict, in the order of ``VERDICTS``, without those that none has."""
+    verdicts = [row.verdict for row in rows if not row.identity]
     return {v: verdicts.count(v) for v in (*VERDICTS, *sorted({*verdicts} - {*VERDICTS})) if v in verdicts}
 
 
@@ -151,7 +152,7 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
     try:
         shown = [_row(row, record, claims.get(row["id"]), ledger.get((row["id"], "lab"))) for row in rows]
         surprises = {
-            row["id"]: f"{row['verdict']}, expected: {row['expected_verdict']}"
+            row["id"]: f"{row['verdict']}, committed: {row['expected_verdict']}"
             for row in rows
             if report.is_surprise(row)
         }
@@ -196,6 +197,7 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         control="" if row["control"] is None else powers(f"{row['control']:.3g}"),
         at_lab=committed,
         dots=dots(row, _members(row, record, claim)),
+        identity=is_identity(row),
     )
 
 

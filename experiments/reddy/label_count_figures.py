@@ -7,7 +7,7 @@ from experiments.panels import ABOVE, SERIES
 from experiments.reddy.label_count_claims import accuracy, labels_of, level, steps_of
 from experiments.reddy.statistics import guess, learned
 from icl_lab.lab import Record
-from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.intervals import wilson_interval
 from icl_lab.lab.style import Axes, Figure, viridis
 from icl_lab.lab.style import panels as axes_grid
 

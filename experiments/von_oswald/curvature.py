@@ -202,10 +202,10 @@ def _claims(length: int, smallest: float | None, largest: float, gamma: float) -
         if value is not None:
             yield claim(
                 f"{which}_{length}", "",
-                f"The published {which} eigenvalue of X^T X over 10 000 contexts of length {length}, {value:g}, is one "
-                "draw of that extreme (its p-value by rank among draws of this lab).",
+                f"The published {which} eigenvalue of X^T X over 10 000 contexts of length {length}, {value:g}, by its "
+                "rank among draws of that extreme in this lab (p-value; no verdict, a large one is no evidence).",
                 _as_extreme(f"length_{length}/{which}", value), 0.05, relation=">=", interval="exact",
-                reason="it lies in the 95 % prediction interval of one more draw",
+                reason="below it lies outside the 95 % prediction interval of one more draw", expected_verdict={},
             )  # fmt: skip
 
 

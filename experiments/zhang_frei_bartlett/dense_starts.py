@@ -29,7 +29,7 @@ from experiments.zhang_frei_bartlett.landscape import ends_of
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, main, setting
-from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.intervals import wilson_interval
 from icl_lab.lab.style import THEORY, Figure, panels
 
 OPTIMIZERS = {"sgd": optax.sgd, "adam": optax.adam}

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments import panels
 from icl_lab.lab import Record
-from icl_lab.lab.claims import wilson_interval
+from icl_lab.lab.intervals import wilson_interval
 from icl_lab.lab.style import Axes, Figure, viridis
 from icl_lab.lab.style import panels as axes_grid
 

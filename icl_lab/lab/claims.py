@@ -5,21 +5,20 @@ import dataclasses
 import math
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from icl_lab.lab.intervals import INTERVALS, LEVEL, MEDIAN_MEMBERS
 from icl_lab.lab.records import Record
 
 HOLDS, FAILS, NOT_RESOLVED, NOT_JUDGED = "holds", "fails", "not resolved", "not judged"
 NOT_REACHED = "not reached"
 """The run stopped before the claim's criterion of convergence, so it says nothing about the claim."""
-LEVEL = 0.95
 QUICK_MEMBERS, QUICK_TOLERANCE = 6, 3
 """At quick a claim has at least so many members, or is an identity, and at most so many times its tolerance."""
-MEDIAN_MEMBERS = math.ceil(1 - math.log2(1 - LEVEL))
-"""Members from which on a median has an interval: all M lie on one side of it with probability 2^(1 - M)."""
 MEMBER = "member"
+IDENTITY = "identity"
 
 
 class NotRun(Exception):  # noqa: N818
@@ -65,10 +64,13 @@ class Claim:
     minimum_members: int = 2  # fewer leave the claim not resolved; so do fewer than have an interval
     criterion: Criterion | None = None  # a run that stops before it leaves the claim not reached
     unit: str = MEMBER  # what each value belongs to; any other is an independent draw too, and may be more than members
+    kind: Literal["claim", "identity"] = "claim"  # an identity could not have failed: it tests code and is not counted
 
     def __post_init__(self):
-        if self.relation not in ("==", "<=", ">=") or self.interval not in _INTERVALS or self.tolerance < 0:
+        if self.relation not in ("==", "<=", ">=") or self.interval not in INTERVALS or self.tolerance < 0:
             raise ValueError(f"{self.id}: unknown relation or interval, or a negative tolerance")
+        if self.kind not in ("claim", IDENTITY):
+            raise ValueError(f"{self.id}: kind={self.kind!r} is neither 'claim' nor 'identity'")
 
     def region(self) -> tuple[float, float]:
         """The region in which the claim holds."""
@@ -103,8 +105,14 @@ class Claim:
     def described(self) -> dict:
         """What a line of the ledger says of the claim itself, whatever the record."""
         names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
-        unit = {} if self.unit == MEMBER else {"unit": self.unit}
-        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | unit
+        usual = {"unit": MEMBER, "kind": "claim"}  # what records have always meant where they do not say it
+        said = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | said
+
+
+def is_identity(row: Mapping[str, Any]) -> bool:
+    """Whether a line of the ledger is of an identity; lines of older records are of claims."""
+    return row.get("kind") == IDENTITY
 
 
 def claims_of(
@@ -165,7 +173,7 @@ def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:
     estimate, interval = math.nan, (math.nan, math.nan)
     if values.size:
         with np.errstate(invalid="ignore"):  # an infinite value leaves no interval, and the claim not resolved
-            estimate, interval = _INTERVALS[claim.interval](values)
+            estimate, interval = INTERVALS[claim.interval](values)
     if expected_verdict is None:
         verdict = NOT_JUDGED
     elif claim.criterion is not None and not claim.criterion.reached(record):
@@ -208,67 +216,6 @@ def _of(
 def _centre(claim: Claim, values: np.ndarray) -> float:
     """The centre of these values that the claim's interval is about."""
     return float(np.median(values) if claim.interval == "median" else values.mean())
-
-
-def t_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
-    """Mean over members and its 95 % t interval; with one member the interval is the whole line.
-
-    Infinite values of one sign (a member that never gets there) leave the interval open on their side; its other end is
-    that of the median: if most members are beyond a bound, the claim fails.
-    """
-    from scipy.special import stdtrit
-
-    mean = float(values.mean())
-    if values.size < 2:
-        return mean, (-math.inf, math.inf)
-    if not np.isfinite(values).all():
-        low, high = median_interval(values)[1]
-        return mean, (
-            -math.inf if (values == -math.inf).any() else low,
-            math.inf if (values == math.inf).any() else high,
-        )
-    if np.ptp(values) == 0:  # whose mean would be off by rounding
-        return float(values[0]), (float(values[0]), float(values[0]))
-    half = float(stdtrit(values.size - 1, 0.5 + LEVEL / 2) * values.std(ddof=1) / math.sqrt(values.size))
-    return mean, (mean - half, mean + half)
-
-
-def wilson_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
-    """Fraction of members for which the statistic is 1, and its 95 % Wilson interval."""
-    from scipy.special import ndtri
-
-    if not np.isin(values, (0.0, 1.0)).all():
-        raise ValueError("a fraction needs a statistic that is 0 or 1 for each member")
-    members, share = values.size, float(values.mean())
-    z = float(ndtri(0.5 + LEVEL / 2))
-    centre = (2 * members * share + z**2) / (2 * (members + z**2))
-    half = z / (2 * (members + z**2)) * math.sqrt(4 * members * share * (1 - share) + z**2)
-    return share, (centre - half if share > 0 else 0.0, centre + half if share < 1 else 1.0)
-
-
-def median_interval(values: np.ndarray) -> tuple[float, tuple[float, float]]:
-    """Median over members and its 95 % interval between order statistics; with too few members the whole line.
-
-    The k-th smallest and the k-th largest of M values enclose it with probability 1 - 2 P(Bin(M, 1/2) < k); k is the
-    largest for which that is 95 % or more (as in ``scipy.stats.quantile_test``).
-    """
-    from scipy.special import bdtr
-
-    median, ordered = float(np.median(values)), np.sort(values)
-    k = int((bdtr(np.arange(values.size), values.size, 0.5) < 0.5 - LEVEL / 2).sum())
-    if k < 1:
-        return median, (-math.inf, math.inf)
-    return median, (float(ordered[k - 1]), float(ordered[-k]))
-
-
-def exact_value(values: np.ndarray) -> tuple[float, tuple[float, float]]:
-    """The one value of a quantity without chance, and the interval that holds it alone."""
-    if values.size != 1:
-        raise ValueError(f"an exact quantity has one value, got {values.size}")
-    return float(values[0]), (float(values[0]), float(values[0]))
-
-
-_INTERVALS = {"t": t_interval, "wilson": wilson_interval, "median": median_interval, "exact": exact_value}
 
 
 def _members_needed(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from icl_lab.lab import flags
-from icl_lab.lab.claims import MEMBER, NOT_RESOLVED
+from icl_lab.lab.claims import MEMBER, NOT_RESOLVED, is_identity
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import Record
 
@@ -31,7 +31,8 @@ def estimate(row: Mapping) -> str:
 def line(row: Mapping) -> str:
     """``holds  paper.figure.name: 0.49 [0.48, 0.51], expected 0.5 ± 0.02, 10 members``; ``!``: not as committed."""
     verdict = row["verdict"] + (" !" if is_surprise(row) else "")
-    return f"{verdict:14} {row['id']}: {estimate(row)}, expected {expected(row)}, {size(row)}{unresolved(row)}"
+    kind = ", an identity" if is_identity(row) else ""
+    return f"{verdict:14} {row['id']}: {estimate(row)}, expected {expected(row)}, {size(row)}{kind}{unresolved(row)}"
 
 
 def unresolved(row: Mapping) -> str:

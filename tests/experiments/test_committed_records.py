@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import gallery
+from experiments import verdict_tables
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
-from icl_lab.lab.claims import FAILS
+from icl_lab.lab.claims import FAILS, HOLDS, IDENTITY, NOT_JUDGED, is_identity
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS
 
@@ -34,6 +34,7 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
         np.testing.assert_allclose(*numbers, rtol=RTOL, atol=1e-12, err_msg=row["id"])
         for name in ("verdict", "expected_verdict", "expected", "tolerance", "members", "interval_kind"):
             assert row[name] == then[name], row["id"]
+        assert is_identity(row) == is_identity(then), row["id"]
         if "lab" in expected[row["id"]]:  # a claim of a part that was never run at lab expects nothing there
             assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
 
@@ -41,6 +42,19 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
 def test_the_ledger_has_lines_of_binaries_with_the_names_of_their_claims():
     rows = json.loads((FIGURES / "claims.json").read_text())
     rows = [row | {"verdict": FAILS} for row in rows]  # of which names are listed; some have a point: up_0.875_gd
-    lines = [re.findall("`(.*?)`", line) for line in gallery.by_binary(rows).splitlines()[2:]]
+    lines = [re.findall("`(.*?)`", line) for line in verdict_tables.by_binary(rows).splitlines()[2:]]
     assert {binary for binary, *_ in lines} <= set(discover())
     assert {f"{binary}.{claim}" for binary, *claims in lines for claim in claims} >= {row["id"] for row in rows}
+
+
+def test_every_identity_holds_and_is_named_as_one():
+    rows = json.loads((FIGURES / "claims.json").read_text())
+    assert [row["id"] for row in rows if is_identity(row) and row["verdict"] not in (HOLDS, NOT_JUDGED)] == []
+    in_sources = {claim.id for binary in discover().values() for claim in binary.claims if claim.kind == IDENTITY}
+    assert {row["id"] for row in rows if is_identity(row)} == in_sources & {row["id"] for row in rows}
+
+
+def test_what_was_predicted_is_a_verdict_with_its_commit_or_nothing():
+    for row in json.loads((FIGURES / "claims.json").read_text()):
+        assert (row["predicted"] is None) == (row["predicted_commit"] is None), row["id"]
+        assert row["predicted"] in (None, *verdict_tables.OUTCOMES), row["id"]

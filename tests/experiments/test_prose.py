@@ -9,7 +9,7 @@ import pytest
 
 from experiments.reddy.interventions import remaining
 from icl_lab.lab import records
-from icl_lab.lab.claims import t_interval, wilson_interval
+from icl_lab.lab.intervals import t_interval, wilson_interval
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!.]*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]

@@ -1,0 +1,58 @@
+"""The ledger: what was predicted, whether members were added, identities apart."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from test_reproduce import Toy
+
+import experiments
+from experiments import gallery, verdict_tables
+from icl_lab.lab import provenance
+from icl_lab.lab.experiment import execute
+from icl_lab.lab.record import Record
+
+
+def test_what_was_predicted_is_written_when_a_record_enters_and_never_edited(tmp_path):
+    experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    gallery.put(experiment, "lab", record, figures / "toy/a/lab")
+
+    def said(commit=None, **then):
+        if then:
+            (figures / "claims.json").write_text(json.dumps([ledger | then]))
+        (row,) = gallery.ledger(figures, {"toy.a": experiment}, {} if commit is None else {("toy.a", "lab"): commit})
+        return row, (row["predicted"], row["predicted_commit"], row["members_added"])
+
+    ledger, found = said("abc")
+    assert found == ("holds", "abc", False)
+    assert said("")[1] == said()[1] == (None, None, False)  # not committed before; not new
+    for past in (("fails", "123", False), (None, None, True)):
+        assert said("abc", **dict(zip(("predicted", "predicted_commit", "members_added"), past)))[1] == past
+    fewer = {"verdict": "not resolved", "members": ledger["members"] - 1}
+    assert said("abc", **fewer)[0]["members_added"]
+    assert not said(**fewer)[0]["members_added"]
+
+
+def test_an_expectation_was_committed_before_a_record_where_the_files_are_those_of_its_commit(monkeypatch):
+    record = Record("von_oswald.one_step", "lab", {}, {}, {}, {"commit": 40 * "a"})
+    home = Path(experiments.__file__).parents[1]
+    then = lambda _, name: (home / name.split(":")[1]).read_text().strip()  # noqa: E731
+    monkeypatch.setattr(provenance, "_git", then)
+    assert gallery.committed_before(record) == 9 * "a"
+    monkeypatch.setattr(provenance, "_git", lambda *words: "" if "_claims" in words[1] else then(*words))
+    assert gallery.committed_before(record) == ""
+    assert gallery.committed_before(dataclasses.replace(record, provenance={})) == ""
+
+
+def test_identities_stand_apart_and_are_counted_nowhere():
+    row = {"id": "a.b.c", "preset": "lab", "verdict": "holds", "statement": "One.", "expected": 1.0, "tolerance": 0.1}
+    row |= {"relation": "==", "estimate": 1.0, "interval": [1.0, 1.0], "members": 2, "anchored": True, "trainings": 2}
+    rows = [row, row | {"id": "a.b.d", "kind": "identity"}, row | {"id": "a.c.e", "kind": "identity"}]
+    assert "| `a.b` | lab | 1 on 2 | 1 |" in verdict_tables.by_binary(rows)
+    assert "a.c" not in verdict_tables.by_binary(rows)
+    summary = verdict_tables.with_summary(f"{verdict_tables.BEGIN}{verdict_tables.END}", rows)
+    assert "| [a](experiments/a/README.md) | 1 | 0 | 0 | 0 |" in summary
+    claims, identities = verdict_tables.ledger_page(rows).split("## Identities")
+    assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in claims] == ["a.b.c"]
+    assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in identities] == ["a.b.d", "a.c.e"]
