@@ -39,6 +39,10 @@ def test_claims_judge_as_committed_and_every_statistic_is_computed_at_lab(folder
             assert "holds no" not in row["note"] or record.preset != "lab", row["id"]
 
 
+def test_arrays_are_left_out_of_one_record_only():
+    assert {str(path.parent.relative_to(FIGURES)) for path in FIGURES.glob("*/*/*/arrays.txt")} == {"dai/layers/lab"}
+
+
 def test_the_ledger_has_lines_of_binaries_with_the_names_of_their_claims():
     rows = json.loads((FIGURES / "claims.json").read_text())
     rows = [row | {"verdict": FAILS} for row in rows]  # of which names are listed; some have a point: up_0.875_gd
