@@ -7,7 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.von_oswald import common, curvature, grokking, logistic, multi_step, noisy_labels, one_step, roll_out
+from experiments.von_oswald import (
+    common,
+    curvature,
+    grokking,
+    logistic,
+    multi_step,
+    noisy_labels,
+    noisy_labels_retrained,
+    one_step,
+    roll_out,
+)
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import records
 from icl_lab.lab.flags import FlagError, to_json
@@ -164,3 +174,13 @@ def test_logistic_keeps_the_effective_draws_of_its_bayes_predictor(smoke_run):
     effective = records.load(smoke_run("von_oswald.logistic").folder)["bayes/effective_draws"]
     assert effective.shape == (4,)
     assert ((effective >= 1) & (effective <= 16)).all()
+
+
+def test_a_member_on_the_plateau_of_corrupted_labels_does_not_count():
+    """Zero has a loss of .4167; the second member waits at m = 8 where GD has .40, the third everywhere."""
+    final = {"gd": [[0.16] * 3, [0.4] * 3], "gd++": [[0.11] * 3, [0.4] * 3]}
+    final["trained"] = [[0.1155, 0.1166, 0.41], [0.402, 0.43, 0.413]]
+    arrays = {"final": {name: np.array(losses) for name, losses in final.items()}}
+    config = to_json(noisy_labels_retrained.PRESETS["lab"])
+    made = Record("x", "lab", config, {}, arrays, {})
+    np.testing.assert_allclose(noisy_labels_retrained._past(made, "trained", "gd++"), [1.05, 1.06, np.nan])
