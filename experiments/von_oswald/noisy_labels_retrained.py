@@ -123,7 +123,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _past(record: Record, learner: str, reference: str) -> np.ndarray:
     """(M,) largest ratio of final losses over the m at which a member has done half of the drop from zero to GD.
 
-    The rest wait on a plateau. No multiple of the loss of GD tells them: at m = 8 zero has 1.04 times that loss.
+    The rest wait on a plateau. No multiple of the loss of GD tells them: at m = 8 zero has 1.03 times that loss.
     """
     final, config = record["final"], record.config
     zero = config["input_size"] * input_variance("uniform", config["input_range"]) / 2
