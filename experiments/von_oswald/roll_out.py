@@ -171,7 +171,7 @@ CLAIMS = (
         claim(
             f"up_{damping:g}_trained", "",
             f"At damping {damping:g} the loss of the trained layer turns up in 50 applications (last over smallest).",
-            _rise(damping), 1.1, relation=">=", reason="a tenth is visible on the figure's axis",
+            _rise(damping), 1.1, relation=">=", reason="a tenth is visible on the figure's axis", kind="identity",
         )
         for damping in (1.0, 0.875)
     ),

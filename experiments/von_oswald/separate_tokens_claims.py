@@ -185,6 +185,6 @@ CLAIMS = (
         "by_hand", "von Oswald et al. 2022, Proposition 3 (one softmax head: this lab)",
         "Two layers of one head written by hand, softmax and linear, are one GD step (largest difference over rms).",
         array("hand_built_difference"), expected=0.0, tolerance=1e-5, relation="<=",
-        reason="float32 rounding of sums over 2N tokens", expected_verdict={"lab": "holds"},
+        reason="float32 rounding of sums over 2N tokens", expected_verdict={"lab": "holds"}, kind="identity",
     ),
 )  # fmt: skip

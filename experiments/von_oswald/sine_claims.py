@@ -31,7 +31,7 @@ def _of_law(law: str) -> tuple[Claim, ...]:
         "expected_verdict": {"lab": "not reached"},  # after 20,000 steps of 128 tasks
         "criterion": settled(f"{law}_1/trained_loss", f"{law}_1/control_loss"),
     }
-    identity = {"expected_verdict": {"lab": "holds"}}
+    identity = {"expected_verdict": {"lab": "holds"}, "kind": "identity"}
     return (
         claim(f"{law}_loss", paper, "The network trained whole learns sines in context (loss).", _final(law, "trained"),
               0.001, relation="<=", reason="where the published curves end, on an axis to .006", **ends),

@@ -79,21 +79,21 @@ _EDGE = "the edge of stability along u21, .98, over the flow's u, 1.51"
 CLAIMS = (
     _claim(
         "flow_limit", _THEOREM, "Population gradient flow ends at u U11 = Gam^-1 (largest entry of the gap).",
-        array("flow/gap"), 0.0, 1e-8, "tolerances of the solver",
+        array("flow/gap"), 0.0, 1e-8, "tolerances of the solver", kind="identity",
     ),
     _claim(
         "flow_scale", _THEOREM, "Population gradient flow ends at u = |Gam^-1|_F^(1/2) (ratio).",
-        end_scale("flow"), 1.0, 1e-5, "tolerances of the solver over the whole path",
+        end_scale("flow"), 1.0, 1e-5, "tolerances of the solver over the whole path", kind="identity",
     ),
     _claim(
         "flow_balance", _THEOREM, "Population gradient flow keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
         largest_balance("flow"), 0.0, 1e-5, "tolerances of the solver over the whole path",
-        control=largest_balance("sgd"),
+        control=largest_balance("sgd"), kind="identity",
     ),
     _claim(
         "gd_order", _LAB,
         "Population GD is the flow to first order: its largest distance is linear in the rate (exponent).",
-        array("order"), 1.0, 0.15, "the second order, at a fifth of the largest stable rate",
+        array("order"), 1.0, 0.15, "the second order, at a fifth of the largest stable rate", kind="identity",
     ),
     _claim(
         "gd_scale", _LAB, "Population GD keeps the balance to first order: u ends where the flow's does (ratio).",

@@ -139,6 +139,7 @@ CLAIMS = (
         "Ends at the spurious minimum have its closed-form loss (distance, of what there is to gain).",
         lambda record: np.abs(above_spurious(SPURIOUS)(record)), 0.0, 1e-6, relation="<=",
         reason="the flow converges to 1e-6 in the weights, quadratically in the loss; an end counts from 1e-4 on",
+        kind="identity",
     ),
     _claim(
         "only_minima", _LAB,
@@ -146,7 +147,7 @@ CLAIMS = (
         "a minimum).",
         pooled(lambda ended, minimum: np.where(minimum, np.nan, ended == SPURIOUS)), 0.01, 0.0, relation="<=",
         interval="wilson", control=pooled(lambda ended, minimum: np.where(minimum, ended == SPURIOUS, np.nan)),
-        reason="none is expected; a slow escape may leave a few at the horizon",
+        reason="none is expected; a slow escape may leave a few at the horizon", kind="identity",
     ),
     _claim(
         "minima_attract", _LAB,
@@ -175,7 +176,7 @@ CLAIMS = (
         "Every start ends at a minimum: the optimum, the spurious point, or a point with a vanishing gradient and a "
         "positive semidefinite Hessian (share of the others).",
         pooled(lambda ended, _: ended == UNRESOLVED), 0.01, 0.0, relation="<=", interval="wilson",
-        reason="none is expected; a slow mode may leave a few on their way at the horizon",
+        reason="none is expected; a slow mode may leave a few on their way at the horizon", kind="identity",
     ),
     _claim(
         "race", _LAB,

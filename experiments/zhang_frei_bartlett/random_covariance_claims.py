@@ -127,7 +127,7 @@ CLAIMS = (
         for name in _TESTED
     ),
     _claim("least_squares", _LIMIT, "Least squares has no error on the longest prompts (normalised).", _least_squares,
-           1e-6, 0.0, "rounding in float32", relation="<="),
+           1e-6, 0.0, "rounding in float32", relation="<=", kind="identity"),
     *(
         _claim(f"limit_{c:g}", _LIMIT,
                f"Test variances {c:g} Exp(1): limit N, M -> infinity of the risk per coordinate, a taken to the limit.",

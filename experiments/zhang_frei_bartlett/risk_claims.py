@@ -137,6 +137,7 @@ CLAIMS = (
         "The sampled risk falls to the floor of the member's weights as 1/M (exponent over all M).",
         context_rate, expected=-1.0, tolerance=0.05,
         reason="10^5 tasks a member leave the difference at the longest prompts uncertain by 3 %, the exponent by .02",
+        kind="identity",
     ),
     *(
         _claim(

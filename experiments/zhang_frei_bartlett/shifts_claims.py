@@ -97,7 +97,8 @@ def _families() -> tuple[Claim, ...]:
                 continue  # its closed form is 0
             found += [
                 _claim(f"sampled_{name}", paper, f"{who} its own A (mean ratio).", _sampled(training, family),
-                       1.0, 0.02, "2 million prompts a point leave .5 %; blocks that are not in A add less than 1 %"),
+                       1.0, 0.02, "2 million prompts a point leave .5 %; blocks that are not in A add less than 1 %",
+                       kind="identity"),
                 _claim(f"predicted_{name}", paper, f"{who} the best A (mean ratio).", _predicted(training, family),
                        1.0, 0.05, "Adam leaves 1 to 2 % on an entry of A; d log error / d log A is at most 4"),
             ]  # fmt: skip

@@ -110,7 +110,7 @@ CLAIMS = (
     _claim(
         "escape", _PAPER,
         "Merged attention leaves the origin after ln(1/w) / |Lam^2|_F (slope over ln(1/w), in these units).",
-        escape_slope, 1.0, 2e-3, reason="one seed is 1e-4 off; the correction falls with w",
+        escape_slope, 1.0, 2e-3, reason="one seed is 1e-4 off; the correction falls with w", kind="identity",
     ),
     _claim(
         "merged_once", _PAPER,

@@ -180,7 +180,8 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"theorems": figure}
 
 
-_claim = claims_of("zhang_frei_bartlett.theorems", "Zhang, Frei & Bartlett 2023, ")
+_claim = claims_of("zhang_frei_bartlett.theorems", "Zhang, Frei & Bartlett 2023, ", kind="identity")
+"""All but one are proven, or follow from the merged loss, whose only critical points are the optimum and 0."""
 
 CLAIMS = (
     _claim(
@@ -198,7 +199,7 @@ CLAIMS = (
         "loose", "Lemma 5.4 (this lab)",
         "mu is smaller than the smallest such ratio by two orders or more (the same ratio).",
         lambda record: np.nanmin(record["flow/steepness"], 1) / record["flow/constant"], 100.0, relation=">=",
-        reason="two orders: no time that mu predicts is one that is seen",
+        reason="two orders: no time that mu predicts is one that is seen", kind="claim",
     ),
     _claim(
         "rate", "Theorem 4.1 (this lab)",
