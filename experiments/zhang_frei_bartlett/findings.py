@@ -9,7 +9,7 @@ FINDINGS = {
     "risk": (
         "Trained at one prompt length N and tested at any other M, a layer has the risk of the closed form: its "
         "largest deviation is {matrix_identity:.2%} of the risk at the shorter length. The risk falls as 1/M to a "
-        "floor (exponent {context_rate:.3f}), and training at any N other than M gives at least "
+        "floor (exponent {context_rate:.3f}), and of the lengths trained here any N other than M gives at least "
         "{best_length_identity:.3f} times the risk of N = M."
     ),
     "shifts": (
@@ -55,8 +55,8 @@ FINDINGS = {
     "nonlinear_transformer": (
         "With position embeddings the error of small GPT-2 networks rises beyond the training length (log10 of the "
         "ratio {rises_identity:.1f}), without them it does not ({no_rise_without_identity:.2f}), and neither does it "
-        "where every row is trained, at random offsets ({offset_identity:.2f}). Trained rows that are reused take "
-        "{reused_identity:.1f} of the rise."
+        "where every row is trained, at random offsets ({offset_identity:.2f}). Trained rows that are reused lower "
+        "that logarithm by {reused_identity:.1f}."
     ),
 }
 
@@ -66,8 +66,8 @@ PAPER = Paper(
     "Trained transformers learn linear models in-context",
     "What does one trained layer of linear attention compute, and where does it fail?",
     "Its risk follows a closed form at every training and test length, within {risk.matrix_identity:.1%}, "
-    "and so do its failures: on inputs three times as large its error is {shifts.limit_3:.0f} times "
-    "that of predicting zero, where theory says 64.",
+    "and so do its failures: on inputs three times as large its error is {shifts.inputs_fail:.0f} times "
+    "that of predicting zero (64 for infinitely long prompts).",
     "risk/risk",
     {
         "risk/risk": (

@@ -112,10 +112,11 @@ CLAIMS = (
             ),
             _claim(
                 f"best_length_{name}", " (this lab)",
-                "For each M every other training length is worse than N = M, by 2 % at least "
+                "For each M every other of the training lengths is worse than N = M, by 2 % at least "
                 f"({_WHERE[name]}; least ratio of risks).",
                 margin(name), expected=1.02, tolerance=0.0, relation=">=",
-                reason="the closed form's least ratio at lab's lengths is 1.03; an error of A of 1 % moves it by .01",
+                reason="the closed form's least ratio at lab's lengths is 1.03 (nearer to N = M it tends to 1); an error "
+                "of A of 1 % moves it by .01",
             ),
             _claim(
                 f"floor_rate_{name}", ", its rate 1/N^2",
