@@ -115,7 +115,7 @@ CLAIMS = (
                 "For each M every other of the training lengths is worse than N = M, by 2 % at least "
                 f"({_WHERE[name]}; least ratio of risks).",
                 margin(name), expected=1.02, tolerance=0.0, relation=">=",
-                reason="the closed form's least ratio at lab's lengths is 1.03 (nearer to N = M it tends to 1); an error "
+                reason="the closed form's least ratio at lab's lengths is 1.03, near N = M it tends to 1; an error "
                 "of A of 1 % moves it by .01",
             ),
             _claim(
