@@ -30,8 +30,8 @@ FINDINGS = {
     "out_of_distribution": (
         "One layer fails where the gradient step fails: their losses differ by at most {one_step:.3f} in the "
         "logarithm under every shift (.1 is allowed). Two loops differ from GD++ by up to {two_steps:.2f}, and five "
-        "layers by {five_targets:.1f} on targets of other size or law. On the largest inputs five layers differ by "
-        "{five_far:.2f} only, because the token clip bounds both losses there."
+        "layers by {five_targets:.1f} on targets of other size or law, but by {five_far:.2f} only on the largest "
+        "inputs, where the token clip bounds both losses."
     ),
     "label_couplings": (
         "On larger and other targets two loops differ from GD++ because their weights couple inputs and labels, too "
@@ -42,7 +42,7 @@ FINDINGS = {
     "curvature": (
         "Two loops that have left the plateau find the γ that minimises the exact loss of GD++ (ratio "
         "{gamma_exact_10:.2f} at context length 10, {gamma_exact_100:.2f} at 100). The paper says that condition "
-        "numbers explode for γ above .1. At γ = .15 their median log10 is lower than at .099 (difference "
+        "numbers explode for γ above .1; at γ = .15 their median log10 is lower than at .099 (difference "
         "{kappa_15:.2f}), but their mean and their tail are higher."
     ),
     "softmax": (

@@ -45,7 +45,8 @@ def test_arrays_are_left_out_of_one_record_only():
 
 def test_the_ledger_has_lines_of_binaries_with_the_names_of_their_claims():
     rows = json.loads((FIGURES / "claims.json").read_text())
-    rows = [row | {"verdict": FAILS} for row in rows]  # of which names are listed; some have a point: up_0.875_gd
+    named = {"verdict": FAILS, "kind": "claim"}  # of which names are listed; some have a point: up_0.875_gd
+    rows = [row | named for row in rows]
     lines = [re.findall("`(.*?)`", line) for line in verdict_tables.by_binary(rows).splitlines()[2:]]
     assert {binary for binary, *_ in lines} <= set(discover())
     assert {f"{binary}.{claim}" for binary, *claims in lines for claim in claims} >= {row["id"] for row in rows}
