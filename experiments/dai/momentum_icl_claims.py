@@ -56,7 +56,7 @@ PUBLISHED = 0.028
 """Gain of accuracy, mean of the six data sets of Table 7: 51.9 to 54.7 %."""
 
 _ESTIMATES = ("beats_local_mixers_strings", "beats_local_mixers_pairs", "no_more_than_local_mixers_strings")
-"""Without a verdict at lab: ties, which hundreds or thousands of networks would be needed to tell."""
+"""Without a verdict at lab: so near their bounds that hundreds or thousands of networks would be needed to tell."""
 _claim = claims_of("dai.momentum_icl", "Dai et al. 2022, ", interval="median", at_lab=dict.fromkeys(_ESTIMATES))
 
 _WHAT = {"strings": "to continue repeated strings", "pairs": "to label words by pairs of the context"}

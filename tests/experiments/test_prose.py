@@ -1,5 +1,6 @@
 """What pages print as ``estimate [low, high]``, or ``estimate ± half of the interval``, is in the committed records."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -7,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments.dai.by_encoding import learned, network_means
+from experiments.dai.common import gated
+from experiments.dai.controls import PAPER
+from experiments.dai.implicit_finetuning_claims import of_row
 from experiments.reddy.interventions import remaining
 from icl_lab.lab import records
 from icl_lab.lab.intervals import t_interval, wilson_interval
@@ -26,6 +31,20 @@ def of_claims():
                 yield path.parts[-4], row["estimate"], *row["interval"]
 
 
+def beside_the_claims_of_dai():
+    """Shares that fine-tuning's change carries, by either gate; SimAOU of those that fail; the lead behind one."""
+    record, networks = (records.load(ROOT / f"figures/dai/{name}/lab") for name in ("implicit_finetuning", "pretrain"))
+    for positions in ("rotary", "sinusoidal"):
+        passing, by_pretrain = learned(record, positions), gated(networks[f"{positions}/final_accuracy"])
+        for reading, measure in itertools.product(("finetuned", "finetuned_sized"), ("accuracy", "log_probability")):
+            ends = (f"{reading}/{measure}/all", f"in_context/{measure}/answer")
+            share = np.divide(*(record[f"{positions}/carried/{name}"].mean(1) for name in ends))
+            yield from (share[passing], share[by_pretrain])
+        above = network_means(of_row(record, "sim_aou", PAPER, positions) - of_row(record, "floor", PAPER, positions))
+        curves = (record[f"{positions}/curve/{reading}"][..., 1].mean(1) for reading in ("in_context", "finetuned"))
+        yield from (above[~passing], np.subtract(*curves)[passing])
+
+
 def of_no_claim():
     """What pages say beside it: at another setting, over all cells, of a claim that is gone."""
     longer = records.load(ROOT / "figures/reddy/interventions/lab-n8-14000-steps")
@@ -36,6 +55,9 @@ def of_no_claim():
     for paper, values in (*remains, ("zhang_frei_bartlett", drifts)):
         mean, interval = t_interval(values)
         yield paper, mean, *interval
+    for values in beside_the_claims_of_dai():
+        mean, interval = t_interval(values)
+        yield "dai", mean, *interval
     share, interval = wilson_interval(np.array([1.0, 1.0, 1.0, 0.0, 0.0]))  # momentum_language_model: three of five
     yield "dai", share, *interval
 
