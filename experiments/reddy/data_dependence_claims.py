@@ -131,32 +131,45 @@ STILL = 0.02
 """Change of an accuracy, mean over members, in the last quarter of the steps: less is the noise of a test set."""
 
 
-POINTS: dict[str, Callable[[Record], Any]] = {
-    "flat_law": lambda record: [0],
-    "steep_law": lambda record: [-1],
-    "both": lambda record: [_next_to_one(record)],
-    "both_peak": lambda record: [0, _next_to_one(record), -1],
+def _copies(record: Record) -> Any:
+    grid = list(record.config["burstiness_grid"])
+    return slice(None), [grid.index(1), grid.index(max(grid))]
+
+
+POINTS: dict[str, tuple[str, Callable[[Record], Any]]] = {
+    **dict.fromkeys(("burstiness_in_context", "burstiness_in_weights"), ("classes", _copies)),
+    **dict.fromkeys(("spread_in_context", "spread_in_weights"), ("spread", lambda record: [0, -1])),
+    "flat_law": ("exponent", lambda record: [0]),
+    "steep_law": ("exponent", lambda record: [-1]),
+    "both": ("exponent", lambda record: [_next_to_one(record)]),
+    "both_peak": ("exponent", lambda record: [0, _next_to_one(record), -1]),
 }
-"""Exponents that the claims of the third sweep are about."""
+"""Sweep and points that a claim is about, where not all of them have come to rest at lab."""
 
 
 def settled(model: str, claim: str) -> Criterion:
-    """Whether the third sweep has come to rest at the exponents of a claim."""
+    """Whether a sweep has come to rest at the points of a claim."""
+
+    sweep, points = POINTS[claim]
 
     def reached(record: Record) -> bool:
         for name in ("ic", "ic2", "iwl"):
-            curves = record.arrays[f"{model}/exponent/{name}"].mean(axis=0)[POINTS[claim](record)]  # (exponents, R)
-            if np.abs(curves[:, -1] - curves[:, -1 - max(1, (curves.shape[1] - 1) // 4)]).max() > STILL:
+            curves = record.arrays[f"{model}/{sweep}/{name}"].mean(axis=0)[points(record)]  # (*points, R)
+            if np.abs(curves[..., -1] - curves[..., -1 - max(1, (curves.shape[-1] - 1) // 4)]).max() > STILL:
                 return False
         return True
 
-    return Criterion(
-        "at these exponents no accuracy changes by more than .02 in the last quarter of the steps", reached
-    )
+    about = "exponents" if sweep == "exponent" else "points"
+    return Criterion(f"at these {about} no accuracy changes by more than .02 in the last quarter of the steps", reached)
 
 
 _AT_LAB = dict.fromkeys(("network_both", "reduced_both", "reduced_steep_law", "reduced_both_peak"), "fails")
 _AT_LAB |= dict.fromkeys(("network_steep_law", "network_both_peak"), NOT_REACHED)
+_AT_LAB |= dict.fromkeys((f"network_spread_in_{where}" for where in ("context", "weights")), NOT_REACHED)
+_AT_LAB |= dict.fromkeys(
+    (f"{model}_burstiness_in_{where}" for model in ("network", "reduced") for where in ("context", "weights")),
+    NOT_REACHED,
+)
 """As found; all but ``reduced_both`` were expected to hold. At exponent 1.5 the network still learns in context."""
 
 _claim = claims_of("reddy.data_dependence", "Reddy 2023, Fig. ", _AT_LAB, minimum_members=6)

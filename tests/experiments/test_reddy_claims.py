@@ -206,6 +206,7 @@ def test_data_decide_between_weights_and_context(model):
 
 def test_of_a_sweep_that_still_moves_nothing_is_said():
     late = {"flat_law", "steep_law", "both", "both_peak"}
+    late |= {f"{data}_in_{where}" for data in ("burstiness", "spread") for where in ("context", "weights")}
     assert among(dependence(moving=0.1), NOT_REACHED) == late
     assert among(dependence(moving=0.01), NOT_REACHED) == set()
 
