@@ -37,7 +37,7 @@ def _claim(*positional: Any, **named: Any) -> list[Claim]:
 
 
 def _identity(name: str, where: str, statement: str, of: Values) -> list[Claim]:
-    how = {"relation": "<=", "tolerance": 1e-4, "reason": ROUNDING, "minimum_members": 2}
+    how = {"relation": "<=", "tolerance": 1e-4, "reason": ROUNDING, "minimum_members": 2, "kind": "identity"}
     return _claim(name, where, statement, of, **how)
 
 
@@ -47,7 +47,7 @@ CLAIMS = (
     *(
         _judged(f"descent_{kind}", "Dai et al. 2022, dual form of a linear layer",
                 f"A linear layer after sequential descent is W0 and linear attention to its training inputs ({kind}).",
-                array_of_record(f"descent/{kind}"), 0.0, tolerance=bound, relation="<=",
+                array_of_record(f"descent/{kind}"), 0.0, tolerance=bound, relation="<=", kind="identity",
                 reason=f"64 steps and as many products in {kind}")
         for kind, bound in (("float32", 1e-5), ("float64", 1e-13))
     ),

@@ -134,13 +134,14 @@ CLAIMS = (
         "penalty", _THEORY,
         "In one layer on joint tokens the sum that momentum adds is weight decay on the values: it adds to the loss "
         "what the closed form says (measured over predicted, same weights with and without, sums over all mixers).",
-        _penalty, 1.0, 0.05, reason="10^5 tasks leave a standard error of about 3 % a member",
+        _penalty, 1.0, 0.05, kind="identity", reason="10^5 tasks leave a standard error of about 3 % a member",
     ),
     _claim(
         "floor", _THEORY,
         "Momentum does not lower the loss of a layer below that of the best single step of plain gradient descent "
         "(lowest of all mixers over the step's).",
-        _floor, 1.0, 0.01, relation=">=", reason="sampling of 10^5 paired tasks; the least of seven",
+        _floor, 1.0, 0.01, relation=">=", kind="identity",
+        reason="sampling of 10^5 paired tasks; the least of seven",
     ),
     _claim(
         "analogy", _PAPER,

@@ -22,9 +22,9 @@ FINDINGS = {
         "{out_of_range:.0%} of members and scales."
     ),
     "fingerprint": (
-        "On contexts that nothing was fitted on, the residual factor of one layer is that of the named algorithm to "
-        "{one_layer:.1g} inside the training range and to {one_layer_beyond:.1g} up to four times its end; that of "
-        "three passes to {three_passes:.1g} inside."
+        "On contexts that nothing was fitted on, the residual factor of three passes is that of the named algorithm to "
+        "{three_passes:.1g} inside the training range. That of one layer, which averaged over rotations can be nothing "
+        "but a gradient step, is to {one_layer:.1g} inside and to {one_layer_beyond:.1g} up to four times the end."
     ),
 }
 
@@ -33,8 +33,9 @@ PAPER = Paper(
     "This laboratory",
     "Which algorithm is it?",
     "What does a network compute, and how often is the name that it is given wrong?",
-    "A network is measured on prompts of known spectrum, and every algorithm of a list is fitted. One layer of linear "
-    "attention has the residual factor of the algorithm that it is named to {fingerprint.one_layer:.1g}.",
+    "A network is measured on prompts of known spectrum, and every algorithm of a list is fitted. Three passes of one "
+    "layer of linear attention have the residual factor of the algorithm that they are named to "
+    "{fingerprint.three_passes:.1g}.",
     "fingerprint/looped_3",
     {
         "fingerprint/looped_1": (

@@ -110,7 +110,7 @@ CLAIMS = (
                 f"slope_{form}", "section on the loss",
                 "At the origin the slope is -(L-N)/(L(2N+1)) along xi (relative error of the closed form against "
                 f"differences, the largest over cells of N and L; {about}).",
-                largest(f"{form}/slope_error"), 0.0, 1e-6, relation="<=",
+                largest(f"{form}/slope_error"), 0.0, 1e-6, relation="<=", kind="identity",
                 reason="differences at 1e-3 in float64: their error is some 1e-7 of the slope",
             ),
             _claim(
@@ -118,13 +118,14 @@ CLAIMS = (
                 f"At L = N the slope of the origin is zero (largest entry over N; control: L > N, the cell "
                 f"where it is smallest; {about}).",
                 largest(f"{form}/saddle_slope"), 0.0, 1e-10, relation="<=", control=least(f"{form}/slope"),
+                kind="identity",
                 reason="rounding of the loss, 1e-15, over the step of the differences, 1e-3",
             ),
             _claim(
                 f"saddle_{form}", "Fig. A.4 (this lab)",
                 "At L = N the origin is a strict saddle, of the closed-form rate (relative error against differences, "
                 f"the largest over N; {about}).",
-                largest(f"{form}/saddle_rate_error"), 0.0, 1e-4, relation="<=",
+                largest(f"{form}/saddle_rate_error"), 0.0, 1e-4, relation="<=", kind="identity",
                 reason="differences at 1e-3: rounding 1e-15 over 1e-6 and a curvature of some 1e-3 or more",
             ),
             _claim(
@@ -155,7 +156,7 @@ CLAIMS = (
                 f"escape_{form}", "Fig. A.4 (this lab)",
                 "At L = N the escape time grows by 1/rate for each e-fold that the start is smaller, towards the right "
                 f"label and away from it (farthest from 1, of N and sides; {about}).",
-                escape_slope(form), 1.0, 0.01,
+                escape_slope(form), 1.0, 0.01, kind="identity",
                 reason="exact as the start goes to zero; a power law would give the square of a thousand",
             ),
             _claim(
@@ -163,7 +164,7 @@ CLAIMS = (
                 "From random starts of size .01 at L = N alpha + xi of the start predicts the escape time (ratio to "
                 "the "
                 f"prediction; {about}).",
-                random_ratio(form), 1.0, 0.02, interval="t",
+                random_ratio(form), 1.0, 0.02, interval="t", kind="identity",
                 reason="beta_1 of the start moves the rate by about 1 %, either way",
             ),
         )
@@ -184,12 +185,13 @@ CLAIMS = (
         "limit", "section on the loss (this lab)",
         "For many pairs the wait of the simplified form is (2 pi)^(1/4) (2N+1)^(3/2) (1-N/L)^(-1/2) (ratio at the "
         "largest N, farthest from 1 over L).",
-        limit_ratio, 1.0, 0.03, reason="the first correction is of the order of 1/(2N+1), 1.5 % at N = 32",
+        limit_ratio, 1.0, 0.03, kind="identity",
+        reason="the first correction is of the order of 1/(2N+1), 1.5 % at N = 32",
     ),
     _claim(
         "path", "Fig. 7 (this lab)",
         "On the flow of the simplified form alpha^2/2 - beta_1 - e^beta_1/(2N) is conserved (alpha over its closed "
         "form, less one, the largest along the path).",
-        path_error, 0.0, 1e-5, reason="the tolerance of the ODE solver, 1e-8 a step",
+        path_error, 0.0, 1e-5, kind="identity", reason="the tolerance of the ODE solver, 1e-8 a step",
     ),
 )  # fmt: skip
