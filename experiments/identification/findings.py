@@ -14,7 +14,7 @@ FINDINGS = {
     ),
     "von_oswald": (
         "One layer is named GD in {weight_maps_looped_1_class:.0%} of ten members and two loops GD, which there is the "
-        "same as GD++, in {multi_step_looped_2_class:.0%}. Three loops are named GD++ in "
+        "same as GD++, in {multi_step_looped_2_class:.0%}; three loops are named GD++ in "
         "{weight_maps_looped_3_class:.0%} and ten in {multi_step_looped_10_class:.0%}, as "
         "expected; five free layers, of which it was expected too, in {multi_step_free_5_class:.0%}, and two softmax "
         "heads are called softmax regression, not a step on centred inputs. At scales of the inputs that "

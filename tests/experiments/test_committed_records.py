@@ -1,5 +1,6 @@
 """The gallery's records: today's claims say of them what the ledger says."""
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -63,3 +64,11 @@ def test_what_was_predicted_is_a_verdict_with_its_commit_or_nothing():
     for row in json.loads((FIGURES / "claims.json").read_text()):
         assert (row["predicted"] is None) == (row["predicted_commit"] is None), row["id"]
         assert row["predicted"] in (None, *verdict_tables.OUTCOMES), row["id"]
+
+
+def test_the_audit_lists_every_claim_and_calls_identities_those_that_could_not_have_lost():
+    kinds = {claim.id: claim.kind for binary in discover().values() for claim in binary.claims}
+    rows = list(csv.DictReader((FIGURES.parent / "docs/claims_audit.csv").read_text().splitlines()))
+    assert [row["id"] for row in rows] == sorted(kinds)
+    assert {row["id"] for row in rows if row["could_lose"] == "no"} == {id for id in kinds if kinds[id] == IDENTITY}
+    assert all(1 <= len(row["why"].split()) <= 15 for row in rows)
