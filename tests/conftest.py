@@ -74,8 +74,9 @@ def pytest_addoption(parser):
 @pytest.fixture(autouse=True)
 def compiler_options():
     """What a command line asks of XLA for its whole process ends with the test: anchors are compared under our own."""
-    before = os.environ.get("XLA_FLAGS")
+    before, precision = os.environ.get("XLA_FLAGS"), jax.config.jax_default_matmul_precision
     yield
+    jax.config.update("jax_default_matmul_precision", precision)
     if before is not None:
         os.environ["XLA_FLAGS"] = before
 
