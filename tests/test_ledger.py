@@ -1,6 +1,5 @@
 """The ledger: what was predicted, whether members were added, identities apart."""
 
-import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -12,8 +11,6 @@ from experiments import gallery, verdict_tables
 from icl_lab.lab import provenance
 from icl_lab.lab.experiment import execute
 from icl_lab.lab.record import Record
-
-HOME = Path(__file__).parents[1]
 
 
 def test_what_was_predicted_is_written_when_a_record_enters_and_never_edited(tmp_path):
@@ -59,10 +56,3 @@ def test_identities_stand_apart_and_are_counted_nowhere():
     claims, identities = verdict_tables.ledger_page(rows).split("## Identities")
     assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in claims] == ["a.b.c"]
     assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in identities] == ["a.b.d", "a.c.e"]
-
-
-def test_a_claim_that_could_not_have_lost_is_an_identity():
-    with open(HOME / "docs/claims_audit.csv", encoding="utf-8") as file:
-        could_lose = {row["id"]: row["could_lose"] for row in csv.DictReader(file)}
-    kinds = {row["id"]: row["kind"] for row in json.loads((HOME / "figures/claims.json").read_text())}
-    assert could_lose == {name: "no" if kind == "identity" else "yes" for name, kind in kinds.items()}
