@@ -54,12 +54,12 @@ def test_all_binaries_fit_one_screen(verdicts, failures, ledger):
 
 
 def test_the_screen_says_what_held_what_did_not_and_why_something_was_not_judged():
-    binary, other = BINARIES["reddy.clamping"], BINARIES["reddy.landscape"]
+    binary, other = BINARIES["reddy.clamping"], BINARIES["reddy.label_count"]
     verdicts = itertools.cycle([NOT_REACHED, NOT_JUDGED, NOT_JUDGED])
     results = [(binary, outcome(binary, verdicts)), (other, outcome(other, itertools.cycle([HOLDS, FAILS, HOLDS])))]
     text = "\n".join(summary.screen(results, {"reddy.mixtures": "it broke"}, LEDGER, PAGE, 1.0))
     assert "Reddy 2023: 2 of 4 headline claims judged here hold" in text
-    assert "  failed       landscape." in text
+    assert "  failed       label_count." in text
     assert "  not reached  clamping (before a note)" in text
     assert "  no record    mixtures (it broke)" in text
     assert "claims are not judged by so short a run; at lab: " in text

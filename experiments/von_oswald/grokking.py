@@ -95,6 +95,7 @@ def from_set(tasks: Sample) -> Sampler:
         chosen = jax.random.randint(key, (batch,), 0, size) if batch < size else slice(None)
         return jax.tree.map(lambda leaf: leaf[chosen], tasks)
 
+    draw.repeats = True  # type: ignore[attr-defined]  # on purpose, where a batch is the whole set
     return draw
 
 

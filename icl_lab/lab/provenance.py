@@ -79,7 +79,7 @@ def vectors() -> str:
     """
     has, allowed = set(), list(WIDTHS)
     with contextlib.suppress(OSError):
-        has = set(Path("/proc/cpuinfo").read_text().split())
+        has = set(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
     caps = [cap.upper() for cap in re.findall(rf"{CAP}(\w+)", os.environ.get("XLA_FLAGS", ""))]
     if caps and caps[-1] in allowed:  # others, as AMX, are wider than these
         allowed = allowed[: allowed.index(caps[-1]) + 1]

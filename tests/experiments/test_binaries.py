@@ -38,7 +38,6 @@ def test_anchors_are_compared_under_the_versions_they_were_made_with():
         pytest.skip(f"smoke runs are not compared with their anchors: {'; '.join(sorted(reasons))}")
 
 
-@pytest.mark.usefixtures("programs_of_a_test")
 @pytest.mark.parametrize("name", BINARIES)
 def test_smoke_yields_figures_and_claims(name, smoke_run):
     binary = BINARIES[name]
