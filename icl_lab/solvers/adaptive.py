@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
+from icl_lab.solvers.positive import cholesky, positive_solve
 
 
 def noise_adaptive_ridge(strengths: Array) -> Learner:
@@ -52,11 +53,11 @@ def _posterior(prompt: Prompt, strength: ArrayLike) -> tuple[Array, Array, Array
     n, d, _ = check_prompt(prompt)
     x, y, eye = prompt.x, prompt.y, jnp.eye(min(n, d), dtype=prompt.x.dtype)
     gram = (x @ x.T if n <= d else x.T @ x) + strength * eye
-    log_det = jnp.linalg.slogdet(gram / strength)[1]
+    log_det = 2 * jnp.log(jnp.diagonal(cholesky(gram / strength))).sum()
     if n <= d:
-        a = jnp.linalg.solve(gram, y)
+        a = positive_solve(gram, y)
         return x.T @ a, jnp.sum(strength * y * a, axis=0), log_det
-    w = jnp.linalg.solve(gram, x.T @ y)
+    w = positive_solve(gram, x.T @ y)
     return w, jnp.sum((y - x @ w) ** 2, axis=0) + strength * jnp.sum(w**2, axis=0), log_det
 
 

@@ -6,6 +6,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
+from icl_lab.solvers.positive import positive_solve
 
 
 def ridge(strength: ArrayLike) -> Learner:
@@ -27,8 +28,8 @@ def ridge(strength: ArrayLike) -> Learner:
         n, d, _ = check_prompt(prompt)
         x, eye = prompt.x, jnp.eye(min(n, d), dtype=prompt.x.dtype)
         if n < d:  # X^T X has a null space, in which a small lambda would multiply rounding errors
-            return prompt.x_query @ x.T @ jnp.linalg.solve(x @ x.T + strength * eye, prompt.y)
-        return prompt.x_query @ jnp.linalg.solve(x.T @ x + strength * eye, x.T @ prompt.y)
+            return prompt.x_query @ x.T @ positive_solve(x @ x.T + strength * eye, prompt.y)
+        return prompt.x_query @ positive_solve(x.T @ x + strength * eye, x.T @ prompt.y)
 
     return predict
 

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.gradient import per_step
+from icl_lab.solvers.positive import backward, cholesky, positive_solve
 
 STEPS = 64
 """Newton steps to the most probable w."""
@@ -133,7 +134,7 @@ def _evidence(key: Array, prior_scale: ArrayLike, draws: int) -> Callable[[Promp
 
         def log_weights(y: Array) -> Array:
             mode, root = _laplace(x, y, prior_scale)
-            w = mode[None] + jax.scipy.linalg.solve_triangular(root, z.T, lower=True, trans=1).T
+            w = mode[None] + backward(root, z.T).T
             log_prior = -jnp.square(w / prior_scale).sum(1) / 2
             return log_prior - jax.nn.softplus(-y[None] * (w @ x.T)).sum(1) - log_t - jnp.log(jnp.diagonal(root)).sum()
 
@@ -163,7 +164,7 @@ def _most_probable(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> Ar
 
     def descend(_: Array, w: Array) -> Array:
         slope, hessian = _slope(x, y, w, prior_scale)
-        step = jnp.linalg.solve(hessian, slope)
+        step = positive_solve(hessian, slope)
         c = jnp.abs(x @ step).max(initial=jnp.finfo(x.dtype).eps)  # 1 / c^2, of its derivative, stays finite
         return w + jnp.log1p(c) / c * step
 
@@ -182,5 +183,5 @@ def _laplace(x: Array, y: Array, prior_scale: ArrayLike) -> tuple[Array, Array]:
     """(D,) the most probable w, and (D, D) the Cholesky factor of the Hessian there."""
     mode = jax.lax.stop_gradient(_most_probable(x, y, prior_scale, STEPS))
     slope, hessian = _slope(x, y, mode, prior_scale)
-    mode = mode + jnp.linalg.solve(jax.lax.stop_gradient(hessian), slope)  # whose derivative is the mode's
-    return mode, jnp.linalg.cholesky(_slope(x, y, mode, prior_scale)[1])
+    mode = mode + positive_solve(jax.lax.stop_gradient(hessian), slope)  # whose derivative is the mode's
+    return mode, cholesky(_slope(x, y, mode, prior_scale)[1])
