@@ -16,9 +16,10 @@ import numpy as np
 
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import CAP, other_settings, provenance, source_version, vectors, versions
+from icl_lab.lab.provenance import other_settings, provenance, source_version, versions
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
+from icl_lab.machine import CAP, vectors
 from icl_lab.training.fitting import Fit
 
 ANCHOR = "anchor"

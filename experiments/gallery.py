@@ -258,9 +258,13 @@ def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
 
 def committed_before(record: Record) -> str:
     """The commit that was there when a record was made, if its binary's files, claims included, are still the same."""
-    home, commit, git = provenance.HOME, record.provenance.get("commit"), provenance._git
+    home, commit = provenance.HOME, record.provenance.get("commit")
     files = sorted(home.glob(f"experiments/{record.experiment.replace('.', '/')}*.py"))
-    same = [git("show", f"{commit}:{path.relative_to(home)}") == path.read_text().strip() for path in files if commit]
+    same = [
+        provenance.git("show", f"{commit}:{path.relative_to(home)}") == path.read_text("utf-8").strip()
+        for path in files
+        if commit
+    ]
     return commit[:9] if commit and same and all(same) else ""
 
 

@@ -11,6 +11,8 @@ import itertools
 import math
 import os
 import platform
+import re
+import resource
 import select
 import signal
 import sys
@@ -18,6 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS, OF_PROCESS, PROCESSOR = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup"), Path("/proc/cpuinfo")
+CAP = "--xla_cpu_max_isa="
+"""Option in ``XLA_FLAGS``: the widest vector instructions that XLA may use."""
+WIDTHS = {"SSE4_2": "sse4_2", "AVX": "avx", "AVX2": "avx2", "AVX512": "avx512f"}
+"""Vector widths of x86-64 as XLA calls them, by what Linux calls them; from the narrowest."""
 UNREAD = 128 + signal.SIGPIPE
 """What a shell says of a program that wrote to a pipe which nobody reads any more."""
 
@@ -75,6 +81,28 @@ def processor() -> str:
     except OSError:
         said = platform.processor()
     return f"{platform.system()}-{platform.machine()}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
+
+
+def vectors() -> str:
+    """The vector width of this process, a name of ``WIDTHS``; of another kind of machine, its kind (``aarch64``).
+
+    It is that of the processor, or the one to which ``XLA_FLAGS`` confines XLA if that is less. Where Linux does not
+    tell of what the processor has, the kind of machine is all that is known.
+    """
+    has, allowed = set(), list(WIDTHS)
+    with contextlib.suppress(OSError):
+        has = set(PROCESSOR.read_text("utf-8", "replace").split())
+    caps = [cap.upper() for cap in re.findall(rf"{CAP}(\w+)", os.environ.get("XLA_FLAGS", ""))]
+    if caps and caps[-1] in allowed:  # others, as AMX, are wider than these
+        allowed = allowed[: allowed.index(caps[-1]) + 1]
+    found = [name for name in allowed if WIDTHS[name] in has]
+    return found[-1] if platform.machine() == "x86_64" and found else platform.machine()
+
+
+def peak_memory() -> int:
+    """The most memory that this process held, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def in_the_way() -> str:

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ import pytest
 
 from icl_lab import machine
 from icl_lab.lab import anchors
-from icl_lab.lab.provenance import peak_memory
+from icl_lab.machine import peak_memory
 from icl_lab.training import effort
 
 anchors.set_flags()
@@ -126,6 +127,15 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter):
     largest = max(MEMORY, default=peak_memory())
     terminalreporter.write_line(f"largest test process: {largest / 1e9:.2f} GB")
+
+
+@pytest.fixture
+def log(caplog):
+    """What the laboratory logs; a binary under test may have stopped the propagation."""
+    logger = logging.getLogger("icl_lab")
+    logger.addHandler(caplog.handler)
+    yield caplog
+    logger.removeHandler(caplog.handler)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from experiments import anchoring, gallery, verdict_tables
-from icl_lab.lab import anchors, experiment, flags, provenance, records, session
+from icl_lab import machine
+from icl_lab.lab import anchors, experiment, flags, records, session
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.records import RecordError
@@ -294,7 +295,7 @@ def test_other_versions_are_not_compared_and_the_reason_is_given(root, monkeypat
 
 def test_at_another_vector_width_tolerances_are_wider_and_a_changed_rate_is_noticed(made, monkeypatch, capsys):
     kept = anchoring.load(kept_of(made))
-    assert kept.provenance["vectors"] == provenance.vectors()
+    assert kept.provenance["vectors"] == machine.vectors()
     loss, limit = kept.arrays["loss"], kept.metrics["limits"]["loss"]
     rounded = dict(kept.arrays) | {"loss": loss + np.float32(2 * limit)}
     differing = lambda anchor: anchoring.differing(anchor, Toy().experiment(), lambda: rounded)  # noqa: E731

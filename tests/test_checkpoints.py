@@ -1,7 +1,6 @@
 import errno
 import hashlib
 import io
-import logging
 import os
 import pickle
 import shutil
@@ -41,14 +40,6 @@ def saved(tmp_path_factory):
     for number, folder in enumerate(folders.values(), start=1):
         place(folder).save(lambda: tree(float(number)), finished=False)  # noqa: B023
     return {name: folder / "current" for name, folder in folders.items()}
-
-
-@pytest.fixture
-def log(caplog):
-    logger = logging.getLogger("icl_lab")
-    logger.addHandler(caplog.handler)  # a binary under test may have stopped the propagation
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def test_what_is_saved_is_loaded(tmp_path):

@@ -25,6 +25,7 @@ import experiments
 from experiments import reproduce
 from experiments.reproduce import discover
 from icl_lab import __main__ as sources
+from icl_lab import machine
 from icl_lab.lab import command_line, flags, provenance, records
 from icl_lab.lab.records import Record, RecordError
 
@@ -214,15 +215,15 @@ def test_provenance_tells_what_ran_and_when(seconds, monkeypatch):
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="widths of x86-64")
 def test_the_vector_width_is_that_of_the_processor_or_less(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
-    widest = provenance.vectors()
+    widest = machine.vectors()
     assert records.provenance(0.0)["vectors"] == widest
     for flag, expected in (("sse4_2", "SSE4_2"), ("AVX512", widest), ("AMX", widest)):
         monkeypatch.setenv("XLA_FLAGS", f"--xla_other=AVX --xla_cpu_max_isa=AVX --xla_cpu_max_isa={flag}")
-        assert provenance.vectors() == expected
-    monkeypatch.setattr(provenance, "Path", lambda _: Path("/nowhere"))
-    assert provenance.vectors() == "x86_64"
+        assert machine.vectors() == expected
+    monkeypatch.setattr(machine, "PROCESSOR", Path("/nowhere"))
+    assert machine.vectors() == "x86_64"
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
-    assert provenance.vectors() == "arm64"
+    assert machine.vectors() == "arm64"
 
 
 @pytest.mark.parametrize(("words", "expected"), [([], "highest"), (["--precision=default"], "default")])

@@ -1,6 +1,5 @@
 """Where a record comes from: versions, commit, device, precision, command line, times. No number depends on it."""
 
-import contextlib
 import datetime
 import enum
 import functools
@@ -9,8 +8,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import re
-import resource
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,13 +16,10 @@ from typing import Any
 
 import jax
 
+from icl_lab import machine
 from icl_lab.prompts.corpus import source_files
 
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
-CAP = "--xla_cpu_max_isa="
-"""Option in ``XLA_FLAGS``: the widest vector instructions that XLA may use."""
-WIDTHS = {"SSE4_2": "sse4_2", "AVX": "avx", "AVX2": "avx2", "AVX512": "avx512f"}
-"""Vector widths of x86-64 as XLA calls them, by what Linux calls them; from the narrowest."""
 HOME = Path(__file__).resolve().parents[2]
 IN_JAX = {"matmul": "jax_default_matmul_precision", "x64": "jax_enable_x64"}
 """Settings that records call otherwise than JAX does."""
@@ -49,7 +43,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
     """
     commit, uncommitted_changes = _commit()
     finished = datetime.datetime.now(datetime.UTC)
-    memory = {"host": peak_memory()}
+    memory = {"host": machine.peak_memory()}
     if "peak_bytes_in_use" in (stats := jax.local_devices()[0].memory_stats() or {}):
         memory["device"] = stats["peak_bytes_in_use"]
     return {
@@ -60,7 +54,7 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
         "processes": jax.process_count(),
         "cpus": os.cpu_count(),
-        "vectors": vectors(),
+        "vectors": machine.vectors(),
         "precision": precision(),
         "seed": seed,
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
@@ -69,28 +63,6 @@ def provenance(seconds: float, seed: int | None = None) -> dict[str, Any]:
         "finished": finished.isoformat(timespec="seconds"),
         "peak_memory_gb": {name: round(size / 1e9, 3) for name, size in memory.items()},
     }
-
-
-def vectors() -> str:
-    """The vector width of this process, a name of ``WIDTHS``; of another kind of machine, its kind (``aarch64``).
-
-    It is that of the processor, or the one to which ``XLA_FLAGS`` confines XLA if that is less. Where Linux does not
-    tell of what the processor has, the kind of machine is all that is known.
-    """
-    has, allowed = set(), list(WIDTHS)
-    with contextlib.suppress(OSError):
-        has = set(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split())
-    caps = [cap.upper() for cap in re.findall(rf"{CAP}(\w+)", os.environ.get("XLA_FLAGS", ""))]
-    if caps and caps[-1] in allowed:  # others, as AMX, are wider than these
-        allowed = allowed[: allowed.index(caps[-1]) + 1]
-    found = [name for name in allowed if WIDTHS[name] in has]
-    return found[-1] if platform.machine() == "x86_64" and found else platform.machine()
-
-
-def peak_memory() -> int:
-    """The most memory that this process held, in bytes."""
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, KiB elsewhere
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def precision() -> dict[str, Any]:
@@ -142,14 +114,14 @@ def _commit() -> tuple[str | None, bool | None]:
 
     A repository that encloses an installed package, or does not track these sources, says nothing about them.
     """
-    top = _git("rev-parse", "--show-toplevel")
-    if not top or Path(top).resolve() != HOME or not _git("ls-files", "--", "icl_lab"):
+    top = git("rev-parse", "--show-toplevel")
+    if not top or Path(top).resolve() != HOME or not git("ls-files", "--", "icl_lab"):
         return None, None
-    changes = _git("status", "--porcelain")
-    return _git("rev-parse", "HEAD"), None if changes is None else bool(changes)
+    changes = git("status", "--porcelain")
+    return git("rev-parse", "HEAD"), None if changes is None else bool(changes)
 
 
-def _git(*words: str) -> str | None:
+def git(*words: str) -> str | None:
     """What git says in the folder of the laboratory; None where there is no git, or it refuses."""
     try:
         done = subprocess.run(["git", *words], cwd=HOME, capture_output=True, text=True, timeout=10, check=False)

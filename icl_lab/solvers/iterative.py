@@ -97,9 +97,8 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
         top = jnp.linalg.eigvalsh(s)[-1] if normalised else jnp.ones((), s.dtype)
         top = jnp.where(top > 0, top, 1)  # inputs that are all zero
-        inverse = jnp.asarray(start, s.dtype) * (
-            eye / top if of == "identity" else s / top / top
-        )  # top^2 and its inverse leave float32
+        shape = eye / top if of == "identity" else s / top / top  # top^2 and its inverse leave float32
+        inverse = jnp.asarray(start, s.dtype) * shape
         for _ in range(steps):
             inverse = inverse @ (2 * eye - s @ inverse)
         return inverse @ b

@@ -13,7 +13,8 @@ def ridge(strength: ArrayLike) -> Learner:
     """Ridge regression W = (X^T X + lambda I)^-1 X^T Y, prediction W^T x_q.
 
     With lambda = noise variance / task variance this is the Bayes predictor of noisy linear regression with a Gaussian
-    task prior (von Oswald et al. 2022, section 2; Zhang, Frei & Bartlett 2023, section 1).
+    task prior (von Oswald et al. 2022, section 2; Zhang, Frei & Bartlett 2023, section 1). NaN where rounding makes the
+    matrix singular: lambda below about 1e-7 times its largest eigenvalue in float32, beside dependent inputs.
 
     Args:
       strength: lambda > 0, on the *sum* of squared errors (not the mean).

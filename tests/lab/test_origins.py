@@ -83,14 +83,6 @@ SETTINGS = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def log(caplog):
-    logger = logging.getLogger("icl_lab")
-    logger.addHandler(caplog.handler)  # a binary under test may have stopped the propagation
-    yield caplog
-    logger.removeHandler(caplog.handler)
-
-
 @pytest.fixture(params=SETTINGS)
 def setting(request):
     """Its name in provenance, what is said of it, and a context in which JAX has another."""
@@ -197,8 +189,8 @@ def test_what_git_does_not_say_is_not_known(home, monkeypatch):
     git(home, "init", "-q")
     git(home, "add", ".")
     git(home, "commit", "-q", "-m", "A.")
-    asked = provenance._git
-    monkeypatch.setattr(provenance, "_git", lambda *words: None if "status" in words else asked(*words))
+    asked = provenance.git
+    monkeypatch.setattr(provenance, "git", lambda *words: None if "status" in words else asked(*words))
     assert commit()[0]
     assert commit()[1] is None
     monkeypatch.undo()

@@ -21,6 +21,11 @@ def test_factor_and_solutions_are_those_of_numpy(x64, d):
         np.testing.assert_allclose(found, np.linalg.solve(matrix, b), rtol=1e-9, atol=1e-12)
 
 
+def test_without_rows_there_is_nothing_to_solve():
+    assert cholesky(jnp.zeros((0, 0))).shape == (0, 0)
+    assert positive_solve(jnp.zeros((0, 0)), jnp.zeros((0, 2))).shape == (0, 2)
+
+
 def test_a_matrix_that_is_not_definite_has_no_solution():
     assert jnp.isnan(positive_solve(jnp.asarray([[1.0, 2.0], [2.0, 1.0]]), jnp.ones(2))).all()
 
