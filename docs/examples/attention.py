@@ -1,9 +1,9 @@
 """A new attention: ReLU attention, max(0, q.k), in both forms, used by a two-layer Transformer.
 
-An attention is one entry of ``ATTENTIONS``: its pattern for one task, which ``learner`` and ``traced`` use, and the
-same function of the scores of many tasks (blocks, T, N, tasks), whose keys are axis 2, which ``batch_learner`` and
-so training use. Both forms must predict the same, which is shown here and asked of every network that uses it; an
-entry without the second form predicts task by task, and ``batch_learner`` refuses it by name.
+An attention is one entry of ``ATTENTIONS``, in two forms. ``learner`` and ``traced`` use its pattern for one task;
+``batch_learner``, and so training, uses the same function of the scores of many tasks (blocks, T, N, tasks), in which
+axis 2 is the keys. Both must predict the same, which is shown here and checked in every network that uses the entry.
+An entry without the second form predicts task by task, and ``batch_learner`` refuses it by name.
 """
 
 import jax

@@ -15,8 +15,8 @@ FINDINGS = {
         "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above "
         "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, but only "
         "{sim_aou_as_shuffled_labels:.3f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
-        "change gives {fine_tuning_carries:.0%} of the accuracy that demonstrations add; made as large as theirs, "
-        "three to five times as large, it gives {fine_tuning_carries_less:.0%} and makes right answers less probable."
+        "change gives {fine_tuning_carries:.0%} of the accuracy that demonstrations add; scaled up to the size of theirs "
+        "(three to five times), it gives {fine_tuning_carries_less:.0%} and makes right answers less probable."
     ),
     "layers": (
         "From the first of eight layers to the last SimAOU of fine-tuning changes by {sim_aou_rises:.2f}, which is "
@@ -30,8 +30,8 @@ FINDINGS = {
     ),
     "momentum_icl": (
         "With momentum small networks learn to label words from the context in {sooner_pairs:.0%} of the steps. A "
-        "local mixer of equal cost does too (momentum takes {beats_local_mixers_pairs:.2f} of its steps; "
-        "which is sooner is open), and in the end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
+        "local mixer of equal cost does too: momentum takes {beats_local_mixers_pairs:.2f} of its steps, which leaves "
+        "open which is sooner, and in the end their accuracies differ by {no_more_than_local_mixers_pairs:+.3f}."
     ),
     "momentum_regression": (
         "In one linear layer momentum is weight decay and not descent with momentum: it adds to the loss what the "
@@ -57,10 +57,10 @@ PAPER = Paper(
     "Dai et al. 2022",
     "Why can GPT learn in-context? Language models implicitly perform gradient descent as meta-optimizers",
     "Is in-context learning an implicit fine-tuning?",
-    "In part. Both change attention outputs alike, {implicit_finetuning.sim_aou_over_floor:.2f} above the floor of "
-    "SimAOU, but with shuffled labels as much ({implicit_finetuning.sim_aou_as_shuffled_labels:+.3f}), and "
-    "fine-tuning's change, put into the zero-shot run as it is, carries "
-    "{implicit_finetuning.fine_tuning_carries:.0%} of the accuracy that demonstrations add.",
+    "In part. Both change attention outputs alike (SimAOU is {implicit_finetuning.sim_aou_over_floor:.2f} above its "
+    "floor), but fine-tuning on shuffled labels does so as much (difference "
+    "{implicit_finetuning.sim_aou_as_shuffled_labels:+.3f}); fine-tuning's change, put into the zero-shot run as it "
+    "is, carries {implicit_finetuning.fine_tuning_carries:.0%} of the accuracy that demonstrations add.",
     "implicit_finetuning/controls",
     {
         "implicit_finetuning/controls": (
@@ -72,8 +72,8 @@ PAPER = Paper(
             "value."
         ),
         "implicit_finetuning/carried": (
-            "What attention outputs do in the zero-shot run, put in layer by layer: accuracy that those of in-context "
-            "learning add, and of fine-tuning, as they are and with their change made as large."
+            "What attention outputs do in the zero-shot run, put in layer by layer: the accuracy that those of "
+            "in-context learning add, and those of fine-tuning, as they are and with their change made as large."
         ),
         "implicit_finetuning/accuracy": (
             "Accuracy of zero-shot, fine-tuning and in-context learning on six tasks: both gain over zero-shot where "

@@ -47,8 +47,8 @@ def check_files(config: Files) -> None:
     placed = set(re.findall(r"\{\w*\}|\\[nrt]", config.template))  # a shell keeps \n as two characters
     if placed != {"{text}"} or config.template[-1:].isspace():
         raise FlagError(
-            f"--template={config.template}: allowed is text with {{text}} in it and no other placeholder or escape (a "
-            "line break itself, in bash $'\\n'), which does not end in a space: the label follows behind one"
+            f"--template={config.template}: allowed is text with {{text}} in it and no other placeholder or escape "
+            "(for a line break put in one, in bash $'\\n'), which does not end in a space: one is put before the label"
         )
     with _refusing("gpt2_weights", "heads", config=config):
         network = gpt2_network(config.gpt2_weights, config.heads or None)
@@ -163,7 +163,7 @@ def _lines(path: str) -> list[tuple[str, str]]:
         except (ValueError, KeyError, TypeError) as error:
             raise FlagError(
                 f'--examples={path}: allowed are lines {{"text": .., "label": ..}} with words in both, or a whole '
-                f"number as label; line {number} is another"
+                f"number as label; line {number} is not one of these"
             ) from error
         _, before, at = found.setdefault(" ".join(text.split()), (text, label, number))
         if before != label:

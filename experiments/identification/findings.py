@@ -13,18 +13,18 @@ FINDINGS = {
         "algorithm of the list."
     ),
     "von_oswald": (
-        "One layer is named GD in {weight_maps_looped_1_class:.0%} of ten members and two loops GD, which there is the "
-        "same as GD++, in {multi_step_looped_2_class:.0%}; three loops are named GD++ in "
-        "{weight_maps_looped_3_class:.0%} and ten in {multi_step_looped_10_class:.0%}, as "
-        "expected; five free layers, of which it was expected too, in {multi_step_free_5_class:.0%}, and two softmax "
-        "heads are called softmax regression, not a step on centred inputs. At scales of the inputs that "
-        "nothing was fitted on, the name predicts a member's loss better than its training loss does in "
-        "{out_of_range:.0%} of members and scales."
+        "As expected, one layer is named GD in {weight_maps_looped_1_class:.0%} of ten members, two loops GD (for them "
+        "the same as GD++) in {multi_step_looped_2_class:.0%}, three loops GD++ in {weight_maps_looped_3_class:.0%} "
+        "and ten loops GD++ in {multi_step_looped_10_class:.0%}; but five free layers are named GD++ in "
+        "{multi_step_free_5_class:.0%} only, and two softmax heads softmax regression, not a step on centred inputs. "
+        "At input scales on which nothing was fitted, the name predicts a member's loss better than its training loss "
+        "does in {out_of_range:.0%} of members and scales."
     ),
     "fingerprint": (
-        "On contexts that nothing was fitted on, the residual factor of three passes is that of the named algorithm to "
-        "{three_passes:.1g} inside the training range. That of one layer, which averaged over rotations can be nothing "
-        "but a gradient step, is to {one_layer:.1g} inside and to {one_layer_beyond:.1g} up to four times the end."
+        "On contexts on which nothing was fitted, the residual factor of three passes agrees with that of the named "
+        "algorithm to {three_passes:.1g} inside the training range. That of one layer, which averaged over rotations "
+        "can be nothing but a gradient step, agrees to {one_layer:.1g} inside this range and to "
+        "{one_layer_beyond:.1g} up to four times its end."
     ),
 }
 
@@ -33,8 +33,8 @@ PAPER = Paper(
     "This laboratory",
     "Which algorithm is it?",
     "What does a network compute, and how often is the name that it is given wrong?",
-    "A network is measured on prompts of known spectrum, and every algorithm of a list is fitted. Three passes of one "
-    "layer of linear attention have the residual factor of the algorithm that they are named to "
+    "A network is measured on prompts of known spectrum, and every algorithm of a list is fitted. The residual factor "
+    "of three passes of one layer of linear attention agrees with that of the algorithm that is named to "
     "{fingerprint.three_passes:.1g}.",
     "fingerprint/looped_3",
     {

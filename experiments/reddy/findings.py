@@ -12,15 +12,15 @@ FINDINGS = {
         "attention of the first layer changes."
     ),
     "clamping": (
-        "Holding the classifier for the first 1,500 steps delays the jump by {cla_delays:.0%} of the hold, holding the "
-        "attention of the first layer, which hardly moves then anyway, by {ila1_does_not_delay:.0%}. With a perfect "
-        "first layer from the start {wait_stays:.0%} of the wait remains, and learning to answer with a label of the "
-        "context takes {slow_phase_stays:.1f} times as long."
+        "Holding the classifier for the first 1,500 steps delays the jump by {cla_delays:.0%} of the hold; holding the "
+        "attention of the first layer, which hardly moves in that time anyway, delays it by {ila1_does_not_delay:.0%}. "
+        "With a perfect first layer from the start {wait_stays:.0%} of the wait remains, and learning to answer with a "
+        "label of the context takes {slow_phase_stays:.1f} times as long."
     ),
     "interventions": (
-        "After a hold of the classifier past the control's onset {cla_necessary_4:.0%} of the wait remains at four "
-        "pairs, after one of the first layer's attention {ila1_last_4:.0%}. With a trained classifier and values "
-        "given, {answer_not_sufficient_4:.0%} of it remains."
+        "If the classifier is held past the jump of the untouched network, {cla_necessary_4:.0%} of the wait remains "
+        "at four pairs; if the first layer's attention is held, {ila1_last_4:.0%}. With a trained classifier and "
+        "values given, {answer_not_sufficient_4:.0%} of it remains."
     ),
     "data_dependence": (
         "The data decide: from the fewest classes to the most the in-context score (0 is guessing, 1 perfect) rises by "
@@ -63,10 +63,10 @@ PAPER = Paper(
     "Reddy 2023",
     "The mechanistic basis of data dependence and abrupt learning in an in-context classification task",
     "Why does in-context learning set in abruptly, and what decides whether it does?",
-    "The network must first learn to answer with some label of the context: after the classifier, which learns this, "
-    "was held past the jump of the untouched network, {interventions.cla_necessary_4:.0%} of the wait still remains; "
-    "after the attention of the first layer was, {interventions.ila1_last_4:.0%}. Whether it jumps depends on the "
-    "data: many classes, and clearly more labels than pairs.",
+    "The network must first learn to answer with some label of the context: if the classifier, which learns this, is "
+    "held past the jump of the untouched network, {interventions.cla_necessary_4:.0%} of the wait remains; if the "
+    "attention of the first layer is held, {interventions.ila1_last_4:.0%}. Whether it jumps depends on the data: many "
+    "classes, and clearly more labels than pairs.",
     "interventions/interventions",
     {
         "transition/curves": (
@@ -79,7 +79,7 @@ PAPER = Paper(
         ),
         "clamping/delays": (
             "Delay of the jump by what was held for the first 1,500 steps: the classifier delays it most; the "
-            "attention of the first layer would hardly have moved then, and delays it not at all."
+            "attention of the first layer, which would hardly have moved then, does not delay it."
         ),
         "clamping/clamping": (
             "Accuracy and progress measures while one part is held: while the classifier is held, the attention of "
@@ -98,8 +98,8 @@ PAPER = Paper(
             "network does both, and has not converged."
         ),
         "data_dependence/spread": (
-            "Accuracy by spread within a class: the larger it is, the further the network is on its way into the "
-            "context after 6,000 steps, where it still moves; the reduced model learns in context at every spread."
+            "Accuracy by spread within a class: the larger it is, the nearer the network is to learning in context "
+            "after 6,000 steps, when it has not converged; the reduced model learns in context at every spread."
         ),
         "label_count/label_count": (
             "Accuracy of each member by number of labels, and when it learns: the fewer labels there are, the later; "

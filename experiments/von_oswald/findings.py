@@ -91,9 +91,9 @@ FINDINGS = {
         "(largest relative difference of the losses {follows_gd:.3f}) or noisy ({follows_gd_noise:.3f})."
     ),
     "noisy_labels_retrained": (
-        "Two loops trained on corrupted labels are worst where no label is corrupted: there they have "
-        "{matches_gdpp:.2f} times the loss of tuned GD++ (median of the members' largest ratios; from four such labels "
-        "on it is 1.005 at most), and {beats_gd:.2f} times that of two plain gradient steps."
+        "Two loops trained on corrupted labels are farthest from tuned GD++ where no label is corrupted: there they "
+        "have {matches_gdpp:.2f} times its loss (median of the members' largest ratios; at most 1.005 from four "
+        "corrupted labels on) and {beats_gd:.2f} times that of two plain gradient steps."
     ),
     "twelve_layers": (
         "After a tenth of the published steps the loss of twelve layers with MLPs is still falling, so nothing is said "

@@ -50,8 +50,8 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "free_5_loss": None,
     },
     "noisy_labels": {
-        "follows_gd": Quick(0.02, "as at lab: 256 tasks a step for 2,048 make up to eight times the jitter of Adam, "
-                                  "which is .002; a layer on the plateau is .9 away"),
+        "follows_gd": Quick(0.02, "as at lab: 256 tasks a step in place of 2,048 give up to eight times the jitter "
+                                  "of Adam, which is .002; a layer on the plateau is .9 away"),
         "follows_gd_noise": None,
     },
     "noisy_labels_retrained": {

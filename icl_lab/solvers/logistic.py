@@ -98,8 +98,8 @@ def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> L
         with contextlib.suppress(jax.errors.TracerBoolConversionError):
             if jnp.any(effective < least):
                 raise ValueError(
-                    f"draws must be raised for this prompt: {draws} are worth {effective.min():.3g} of the posterior, "
-                    f"allowed is at least {least:g}"
+                    f"draws must be raised for this prompt: {draws} are worth {effective.min():.3g} draws "
+                    f"from the posterior, allowed is at least {least:g}"
                 )
         return jnp.where(effective < least, jnp.nan, logs[:, 0] - logs[:, 1])
 
