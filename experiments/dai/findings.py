@@ -15,8 +15,8 @@ FINDINGS = {
         "In-context learning and fine-tuning change attention outputs alike: SimAOU is {sim_aou_over_floor:.2f} above "
         "its floor and {sim_aou_over_wrong_task:.2f} above that of fine-tuning on another task, but only "
         "{sim_aou_as_shuffled_labels:.3f} above that on shuffled labels. Put into the zero-shot run, fine-tuning's "
-        "change gives {fine_tuning_carries:.0%} of the accuracy that demonstrations add; scaled up to the size of theirs "
-        "(three to five times), it gives {fine_tuning_carries_less:.0%} and makes right answers less probable."
+        "change gives {fine_tuning_carries:.0%} of the accuracy that demonstrations add; scaled up to the size of "
+        "theirs (three to five times), it gives {fine_tuning_carries_less:.0%} and makes right answers less probable."
     ),
     "layers": (
         "From the first of eight layers to the last SimAOU of fine-tuning changes by {sim_aou_rises:.2f}, which is "
