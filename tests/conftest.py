@@ -42,6 +42,7 @@ jax.config.update("jax_traceback_in_locations_limit", 0)  # programs do not say 
 COMPILED = Path(__file__).parents[1] / ".xla_cache" / machine.processor()
 LARGEST = 1_000_000_000  # bytes; a larger folder is emptied
 LARGE_PROCESS = 1_200_000_000  # bytes from which on a process forgets its programs: two are well on a machine of 8 GB
+LARGEST_PROCESS = 2_500_000_000  # bytes that none may have held
 MEMORY = []  # of the workers that have ended
 jax.config.update("jax_compilation_cache_dir", os.fspath(COMPILED))  # a binary under test leaves it as it is
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
@@ -117,6 +118,8 @@ def resident_memory():
 def pytest_sessionfinish(session):
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["memory"] = peak_memory()
+    elif max(MEMORY, default=peak_memory()) > LARGEST_PROCESS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -126,7 +129,7 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter):
     largest = max(MEMORY, default=peak_memory())
-    terminalreporter.write_line(f"largest test process: {largest / 1e9:.2f} GB")
+    terminalreporter.write_line(f"largest test process: {largest / 1e9:.2f} GB, allowed {LARGEST_PROCESS / 1e9} GB")
 
 
 @pytest.fixture
