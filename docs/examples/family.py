@@ -15,7 +15,7 @@ damped = filter_family(
     "twice-shrunk ridge",
     [Parameter("strength", 1e-3, 1e2, eigenvalue=1)],
     lambda eigenvalue, steps, k: eigenvalue / (eigenvalue + k) ** 2,
-    contains="least squares at strength 0",
+    contains=["least squares"],
 )
 
 

@@ -53,6 +53,8 @@ class Model:
       starts: random starts of the fit.
       warm: further starts, made of what the models before it were fitted to: ``{key: (P,)}`` -> [(P,)].
       unit: what its steps are.
+      scaled: its predictions contain a free scale, so that it is fitted without a gain.
+      also: ``(P,) parameters -> names`` of other families that hold this very model.
     """
 
     family: str
@@ -63,6 +65,8 @@ class Model:
     starts: int = 8
     warm: Callable[[Mapping["Key", Floats]], Sequence[Floats]] = lambda fitted: ()
     unit: str = "step"
+    scaled: bool = False
+    also: Callable[[Floats], tuple[str, ...]] = lambda theta: ()
 
     @property
     def key(self) -> "Key":
@@ -86,19 +90,38 @@ class Family:
       name: the key in ``FAMILIES``.
       models: in the order of their size, so that later ones start from earlier ones.
       needs: parts of the structure that must not be "no" (``structure.PARTS``).
+      breaks: parts that its members lack: a learner that has one of them exactly is none of this family.
       raw: fitted to f, not to the symmetrised f: it depends on the basis of the inputs.
-      contains: what it becomes in a limit.
+      contains: families all of which lie in it, at some parameters or in a limit.
       filters: how it acts on eigenvalues, "plain" or "centred"; empty: it is no filter.
       of_set: it is tried only where the tasks of training are a finite set.
+      for_size: further models, for inputs of a size D: they are tried where the learner is not quite symmetric.
     """
 
     name: str
     models: tuple[Model, ...]
     needs: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
     raw: bool = False
-    contains: str = ""
+    contains: tuple[str, ...] = ()
     filters: str = ""
     of_set: bool = False
+    for_size: Callable[[int], Sequence[Model]] = lambda size: ()
+
+    def __post_init__(self):
+        if isinstance(self.contains, str):
+            raise ValueError(f"contains must be a tuple of names of families, got the text {self.contains!r}")
+
+
+def containers(families: Mapping[str, Family]) -> dict[str, set[str]]:
+    """Of every family, the names of those that contain it, directly or through others."""
+    found: dict[str, set[str]] = {name: set() for name in families}
+    for _ in families:  # as often as a chain can be long
+        for name, family in families.items():
+            for inner in family.contains:
+                if inner in found:
+                    found[inner] |= {name} | found[name]
+    return found
 
 
 Response = Callable[..., Floats]
@@ -111,7 +134,7 @@ def filter_family(
     response: Response,
     *,
     steps: Sequence[int] = (0,),
-    contains: str = "",
+    contains: Sequence[str] = (),
     starts: int = 8,
     warm: Callable[..., Sequence[Floats]] = lambda fitted, steps: (),
 ) -> Family:
@@ -120,7 +143,7 @@ def filter_family(
         Model(name, k, tuple(parameters), filtered(response, k), starts=starts, warm=functools.partial(warm, steps=k))
         for k in steps
     )
-    return Family(name, models, FILTER, contains=contains, filters="plain")
+    return Family(name, models, FILTER, ("centred_rotation",), contains=tuple(contains), filters="plain")
 
 
 def filtered(response: Response, steps: int, part: str = "plain") -> Predict:
@@ -152,4 +175,5 @@ def centred(family: Family, *, add_mean: bool) -> Family:
         return dataclasses.replace(model, family=name, predict=predict, warm=warm)
 
     models = tuple(centre(model) for model in family.models)
-    return Family(name, models, CENTRED, contains=family.contains, filters="centred")
+    contains = tuple(f"centred {inner}" + (" + mean" if add_mean else "") for inner in family.contains)
+    return Family(name, models, CENTRED, ("example_rotation",), contains=contains, filters="centred")

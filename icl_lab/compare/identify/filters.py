@@ -3,6 +3,7 @@
 Formulas are those of the solvers of the same names (``icl_lab.solvers``), on one eigenvalue.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -119,31 +120,44 @@ def _from_gd(fitted: Mapping[Key, Floats], steps: int) -> Sequence[Floats]:
     return [] if shared is None else [np.array([shared[0], second]) for second in (3e-3, 0.1, 0.5)]
 
 
-def _stepwise(name: str, response, second: Parameter, contains: str, steps: Sequence[int]) -> Family:
+def _one_step(name: str) -> Model:
+    """A single step, which is that of GD and holds any gain."""
+    return dataclasses.replace(filter_family(name, [RATE], gd, steps=(1,)).models[0], scaled=True)
+
+
+def _family(name: str, models: Sequence[Model], contains: Sequence[str] = ()) -> Family:
+    return Family(name, tuple(models), FILTER, ("centred_rotation",), contains=tuple(contains), filters="plain")
+
+
+def _stepwise(name: str, response, second: Parameter, steps: Sequence[int]) -> Family:
     """GD with one more number; its single step is that of GD."""
-    one = filter_family(name, [RATE], gd, steps=(1,))
-    more = filter_family(name, [RATE, second], response, steps=steps, contains=contains, warm=_from_gd)
-    return Family(name, one.models + more.models, FILTER, contains=contains, filters="plain")
+    more = filter_family(name, [RATE, second], response, steps=steps, warm=_from_gd)
+    return _family(name, (_one_step(name), *more.models))
 
 
 def _gd_family() -> Family:
-    shared = filter_family("GD", [RATE], gd, steps=(1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16)).models
+    shared = filter_family("GD", [RATE], gd, steps=(2, 3, 4, 5, 6, 7, 8, 10, 12, 16)).models
     own = tuple(_own("GD", gd, k, (RATE,) * k, 0) for k in (2, 3, 4, 5))
-    return Family("GD", shared + own, FILTER, contains="zero at small rates", filters="plain")
+    return _family("GD", (_one_step("GD"), *shared, *own), ("Newton", "heavy ball", "Chebyshev"))
+
+
+def _real_roots(theta: Floats) -> tuple[str, ...]:
+    """Two shared steps of GD++ are four steps of GD where e >= 27 g / 4: then all roots of r are real and positive."""
+    return ("GD",) if theta[0] >= 27 / 4 * theta[1] else ()
 
 
 def _gdpp_family() -> Family:
-    shared = _stepwise("GD++", gd_plus_plus, GAMMA, "GD at gamma 0", (2, 3, 4, 5, 6, 8, 10, 12))
+    shared = _stepwise("GD++", gd_plus_plus, GAMMA, (2, 3, 4, 5, 6, 8, 10, 12)).models
+    shared = tuple(dataclasses.replace(one, also=_real_roots) if one.steps == 2 else one for one in shared)
     own = tuple(_own("GD++", gd_plus_plus, k, (RATE,) * k + (GAMMA,) * (k - 1), k - 1) for k in (2, 3, 4, 5))
-    return Family("GD++", shared.models + own, FILTER, contains=shared.contains, filters="plain")
+    return _family("GD++", shared + own, ("GD",))
 
 
 def _chebyshev_family() -> Family:
     high = Parameter("high", 0.05, 1e3, eigenvalue=1)
     ratio = Parameter("low over high", 1e-3, 0.98)
-    one = Family("Chebyshev", filter_family("Chebyshev", [RATE], gd, steps=(1,)).models)
-    more = filter_family("Chebyshev", [high, ratio], chebyshev, steps=(2, 3, 4, 5, 6, 8, 10))
-    return Family("Chebyshev", one.models + more.models, FILTER, contains="GD where low is high", filters="plain")
+    more = filter_family("Chebyshev", [high, ratio], chebyshev, steps=(2, 3, 4, 5, 6, 8, 10)).models
+    return _family("Chebyshev", (_one_step("Chebyshev"), *more))
 
 
 MOMENTUM_STEPS = (2, 3, 4, 5, 6, 8, 10)
@@ -155,16 +169,16 @@ START_COVARIANCE = Parameter("start", 1e-4, 2.0, eigenvalue=-2)
 FILTERS = (
     _gd_family(),
     _gdpp_family(),
-    filter_family("ridge", [STRENGTH], ridge, contains="least squares at strength 0, one step of GD at infinity"),
+    filter_family("ridge", [STRENGTH], ridge, contains=["least squares"]),
     filter_family("least squares", [], least_squares),
-    filter_family("gradient flow", [TIME], flow, contains="least squares at infinite time"),
-    _stepwise("heavy ball", heavy_ball, MOMENTUM, "GD at momentum 0; lies in GD with a rate a step", MOMENTUM_STEPS),
-    _stepwise("Nesterov", nesterov, MOMENTUM, "GD at momentum 0", MOMENTUM_STEPS),
+    filter_family("gradient flow", [TIME], flow, contains=["least squares"]),
+    _stepwise("heavy ball", heavy_ball, MOMENTUM, MOMENTUM_STEPS),
+    _stepwise("Nesterov", nesterov, MOMENTUM, MOMENTUM_STEPS),
     _chebyshev_family(),
-    filter_family("Newton", [START], newton, steps=(1, 2, 3, 4, 5, 6), contains="is GD with 2^K steps"),
+    filter_family("Newton", [START], newton, steps=(1, 2, 3, 4, 5, 6)),
     filter_family("Newton from covariance", [START_COVARIANCE], newton_covariance, steps=(1, 2, 3, 4, 5, 6)),
     filter_family(
         "normalised Newton", [Parameter("start", 0.05, 2.0)], newton_normalised, steps=(1, 2, 3, 4, 5, 6, 8),
-        contains="least squares at many steps",
+        contains=["least squares"],
     ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,11 @@ from icl_lab.compare.identify.probes import Battery
 from icl_lab.compare.identify.sets import DMMSE
 
 LINEAR = ("linear_labels", "linear_query")
-ONE_PASS = LINEAR
 SIMILARITY = ("linear_labels", "permutation")
+ORDERED: dict[str, Any] = {"needs": LINEAR, "breaks": ("permutation",)}
+ADAPTIVE: dict[str, Any] = {
+    "needs": ("linear_query", "permutation", "example_rotation"), "breaks": ("linear_labels", "centred_rotation")
+}  # fmt: skip
 
 
 def zero(theta: Floats, on: Battery) -> Floats:
@@ -131,8 +135,9 @@ def _descend(p: Floats, on: Battery, steps: int) -> Floats:
 
 
 def general_preconditioner(size: int) -> tuple[Model, ...]:
-    """Models with any symmetric matrix, of inputs of this size; linear for one step, started from it for more."""
-    d = size
+    """Models with any symmetric matrix, of up to ten inputs; linear for one step, started from it for more."""
+    if (d := size) > 10:
+        return ()
     entries = tuple(
         Parameter(f"p_{i}{j}", -5.0, 5.0, eigenvalue=-1, logarithmic=False) for i in range(d) for j in range(i, d)
     )
@@ -144,7 +149,7 @@ def general_preconditioner(size: int) -> tuple[Model, ...]:
     return tuple(
         Model(
             "preconditioned GD", k, entries, functools.partial(matrix, steps=k), own=True, starts=0,
-            warm=functools.partial(warm, steps=k),
+            warm=functools.partial(warm, steps=k), scaled=k == 1,
         )
         for k in (1, 2, 3)
     )  # fmt: skip
@@ -155,8 +160,8 @@ AMPLITUDE = Parameter("amplitude", -20.0, 20.0, logarithmic=False)
 SIGNED_SHARPNESS = Parameter("sharpness", -10.0, 10.0, eigenvalue=-1, logarithmic=False)
 
 
-def _one(name: str, predict, parameters=(), needs: tuple[str, ...] = (), **options) -> Family:
-    return Family(name, (Model(name, 0, tuple(parameters), predict),), needs, **options)
+def _one(name: str, predict, parameters=(), scaled: bool = False, **options) -> Family:
+    return Family(name, (Model(name, 0, tuple(parameters), predict, scaled=scaled),), **options)
 
 
 def _two_heads(fitted) -> list[Floats]:
@@ -169,36 +174,38 @@ OTHERS = (
     Family(
         "softmax regression",
         (
-            Model("softmax regression", 1, (SHARPNESS, AMPLITUDE), softmax_heads, unit="head"),
+            Model("softmax regression", 1, (SHARPNESS, AMPLITUDE), softmax_heads, unit="head",
+                  scaled=True),
             Model("softmax regression", 2, (SIGNED_SHARPNESS,) * 2 + (AMPLITUDE,) * 2, softmax_heads, own=True,
-                  starts=12, warm=_two_heads, unit="head"),
+                  starts=12, warm=_two_heads, unit="head", scaled=True),
         ),
         SIMILARITY,
-        contains="a multiple of the mean of labels where it is blunt; with two heads centred GD",
+        ("linear_query",),
     ),
-    _one("kernel smoothing", smoothing, (Parameter("bandwidth", 0.1, 30.0, eigenvalue=0.5), AMPLITUDE), SIMILARITY,
-         contains="a multiple of the mean of labels at infinite bandwidth"),
+    _one("kernel smoothing", smoothing, (Parameter("bandwidth", 0.1, 30.0, eigenvalue=0.5), AMPLITUDE), scaled=True,
+         needs=SIMILARITY, breaks=("linear_query",)),
     Family(
         "conjugate gradients",
         tuple(
             Model("conjugate gradients", k, (), functools.partial(conjugate_gradients, steps=k))
             for k in (1, 2, 3, 4, 5, 6, 8)
         ),
-        ("linear_query", "permutation", "example_rotation"),
-        contains="least squares at as many steps as inputs",
+        contains=("least squares",),
+        **ADAPTIVE,
     ),
     _one(
         "noise-adaptive ridge", noise_adaptive,
         (Parameter("low strength", 1e-4, 1e3, eigenvalue=1), Parameter("high strength", 1e-4, 1e4, eigenvalue=1)),
-        ("linear_query", "permutation", "example_rotation"), contains="ridge where low is high",
+        contains=("ridge",), **ADAPTIVE,
     ),
     _one("LMS", functools.partial(lms, normalised=False),
-         (Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1),), ONE_PASS),
-    _one("normalised LMS", functools.partial(lms, normalised=True), (Parameter("learning_rate", 1e-3, 2.0),), ONE_PASS),
+         (Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1),), **ORDERED),
+    _one("normalised LMS", functools.partial(lms, normalised=True), (Parameter("learning_rate", 1e-3, 2.0),),
+         **ORDERED),
     _one(
         "RLS with forgetting", forgetting,
-        (Parameter("strength", 1e-3, 1e3, eigenvalue=1), Parameter("1 - forgetting", 1e-4, 0.7)), ONE_PASS,
-        contains="ridge at forgetting 1",
+        (Parameter("strength", 1e-3, 1e3, eigenvalue=1), Parameter("1 - forgetting", 1e-4, 0.7)),
+        contains=("ridge",), **ORDERED,
     ),
     Family(
         "preconditioned GD",
@@ -206,13 +213,14 @@ OTHERS = (
             Model("preconditioned GD", k,
                   (Parameter("learning_rate", 1e-3, 10.0, eigenvalue=-1),
                    Parameter("power", -3.0, 1.0, logarithmic=False)),
-                  functools.partial(preconditioned, steps=k), starts=6)
+                  functools.partial(preconditioned, steps=k), starts=6, scaled=k == 1)
             for k in (1, 2, 3)
         ),
-        ("linear_labels", "linear_query", "permutation", "example_rotation"), raw=True, contains="GD",
+        ("linear_labels", "linear_query", "permutation", "example_rotation"), ("rotation",), raw=True,
+        for_size=general_preconditioner,
     ),
     DMMSE,
-    _one("mean of labels", mean_of_labels),
-    _one("last label", last_label),
-    _one("zero", zero),
+    _one("mean of labels", mean_of_labels, scaled=True),
+    _one("last label", last_label, scaled=True),
+    _one("zero", zero, scaled=True),
 )  # fmt: skip

@@ -47,7 +47,7 @@ def _from_dmmse(fitted: Mapping[Key, Floats]) -> list[Floats]:
     return [] if noise is None else [np.array([noise[0], k, odds]) for k in (0.1, 1.0, 10.0) for odds in (-4, 0, 4)]
 
 
-def _family(name: str, model: Model, contains: str = "") -> Family:
+def _family(name: str, model: Model, contains: tuple[str, ...] = ()) -> Family:
     return Family(name, (model,), ("linear_query", "permutation"), raw=True, contains=contains, of_set=True)
 
 
@@ -55,5 +55,5 @@ DMMSE = _family("dMMSE", Model("dMMSE", 0, (NOISE,), dmmse))
 MIXTURE = _family(
     "dMMSE or ridge",
     Model("dMMSE or ridge", 0, (NOISE, STRENGTH, LOG_ODDS), dmmse_or_ridge, starts=6, warm=_from_dmmse),
-    contains="dMMSE at large log odds, ridge at small ones",
+    contains=("dMMSE", "ridge"),
 )
