@@ -8,10 +8,12 @@ from icl_lab.solvers.adaptive import (
     dmmse,
     dmmse_or_ridge,
     gaussian_smoothing,
+    leaky_lms,
     lms,
     noise_adaptive_ridge,
     recursive_least_squares,
     softmax_regression,
+    with_intercept,
 )
 from icl_lab.solvers.finetuning import (
     Finetuned,
@@ -21,7 +23,7 @@ from icl_lab.solvers.finetuning import (
     untrained,
     update_norms,
 )
-from icl_lab.solvers.gradient import gd_plus_plus, gradient_descent
+from icl_lab.solvers.gradient import gd_plus_plus, gradient_descent, trace_normalised_gradient_descent
 from icl_lab.solvers.heavy_ball import heavy_ball
 from icl_lab.solvers.iterative import (
     chebyshev,
@@ -32,8 +34,9 @@ from icl_lab.solvers.iterative import (
     preconditioned_gradient_descent,
 )
 from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing
-from icl_lab.solvers.least_squares import least_squares, ridge
+from icl_lab.solvers.least_squares import least_squares, ridge, weighted_ridge
 from icl_lab.solvers.logistic import effective_draws, logistic_bayes, logistic_gradient_descent, logistic_map
+from icl_lab.solvers.robust import huber_regression, median_regression
 
 __all__ = [
     "Finetuned",
@@ -51,12 +54,15 @@ __all__ = [
     "gradient_descent",
     "gradient_flow",
     "heavy_ball",
+    "huber_regression",
     "kernel_smoothing",
+    "leaky_lms",
     "least_squares",
     "lms",
     "logistic_bayes",
     "logistic_gradient_descent",
     "logistic_map",
+    "median_regression",
     "nesterov",
     "newton",
     "noise_adaptive_ridge",
@@ -65,7 +71,10 @@ __all__ = [
     "recursive_least_squares",
     "ridge",
     "softmax_regression",
+    "trace_normalised_gradient_descent",
     "trained_embeddings",
     "untrained",
     "update_norms",
+    "weighted_ridge",
+    "with_intercept",
 ]

@@ -186,6 +186,29 @@ def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
     return _in_order(step)
 
 
+def leaky_lms(learning_rate: ArrayLike, leak: ArrayLike) -> Learner:
+    """LMS that forgets: before each example W shrinks, W <- (1 - g) W, then W <- W + mu x_i (y_i - W^T x_i)^T.
+
+    Leaky LMS (Haykin, Adaptive Filter Theory), with the error that of the shrunk W. Without a leak this is ``lms``.
+
+    Args:
+      learning_rate: mu.
+      leak: g in [0, 1].
+
+    Raises:
+      ValueError: for a learning rate that is not one number, or a leak that is not one from 0 to 1.
+    """
+    check_number("learning_rate", learning_rate, scalar=True)
+    check_number("leak", leak, at_least=0, at_most=1, scalar=True)
+
+    def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
+        x, y = pair
+        w = (1 - jnp.asarray(leak, w.dtype)) * w
+        return w + jnp.asarray(learning_rate, w.dtype) * x[:, None] * (y - x @ w)[None], None
+
+    return _in_order(step)
+
+
 def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) -> Learner:
     """Recursive least squares: minimises sum_i f^(N-i) |W^T x_i - y_i|^2 + lambda f^N |W|^2 (Haykin, ch. 10).
 
@@ -231,11 +254,28 @@ def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
       add_mean: the mean of the labels is added to its prediction.
     """
 
+    return _centred(learner, add_mean=add_mean, query=False)
+
+
+def with_intercept(learner: Learner) -> Learner:
+    """A learner with an intercept that is not penalised: on centred inputs, labels and query, plus the mean label.
+
+    ``with_intercept(ridge(lambda))`` minimises sum_i |y_i - W^T x_i - a|^2 + lambda |W|^2 over W and a (Hastie,
+    Tibshirani & Friedman 2009, section 3.4.1); the same for ``least_squares()``. Unlike in ``centred`` the mean input
+    of the context is taken off the query too.
+
+    Args:
+      learner: what is given the centred prompt.
+    """
+    return _centred(learner, add_mean=True, query=True)
+
+
+def _centred(learner: Learner, *, add_mean: bool, query: bool) -> Learner:
     def predict(prompt: Prompt) -> Array:
         n, _, _ = check_prompt(prompt)
-        mean = prompt.y.sum(0) / max(n, 1)  # of no examples: 0
-        inputs = prompt.x - prompt.x.sum(0, keepdims=True) / max(n, 1)
-        prediction = learner(replace(prompt, x=inputs, y=prompt.y - mean[None]))
+        mean, middle = prompt.y.sum(0) / max(n, 1), prompt.x.sum(0) / max(n, 1)  # of no examples: 0
+        at = prompt.x_query - middle if query else prompt.x_query
+        prediction = learner(replace(prompt, x=prompt.x - middle[None], y=prompt.y - mean[None], x_query=at))
         return prediction + mean if add_mean else prediction
 
     return predict

@@ -36,6 +36,30 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
     return predict
 
 
+def trace_normalised_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:
+    """``gradient_descent`` with rates divided by the mean squared input of the prompt, tr(X^T X / N) / D.
+
+    Predictions do not change when all inputs of a prompt are multiplied by one number: the step size is that of
+    normalised LMS (Widrow & Hoff 1960), of the whole context at once.
+
+    Args:
+      learning_rate: eta, a scalar (then ``steps`` counts) or one per step (K,); a fixed share of the largest stable
+        rate where the spectrum has a fixed form.
+      steps: K; may be left out when ``learning_rate`` is (K,).
+
+    Raises:
+      ValueError: if the number of steps does not fit the learning rates.
+    """
+    rates = per_step("learning_rate", learning_rate, steps)
+
+    def predict(prompt: Prompt) -> Array:
+        n, d, _ = check_prompt(prompt)
+        size = jnp.sum(prompt.x**2) / max(n * d, 1)
+        return gradient_descent(rates / jnp.where(size > 0, size, 1))(prompt)
+
+    return predict
+
+
 def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None = None) -> Learner:
     """GD++: each step also transforms every input, context and query, x_j <- x_j - gamma_k sum_i (x_i.x_j) x_i.
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -161,10 +162,23 @@ def filtered(response: Response, steps: int, part: str = "plain") -> Predict:
 
 def centred(family: Family, *, add_mean: bool) -> Family:
     """The same filters of centred inputs and labels; with ``add_mean`` the mean of the labels is added."""
-    name = f"centred {family.name}" + (" + mean" if add_mean else "")
+    name = "centred {}" + (" + mean" if add_mean else "")
+    return _moved(family, name, "centred", add_mean, needs=CENTRED, filters="centred")
 
-    def centre(model: Model) -> Model:
-        inner = filtered(model.predict.response, model.steps, "centred")  # type: ignore[attr-defined]
+
+def with_intercept(family: Family) -> Family:
+    """The same filters of centred inputs, labels and query, plus the mean of the labels; within limits of the family.
+
+    They have no ``centred_rotation``: the context alone, moved by a vector, moves the query's place in it.
+    """
+    return _moved(family, "{} with an intercept", "shifted", True, needs=CENTRED[:3])
+
+
+def _moved(family: Family, called: str, part: str, add_mean: bool, **options: Any) -> Family:
+    name = called.format(family.name)
+
+    def move(model: Model) -> Model:
+        inner = filtered(model.predict.response, model.steps, part)  # type: ignore[attr-defined]
 
         def predict(theta: Floats, on: Battery) -> Floats:
             return inner(theta, on) + (on.y.mean(1)[None, :, None] if add_mean else 0.0)
@@ -174,6 +188,5 @@ def centred(family: Family, *, add_mean: bool) -> Family:
 
         return dataclasses.replace(model, family=name, predict=predict, warm=warm)
 
-    models = tuple(centre(model) for model in family.models)
-    contains = tuple(f"centred {inner}" + (" + mean" if add_mean else "") for inner in family.contains)
-    return Family(name, models, CENTRED, ("example_rotation",), contains=contains, filters="centred")
+    models, contains = tuple(move(model) for model in family.models), tuple(map(called.format, family.contains))
+    return Family(name, models, breaks=("example_rotation",), contains=contains, **options)

@@ -4,12 +4,14 @@ Formulas are those of the solvers of the same names (``icl_lab.solvers``), on on
 """
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from icl_lab.compare.identify.asking import Floats
 from icl_lab.compare.identify.family import FILTER, Family, Key, Model, Parameter, filter_family, filtered
+from icl_lab.compare.identify.probes import Battery
 
 RATE = Parameter("learning_rate", 1e-3, 10.0, eigenvalue=-1)
 GAMMA = Parameter("gamma", 1e-4, 3.0, eigenvalue=-1, examples=-1)
@@ -114,6 +116,13 @@ def _own(name: str, response, steps: int, parameters: tuple[Parameter, ...], gam
     )
 
 
+def trace_normalised(theta: Floats, on: Battery, *, steps: int) -> Floats:
+    """GD with rates over the mean squared input of the context: h depends on the trace, so it is no filter."""
+    size = (on.x**2).mean((1, 2))
+    h = gd(on.plain.eigenvalues[None], steps, theta[:, :1, None] / np.where(size > 0, size, 1)[None, :, None])
+    return (on.plain.weights @ h[..., None])[..., 0]
+
+
 def _from_gd(fitted: Mapping[Key, Floats], steps: int) -> Sequence[Floats]:
     """Shared GD with a little of the second parameter."""
     shared = fitted.get(("GD", steps, False))
@@ -180,5 +189,14 @@ FILTERS = (
     filter_family(
         "normalised Newton", [Parameter("start", 0.05, 2.0)], newton_normalised, steps=(1, 2, 3, 4, 5, 6, 8),
         contains=["least squares"],
+    ),
+    Family(
+        "trace-normalised GD",
+        tuple(
+            Model("trace-normalised GD", k, (Parameter("learning_rate", 1e-3, 10.0),),
+                  functools.partial(trace_normalised, steps=k), scaled=k == 1)
+            for k in (1, 2, 3, 4, 5, 6, 8, 10)
+        ),
+        FILTER, ("centred_rotation",),
     ),
 )  # fmt: skip

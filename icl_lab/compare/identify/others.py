@@ -89,21 +89,33 @@ def softmax(scores: Floats) -> Floats:
 
 
 def lms(theta: Floats, on: Battery, *, normalised: bool) -> Floats:
-    """One step an example, in their order."""
+    """One step an example, in their order; theta is the rate and, where w shrinks before each step, the leak."""
+    rate, leak = theta[:, :1], theta[:, 1:, None] if theta.shape[1] > 1 else 0.0
     w = np.zeros((len(theta), len(on.x), on.x.shape[2]))
     for x, y in zip(on.x.swapaxes(0, 1), on.y.T):
         size = np.maximum((x**2).sum(1), 1e-300) if normalised else 1.0
-        w = w + (theta / size * (y - (w * x).sum(-1)))[..., None] * x
+        w = (1 - leak) * w
+        w = w + (rate / size * (y - (w * x).sum(-1)))[..., None] * x
     return np.einsum("scd,cqd->scq", w, on.q)
 
 
 def forgetting(theta: Floats, on: Battery) -> Floats:
     """Recursive least squares in closed form; theta is strength, 1 - forgetting."""
-    n, d = on.x.shape[1:]
-    f = 1 - theta[:, 1]
-    weights = f[:, None] ** np.arange(n - 1, -1, -1)  # (S, N)
+    n, f = on.x.shape[1], 1 - theta[:, 1]
+    return _weighted_ridge(f[:, None] ** np.arange(n - 1, -1, -1), theta[:, 0] * f**n, on)
+
+
+def weighted(theta: Floats, on: Battery) -> Floats:
+    """Ridge with weights exp(slope t + bend t^2) of mean 1; theta is strength, slope, bend."""
+    n = on.x.shape[1]
+    t = np.arange(n) / max(n - 1, 1) - 0.5
+    return _weighted_ridge(n * softmax(theta[:, 1:2] * t + theta[:, 2:] * t**2), theta[:, 0], on)
+
+
+def _weighted_ridge(weights: Floats, strength: Floats, on: Battery) -> Floats:
+    """Of weights (S, N) and strengths (S,)."""
     gram = np.einsum("sn,cnd,cne->scde", weights, on.x, on.x, optimize=True)
-    gram = gram + (theta[:, 0] * f**n)[:, None, None, None] * np.eye(d)
+    gram = gram + strength[:, None, None, None] * np.eye(on.x.shape[2])
     b = np.einsum("sn,cnd,cn->scd", weights, on.x, on.y, optimize=True)
     return np.einsum("scd,cqd->scq", np.linalg.solve(gram, b[..., None])[..., 0], on.q)
 
@@ -170,6 +182,10 @@ def _two_heads(fitted) -> list[Floats]:
     return blunt if one is None else [*blunt, np.array([one[0], -one[0], one[1] / 2, -one[1] / 2])]
 
 
+def _slopes(fitted: Mapping[Key, Floats]) -> list[Floats]:
+    return [np.array([strength, slope, 0.0]) for slope in (-3.0, 0.1, 3.0, 8.0) for strength in (0.1, 3.0)]
+
+
 OTHERS = (
     Family(
         "softmax regression",
@@ -202,10 +218,23 @@ OTHERS = (
          (Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1),), **ORDERED),
     _one("normalised LMS", functools.partial(lms, normalised=True), (Parameter("learning_rate", 1e-3, 2.0),),
          **ORDERED),
+    _one("leaky LMS", functools.partial(lms, normalised=False),
+         (Parameter("learning_rate", 1e-4, 2.0, eigenvalue=-1), Parameter("leak", 1e-4, 0.7)),
+         contains=("LMS",), **ORDERED),
     _one(
         "RLS with forgetting", forgetting,
         (Parameter("strength", 1e-3, 1e3, eigenvalue=1), Parameter("1 - forgetting", 1e-4, 0.7)),
         contains=("ridge",), **ORDERED,
+    ),
+    Family(
+        "weighted ridge",
+        (
+            Model("weighted ridge", 0,
+                  (Parameter("strength", 1e-3, 1e3, eigenvalue=1), Parameter("slope", -20.0, 20.0, logarithmic=False),
+                   Parameter("bend", -40.0, 40.0, logarithmic=False)),
+                  weighted, starts=4, warm=_slopes),
+        ),
+        contains=("RLS with forgetting", "ridge"), **ORDERED,
     ),
     Family(
         "preconditioned GD",

@@ -79,9 +79,11 @@ class Battery:
         centred = self.x - self.x.mean(1, keepdims=True), self.y - self.y.mean(1, keepdims=True)
         object.__setattr__(self, "plain", spectrum(self.x, self.y, self.q))
         object.__setattr__(self, "centred", spectrum(*centred, self.q))
+        object.__setattr__(self, "shifted", spectrum(*centred, self.q - self.x.mean(1, keepdims=True)))
 
     plain: Spectrum = dataclasses.field(init=False)
     centred: Spectrum = dataclasses.field(init=False)
+    shifted: Spectrum = dataclasses.field(init=False)
 
     def take(self, rows: Rows) -> "Battery":
         """Some of the contexts."""

@@ -1,0 +1,101 @@
+"""Linear regression whose loss grows in proportion to large residuals, so that single labels far off weigh little."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_number
+from icl_lab.solvers.positive import backward, cholesky, forward, positive_solve
+
+ITERATIONS = 12
+
+
+def median_regression() -> Learner:
+    """Least absolute deviations: minimises sum_i |y_i - w.x_i|, output by output (Koenker & Bassett 1978, at 1/2).
+
+    By the interior point method of ``huber_regression``, with a threshold of 0. Against the linear programme w is
+    right to 1e-8 in float64 and, for nine prompts in ten, to 1e-3 in float32. With N <= D examples it is the
+    interpolation of smallest norm.
+    """
+    return _learner(0.0)
+
+
+def huber_regression(threshold: ArrayLike) -> Learner:
+    """Minimises sum_i rho(y_i - w.x_i), rho(r) = r^2 / 2 up to |r| = k and k |r| - k^2 / 2 beyond (Huber 1964).
+
+    A large k is least squares, k towards 0 is ``median_regression``. The dual, to maximise y.u - k |u|^2 / 2 subject to
+    X^T u = 0 and |u_i| <= 1, is solved by twelve steps of a primal-dual interior point method with a corrector
+    (Mehrotra 1992; for regression Portnoy & Koenker 1997). With N <= D examples it is the interpolation of smallest
+    norm. A diagonal of a few roundings of the trace is added to matrices before they are inverted, which decides where
+    N > D inputs do not span R^D.
+
+    Args:
+      threshold: k > 0, in units of the labels.
+
+    Raises:
+      ValueError: for a threshold that is not one number above 0.
+    """
+    check_number("threshold (median_regression() is its limit 0)", threshold, above=0, scalar=True)
+    return _learner(threshold)
+
+
+def _learner(threshold: ArrayLike) -> Learner:
+    def predict(prompt: Prompt) -> Array:
+        n, d, _ = check_prompt(prompt)
+        dtype = jnp.result_type(prompt.x, prompt.y, float)  # labels may be whole numbers
+        x, y = prompt.x.astype(dtype), prompt.y.astype(dtype)
+        if n <= d:
+            return prompt.x_query @ x.T @ positive_solve(_regular(x @ x.T), y)
+        fit = jax.vmap(lambda labels: _fit(x, labels, jnp.asarray(threshold, dtype)), 1, 1)
+        return prompt.x_query @ fit(y)
+
+    return predict
+
+
+def _regular(gram: Array) -> Array:
+    """The matrix with a diagonal that keeps its Cholesky factor real."""
+    trace = jnp.trace(gram)
+    size = len(gram) * jnp.finfo(gram.dtype).eps * jnp.where(trace > 0, trace, 1)
+    return gram + size * jnp.eye(len(gram), dtype=gram.dtype)
+
+
+def _fit(x: Array, y: Array, threshold: Array) -> Array:
+    """(D,) w. Residuals are k u + p - m with multipliers p, m >= 0 of u <= 1 and u >= -1; a = 1 - u, b = 1 + u."""
+    floor = 10 * jnp.finfo(y.dtype).eps
+    scale = jnp.sqrt(jnp.mean(y**2))
+    scale = jnp.where(scale > 0, scale, 1)
+    y, k = y / scale, threshold / scale
+
+    def step(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        w, a, b, p, m = state
+        u = (b - a) / 2
+        q = 1 / (k + p / a + m / b)
+        root = cholesky(_regular(x.T @ (q[:, None] * x)))
+        miss = y - x @ w - k * u - p + m
+        gap = jnp.mean(p * a + m * b) / 2
+
+        def newton(for_p: Array, for_m: Array) -> tuple[Array, ...]:
+            right = miss - (for_p / a - p) + (for_m / b - m)
+            dw = backward(root, forward(root, (x.T @ (q * right + u))[:, None]))[:, 0]
+            du = q * (right - x @ dw)
+            return dw, du, (for_p + p * du) / a - p, (for_m - m * du) / b - m
+
+        def length(du: Array, dp: Array, dm: Array) -> Array:
+            return 1 / jnp.maximum(jnp.stack([du / a, -du / b, -dp / p, -dm / m]).max(), 1e-30)
+
+        _, du, dp, dm = newton(jnp.zeros_like(u), jnp.zeros_like(u))
+        t = jnp.minimum(1, length(du, dp, dm))
+        ahead = jnp.mean((p + t * dp) * (a - t * du) + (m + t * dm) * (b + t * du)) / 2
+        aim = jnp.maximum((ahead / gap) ** 3 * gap, floor)
+        dw, du, dp, dm = newton(aim + dp * du, aim - dm * du)
+        t = jnp.minimum(1, 0.99 * length(du, dp, dm))
+        return w + t * dw, a - t * du, b + t * du, p + t * dp, m + t * dm
+
+    w = positive_solve(_regular(x.T @ x), x.T @ y)
+    residual = y - x @ w
+    size = jnp.mean(jnp.abs(residual)) + 10 * floor
+    one = jnp.ones_like(y)
+    start = (w, one, one, jnp.maximum(residual, 0) + size, jnp.maximum(-residual, 0) + size)
+    return scale * jax.lax.fori_loop(0, ITERATIONS, step, start)[0]
