@@ -41,8 +41,8 @@ def ridge(strength: ArrayLike) -> Learner:
 def weighted_ridge(strength: ArrayLike, slope: ArrayLike = 0.0, bend: ArrayLike = 0.0) -> Learner:
     """Ridge regression whose examples weigh by their place.
 
-    W = (sum_i c_i x_i x_i^T + lambda I)^-1 sum_i c_i x_i y_i^T, where c_i is proportional to exp(slope t_i + bend t_i^2)
-    with mean 1, and t_i = (i - 1)/(N - 1) - 1/2 runs from -1/2 to 1/2.
+    W = (sum_i c_i x_i x_i^T + lambda I)^-1 sum_i c_i x_i y_i^T, with c_i in proportion to exp(slope t_i + bend t_i^2)
+    and of mean 1, where t_i = (i - 1)/(N - 1) - 1/2 runs from -1/2 to 1/2.
 
     Without slope and bend this is ``ridge``. Without bend it is ``recursive_least_squares`` with forgetting factor
     f = exp(-slope / (N - 1)) and a strength of lambda m / f^N, where m is the mean of f^(N - i) over the examples.
