@@ -1,5 +1,7 @@
 """Linear regression whose loss grows in proportion to large residuals, so that single labels far off weigh little."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -62,40 +64,62 @@ def _regular(gram: Array) -> Array:
 
 
 def _fit(x: Array, y: Array, threshold: Array) -> Array:
-    """(D,) w. Residuals are k u + p - m with multipliers p, m >= 0 of u <= 1 and u >= -1; a = 1 - u, b = 1 + u."""
-    floor = 10 * jnp.finfo(y.dtype).eps
-    scale = jnp.sqrt(jnp.mean(y**2))
+    """(D,) w. Residuals are k u + p - m with multipliers p, m >= 0 of u <= 1 and u >= -1; a = 1 - u, b = 1 + u.
+
+    Only one more step, from the solution, is differentiated: its derivative is that of the solution.
+    """
+    eps = jnp.finfo(y.dtype).eps
+    scale = jax.lax.stop_gradient(jnp.sqrt(jnp.mean(y**2)))
     scale = jnp.where(scale > 0, scale, 1)
     y, k = y / scale, threshold / scale
+    fixed = jax.lax.stop_gradient((x, y, k))
 
-    def step(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        w, a, b, p, m = state
-        u = (b - a) / 2
-        q = 1 / (k + p / a + m / b)
-        root = cholesky(_regular(x.T @ (q[:, None] * x)))
-        miss = y - x @ w - k * u - p + m
-        gap = jnp.mean(p * a + m * b) / 2
-
-        def newton(for_p: Array, for_m: Array) -> tuple[Array, ...]:
-            right = miss - (for_p / a - p) + (for_m / b - m)
-            dw = backward(root, forward(root, (x.T @ (q * right + u))[:, None]))[:, 0]
-            du = q * (right - x @ dw)
-            return dw, du, (for_p + p * du) / a - p, (for_m - m * du) / b - m
+    def step(_: Array, state: State) -> State:
+        _, a, b, p, m = state
+        newton = _newton(*fixed, state)
 
         def length(du: Array, dp: Array, dm: Array) -> Array:
             return 1 / jnp.maximum(jnp.stack([du / a, -du / b, -dp / p, -dm / m]).max(), 1e-30)
 
-        _, du, dp, dm = newton(jnp.zeros_like(u), jnp.zeros_like(u))
+        _, du, dp, dm = newton(jnp.zeros_like(a), jnp.zeros_like(a))
         t = jnp.minimum(1, length(du, dp, dm))
+        gap = jnp.mean(p * a + m * b) / 2
         ahead = jnp.mean((p + t * dp) * (a - t * du) + (m + t * dm) * (b + t * du)) / 2
-        aim = jnp.maximum((ahead / gap) ** 3 * gap, floor)
-        dw, du, dp, dm = newton(aim + dp * du, aim - dm * du)
-        t = jnp.minimum(1, 0.99 * length(du, dp, dm))
-        return w + t * dw, a - t * du, b + t * du, p + t * dp, m + t * dm
+        aim = jnp.maximum((ahead / gap) ** 3 * gap, 0.1 * eps)
+        changes = newton(aim + dp * du, aim - dm * du)
+        dw, du, dp, dm = (jnp.minimum(1, 0.99 * length(*changes[1:])) * change for change in changes)
+        return state[0] + dw, a - du, b + du, p + dp, m + dm
 
+    found = jax.lax.fori_loop(0, ITERATIONS, step, _start(*fixed[:2], 100 * eps))
+    moved = _newton(x, y, k, found, solves=3)(found[1] * found[3], found[2] * found[4])[0]
+    return scale * (found[0] + moved - jax.lax.stop_gradient(moved))
+
+
+State = tuple[Array, Array, Array, Array, Array]
+"""w (D,), and a, b, p, m (N,)."""
+
+
+def _start(x: Array, y: Array, least: float) -> State:
     w = positive_solve(_regular(x.T @ x), x.T @ y)
-    residual = y - x @ w
-    size = jnp.mean(jnp.abs(residual)) + 10 * floor
-    one = jnp.ones_like(y)
-    start = (w, one, one, jnp.maximum(residual, 0) + size, jnp.maximum(-residual, 0) + size)
-    return scale * jax.lax.fori_loop(0, ITERATIONS, step, start)[0]
+    residual, one = y - x @ w, jnp.ones_like(y)
+    size = jnp.mean(jnp.abs(residual)) + least
+    return w, one, one, jnp.maximum(residual, 0) + size, jnp.maximum(-residual, 0) + size
+
+
+def _newton(
+    x: Array, y: Array, k: Array, state: State, solves: int = 1
+) -> Callable[[Array, Array], tuple[Array, Array, Array, Array]]:
+    """``(p a, m b) aimed at -> changes of w, u, p, m``: Newton's step on the conditions of optimality."""
+    w, a, b, p, m = state
+    u, q = (b - a) / 2, 1 / (k + p / a + m / b)
+    root, miss = cholesky(_regular(x.T @ (q[:, None] * x))), y - x @ w - k * u - p + m
+
+    def changes(for_p: Array, for_m: Array) -> tuple[Array, Array, Array, Array]:
+        right = miss - (for_p / a - p) + (for_m / b - m)
+        dw = jnp.zeros_like(w)
+        for _ in range(solves):  # more than one take off what the diagonal of _regular adds
+            dw = dw + backward(root, forward(root, (x.T @ (q * (right - x @ dw) + u))[:, None]))[:, 0]
+        du = q * (right - x @ dw)
+        return dw, du, (for_p + p * du) / a - p, (for_m - m * du) / b - m
+
+    return changes

@@ -10,8 +10,10 @@ from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.fitting import Fit
 from icl_lab.compare.identify.one import reported
 from icl_lab.compare.identify.others import general_preconditioner
-from icl_lab.compare.identify.probes import Battery, Units, in_units
-from icl_lab.prompts import Prompt
+from icl_lab.compare.identify.family import containers
+from icl_lab.compare.identify.probes import Battery, Units, battery, in_units
+from icl_lab.compare.identify.structure import grade, structure
+from icl_lab.prompts import Prompt, linear_regression
 
 N, D = 7, 3
 UNITS = Units(eigenvalue=0.4, label=1.7, low=0.1, high=3.0, task_norm=1.0, query_norm=1.0, assumed=False)
@@ -196,3 +198,36 @@ def test_every_family_says_what_it_needs_and_stands_under_its_name():
         assert {model.family for model in family.models} == {name}
         sizes = [model.size for model in family.models if model.own or family.name not in ("GD", "GD++")]
         assert sizes == sorted(sizes)
+
+
+STRUCTURED = [(name, family.models[-1]) for name, family in FAMILIES.items() if not (family.raw or family.of_set)]
+
+
+@pytest.mark.parametrize(("name", "model"), STRUCTURED, ids=lambda v: v if isinstance(v, str) else "")
+def test_a_member_of_a_family_has_what_it_needs_and_lacks_what_it_breaks(x64, name, model):
+    """Fitted to prompts with noise: on exact labels robust regressions are least squares."""
+    sampler = linear_regression(context_length=N, input_size=D, input_law="normal", task_scale=0.6, label_noise=0.5)
+    _, on, _ = battery(sampler, N, D, 0)
+
+    def ask(x, y, q):
+        return model.predict(drawn(model, 3)[None], Battery(x, y, q[:, None], None, np.eye(D)))[0, :, 0]
+
+    about, family = structure(ask, on, 0), FAMILIES[name]
+    assert [part for part in family.needs if grade(about[part]) == "no"] == []
+    assert [part for part in family.breaks if grade(about[part]) == "exact"] == []
+
+
+def test_larger_families_contain_smaller_ones_directly_and_through_others():
+    inside = containers(FAMILIES)
+    assert "ridge with an intercept" in inside["least squares with an intercept"]
+    assert "Huber regression" in inside["median regression"] & inside["least squares"]
+    assert "leaky LMS" in inside["LMS"]
+    assert "weighted ridge" in inside["RLS with forgetting"] & inside["ridge"] & inside["least squares"]
+
+
+def test_contexts_with_no_more_examples_than_inputs_are_met_by_robust_regressions():
+    few = Battery(*(part[:, :D] for part in (prompts().x, prompts().y)), prompts().q, None, np.eye(D))
+    for name in ("median regression", "Huber regression"):
+        model = FAMILIES[name].models[0]
+        found = model.predict(np.full((2, model.size), 0.1), few)
+        np.testing.assert_allclose(found, FAMILIES["least squares"].models[0].predict(np.zeros((2, 0)), few))

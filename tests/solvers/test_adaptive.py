@@ -12,11 +12,16 @@ from icl_lab.solvers import (
     dmmse_or_ridge,
     gaussian_smoothing,
     gradient_descent,
+    leaky_lms,
+    least_squares,
     lms,
     noise_adaptive_ridge,
     recursive_least_squares,
     ridge,
     softmax_regression,
+    trace_normalised_gradient_descent,
+    weighted_ridge,
+    with_intercept,
 )
 
 N, D, OUTPUTS = 7, 3, 2
@@ -141,3 +146,53 @@ def test_two_blunt_heads_of_opposite_sign_are_centred_gradient_descent(prompt):
     b = 1e-5
     heads = softmax_regression([b, -b], [1 / (2 * b), -1 / (2 * b)])
     np.testing.assert_allclose(heads(prompt), centred(gradient_descent(1.0, 1))(prompt), rtol=1e-4)
+
+
+@pytest.mark.parametrize("learner", [ridge(0.7), least_squares()])
+def test_an_intercept_follows_the_labels_and_the_origin(prompt, learner):
+    learner, c, v = with_intercept(learner), jnp.array([2.0, -3.0]), jnp.array([1.0, -2.0, 0.5])
+    found = learner(prompt)
+    raised = Prompt(prompt.x, prompt.y + c[None], prompt.x_query)
+    np.testing.assert_allclose(learner(raised), found + c, rtol=1e-10)
+    np.testing.assert_allclose(learner(Prompt(prompt.x + v[None], prompt.y, prompt.x_query + v)), found, rtol=1e-10)
+
+
+def test_an_intercept_is_a_constant_input_that_is_not_penalised(prompt):
+    x, y, q = plain(prompt)
+    more, penalty = np.c_[x, np.ones(N)], np.diag([0.7] * D + [0.0])
+    for learner, k in ((ridge(0.7), penalty), (least_squares(), 0 * penalty)):
+        expected = np.r_[q, 1] @ np.linalg.solve(more.T @ more + k, more.T @ y)
+        np.testing.assert_allclose(with_intercept(learner)(prompt), expected, rtol=1e-9)
+
+
+def test_leaky_lms_shrinks_before_each_example(prompt):
+    x, y, q = plain(prompt)
+    w = np.zeros((D, OUTPUTS))
+    for xi, yi in zip(x, y):
+        w = 0.8 * w
+        w = w + 0.1 * np.outer(xi, yi - xi @ w)
+    np.testing.assert_allclose(leaky_lms(0.1, 0.2)(prompt), q @ w, rtol=1e-10)
+    np.testing.assert_allclose(leaky_lms(0.1, 0.0)(prompt), lms(0.1)(prompt), rtol=1e-12)
+    np.testing.assert_allclose(leaky_lms(0.1, 1.0)(prompt), 0.1 * (q @ x[-1]) * y[-1], rtol=1e-12)  # the last alone
+
+
+def test_weighted_ridge_is_ridge_without_weights_and_forgets_without_bend(prompt):
+    x, y, q = plain(prompt)
+    np.testing.assert_allclose(weighted_ridge(0.7)(prompt), ridge(0.7)(prompt), rtol=1e-10)
+    f = 0.8
+    m = np.mean(f ** np.arange(N))
+    forgets = recursive_least_squares(0.7 * m / f**N, f)
+    np.testing.assert_allclose(weighted_ridge(0.7, -(N - 1) * np.log(f))(prompt), forgets(prompt), rtol=1e-9)
+    t = np.linspace(-0.5, 0.5, N)
+    c = np.exp(1.5 * t - 4 * t**2)
+    c = np.diag(c / c.mean())
+    expected = q @ np.linalg.solve(x.T @ c @ x + 0.7 * np.eye(D), x.T @ c @ y)
+    np.testing.assert_allclose(weighted_ridge(0.7, 1.5, -4.0)(prompt), expected, rtol=1e-10)
+
+
+def test_trace_normalised_descent_knows_no_unit_of_inputs(prompt):
+    learner, size = trace_normalised_gradient_descent(0.4, 3), float(jnp.mean(prompt.x**2))
+    found = learner(prompt)
+    np.testing.assert_allclose(found, gradient_descent(0.4 / size, 3)(prompt), rtol=1e-10)
+    np.testing.assert_allclose(learner(Prompt(5 * prompt.x, 2 * prompt.y, 5 * prompt.x_query)), 2 * found, rtol=1e-10)
+    np.testing.assert_array_equal(learner(Prompt(0 * prompt.x, prompt.y, prompt.x_query)), 0)

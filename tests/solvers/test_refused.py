@@ -36,6 +36,11 @@ TASKS = np.ones((3, 2, 1))
         (lambda: solvers.gradient_flow([1.0, 2.0]), "time must be one number"),
         (lambda: solvers.ridge(np.ones(2)), "strength.*must be one number"),
         (lambda: solvers.lms(np.ones(3)), "learning_rate must be one number"),
+        (lambda: solvers.huber_regression(0.0), "threshold.*above 0"),
+        (lambda: solvers.leaky_lms(0.1, 1.5), "leak must be at least 0 and at most 1"),
+        (lambda: solvers.weighted_ridge(0.0, 1.0), "strength must be above 0"),
+        (lambda: solvers.weighted_ridge(1.0, np.ones(2)), "slope must be one number"),
+        (lambda: solvers.trace_normalised_gradient_descent(0.5), "steps"),
         (lambda: solvers.gaussian_smoothing(np.ones(2)), "bandwidth must be one number"),
         (lambda: solvers.logistic_map(0.0), "prior_scale"),
         (lambda: solvers.recursive_least_squares(1.0, 1.5), "forgetting must be above 0 and at most 1"),
@@ -69,6 +74,11 @@ STEPPED = {
     "ridge": solvers.ridge(0.5),
     "centred": solvers.centred(solvers.gradient_descent(0.5, 1), add_mean=True),
     "logistic_map": solvers.logistic_map(1.0),
+    "leaky_lms": solvers.leaky_lms(0.5, 0.1),
+    "weighted_ridge": solvers.weighted_ridge(0.5, 1.0, 1.0),
+    "trace_normalised_gradient_descent": solvers.trace_normalised_gradient_descent(0.5, 2),
+    "median_regression": solvers.median_regression(),
+    "with_intercept": solvers.with_intercept(solvers.ridge(0.5)),
 }
 
 

@@ -62,7 +62,7 @@ def _fit(x: Floats, y: Floats, threshold: Floats) -> Floats:
         _, du, dp, dm = newton(0.0, 0.0)
         t = np.minimum(1, length(du, dp, dm))
         ahead = ((p + t * dp) * (a - t * du) + (m + t * dm) * (b + t * du)).mean(-1, keepdims=True) / 2
-        aim = np.maximum((ahead / gap) ** 3 * gap, 10 * EPS)
+        aim = np.maximum((ahead / gap) ** 3 * gap, 0.1 * EPS)
         dw, du, dp, dm = newton(aim + dp * du, aim - dm * du)
         t = np.minimum(1, 0.99 * length(du, dp, dm))
         w, a, b, p, m = w + t * dw, a - t * du, b + t * du, p + t * dp, m + t * dm
