@@ -7,10 +7,10 @@ import pytest
 
 from icl_lab import solvers
 from icl_lab.compare.identify.families import FAMILIES
+from icl_lab.compare.identify.family import containers
 from icl_lab.compare.identify.fitting import Fit
 from icl_lab.compare.identify.one import reported
 from icl_lab.compare.identify.others import general_preconditioner
-from icl_lab.compare.identify.family import containers
 from icl_lab.compare.identify.probes import Battery, Units, battery, in_units
 from icl_lab.compare.identify.structure import grade, structure
 from icl_lab.prompts import Prompt, linear_regression
@@ -200,7 +200,7 @@ def test_every_family_says_what_it_needs_and_stands_under_its_name():
         assert sizes == sorted(sizes)
 
 
-STRUCTURED = [(name, family.models[-1]) for name, family in FAMILIES.items() if not (family.raw or family.of_set)]
+STRUCTURED = [(name, family.models[0]) for name, family in FAMILIES.items() if not (family.raw or family.of_set)]
 
 
 @pytest.mark.parametrize(("name", "model"), STRUCTURED, ids=lambda v: v if isinstance(v, str) else "")
