@@ -68,7 +68,7 @@ def _fit(x: Array, y: Array, threshold: Array) -> Array:
 
     Only one more step, from the solution, is differentiated: its derivative is that of the solution.
     """
-    eps = jnp.finfo(y.dtype).eps
+    eps = float(jnp.finfo(y.dtype).eps)
     scale = jax.lax.stop_gradient(jnp.sqrt(jnp.mean(y**2)))
     scale = jnp.where(scale > 0, scale, 1)
     y, k = y / scale, threshold / scale

@@ -7,7 +7,7 @@ from icl_lab.compare.identify.family import Family, Model, Parameter
 from icl_lab.compare.identify.probes import Battery
 
 ITERATIONS = 12
-EPS = np.finfo(float).eps
+EPS = float(np.finfo(float).eps)
 
 
 def huber(theta: Floats, on: Battery) -> Floats:
