@@ -34,7 +34,7 @@ def _fit(x: Floats, y: Floats, threshold: Floats) -> Floats:
 
     def gram(q: Floats) -> Floats:
         found = (q @ outer).reshape(*q.shape[:2], d, d)
-        trace = np.trace(found, axis1=2, axis2=3)[..., None, None]
+        trace: Floats = np.trace(found, axis1=2, axis2=3)[..., None, None]
         return found + d * EPS * np.where(trace > 0, trace, 1) * np.eye(d)
 
     def solved(matrix: Floats, right: Floats) -> Floats:
