@@ -34,11 +34,12 @@ def _fit(x: Floats, y: Floats, threshold: Floats) -> Floats:
 
     def gram(q: Floats) -> Floats:
         found = (q @ outer).reshape(*q.shape[:2], d, d)
-        trace: Floats = np.trace(found, axis1=2, axis2=3)[..., None, None]
+        trace = np.trace(found, axis1=2, axis2=3)[..., None, None]
         return found + d * EPS * np.where(trace > 0, trace, 1) * np.eye(d)
 
     def solved(matrix: Floats, right: Floats) -> Floats:
-        return np.linalg.solve(matrix, (right @ x)[..., None])[..., 0]
+        found: Floats = np.linalg.solve(matrix, (right @ x)[..., None])[..., 0]
+        return found
 
     w = solved(gram(np.ones_like(y)), y)
     residual, a, b = y - w @ turned, np.ones_like(y), np.ones_like(y)
