@@ -38,8 +38,7 @@ def _fit(x: Floats, y: Floats, threshold: Floats) -> Floats:
         return found + d * EPS * np.where(trace > 0, trace, 1) * np.eye(d)
 
     def solved(matrix: Floats, right: Floats) -> Floats:
-        found: Floats = np.linalg.solve(matrix, (right @ x)[..., None])[..., 0]
-        return found
+        return np.asarray(np.linalg.solve(matrix, (right @ x)[..., None])[..., 0], np.float64)
 
     w = solved(gram(np.ones_like(y)), y)
     residual, a, b = y - w @ turned, np.ones_like(y), np.ones_like(y)
