@@ -71,13 +71,15 @@ def disturbed(one: Planted, rng: Rng) -> Callable[[float], Arrays]:
     """
     sample = training(one.law, int(rng.integers(2**31)))
     kind, extra, other = _drawn(one, sample, rng)
-    run, memory = program(one.build, kind, other), {}
+    run = program(one.build, kind, other)
+    memory: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
 
     def both(x: np.ndarray, y: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         arrays = [np.ascontiguousarray(part, np.float32) for part in (x, y, q)]
         key = hashlib.blake2b(b"".join(part.data for part in arrays), digest_size=16).digest()
         if key not in memory:
-            memory[key] = tuple(np.asarray(part) for part in run(one.params, extra, *arrays))
+            f, g = run(one.params, extra, *arrays)
+            memory[key] = np.asarray(f), np.asarray(g)
         return memory[key]
 
     plain, change = both(*sample)

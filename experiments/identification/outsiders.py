@@ -161,14 +161,16 @@ def _outsider(kind: str, i: int, rng: Rng, seed: int) -> Planted:
     if kind == "principal components":
         return outsider(one_prompt(components, 1 + i % 3), size)
     if kind == "tanh filter":
-        return outsider(one_prompt(threshold), np.float32([rng.uniform(0.6, 1.2) * law.unit, rng.uniform(0.02, 0.1)]))
+        return outsider(
+            one_prompt(threshold), np.array([rng.uniform(0.6, 1.2) * law.unit, rng.uniform(0.02, 0.1)], np.float32)
+        )
     if kind == "clipped labels":
         params = [0.05 * law.unit * law.n, rng.uniform(0.2, 0.4) * law.label]
-        return outsider(one_prompt(clipped, ("ridge", "least squares")[i % 2]), np.float32(params))
+        return outsider(one_prompt(clipped, ("ridge", "least squares")[i % 2]), np.array(params, np.float32))
     if kind == "spike and slab":
         odds, variance = rng.uniform(0.05, 0.2), log_uniform(rng, 0.5, 2)
         params = [noise**2 * law.d * law.unit / variance, np.log(odds / (1 - odds)), variance]
-        return outsider(one_prompt(spike_and_slab, law.d), np.float32(params))
+        return outsider(one_prompt(spike_and_slab, law.d), np.array(params, np.float32))
     if kind == "mean of two":
         return _mean(i, rng, law)
     if kind == "random MLP":
@@ -201,7 +203,7 @@ def _mean(i: int, rng: Rng, law: Law) -> Planted:
 
 
 def _step(rng: Rng, law: Law) -> Planted:
-    rate = np.float32([log_uniform(rng, 0.2, 0.8) / law.unit])
+    rate = np.array([log_uniform(rng, 0.2, 0.8) / law.unit], np.float32)
     return Planted("GD", True, one_prompt(one_step), rate, law)
 
 

@@ -223,19 +223,21 @@ def _claims() -> Iterator[Claim]:
     for suite in (5, 6):
         for change, own, equal in ((0.01, 0.75, 0.85), (0.03, 0.60, 0.75)):
             at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
-            for name, said, statistic, least in (
+            shares: tuple[tuple[str, str, Statistic, float], ...] = (
                 ("own", "the own name is given, or one that contains it, and is stable", _own, own),
                 ("equal", "the name is that, or equal within the disturbance", _with_equals, equal),
-            ):
-                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", _of(suite, change, statistic), least,
-                            relation=">=", **BAR, **SHARE)  # fmt: skip
-            for name, said, statistic, most in (
+            )
+            counts: tuple[tuple[str, str, Statistic, float], ...] = (
                 ("wrong", "share of planted learners that get a wrong name", _wrong, 0.01),
                 ("wrong_bound", "95 % upper bound of the rate of wrong names", _wrong_below, 0.02),
                 ("outsiders", "outsiders that get a name", _named, 0),
-            ):
-                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", _of(suite, change, statistic), most,
-                            relation="<=", **BAR)  # fmt: skip
+            )
+            for name, said, statistic, bar in shares:
+                value = _of(suite, change, statistic)
+                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", value, bar, relation=">=", **BAR, **SHARE)
+            for name, said, statistic, bar in counts:
+                value = _of(suite, change, statistic)
+                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", value, bar, relation="<=", **BAR)
     for way, said in (("former", "the decision before names had to be stable"), ("published", "the published way")):
         yield claim(f"{way}_wrong", "", f"Suite 5, predictions changed by 0.03, {said}: share of wrong names.",
                     _of(5, 0.03, _wrong, way), 0.01, relation=">=",

@@ -240,7 +240,7 @@ def planted(seed: int, draws: int) -> list[Planted]:
         allowed = (*OF_WEIGHTS, *DISTURBANCES) if name in ("GD", "GD++") else DISTURBANCES
         for i in range(draws):
             k = i % len(SIZES)
-            law = Law(*SIZES[sizes[k]], INPUTS[inputs[k] % len(INPUTS)], noise[noises[k] % len(noise)])
+            law = Law(*SIZES[int(sizes[k])], INPUTS[inputs[k] % len(INPUTS)], noise[noises[k] % len(noise)])
             make = as_weights if name in ("GD", "GD++") else solver
             found.append(
                 make(name, np.random.default_rng([seed, place, i]), law, i, allowed[disturbances[k] % len(allowed)])
