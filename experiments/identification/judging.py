@@ -88,12 +88,12 @@ def rows(task: Task) -> Floats:
     return np.stack([judged(every[k], k, task.suite, task.changes, task.compared) for k in task.places])
 
 
-def forgetting(task: Task) -> Floats:
-    """The same in a process of its own, which then forgets its compiled programs, of which a suite has hundreds."""
+def forgetting(task: Task) -> tuple[Task, Floats]:
+    """The task and its rows; its process then forgets compiled programs, of which a suite has hundreds."""
     found = rows(task)
     disturbances.program.cache_clear()
     jax.clear_caches()
-    return found
+    return task, found
 
 
 @lru_cache(4)

@@ -13,7 +13,6 @@ import dataclasses
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,8 @@ from icl_lab.lab.style import Figure
 TOGETHER = 4
 """Learners of a task: they share what their family compiles."""
 
-WORKERS = 2
+WORKERS, FEW = 2, 10
+"""So many processes share the tasks, where they are more than a few."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +80,10 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
     table = np.full((len(config.suites), len(places), len(config.changes), len(COLUMNS)), np.nan)
     table = (checkpoint.load(lambda: {"state": table, "metrics": {}}) or {"state": table})["state"].copy()
     with session.bar("learners", table[..., 0, 0].size) as advance:
-        for task, found in _done(list(_tasks(config, places, np.isnan(table[..., 0, 0])))):
-            table[config.suites.index(task.suite), np.searchsorted(places, task.places)] = found
+        for done in _done(list(_tasks(config, places, np.isnan(table[..., 0, 0])))):
+            if done is not None:
+                task, found = done
+                table[config.suites.index(task.suite), np.searchsorted(places, task.places)] = found
             checkpoint.save(lambda: {"state": table, "metrics": {}}, finished=False)
             advance(int((~np.isnan(table[..., 0, 0])).sum()), table[..., 0, 0].size)
     every = judging.learners(config.suites[0], config.members, config.kinds, config.outsiders)
@@ -109,17 +111,22 @@ def _tasks(config: Config, places: np.ndarray, open_: np.ndarray) -> Iterator[Ta
             yield Task(suite, some, config.members, config.kinds, config.outsiders, config.changes, compared)
 
 
-def _done(tasks: Sequence[Task]) -> Iterator[tuple[Task, np.ndarray]]:
-    """Tasks with their rows as they are done, here or, where there are many, in two processes."""
-    if len(tasks) <= 10:
+def _done(tasks: Sequence[Task]) -> Iterator[tuple[Task, np.ndarray] | None]:
+    """Tasks with their rows as they are done, here or, where there are many, in two processes; None once a second."""
+    if len(tasks) <= FEW:
         yield from ((task, judging.rows(task)) for task in tasks)
         return
-    pool = ProcessPoolExecutor(WORKERS, multiprocessing.get_context("spawn"))
-    try:
-        futures = {pool.submit(judging.forgetting, task): task for task in tasks}
-        yield from ((futures[future], future.result()) for future in as_completed(futures))
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:  # they end with it
+        answers = pool.imap_unordered(judging.forgetting, tasks)
+        done = 0
+        while done < len(tasks):
+            try:
+                found = answers.next(1)
+            except multiprocessing.TimeoutError:
+                yield None
+            else:
+                done += 1
+                yield found
 
 
 def _metrics(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
