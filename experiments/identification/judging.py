@@ -19,7 +19,7 @@ from functools import lru_cache
 import jax
 import numpy as np
 
-from experiments.identification import before, disturbances
+from experiments.identification import before, disturbances, suite
 from experiments.identification.disturbances import disturbed
 from experiments.identification.outsiders import outsiders
 from experiments.identification.suite import Law, Planted, planted, sampler
@@ -76,15 +76,16 @@ class Task:
     compared: tuple[bool, ...]  # by change: also the former decision and the published way
 
 
-@lru_cache(2)
-def learners(suite: int, draws: int, kinds: Collection[str], share: float) -> list[Planted]:
-    """The whole suite: planted ones, then outsiders."""
-    return planted(suite, draws) + outsiders(suite, kinds, share)
+@lru_cache(4)
+def learners(seed: int, draws: int, kinds: Collection[str], share: float) -> list[Planted]:
+    """The whole suite: planted ones, then outsiders (without any kind: none, which takes less time)."""
+    return planted(seed, draws) + (outsiders(seed, kinds, share) if kinds else [])
 
 
 def rows(task: Task) -> Floats:
     """(learners, changes, columns) of a task."""
-    every = learners(task.suite, task.draws, task.kinds, task.share)
+    inside = max(task.places) < len(suite.NAMES) * task.draws
+    every = learners(task.suite, task.draws, () if inside else task.kinds, task.share)
     return np.stack([judged(every[k], k, task.suite, task.changes, task.compared) for k in task.places])
 
 
@@ -97,24 +98,24 @@ def forgetting(task: Task) -> tuple[Task, Floats]:
 
 
 @lru_cache(4)
-def asking(law: Law, suite: int) -> tuple[Setting, Setting]:
+def asking(law: Law, seed: int) -> tuple[Setting, Setting]:
     """What learners of these prompts are asked: in the way of identify, and on Gaussian prompts."""
-    units, on, rng = battery(sampler(law), law.n, law.d, suite)
+    units, on, rng = battery(sampler(law), law.n, law.d, seed)
     ours = Setting(units, on, rotations(rng, law.d), FAMILIES)
-    return ours, dataclasses.replace(ours, battery=gaussian_prompts(suite, on))
+    return ours, dataclasses.replace(ours, battery=gaussian_prompts(seed, on))
 
 
-def judged(one: Planted, place: int, suite: int, changes: Sequence[float], compared: Sequence[bool]) -> Floats:
-    """(changes, columns) of one learner; ``place`` is the seed of its disturbance."""
-    ours, gaussian = asking(one.law, suite)
+def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compared: Sequence[bool]) -> Floats:
+    """(changes, columns) of one learner of the suite of a seed; ``place`` seeds its disturbance."""
+    ours, gaussian = asking(one.law, seed)
     on, trial = ours.battery, training_prompts(ours.battery, ours.units)
-    at = disturbed(one, np.random.default_rng([suite, 11, place]))
+    at = disturbed(one, np.random.default_rng([seed, 11, place]))
     ask_at = lambda change: in_units(asked(at(change), one.family, trial), ours.units)  # noqa: E731
     plain = answers(ask_at(0.0), on, ours.turns)
     found = []
     for change, both in zip(changes, compared, strict=True):
         ask = ask_at(change)
-        about, seen = structure(ask, on, suite), answers(ask, on, ours.turns)
+        about, seen = structure(ask, on, seed), answers(ask, on, ours.turns)
         member = one_member(ask, about, ours, ranges=False)
         difference, moved = differences(member.fit, plain, seen, on)
         stability, gain = getattr(member, "stability", STABLE), getattr(member, "gain", None)

@@ -141,13 +141,18 @@ def trained(name: str, keys: Array, steps: int, law: Law) -> Any:
     return jax.vmap(one)(keys)
 
 
+def names(kinds: Collection[str], share: float) -> list[tuple[str, int]]:
+    """Kind and number of every outsider, of a share of some kinds."""
+    counts = ((kind, max(1, round(share * count))) for kind, count in KINDS.items() if kind in kinds)
+    return [(kind, i) for kind, count in counts for i in range(count)]
+
+
 def outsiders(seed: int, kinds: Collection[str] = tuple(KINDS), share: float = 1.0) -> list[Planted]:
     """150 outsiders, or a share of some kinds: three in four at D = 5, N = 10, the others at D = 10, N = 20."""
-    found = []
-    for place, (kind, count) in enumerate(KINDS.items()):
-        for i in range(max(1, round(share * count)) if kind in kinds else 0):
-            found.append(_outsider(kind, i, np.random.default_rng([seed, 7, place, i]), seed))
-    return found
+    place = list(KINDS).index
+    return [
+        _outsider(kind, i, np.random.default_rng([seed, 7, place(kind), i]), seed) for kind, i in names(kinds, share)
+    ]
 
 
 def _outsider(kind: str, i: int, rng: Rng, seed: int) -> Planted:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.identification import judging
+from experiments.identification import judging, outsiders
 from experiments.identification.findings import FINDINGS
 from experiments.identification.judging import COLUMNS, CONTAINS, EQUAL, OUTCOMES, WRONG, Task
 from experiments.identification.outsiders import KINDS
@@ -57,7 +57,7 @@ PRESETS = {
         members=1,
         suites=(0,),
         changes=(0.03,),
-        families=("GD", "ridge", "gradient flow", "LMS", "softmax regression"),
+        families=("ridge", "centred ridge + mean", "softmax regression", "RLS with forgetting", "median regression"),
         kinds=("nearest neighbour", "mean of two"),
         outsiders=0.01,
         compare=False,
@@ -86,8 +86,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
                 table[config.suites.index(task.suite), np.searchsorted(places, task.places)] = found
             checkpoint.save(lambda: {"state": table, "metrics": {}}, finished=False)
             advance(int((~np.isnan(table[..., 0, 0])).sum()), table[..., 0, 0].size)
-    every = judging.learners(config.suites[0], config.members, config.kinds, config.outsiders)
-    names = [every[k].family for k in places]
+    kinds = [kind for kind, _ in outsiders.names(config.kinds, config.outsiders)]
+    every = [*np.repeat(NAMES, config.members), *kinds]
+    names = [str(every[k]) for k in places]
     arrays = {name: table[..., k].swapaxes(1, 2) for k, name in enumerate(COLUMNS)}
     families = np.array([NAMES.index(name) if name in NAMES else -1 for name in names])
     return _metrics(config, arrays, np.array(names), families >= 0), arrays | {"family": families}
@@ -97,8 +98,8 @@ def _places(config: Config) -> np.ndarray:
     """Where in the whole suite the learners are that are asked for: the seeds of their disturbances."""
     planted = len(NAMES) * config.members
     inside = [k for k in range(planted) if NAMES[k // config.members] in config.families]
-    every = judging.learners(config.suites[0], config.members, config.kinds, config.outsiders)
-    return np.array([*inside, *range(planted, len(every))])
+    others = len(outsiders.names(config.kinds, config.outsiders))
+    return np.array([*inside, *range(planted, planted + others)])
 
 
 def _tasks(config: Config, places: np.ndarray, open_: np.ndarray) -> Iterator[Task]:

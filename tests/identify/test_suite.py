@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.identification import judging
+from experiments.identification import before, judging
 from experiments.identification import planted as binary
 from experiments.identification.disturbances import bent, disturbed, training
 from experiments.identification.judging import CONTAINS, EQUAL, INSEPARABLE, OWN, REFUSED, WRONG, outcome
@@ -101,7 +101,7 @@ def test_means_of_two_are_of_algorithms_that_are_apart():
     """With a rate or an amplitude of zero the first half is zero."""
     assert sum(KINDS.values()) == 150
     assert KINDS["mean of two"] >= 30
-    for one in outsiders(0, ("mean of two",), 0.25):
+    for one in outsiders(0, ("mean of two",), 0.12):
         assert not one.inside
         prompts = Prompt(*(jax.numpy.asarray(part) for part in training(one.law, 5)))
         first = one.params["first"].copy()
@@ -166,3 +166,27 @@ def test_bounds_of_rates():
     assert binary.at_most(0, 324) == pytest.approx(1 - 0.05 ** (1 / 324))
     assert binary.at_most(3, 324) < 0.03 < binary.at_most(6, 324)
     assert binary.at_most(2, 2) == 1
+
+
+def fit(size, residual, family="GD", ahead=0.0):
+    model = SimpleNamespace(family=family, size=size, steps=0, own=False)
+    predictions = np.full((4, 3), 1 + ahead)
+    return SimpleNamespace(
+        model=model, residual=residual, on_raw=residual, raw=False, predictions=predictions, theta=[]
+    )
+
+
+def test_the_former_decision_names_the_smallest_that_no_larger_one_replaces():
+    small, larger, far = fit(1, 0.02), fit(2, 0.001, "heavy ball"), fit(1, 0.06)
+    assert before.remaining([small, larger], 0.0) == [larger]
+    assert before.remaining([fit_ := fit(1, 0.0025), larger], 0.0) == [fit_]
+    assert before.remaining([far], 0.0) == []
+    same, other = fit(1, 0.02, "ridge", ahead=0.005), fit(1, 0.02, "LMS", ahead=0.1)
+    assert before.classes([small, same, other]) == [[small, same], [other]]
+
+
+def test_the_published_way_names_the_smallest_of_the_nearest(monkeypatch):
+    fits = [fit(3, 0.4, "GD++"), fit(1, 0.43, "GD"), fit(0, 0.5, "least squares")]
+    monkeypatch.setattr(before, "all_fits", lambda *given, gain: (fits, 0.0, ()))
+    monkeypatch.setattr(before.dataclasses, "replace", lambda given, **changes: given)
+    assert before.published(np.ones((2, 2)), ("permutation",), None) == ({"GD"}, fits[1])
