@@ -7,10 +7,12 @@ from experiments.papers import Paper
 
 FINDINGS = {
     "planted": (
-        "With predictions changed by .05, the right class is named for {right_1_05:.0%} and {right_2_05:.0%} of 312 "
-        "learners whose algorithm is known (two seeds). A wrong one is named for {wrong_1_05:.0f} and {wrong_2_05:.0f} "
-        "of them, and any name is given to {outsiders_1_05:.0f} and {outsiders_2_05:.0f} of 150 learners that are no "
-        "algorithm of the list."
+        "With predictions changed by .01, {own_5_01:.0%} and {own_6_01:.0%} of 324 learners whose algorithm is known "
+        "(two seeds) get its name, or that of a family that contains it, and {equal_5_01:.0%} and {equal_6_01:.0%} "
+        "with names that are equal within the disturbance. Changed by .03, these are {own_5_03:.0%} and "
+        "{own_6_03:.0%}, and {equal_5_03:.0%} and {equal_6_03:.0%}. At .03 a wrong name is given to {wrong_5_03:.1%} "
+        "and {wrong_6_03:.1%} (by the published way to {published_wrong:.0%}), and any name to {outsiders_5_03:.0f} "
+        "and {outsiders_6_03:.0f} of 150 learners that are no algorithm of the list."
     ),
     "von_oswald": (
         "As expected, one layer is named GD in {weight_maps_looped_1_class:.0%} of ten members, two loops GD (for them "

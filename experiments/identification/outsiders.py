@@ -1,6 +1,7 @@
 """Learners that belong to no family; their parameters stay away from limits in which they would."""
 
 import dataclasses
+import itertools
 from collections.abc import Collection
 from functools import cache, partial
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.identification.suite import SAMPLER, UNIT, D, N, Planted, one_prompt, program
+from experiments.identification.disturbances import program, training
+from experiments.identification.suite import MAKE, Build, Law, Planted, Rng, log_uniform, one_prompt, sampler, solver
+from icl_lab import solvers
 from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import Learner, Prompt
@@ -23,12 +26,15 @@ NETWORKS = {
     "LayerNorm": LinearSelfAttention(layers=3, layer_norm=True, init_scale=2.0),
 }
 HALF_TRAINED_STEPS = 60
-KINDS = {"nearest neighbour": 24, "tanh filter": 24, "principal components": 24, "random MLP": 24, "untrained": 18,
-         "half-trained": 18, "LayerNorm": 18}  # fmt: skip
+KINDS = {"nearest neighbour": 15, "tanh filter": 15, "principal components": 15, "random MLP": 14, "untrained": 12,
+         "half-trained": 12, "LayerNorm": 12, "clipped labels": 12, "spike and slab": 11,
+         "mean of two": 32}  # fmt: skip
+APART = 0.3
+"""Two algorithms of which a mean is taken differ by this share of their mean, in the median over training prompts."""
 
 
 def neighbours(p: Any, count: int) -> Learner:
-    """Mean label of the nearest examples: two to four of ten. One is kernel smoothing without width, ten the mean."""
+    """Mean label of the two to four nearest examples. One is kernel smoothing without width, all are the mean."""
 
     def predict(prompt: Prompt) -> Array:
         distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
@@ -38,7 +44,7 @@ def neighbours(p: Any, count: int) -> Learner:
 
 
 def components(p: Any, count: int) -> Learner:
-    """Regression on the first one to three principal components of five."""
+    """Regression on the first one to three principal components."""
 
     def predict(prompt: Prompt) -> Array:
         values, vectors = jnp.linalg.eigh(prompt.x.T @ prompt.x)
@@ -52,18 +58,55 @@ def threshold(p: Any) -> Learner:
     """A filter that is a sharp step: l h(l) = (1 + tanh((l - c) / w)) / 2, w at most a tenth of c."""
 
     def predict(prompt: Prompt) -> Array:
-        values, vectors = jnp.linalg.eigh(prompt.x.T @ prompt.x / N)
+        n = len(prompt.x)
+        values, vectors = jnp.linalg.eigh(prompt.x.T @ prompt.x / n)
         h = (1 + jnp.tanh((values - p[0]) / (p[1] * p[0]))) / 2 / jnp.maximum(values, 1e-6)
-        return (prompt.x_query @ vectors * h) @ (vectors.T @ (prompt.x.T @ prompt.y / N))
+        return (prompt.x_query @ vectors * h) @ (vectors.T @ (prompt.x.T @ prompt.y / n))
 
     return predict
+
+
+def clipped(p: Any, name: str) -> Learner:
+    """An algorithm on labels that are cut off at .2 to .4 of their size: three in four are."""
+    inner = MAKE[name](p)
+    return lambda prompt: inner(dataclasses.replace(prompt, y=jnp.clip(prompt.y, -p[1], p[1])))
+
+
+def spike_and_slab(p: Any, d: int) -> Learner:
+    """Posterior mean where a coordinate of the task is zero with probability .8 to .95, else normal: over all subsets.
+
+    p: the variance of the noise over that of the task, the log odds of a coordinate, the variance of the task.
+    """
+    subsets = jnp.asarray(list(itertools.product((0.0, 1.0), repeat=d)))  # (2^D, D)
+
+    def predict(prompt: Prompt) -> Array:
+        x, y = prompt.x, prompt.y[:, 0]
+        gram, b = x.T @ x, x.T @ y
+
+        def of(subset: Array) -> tuple[Array, Array]:
+            system = subset[:, None] * gram * subset[None] + p[0] * jnp.eye(d)
+            w = jnp.linalg.solve(system, subset * b)
+            fit = (subset * b) @ w / (2 * p[0] * p[2])
+            return w, fit - 0.5 * (jnp.linalg.slogdet(system)[1] - d * jnp.log(p[0])) + p[1] * subset.sum()
+
+        tasks, evidence = jax.vmap(of)(subsets)
+        return (prompt.x_query @ (jax.nn.softmax(evidence) @ tasks))[None]
+
+    return predict
+
+
+@cache
+def mean_of(first: Build, second: Build) -> Build:
+    """Half of one algorithm and half of another."""
+    return lambda params: lambda prompts: (first(params["first"])(prompts) + second(params["second"])(prompts)) / 2
 
 
 def mlp(params: Any) -> Any:
     """A random tanh network of two hidden layers that reads the whole prompt."""
 
     def predict(prompts: Prompt) -> Array:
-        parts = (prompts.x.reshape(len(prompts.x), -1) / UNIT**0.5, prompts.y[:, :, 0], prompts.x_query / UNIT**0.5)
+        x, q = (part / params["unit"] for part in (prompts.x, prompts.x_query))
+        parts = (x.reshape(len(x), -1), prompts.y[:, :, 0] / params["label"], q)
         hidden = jnp.tanh(jnp.concatenate(parts, 1) @ params["in"])
         return params["size"] * jnp.tanh(hidden @ params["middle"]) @ params["out"]
 
@@ -76,13 +119,13 @@ def of_network(name: str) -> Any:
     return lambda params: lambda prompts: params["size"] * batch_learner(NETWORKS[name], params["net"])(prompts)
 
 
-@partial(jax.jit, static_argnums=(0, 2))
-def trained(name: str, keys: Array, steps: int) -> Any:
+@partial(jax.jit, static_argnums=(0, 2, 3))
+def trained(name: str, keys: Array, steps: int, law: Law) -> Any:
     """(M, ...) parameters after so many steps of Adam at 1e-3 on batches of 128 prompts; untrained for none."""
     network, optimizer = NETWORKS[name], optax.adam(3e-3)
 
     def loss(params: Any, key: Array) -> Array:
-        sample = SAMPLER(key, 128)
+        sample = sampler(law)(key, 128)
         return jnp.mean((batch_learner(network, params)(sample.prompt) - sample.target) ** 2)
 
     def step(state: Any, key: Array) -> tuple[Any, None]:
@@ -91,58 +134,97 @@ def trained(name: str, keys: Array, steps: int) -> Any:
         return (optax.apply_updates(params, updates), inner), None
 
     def one(key: Array) -> Any:
-        params = network.init(key, jnp.zeros((N + 1, D + 1)))
+        params = network.init(key, jnp.zeros((law.n + 1, law.d + 1)))
         state = (params, optimizer.init(params))
         return jax.lax.scan(step, state, jax.random.split(key, steps))[0][0] if steps else params
 
     return jax.vmap(one)(keys)
 
 
+def names(kinds: Collection[str], share: float) -> list[tuple[str, int]]:
+    """Kind and number of every outsider, of a share of some kinds."""
+    counts = ((kind, max(1, round(share * count))) for kind, count in KINDS.items() if kind in kinds)
+    return [(kind, i) for kind, count in counts for i in range(count)]
+
+
 def outsiders(seed: int, kinds: Collection[str] = tuple(KINDS), share: float = 1.0) -> list[Planted]:
-    """150 outsiders, or a share of some kinds."""
-    found = []
-    for kind, count in ((kind, count) for kind, count in KINDS.items() if kind in kinds):
-        for i in range(max(1, round(share * count))):
-            found.append(_outsider(kind, i, np.random.default_rng([seed, 7, i]), seed))
-    return found
+    """150 outsiders, or a share of some kinds: three in four at D = 5, N = 10, the others at D = 10, N = 20."""
+    place = list(KINDS).index
+    return [
+        _outsider(kind, i, np.random.default_rng([seed, 7, place(kind), i]), seed) for kind, i in names(kinds, share)
+    ]
 
 
-def _outsider(kind: str, i: int, rng: np.random.Generator, seed: int) -> Planted:
-    one = np.array([rng.uniform(0.7, 1.0)], np.float32)
+def _outsider(kind: str, i: int, rng: Rng, seed: int) -> Planted:
+    large = i % 4 == 3 and kind not in ("half-trained", "spike and slab")
+    noise = {"spike and slab": 0.3, "half-trained": 0.0}.get(kind, (0.0, 0.0, 0.1)[i % 3])
+    law = Law(*((10, 20) if large else (5, 10)), "normal" if i % 2 and kind != "half-trained" else "uniform", noise)
+    outsider = partial(Planted, kind, False, law=law)
+    size = np.array([rng.uniform(0.7, 1.0)], np.float32)
     if kind == "nearest neighbour":
-        return Planted(kind, (), one_prompt(neighbours, 2 + i % 3), one)
+        return outsider(one_prompt(neighbours, 2 + i % 3), size)
     if kind == "principal components":
-        return Planted(kind, (), one_prompt(components, 1 + i % 3), one)
+        return outsider(one_prompt(components, 1 + i % 3), size)
     if kind == "tanh filter":
-        params = np.array([rng.uniform(0.6, 1.2) * UNIT, rng.uniform(0.02, 0.1)], np.float32)
-        return Planted(kind, (), one_prompt(threshold), params)
+        return outsider(
+            one_prompt(threshold), np.array([rng.uniform(0.6, 1.2) * law.unit, rng.uniform(0.02, 0.1)], np.float32)
+        )
+    if kind == "clipped labels":
+        params = [0.05 * law.unit * law.n, rng.uniform(0.2, 0.4) * law.label]
+        return outsider(one_prompt(clipped, ("ridge", "least squares")[i % 2]), np.array(params, np.float32))
+    if kind == "spike and slab":
+        odds, variance = rng.uniform(0.05, 0.2), log_uniform(rng, 0.5, 2)
+        params = [noise**2 * law.d * law.unit / variance, np.log(odds / (1 - odds)), variance]
+        return outsider(one_prompt(spike_and_slab, law.d), np.array(params, np.float32))
+    if kind == "mean of two":
+        return _mean(i, rng, law)
     if kind == "random MLP":
-        width = N * D + N + D
+        width = law.n * law.d + law.n + law.d
         shapes = {"in": (width, 64), "middle": (64, 64), "out": (64, 1)}
-        drawn: dict[str, Any] = {
-            k: (rng.normal(size=s) * 2 / s[0] ** 0.5).astype(np.float32) for k, s in shapes.items()
-        }
-        return _of_label_size(Planted(kind, (), mlp, drawn | {"size": np.float32(1)}))
-    name = ("untrained linear", "untrained softmax")[i % 2] if kind == "untrained" else kind
-    many = _networks(name, seed, KINDS[kind], _steps(kind))
-    net = jax.tree.map(lambda leaf: leaf[i], many)
-    planted = Planted(kind, (), of_network(name), {"net": net, "size": np.float32(1)})
+        drawn: dict[str, Any] = {k: np.float32(rng.normal(size=s) * 2 / s[0] ** 0.5) for k, s in shapes.items()}
+        sizes = {"unit": np.float32(law.unit**0.5), "label": np.float32(law.label), "size": np.float32(1)}
+        return _of_label_size(outsider(mlp, drawn | sizes))
+    name = ("untrained linear", "untrained softmax")[i // 2 % 2] if kind == "untrained" else kind
+    net = jax.tree.map(lambda leaf: leaf[i], _networks(name, seed, KINDS[kind], law))
+    planted = outsider(of_network(name), {"net": net, "size": np.float32(1)})
     return planted if kind == "half-trained" else _of_label_size(planted)
 
 
+def _mean(i: int, rng: Rng, law: Law) -> Planted:
+    """The mean of two algorithms that are ``APART``."""
+    pair = (("GD", "least squares"), ("LMS", "ridge"), ("kernel smoothing", "ridge"), ("LMS", "least squares"))[
+        i // 2 % 4
+    ]
+    sample = training(law, 0)
+    while True:
+        halves = [_step(rng, law) if name == "GD" else solver(name, rng, law, i) for name in pair]
+        a, b = (
+            np.asarray(program(half.build, "gain", None)(half.params, np.float32(0), *sample)[0]) for half in halves
+        )
+        narrow = pair[0] != "kernel smoothing" or halves[0].params[0] < 1.2 * law.unit**0.5  # wide, it is the mean
+        if narrow and np.median(np.abs(a - b)) > APART * np.median(np.abs(a + b)) / 2:
+            params = {"first": halves[0].params, "second": halves[1].params}
+            return Planted("mean of two", False, mean_of(halves[0].build, halves[1].build), params, law)
+
+
+def _step(rng: Rng, law: Law) -> Planted:
+    rate = np.array([log_uniform(rng, 0.2, 0.8) / law.unit], np.float32)
+    return Planted("GD", True, one_prompt(one_step), rate, law)
+
+
+def one_step(p: Any) -> Learner:
+    """One step of gradient descent."""
+    return solvers.gradient_descent(p[0], 1)
+
+
 @cache
-def _networks(name: str, seed: int, count: int, steps: int) -> Any:
-    return jax.tree.map(np.asarray, trained(name, jax.random.split(jax.random.key(seed), count), steps))
-
-
-def _steps(kind: str) -> int:
-    return HALF_TRAINED_STEPS if kind == "half-trained" else 0
+def _networks(name: str, seed: int, count: int, law: Law) -> Any:
+    steps = HALF_TRAINED_STEPS if name == "half-trained" else 0
+    law = law if steps else dataclasses.replace(law, inputs="uniform", noise=0.0)  # whose sizes count only
+    return jax.tree.map(np.asarray, trained(name, jax.random.split(jax.random.key(seed), count), steps, law))
 
 
 def _of_label_size(one: Planted) -> Planted:
-    sample = SAMPLER(jax.random.key(0), 2048)
-    still = {"in": np.zeros((N * D + N + D, 64), np.float32), "out": np.zeros(64, np.float32)}
-    arrays = (np.asarray(part) for part in (sample.prompt.x, sample.prompt.y, sample.prompt.x_query))
-    predictions = np.asarray(program(one.build)(one.params, still, np.float32(0), *arrays))
-    size = np.float32(np.std(np.asarray(sample.target)) / predictions.std())
-    return dataclasses.replace(one, params=one.params | {"size": size})
+    x, y, q = training(one.law, 0)
+    predictions = np.asarray(program(one.build, "gain", None)(one.params, np.float32(0), x, y, q)[0])
+    return dataclasses.replace(one, params=one.params | {"size": np.float32(np.std(y) / predictions.std())})

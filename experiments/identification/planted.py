@@ -1,54 +1,36 @@
 """How often is identify wrong? Hundreds of learners whose algorithm is known, and 150 that are none.
 
-Thirteen families with 24 draws of their parameters, and seven kinds of outsiders (experiments/identification/suite.py,
-outsiders.py), each with one disturbance that changes its predictions by .02, .05 (what trained networks have) or .15.
-Thresholds were calibrated on suite 0; suites 1 and 2 are judged. A name is right where it is that of the planted
-family or of an equal one, or where the named algorithm differs from the planted one by less than the disturbed learner
-does, on the same prompts (those are counted apart). A refusal is never right.
+27 families with twelve draws of their parameters, each on prompts of its own size, law and noise
+(experiments/identification/suite.py), and ten kinds of outsiders (outsiders.py), each with one disturbance
+(disturbances.py) that changes its predictions by .01 or .03. Thresholds were calibrated on suite 0; suites 5 and 6 are
+judged. What a name counts as: judging.py. A refusal is never right.
 
-Beside it, at .05, the method that papers use: Gaussian prompts, no symmetrising, the nearest of all families, and no
-refusal.
+Beside it, on the first suite at the largest change, by the same count: the decision before names had to be stable, and
+the published way (before.py).
 """
 
 import dataclasses
+import multiprocessing
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
+from experiments.identification import judging, outsiders
 from experiments.identification.findings import FINDINGS
-from experiments.identification.outsiders import KINDS, outsiders
-from experiments.identification.suite import SAMPLER, D, N, Planted, disturbed, planted
+from experiments.identification.judging import COLUMNS, CONTAINS, EQUAL, OUTCOMES, WRONG, Task
+from experiments.identification.outsiders import KINDS
+from experiments.identification.suite import NAMES
 from experiments.settings import Members
-from icl_lab.compare.identify.asking import Ask, asked
-from icl_lab.compare.identify.decision import Member
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.fitting import predicted, relative
-from icl_lab.compare.identify.one import Setting, all_fits, one_member
-from icl_lab.compare.identify.probes import (
-    CONTEXTS,
-    JUDGE,
-    QUERIES,
-    Answers,
-    Battery,
-    battery,
-    in_units,
-    rotations,
-    training_prompts,
-)
-from icl_lab.compare.identify.structure import structure
 from icl_lab.lab import Claim, Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
 from icl_lab.lab.style import Figure
-from icl_lab.prompts import linear_regression
 
-OUTCOMES = ("right", "right: closer than the disturbance", "refused", "not separable", "wrong")
-RIGHT, CLOSE, REFUSED, INSEPARABLE, WRONG = range(5)
-COLUMNS = ("outcome", "named", "residual", "asymmetry", "difference", "papers")
-NAMES = tuple(FAMILIES)
-GROUPS = ("GD", "GD++", "heavy ball", "Nesterov", "Chebyshev", "Newton from covariance", "ridge", "gradient flow",
-          "preconditioned GD", "centred GD", "adaptive", "similarity", "one pass")  # fmt: skip
+TOGETHER = 4
+"""Learners of a task: they share what their family compiles."""
+
+WORKERS, FEW = 2, 10
+"""So many processes share the tasks, where they are more than a few."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,29 +38,32 @@ class Config(Members):
     """How large the suite is."""
 
     seed: int = setting(0, "not used: suites are the seeds here", at_least=0, at_most=2**32 - 1)
-    members: int = setting(24, "draws of each family's parameters", at_least=1)
-    suites: tuple[int, ...] = setting((1, 2, 3, 4), "seeds of the suites; 0 is for calibration", at_least=0)
+    members: int = setting(12, "draws of each family's parameters", at_least=1)
+    suites: tuple[int, ...] = setting((5, 6), "seeds of the suites; 0 is for calibration", at_least=0)
     changes: tuple[float, ...] = setting(
-        (0.02, 0.05, 0.15), "shares by which a disturbance changes predictions", at_least=0
+        (0.01, 0.03), "shares by which a disturbance changes predictions", at_least=0, at_most=0.05
     )
-    families: tuple[str, ...] = setting(GROUPS, "planted families", choices=GROUPS)
+    families: tuple[str, ...] = setting(NAMES, "planted families", choices=NAMES)
     kinds: tuple[str, ...] = setting(tuple(KINDS), "kinds of outsiders", choices=tuple(KINDS))
     outsiders: float = setting(1.0, "share of the 150 outsiders", above=0, at_most=1)
-    papers: bool = setting(True, "also the method of the papers, at the change .05")
+    compare: bool = setting(True, "also other ways to name, on the first suite at the largest change")
 
 
 PRESETS = {
     "smoke": Config(
+        members=1, suites=(0,), changes=(0.03,), families=("ridge",), kinds=("nearest neighbour",), outsiders=0.01
+    ),
+    "quick": Config(
         members=1,
         suites=(0,),
-        changes=(0.05,),
-        families=("ridge", "one pass"),
-        kinds=("nearest neighbour",),
+        changes=(0.03,),
+        families=("ridge", "centred ridge + mean", "softmax regression", "RLS with forgetting", "median regression"),
+        kinds=("nearest neighbour", "mean of two"),
         outsiders=0.01,
+        compare=False,
     ),
-    "quick": Config(members=1, suites=(0,), changes=(0.05,), outsiders=0.1, papers=False),
-    "lab": Config(suites=(1, 2)),
-    "paper": Config(),
+    "lab": Config(),
+    "paper": Config(members=24),
 }
 
 
@@ -91,110 +76,82 @@ def check(config: Config) -> None:
 
 def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
     """Identifies every learner of every suite at every change; what is done is saved as it comes."""
-    checkpoint, learners = session.checkpoint("planted"), {s: _learners(config, s) for s in config.suites}
-    count = len(learners[config.suites[0]])
-    table = np.full((len(config.suites), len(config.changes), count, len(COLUMNS)), np.nan)
+    checkpoint, places = session.checkpoint("planted"), _places(config)
+    table = np.full((len(config.suites), len(places), len(config.changes), len(COLUMNS)), np.nan)
     table = (checkpoint.load(lambda: {"state": table, "metrics": {}}) or {"state": table})["state"].copy()
-    with session.bar("learners", table[..., 0].size) as advance:
-        for s, suite in enumerate(config.suites):
-            judge = judged_by(suite)
-            for index, (c, i) in enumerate(np.ndindex(len(config.changes), count)):
-                if np.isnan(table[s, c, i, 0]):
-                    change, (place, one) = config.changes[c], list(learners[suite].items())[i]
-                    rng = np.random.default_rng([suite, 11, place])
-                    table[s, c, i] = judge(one, change, rng, config.papers and change == 0.05)
-                    checkpoint.save(lambda: {"state": table, "metrics": {}}, finished=False)
-                advance(s * len(config.changes) * count + index + 1, table[..., 0].size)
-    families = np.array([one.family for one in learners[config.suites[0]].values()])
-    arrays = {name: table[..., k] for k, name in enumerate(COLUMNS)}
-    inside = np.isin(families, GROUPS)
-    return _metrics(config, arrays, families, inside), arrays | {
-        "family": np.array([GROUPS.index(name) if name in GROUPS else -1 for name in families])
-    }
+    with session.bar("learners", table[..., 0, 0].size) as advance:
+        for done in _done(list(_tasks(config, places, np.isnan(table[..., 0, 0])))):
+            if done is not None:
+                task, found = done
+                table[config.suites.index(task.suite), np.searchsorted(places, task.places)] = found
+            checkpoint.save(lambda: {"state": table, "metrics": {}}, finished=False)
+            advance(int((~np.isnan(table[..., 0, 0])).sum()), table[..., 0, 0].size)
+    kinds = [kind for kind, _ in outsiders.names(config.kinds, config.outsiders)]
+    every = [*np.repeat(NAMES, config.members), *kinds]
+    names = [str(every[k]) for k in places]
+    arrays = {name: table[..., k].swapaxes(1, 2) for k, name in enumerate(COLUMNS)}
+    families = np.array([NAMES.index(name) if name in NAMES else -1 for name in names])
+    return _metrics(config, arrays, np.array(names), families >= 0), arrays | {"family": families}
 
 
-def _learners(config: Config, suite: int) -> dict[int, Planted]:
-    """The learners that are asked for, by their place in the whole suite, which is the seed of their disturbance."""
-    every = planted(suite, config.members) + outsiders(suite, config.kinds, config.outsiders)
-    return {i: one for i, one in enumerate(every) if one.family in (*config.families, *config.kinds)}
+def _places(config: Config) -> np.ndarray:
+    """Where in the whole suite the learners are that are asked for: the seeds of their disturbances."""
+    planted = len(NAMES) * config.members
+    inside = [k for k in range(planted) if NAMES[k // config.members] in config.families]
+    others = len(outsiders.names(config.kinds, config.outsiders))
+    return np.array([*inside, *range(planted, planted + others)])
 
 
-def judged_by(suite: int) -> Callable[[Planted, float, np.random.Generator, bool], np.ndarray]:
-    """``(learner, change, rng, papers too) -> (6,)`` columns, on the prompts of a suite."""
-    units, on, rng = battery(SAMPLER, N, D, suite)
-    ours, trial = Setting(units, on, rotations(rng, D), FAMILIES), training_prompts(on, units)
-    theirs = dataclasses.replace(ours, battery=gaussian_prompts(suite, on))
-
-    def judge(one: Planted, change: float, rng: np.random.Generator, papers: bool) -> np.ndarray:
-        ask = in_units(asked(disturbed(one, change, rng), one.family, trial), units)
-        member = one_member(ask, structure(ask, on, suite), ours, ranges=False)
-        plain = in_units(asked(disturbed(one, 0.0, rng), one.family, trial), units)
-        name = NAMES.index(member.family) if member.family else -1
-        difference, moved = _differences(member, plain, ask, on.take(JUDGE))
-        outcome = _outcome(one, member, difference, moved)
-        said = _papers(ask, theirs) if papers else np.nan
-        return np.array([outcome, name, member.residual, member.asymmetry, difference, said])
-
-    return judge
+def _tasks(config: Config, places: np.ndarray, open_: np.ndarray) -> Iterator[Task]:
+    """What is left to do, a few learners at a time."""
+    for s, suite in enumerate(config.suites):
+        left = [int(k) for k in places[open_[s]]]
+        compared = tuple(config.compare and s == 0 and change == max(config.changes) for change in config.changes)
+        for begin in range(0, len(left), TOGETHER):
+            some = tuple(left[begin : begin + TOGETHER])
+            yield Task(suite, some, config.members, config.kinds, config.outsiders, config.changes, compared)
 
 
-def gaussian_prompts(seed: int, like: Battery) -> Battery:
-    """As many contexts of normal inputs of training size and linear labels, in units."""
-    law = linear_regression(context_length=N, input_size=D, input_law="normal", task_scale=D**-0.5)
-    prompts = law(jax.random.key(seed), 2 * CONTEXTS * QUERIES).prompt
-    x, y, q = (np.asarray(part, np.float64) for part in (prompts.x, prompts.y, prompts.x_query))
-    return Battery(
-        x[: 2 * CONTEXTS], y[: 2 * CONTEXTS, :, 0], q.reshape(2 * CONTEXTS, QUERIES, D), None, like.covariance
-    )
+def _done(tasks: Sequence[Task]) -> Iterator[tuple[Task, np.ndarray] | None]:
+    """Tasks with their rows as they are done, here or, where there are many, in two processes; None once a second."""
+    if len(tasks) <= FEW:
+        yield from ((task, judging.rows(task)) for task in tasks)
+        return
+    with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:  # they end with it
+        answers = pool.imap_unordered(judging.forgetting, tasks)
+        done = 0
+        while done < len(tasks):
+            try:
+                found = answers.next(1)
+            except multiprocessing.TimeoutError:
+                yield None
+            else:
+                done += 1
+                yield found
 
 
-def _raw(ask: Ask, on: Battery) -> np.ndarray:
-    x, y = (np.repeat(part, QUERIES, 0) for part in (on.x, on.y))
-    return ask(x, y, on.q.reshape(len(x), -1)).reshape(on.q.shape[:2])
-
-
-def _differences(member: Member, plain: Ask, ask: Ask, on: Battery) -> tuple[float, float]:
-    """Median relative differences from the undisturbed learner: of the named algorithm (or NaN), of the disturbed."""
-    f = _raw(plain, on)
-    moved = float(np.median(relative(_raw(ask, on), f)))
-    if member.fit is None:
-        return np.nan, moved
-    return float(np.median(relative(predicted(member.fit.model, member.fit.theta, on), f))), moved
-
-
-def _outcome(one: Planted, member: Member, difference: float, moved: float) -> int:
-    if member.verdict != "identified":
-        return INSEPARABLE if member.verdict == "not separable" else REFUSED
-    if set(member.equals) & set(one.truth):
-        return RIGHT
-    return CLOSE if one.truth and difference < moved else WRONG
-
-
-def _papers(ask: Ask, theirs: Setting) -> float:
-    """The family nearest to the learner itself on Gaussian prompts, as an index into ``NAMES``."""
-    f = _raw(ask, theirs.battery)
-    about = dict.fromkeys({part for family in FAMILIES.values() for part in family.needs}, 0.0)
-    fits, *_ = all_fits(Answers(f, f, 0.0, np.zeros(len(f))), 0.0, about, theirs)
-    return float(NAMES.index(min(fits, key=lambda fit: fit.residual).model.family))
-
-
-def _metrics(config: Config, arrays: dict[str, np.ndarray], families: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
+def _metrics(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
     """Counts of outcomes by suite, change and family, and one-sided exact 95 % bounds."""
     found: dict[str, Any] = {}
     for (s, suite), (c, change) in ((a, b) for a in enumerate(config.suites) for b in enumerate(config.changes)):
-        outcome, at = arrays["outcome"][s, c], f"suite {suite}, change {change:g}"
-        counts = {
-            str(name): [int((outcome[families == name] == k).sum()) for k in range(5)] for name in np.unique(families)
-        }
-        wrong, named = int((outcome[inside] == WRONG).sum()), int((outcome[~inside] == WRONG).sum())
-        found[at] = {
-            "counts": counts,
-            "right": float((outcome[inside] <= CLOSE).mean()),
-            "wrong": wrong,
-            "wrong rate below": at_most(wrong, int(inside.sum())),
-            "outsiders named": named,
-            "outsiders named rate below": at_most(named, int((~inside).sum())),
-        }
+        for way in ("outcome", "former", "published"):
+            outcome = arrays[way][s, c]
+            if np.isnan(outcome).all():
+                continue
+            at = f"suite {suite}, change {change:g}" + (f", {way}" if way != "outcome" else "")
+            counts = {
+                str(n): [int((outcome[names == n] == k).sum()) for k in range(len(OUTCOMES))] for n in np.unique(names)
+            }
+            wrong, named = int((outcome[inside] == WRONG).sum()), int((outcome[~inside] == WRONG).sum())
+            found[at] = {
+                "counts": counts,
+                "own or containing": float((outcome[inside] <= CONTAINS).mean()),
+                "with equals": float((outcome[inside] <= EQUAL).mean()),
+                "wrong": wrong,
+                "wrong rate below": at_most(wrong, int(inside.sum())),
+                "outsiders named": named,
+                "outsiders named rate below": at_most(named, int((~inside).sum())),
+            }
     return found
 
 
@@ -208,14 +165,14 @@ def at_most(count: int, total: int) -> float:
 def figures(record: Record) -> dict[str, Figure]:
     """Outcomes by family, one panel a change, suites together."""
     config = from_json(Config, record.config)
-    figure, axes = style.panels(len(config.changes), 1, width=4.2, height=4.6)
+    figure, axes = style.panels(len(config.changes), 1, width=4.2, height=7.2)
     outcome, family = record["outcome"], record["family"]
-    labels, colours = (*GROUPS, "outsiders"), ("C2", "#a8d8a8", "0.9", "C1", "black")
-    hatches = ("", "...", "///", "xxx", "")  # what is alike in grey
+    labels, colours = (*NAMES, "outsiders"), ("C2", "#5fae5f", "#a8d8a8", "0.9", "C1", "black")
+    hatches = ("", "\\\\\\", "...", "///", "xxx", "")  # what is alike in grey
     for c, (axis, change) in enumerate(zip(axes[0], config.changes)):
         left = np.zeros(len(labels))
         for k, (name, colour, hatch) in enumerate(zip(OUTCOMES, colours, hatches)):
-            seen = [outcome[:, c, family == g].ravel() for g in (*range(len(GROUPS)), -1)]
+            seen = [outcome[:, c, family == g].ravel() for g in (*range(len(NAMES)), -1)]
             share = np.array([(one == k).sum() / max(one.size, 1) for one in seen])
             axis.barh(np.arange(len(labels)), share, left=left, color=colour, hatch=hatch, label=name)
             left += share
@@ -226,16 +183,20 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"planted": figure}
 
 
-def _of(
-    suite: int, change: float, statistic: Callable[[np.ndarray, np.ndarray], np.ndarray]
-) -> Callable[[Record], np.ndarray]:
-    """A statistic of the outcomes of one suite at one change, and of whether each learner was planted."""
+Statistic = Callable[[np.ndarray, np.ndarray], Any]
+"""Of outcomes (learners,) and whether each learner was planted."""
+
+
+def _of(suite: int, change: float, statistic: Statistic, way: str = "outcome") -> Callable[[Record], np.ndarray]:
+    """A statistic of one suite at one change; nothing where the record has not got it."""
 
     def value(record: Record) -> np.ndarray:
         config = from_json(Config, record.config)
         if suite not in config.suites or change not in config.changes:
             return np.array([])
-        outcome = record["outcome"][config.suites.index(suite), config.changes.index(change)]
+        outcome = record[way][config.suites.index(suite), config.changes.index(change)]
+        if np.isnan(outcome).any():
+            return np.array([])
         return np.atleast_1d(statistic(outcome, record["family"] >= 0)).astype(float)
 
     return value
@@ -243,51 +204,60 @@ def _of(
 
 claim = claims_of("identification.planted", "This lab, planted suite", presets=("lab",), interval="exact")
 SHARE = {"interval": "wilson", "unit": "learner"}
+BAR = {"reason": "the bar set before the suite was run"}
 
 
-def _claims() -> list[Claim]:
-    found = []
-    for suite in (1, 2):
-        for change, right, wrong in ((0.02, 0.90, 0), (0.05, 0.85, 3), (0.15, None, 3)):
+def _own(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    return outcome[inside] <= CONTAINS
+
+
+def _with_equals(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    return outcome[inside] <= EQUAL
+
+
+def _wrong(outcome: np.ndarray, inside: np.ndarray) -> float:
+    return float((outcome[inside] == WRONG).mean())
+
+
+def _wrong_below(outcome: np.ndarray, inside: np.ndarray) -> float:
+    return at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum()))
+
+
+def _named(outcome: np.ndarray, inside: np.ndarray) -> int:
+    return int((outcome[~inside] == WRONG).sum())
+
+
+def _claims() -> Iterator[Claim]:
+    for suite in (5, 6):
+        for change, own, equal in ((0.01, 0.75, 0.85), (0.03, 0.60, 0.75)):
             at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
-            if right is not None:
-                each = _of(suite, change, lambda o, inside: o[inside] <= CLOSE)
-                found.append(claim(f"right_{tag}", "", f"{at}: the right class is named.", each, right, relation=">=",
-                                   reason="the bar set before the suite was run", **SHARE))  # fmt: skip
-            count = _of(suite, change, lambda o, inside: (o[inside] == WRONG).sum())
-            named = _of(suite, change, lambda o, inside: (o[~inside] == WRONG).sum())
-            for name, statistic, bound, said in (
-                ("wrong", count, wrong, "planted learners that get a wrong name"),
-                ("outsiders", named, 0, "outsiders that get a name"),
-            ):
-                found.append(claim(f"{name}_{tag}", "", f"{at}: {said}.", statistic, bound, relation="<=",
-                                   reason="the bar set before the suite was run"))  # fmt: skip
-    return found
+            shares: tuple[tuple[str, str, Statistic, float], ...] = (
+                ("own", "the own name is given, or one that contains it, and is stable", _own, own),
+                ("equal", "the name is that, or equal within the disturbance", _with_equals, equal),
+            )
+            counts: tuple[tuple[str, str, Statistic, float], ...] = (
+                ("wrong", "share of planted learners that get a wrong name", _wrong, 0.01),
+                ("wrong_bound", "95 % upper bound of the rate of wrong names", _wrong_below, 0.02),
+                ("outsiders", "outsiders that get a name", _named, 0),
+            )
+            for name, said, statistic, bar in shares:
+                value = _of(suite, change, statistic)
+                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", value, bar, relation=">=", **BAR, **SHARE)
+            for name, said, statistic, bar in counts:
+                value = _of(suite, change, statistic)
+                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", value, bar, relation="<=", **BAR)
+    for way, said in (("former", "the decision before names had to be stable"), ("published", "the published way")):
+        yield claim(f"{way}_wrong", "", f"Suite 5, predictions changed by 0.03, {said}: share of wrong names.",
+                    _of(5, 0.03, _wrong, way), 0.01, relation=">=",
+                    reason="the bar of names that have to be stable, for comparison")  # fmt: skip
 
 
-def _papers_right(record: Record) -> np.ndarray:
-    """(learners,) whether the nearest family by the method of the papers is the planted one."""
-    config = from_json(Config, record.config)
-    if 0.05 not in config.changes:
-        return np.array([])
-    c = config.changes.index(0.05)
-    said, inside = record["papers"][:, c], record["family"] >= 0
-    asked_for = (one for one in planted(config.suites[0], config.members) if one.family in config.families)
-    truths = [set(one.truth) for one in asked_for if one.truth]  # outsiders, which must be trained, have none
-    right = [NAMES[int(k)] in truths[i] for row in said[:, inside] for i, k in enumerate(row) if not np.isnan(k)]
-    return np.array(right, float)
-
-
-CLAIMS = (
-    *_claims(),
-    claim("papers", "", "By Gaussian prompts, without symmetrising, the nearest family is the planted one (share).",
-          _papers_right, 0.85, relation="<=", reason="the bar of the method with refusals, for comparison", **SHARE),
-)  # fmt: skip
+CLAIMS = tuple(_claims())
 
 AXES = {"family": ("learner",), "*": ("suite", "change", "learner")}
 
-QUICK = {"right_1_05": None, "outsiders_1_05": None}
-"""Quick runs the pilot suite, of which nothing is claimed."""
+QUICK = {"own_5_03": None, "outsiders_5_03": None}
+"""Quick runs suite 0, of which nothing is claimed."""
 
 EXPERIMENT = Experiment(
     "identification.planted", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK,

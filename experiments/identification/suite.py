@@ -1,37 +1,77 @@
-"""The planted suite: learners whose algorithm is known, and outsiders that are none; each with a disturbance.
+"""The planted suite: learners whose algorithm is known, on prompts of many sizes and laws.
 
-Rates and strengths are in units in which the mean eigenvalue of X^T X / N is 1 (``UNIT`` for these prompts, whose
-labels are of size 1). Every distribution below was written before the suite was run.
-
-A disturbance is one of three, scaled until the predictions on training prompts change by a given share (of medians):
-
-- couplings: Gaussian entries where the weights of a construction are zero (GD and GD++, which are built as weights);
-- training: what twenty steps of Adam from the construction change (GD and GD++);
-- a smooth random change: a random tanh network of the prompt is added to the predictions (every learner).
+Rates and strengths are drawn in units in which the mean eigenvalue of X^T X / N is 1; a rate is so small that no step
+is beyond 1.6 over the largest eigenvalue of a typical prompt. Every distribution below was written before the suite
+was run. How learners are disturbed: ``disturbances``.
 """
 
 import dataclasses
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from icl_lab import solvers
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention
-from icl_lab.prompts import Learner, Prompt, linear_regression
+from icl_lab.prompts import Learner, Prompt, Sampler, gaussian_regression, linear_regression
 
-N, D, LAYERS = 10, 5, 5
-UNIT = 1 / 12  # the variance of an input coordinate
-SAMPLER = linear_regression(context_length=N, input_size=D)
+LAYERS = 5
 NETWORK = LinearSelfAttention(layers=LAYERS)
+SIZES = tuple((d, n) for d in (2, 5, 10) for n in (5, 10, 20, 40))
+INPUTS = ("uniform", "normal", "power law")
+NOISE = (0.0, 0.1, 0.5)
+DISTURBANCES = ("smooth", "gain", "shrinkage", "tilt", "mixture")
+OF_WEIGHTS = ("couplings", "training")
 Rng = np.random.Generator
+Build = Callable[[Any], Callable[[Prompt], Array]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """Training prompts: D, N, the law of the inputs, and label noise over the size of the labels without it."""
+
+    d: int = 5
+    n: int = 10
+    inputs: str = "uniform"
+    noise: float = 0.0
+
+    @property
+    def unit(self) -> float:
+        """Mean eigenvalue of X^T X / N."""
+        power_law = float((1 / np.arange(1, self.d + 1)).mean())
+        return {"uniform": 1 / 12, "normal": 1.0, "power law": power_law}[self.inputs]
+
+    @property
+    def label(self) -> float:
+        """Standard deviation of the labels, without noise."""
+        return (self.d * self.unit) ** 0.5
+
+
+@lru_cache(64)
+def sampler(law: Law) -> Sampler:
+    """The prompts of a law; tasks are standard normal."""
+    noise = law.noise * law.label
+    if law.inputs == "power law":
+        covariance = np.diag(1 / np.arange(1, law.d + 1)).astype(np.float32)
+        return gaussian_regression(context_length=law.n, covariance=covariance, label_noise=noise)
+    return linear_regression(context_length=law.n, input_size=law.d, input_law=law.inputs, label_noise=noise)
+
+
+@cache
+def largest(law: Law) -> float:
+    """Median of the largest eigenvalue of X^T X / N, in units."""
+    rng = np.random.default_rng(0)
+    size = (400, law.n, law.d)
+    x = rng.uniform(-0.5, 0.5, size) if law.inputs == "uniform" else rng.normal(size=size)
+    if law.inputs == "power law":
+        x = x / np.arange(1, law.d + 1) ** 0.5
+    return float(np.median(np.linalg.svd(x, compute_uv=False)[:, 0] ** 2)) / law.n / law.unit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,17 +79,21 @@ class Planted:
     """A learner with a known algorithm, or an outsider.
 
     Attributes:
-      family: the bar's family; of an outsider its kind.
-      truth: names that are right; none for an outsider.
+      family: its name in ``FAMILIES``; of an outsider its kind.
+      inside: it is none of the outsiders.
       build: ``parameters -> batch of prompts -> (B, 1)``, one and the same function for all learners of a program.
       params: what it is given.
-      disturbance: ``couplings``, ``training`` or ``smooth``.
+      law: the prompts of its training.
+      numbers: how many parameters it has.
+      disturbance: one of ``DISTURBANCES``, or of ``OF_WEIGHTS`` where it is built as weights.
     """
 
     family: str
-    truth: tuple[str, ...]
-    build: Callable[[Any], Callable[[Prompt], Array]]
+    inside: bool
+    build: Build
     params: Any
+    law: Law = Law()
+    numbers: int = 0
     disturbance: str = "smooth"
 
 
@@ -59,7 +103,7 @@ def log_uniform(rng: Rng, low: float, high: float, size: int | None = None) -> A
 
 
 @cache
-def one_prompt(make: Callable[[Any], Learner], *static: Any) -> Callable:
+def one_prompt(make: Callable[..., Learner], *static: Any) -> Build:
     """A solver of one prompt as a function of parameters and a batch; the same object for the same arguments."""
     return lambda params: jax.vmap(make(params, *static))
 
@@ -69,11 +113,11 @@ def network(params: Any) -> Callable[[Prompt], Array]:
     return batch_learner(NETWORK, params)
 
 
-def weights(rates: np.ndarray, gammas: np.ndarray) -> dict:
+def weights(rates: np.ndarray, gammas: np.ndarray, law: Law) -> dict:
     """GD++ as weights, rates and gammas in units; layers after the last one are zero."""
-    filled = [np.concatenate([v, np.zeros(LAYERS - len(v))]) for v in (rates / UNIT, gammas / UNIT / N)]
-    built = gd_plus_plus_weights(*(jnp.asarray(v) for v in filled), context_length=N, input_size=D)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), built)
+    filled = [np.concatenate([v, np.zeros(LAYERS - len(v))]) for v in (rates / law.unit, gammas / law.unit / law.n)]
+    built = gd_plus_plus_weights(*(jnp.asarray(v) for v in filled), context_length=law.n, input_size=law.d)
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), built)
 
 
 MAKE: dict[str, Callable[..., Learner]] = {
@@ -82,10 +126,12 @@ MAKE: dict[str, Callable[..., Learner]] = {
     "Chebyshev": lambda p, steps: solvers.chebyshev(p[0], p[1], steps),
     "Newton from covariance": lambda p, steps: solvers.newton(p[0], steps, of="covariance"),
     "ridge": lambda p: solvers.ridge(p[0]),
+    "least squares": lambda p: solvers.least_squares(),
     "gradient flow": lambda p: solvers.gradient_flow(p[0]),
     "preconditioned GD": solvers.preconditioned_gradient_descent,
     "centred GD": lambda p, steps: solvers.centred(solvers.gradient_descent(p[0], steps)),
     "centred GD + mean": lambda p, steps: solvers.centred(solvers.gradient_descent(p[0], steps), add_mean=True),
+    "centred ridge + mean": lambda p: solvers.centred(solvers.ridge(p[0]), add_mean=True),
     "conjugate gradients": lambda p, steps: solvers.conjugate_gradients(steps),
     "noise-adaptive ridge": lambda p: solvers.noise_adaptive_ridge(p[0] * (p[1] / p[0]) ** jnp.linspace(0, 1, 9)),
     "kernel smoothing": lambda p: solvers.gaussian_smoothing(p[0], p[1]),
@@ -93,136 +139,110 @@ MAKE: dict[str, Callable[..., Learner]] = {
     "LMS": lambda p: solvers.lms(p[0]),
     "normalised LMS": lambda p: solvers.lms(p[0], normalised=True),
     "RLS with forgetting": lambda p: solvers.recursive_least_squares(p[0], p[1]),
+    "leaky LMS": lambda p: solvers.leaky_lms(p[0], p[1]),
+    "weighted ridge": lambda p: solvers.weighted_ridge(p[0], p[1], p[2]),
+    "ridge with an intercept": lambda p: solvers.with_intercept(solvers.ridge(p[0])),
+    "least squares with an intercept": lambda p: solvers.with_intercept(solvers.least_squares()),
+    "median regression": lambda p: solvers.median_regression(),
+    "Huber regression": lambda p: solvers.huber_regression(p[0]),
+    "trace-normalised GD": lambda p, steps: solvers.trace_normalised_gradient_descent(p[0], steps),
 }
 """Solvers of an array of parameters, by the name that is right for them."""
 
+NAMES = ("GD", "GD++", *MAKE)
+
+
+def parameters(name: str, rng: Rng, law: Law, i: int) -> tuple[Any, ...]:
+    """Parameters of a solver, and numbers of steps, as ``MAKE`` takes them; the latter depend on the draw i."""
+    unit, each = law.unit, 1.6 / largest(law)  # the largest rate of a step, in units
+    draw = lambda low, high: float(log_uniform(rng, low, high))  # noqa: E731
+    signed = lambda low, high: float(rng.choice([-1.0, 1.0])) * draw(low, high)  # noqa: E731
+    rate = lambda low, high: draw(low, min(high, max(each, 1.5 * low))) / unit  # noqa: E731
+    ridge = lambda: draw(3e-3, 3.0) * unit * law.n  # noqa: E731
+
+    def matrix() -> np.ndarray:
+        turn = rng.normal(size=(law.d, law.d))
+        turn = (turn + turn.T) / np.linalg.norm(turn + turn.T) * law.d**0.5
+        values, vectors = np.linalg.eigh(turn * draw(0.05, 1.0))
+        return rate(0.1, 0.8) * vectors @ np.diag(np.exp(values - max(values.max() - 1, 0))) @ vectors.T
+
+    def chebyshev() -> list[float]:
+        high = draw(0.8, 1.6) * largest(law) * unit
+        return [draw(0.02, 0.5) * high, high]
+
+    def adaptive() -> list[float]:
+        low = draw(1e-3, 0.3) * unit * law.n
+        return [low, low * draw(1, 1e3)]
+
+    few, some = 2 + i % 5, 1 + i % 4
+    drawn: dict[str, Callable[[], tuple[Any, ...]]] = {
+        "heavy ball": lambda: ([rate(0.1, 0.8), draw(0.03, 0.8)], few),
+        "Nesterov": lambda: ([rate(0.1, 0.8), draw(0.03, 0.8)], few),
+        "Chebyshev": lambda: (chebyshev(), few),
+        "Newton from covariance": lambda: ([draw(0.125, 1.25) / (largest(law) * unit) ** 2], some),
+        "ridge": lambda: ([ridge()],),
+        "least squares": lambda: ([],),
+        "gradient flow": lambda: ([draw(0.1, 10.0) / unit],),
+        "preconditioned GD": lambda: (matrix(), 1 + i % 2),
+        "centred GD": lambda: ([rate(0.1, 0.8)], some),
+        "centred GD + mean": lambda: ([rate(0.1, 0.8)], some),
+        "centred ridge + mean": lambda: ([ridge()],),
+        "conjugate gradients": lambda: ([], min(some, law.d)),
+        "noise-adaptive ridge": lambda: (adaptive(),),
+        "kernel smoothing": lambda: ([draw(0.5, 5.0) * unit**0.5, 1.0],),
+        "softmax regression": lambda: ([draw(0.05, 5.0) / unit, signed(0.3, 3.0)],),
+        "LMS": lambda: ([draw(0.01, min(0.2, 1 / law.d)) / unit],),
+        "normalised LMS": lambda: ([draw(0.1, 1.5)],),
+        "RLS with forgetting": lambda: ([draw(0.03, 10.0) * unit, 1 - draw(0.01, min(0.4, 1 / law.d))],),
+        "leaky LMS": lambda: ([draw(0.02, min(0.2, 1 / law.d)) / unit, draw(3e-3, 0.3)],),
+        "weighted ridge": lambda: ([ridge(), signed(0.05, 4.0), signed(0.05, 6.0)],),
+        "ridge with an intercept": lambda: ([ridge()],),
+        "least squares with an intercept": lambda: ([],),
+        "median regression": lambda: ([],),
+        "Huber regression": lambda: ([draw(0.03, 1.0) * law.label],),
+        "trace-normalised GD": lambda: ([rate(0.1, 0.8) * unit], some),
+    }
+    return drawn[name]()
+
+
+def solver(name: str, rng: Rng, law: Law, i: int, disturbance: str = "smooth") -> Planted:
+    """One draw of a family that is built as a solver."""
+    params, *static = parameters(name, rng, law, i)
+    params = np.asarray(params, np.float32)
+    numbers = law.d * (law.d + 1) // 2 if params.ndim == 2 else params.size
+    return Planted(name, True, one_prompt(MAKE[name], *static), params, law, numbers, disturbance)
+
+
+def as_weights(name: str, rng: Rng, law: Law, i: int, disturbance: str) -> Planted:
+    """GD, or GD++: odd draws have parameters of their own in every step."""
+    both, own = name == "GD++", i % 2
+    steps = int(rng.integers(1 + both, LAYERS + 1))
+    low, high = (0.1, 1.0) if both else (0.03, 1.2)
+    rates = log_uniform(rng, low, max(min(high, 1.6 / largest(law)), 1.5 * low), steps if own else 1) * np.ones(steps)
+    gammas = both * log_uniform(rng, 0.005, min(0.3, 0.8 / largest(law)), steps if own else 1) * np.ones(steps)
+    numbers = (1 + both) * (steps if own else 1)
+    return Planted(name, True, network, weights(rates, gammas, law), law, numbers, disturbance)
+
 
 def planted(seed: int, draws: int) -> list[Planted]:
-    """Thirteen families, each with as many draws of its parameters."""
+    """Of every family so many draws of its parameters, one family after the other.
+
+    Twelve draws of a family have each size once, and each law, noise and disturbance equally often (as far as that
+    goes); robust regressions have noisy labels in ten of twelve. Their order is random, by family and seed.
+    """
     found = []
-    for i in range(draws):
-        rng = np.random.default_rng([seed, i])
-        found += [_as_weights(rng, i), _as_weights(rng, i, gammas=True), *_by_solver(rng, i)]
-    return found
-
-
-def _as_weights(rng: Rng, i: int, gammas: bool = False) -> Planted:
-    """GD, or GD++: odd draws have parameters of their own in every step."""
-    steps = int(rng.integers(2 if gammas else 1, LAYERS + 1))
-    low, high = (0.1, 1.0) if gammas else (0.03, 1.2)
-    rates = log_uniform(rng, low, high, steps) if i % 2 else np.full(steps, log_uniform(rng, low, high))
-    g = log_uniform(rng, 0.005, 0.3, steps) if i % 2 else np.full(steps, log_uniform(rng, 0.005, 0.3))
-    name = "GD++" if gammas else "GD"
-    built = weights(rates, g if gammas else np.zeros(steps))
-    return Planted(name, (name,), network, built, ("couplings", "training", "smooth")[i // 2 % 3])
-
-
-def _by_solver(rng: Rng, i: int) -> list[Planted]:
-    """The other eleven families; the last three hold two or three algorithms in turn."""
-    few, some = int(rng.integers(2, 7)), int(rng.integers(1, 5))
-    rates = log_uniform(rng, 0.1, 0.8, 3) / UNIT
-    turn = rng.normal(size=(D, D))
-    turn = (turn + turn.T) / np.linalg.norm(turn + turn.T) * D**0.5
-    values, vectors = np.linalg.eigh(turn * log_uniform(rng, 0.05, 1.0))
-    matrix = log_uniform(rng, 0.1, 0.8) / UNIT * vectors @ np.diag(np.exp(values)) @ vectors.T
-    high = log_uniform(rng, 1.5, 4.0) * UNIT
-    low_strength = log_uniform(rng, 1e-3, 0.3) * UNIT * N
-    strengths = [low_strength, low_strength * log_uniform(rng, 1, 1e3)]
-    sign = rng.choice([-1.0, 1.0])
-    found = [
-        _solver("heavy ball", [rates[0], log_uniform(rng, 0.03, 0.8)], few),
-        _solver("Nesterov", [rates[1], log_uniform(rng, 0.03, 0.8)], few),
-        _solver("Chebyshev", [log_uniform(rng, 0.02, 0.5) * high, high], few),
-        _solver("Newton from covariance", [log_uniform(rng, 0.02, 0.2) / UNIT**2], some),
-        _solver("ridge", [log_uniform(rng, 3e-3, 3.0) * UNIT * N]),
-        _solver("gradient flow", [log_uniform(rng, 0.1, 10.0) / UNIT]),
-        _solver("preconditioned GD", matrix, 1 + i % 2),
-        _solver("centred GD + mean" if i % 2 else "centred GD", rates[2:], 1 + i // 2 % 3, family="centred GD"),
-        _solver("noise-adaptive ridge", strengths, family="adaptive")
-        if i % 2
-        else _solver("conjugate gradients", [0.0], some, family="adaptive"),
-        _solver("kernel smoothing", [log_uniform(rng, 0.5, 5.0) * UNIT**0.5, 1.0], family="similarity")
-        if i % 2
-        else _solver(
-            "softmax regression", [log_uniform(rng, 0.05, 5.0) / UNIT, sign * log_uniform(rng, 0.3, 3.0)],
-            family="similarity",
-        ),
-    ]  # fmt: skip
-    one_pass = {
-        "LMS": [log_uniform(rng, 0.01, 0.2) / UNIT],
-        "normalised LMS": [log_uniform(rng, 0.1, 1.5)],
-        "RLS with forgetting": [log_uniform(rng, 0.03, 10.0) * UNIT, 1 - log_uniform(rng, 0.01, 0.4)],
-    }
-    name = list(one_pass)[i % 3]
-    return [*found, _solver(name, one_pass[name], family="one pass")]
-
-
-def _solver(name: str, params: Any, *static: int, family: str = "") -> Planted:
-    return Planted(family or name, (name,), one_prompt(MAKE[name], *static), np.asarray(params, np.float32))
-
-
-def disturbed(one: Planted, amount: float, rng: Rng) -> Callable:
-    """The learner as a function of arrays, changed so that its training predictions move by this share."""
-    sample = SAMPLER(jax.random.key(int(rng.integers(2**31))), 2048).prompt
-    arrays = tuple(np.asarray(part) for part in (sample.x, sample.y, sample.x_query))
-    wave = {
-        "in": rng.normal(size=(N * D + N + D, 64)).astype(np.float32) * 1.5 / (N * D + N + D) ** 0.5,
-        "out": rng.normal(size=64).astype(np.float32) / 8,
-    }
-    run = program(one.build)
-    plain = np.asarray(run(one.params, wave, np.float32(0), *arrays))
-    size = float(np.median(np.abs(plain)))  # deep methods have a few very large predictions
-    if one.disturbance == "smooth" or amount == 0:
-        change = float(np.median(np.abs(np.asarray(run(one.params, wave, np.float32(1), *arrays)) - plain)))
-        scale = np.float32(amount * size / max(change, 1e-12))
-        return lambda x, y, q: run(one.params, wave, scale, x, y, q)
-    toward, step = direction(one, rng), 0.05
-    moved = lambda step: jax.tree.map(lambda w, d: w + np.float32(step) * d, one.params, toward)  # noqa: E731
-    for _ in range(6):
-        change = float(np.median(np.abs(np.asarray(run(moved(step), wave, np.float32(0), *arrays)) - plain))) / size
-        step *= float(np.clip(amount / max(change, 1e-9), 0.2, 5))
-    params = moved(step)
-    return lambda x, y, q: run(params, wave, np.float32(0), x, y, q)
-
-
-@cache
-def program(build: Callable) -> Callable:
-    """One compiled function of parameters, smooth change and prompts for all learners of a build."""
-
-    @jax.jit
-    def run(params: Any, wave: dict[str, Array], scale: Array, x: Array, y: Array, q: Array) -> Array:
-        x, y, q = (jnp.asarray(part, jnp.float32) for part in (x, y, q))
-        parts = (x.reshape(len(x), -1) / UNIT**0.5, y[:, :, 0] / (D * UNIT) ** 0.5, q / UNIT**0.5)
-        change = jnp.tanh(jnp.concatenate(parts, 1) @ wave["in"]) @ wave["out"]
-        return build(params)(Prompt(x, y, q)) + scale * change[:, None]
-
-    return run
-
-
-def direction(one: Planted, rng: Rng) -> Any:
-    """What couplings, or a short training, change in the weights of layers that do something."""
-    active = (np.abs(one.params["params"]["w_p"]).max((1, 2, 3)) > 0)[:, None, None, None]
-    if one.disturbance == "couplings":
-        return jax.tree.map(
-            lambda w: np.float32(np.where(np.asarray(w) == 0, rng.normal(size=w.shape), 0) * np.abs(w).max() * active),
-            one.params,
+    for place, name in enumerate(NAMES):
+        rng = np.random.default_rng([seed, place])
+        sizes, inputs, noises, disturbances = (rng.permutation(len(SIZES)) for _ in range(4))
+        noise = (
+            (NOISE[0], *NOISE[1:], *NOISE[1:], NOISE[2]) if name in ("median regression", "Huber regression") else NOISE
         )
-    trained = short_training(one.params, jax.random.key(int(rng.integers(2**31))))
-    return jax.tree.map(lambda after, before: (after - before) * active, trained, one.params)
-
-
-@jax.jit
-def short_training(params: Any, key: Array) -> Any:
-    """Twenty steps of Adam on the loss of fresh prompts."""
-    optimizer = optax.adam(1e-3)
-
-    def loss(params: Any, key: Array) -> Array:
-        sample = SAMPLER(key, 256)
-        return jnp.mean((network(params)(sample.prompt) - sample.target) ** 2)
-
-    def step(state: Any, key: Array) -> tuple[Any, None]:
-        params, inner = state
-        updates, inner = optimizer.update(jax.grad(loss)(params, key), inner)
-        return (optax.apply_updates(params, updates), inner), None
-
-    return jax.lax.scan(step, (params, optimizer.init(params)), jax.random.split(key, 20))[0][0]
+        allowed = (*OF_WEIGHTS, *DISTURBANCES) if name in ("GD", "GD++") else DISTURBANCES
+        for i in range(draws):
+            k = i % len(SIZES)
+            law = Law(*SIZES[int(sizes[k])], INPUTS[inputs[k] % len(INPUTS)], noise[noises[k] % len(noise)])
+            make = as_weights if name in ("GD", "GD++") else solver
+            found.append(
+                make(name, np.random.default_rng([seed, place, i]), law, i, allowed[disturbances[k] % len(allowed)])
+            )
+    return found

@@ -1,0 +1,196 @@
+"""How a learner of the planted suite is identified and the name judged; one part of a suite after the other.
+
+What a name counts as:
+
+- own: the family's, or that of an equal one, and stable to .01;
+- containing: that of a family that contains the planted one, and stable;
+- equal: another's, but of no more numbers, whose fitted predictions are closer to the undisturbed learner's than the
+  disturbed one's are (both symmetrised);
+- refused, not separable;
+- wrong: any other name, and every name of an outsider.
+
+Families that merely contain the one that is named are not counted as named.
+"""
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+
+import jax
+import numpy as np
+
+from experiments.identification import before, disturbances, suite
+from experiments.identification.disturbances import disturbed
+from experiments.identification.outsiders import outsiders
+from experiments.identification.suite import Law, Planted, planted, sampler
+from icl_lab.compare.identify.asking import Ask, Floats, asked
+from icl_lab.compare.identify.decision import Member
+from icl_lab.compare.identify.families import FAMILIES
+from icl_lab.compare.identify.family import containers
+from icl_lab.compare.identify.fitting import Fit, predicted, relative
+from icl_lab.compare.identify.one import Setting, one_member
+from icl_lab.compare.identify.probes import (
+    CONTEXTS,
+    JUDGE,
+    QUERIES,
+    Answers,
+    Battery,
+    answers,
+    battery,
+    in_units,
+    rotations,
+    training_prompts,
+)
+from icl_lab.compare.identify.structure import structure
+from icl_lab.prompts import linear_regression
+
+OUTCOMES = ("own name", "a name that contains it", "equal within the disturbance", "refused", "not separable", "wrong")
+OWN, CONTAINS, EQUAL, REFUSED, INSEPARABLE, WRONG = range(6)
+COLUMNS = (
+    "outcome",
+    "named",
+    "stability",
+    "gain",
+    "residual",
+    "asymmetry",
+    "difference",
+    "moved",
+    "former",
+    "published",
+)
+NAMES = (*FAMILIES, "zero") if "zero" not in FAMILIES else tuple(FAMILIES)
+HOLDING = containers(FAMILIES)
+STABLE = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Some learners of a suite: their places in it, and what is asked of them."""
+
+    suite: int
+    places: tuple[int, ...]
+    draws: int
+    kinds: tuple[str, ...]
+    share: float
+    changes: tuple[float, ...]
+    compared: tuple[bool, ...]  # by change: also the former decision and the published way
+
+
+@lru_cache(4)
+def learners(seed: int, draws: int, kinds: Collection[str], share: float) -> list[Planted]:
+    """The whole suite: planted ones, then outsiders (without any kind: none, which takes less time)."""
+    return planted(seed, draws) + (outsiders(seed, kinds, share) if kinds else [])
+
+
+def rows(task: Task) -> Floats:
+    """(learners, changes, columns) of a task."""
+    inside = max(task.places) < len(suite.NAMES) * task.draws
+    every = learners(task.suite, task.draws, () if inside else task.kinds, task.share)
+    return np.stack([judged(every[k], k, task.suite, task.changes, task.compared) for k in task.places])
+
+
+def forgetting(task: Task) -> tuple[Task, Floats]:
+    """The task and its rows; its process then forgets compiled programs, of which a suite has hundreds."""
+    found = rows(task)
+    disturbances.program.cache_clear()
+    jax.clear_caches()
+    return task, found
+
+
+@lru_cache(4)
+def asking(law: Law, seed: int) -> tuple[Setting, Setting]:
+    """What learners of these prompts are asked: in the way of identify, and on Gaussian prompts."""
+    units, on, rng = battery(sampler(law), law.n, law.d, seed)
+    ours = Setting(units, on, rotations(rng, law.d), FAMILIES)
+    return ours, dataclasses.replace(ours, battery=gaussian_prompts(seed, on))
+
+
+def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compared: Sequence[bool]) -> Floats:
+    """(changes, columns) of one learner of the suite of a seed; ``place`` seeds its disturbance."""
+    ours, gaussian = asking(one.law, seed)
+    on, trial = ours.battery, training_prompts(ours.battery, ours.units)
+    at = disturbed(one, np.random.default_rng([seed, 11, place]))
+    ask_at = lambda change: in_units(asked(at(change), one.family, trial), ours.units)  # noqa: E731
+    plain = answers(ask_at(0.0), on, ours.turns)
+    found = []
+    for change, both in zip(changes, compared, strict=True):
+        ask = ask_at(change)
+        about, seen = structure(ask, on, seed), answers(ask, on, ours.turns)
+        member = one_member(ask, about, ours, ranges=False)
+        difference, moved = differences(member.fit, plain, seen, on)
+        stability, gain = getattr(member, "stability", STABLE), getattr(member, "gain", None)
+        stable = stability >= STABLE or member.family == "zero"
+        row = [
+            outcome(one, member.verdict, claimed(member), member.fit, difference, moved, stable),
+            NAMES.index(member.family) if member.family else -1,
+            stability,
+            np.nan if gain is None else gain,
+            member.residual,
+            member.asymmetry,
+            difference,
+            moved,
+        ]
+        for way in (0, 1) if both else ():
+            names, fit = (
+                before.published(raw(ask, gaussian.battery), tuple(about), gaussian)
+                if way
+                else before.former(ask, seen, about, ours)
+            )
+            off = differences(fit, plain, seen, on)
+            row.append(outcome(one, "identified" if names else "none of these", names, fit, *off, True))
+        found.append(row + [np.nan] * (len(COLUMNS) - len(row)))
+    return np.array(found, float)
+
+
+def differences(fit: Fit | None, plain: Answers, seen: Answers, on: Battery) -> tuple[float, float]:
+    """Median relative differences from the undisturbed learner on the judged contexts.
+
+    Of the named algorithm without its gain (NaN where none is named), and of the disturbed learner; both symmetrised,
+    but not where the family is fitted to f itself.
+    """
+    of = "raw" if fit is not None and fit.raw else "mean"
+    f, g = (getattr(part, of)[JUDGE] for part in (plain, seen))
+    moved = float(np.median(relative(g, f)))
+    if fit is None:
+        return np.nan, moved
+    return float(np.median(relative(predicted(fit.model, fit.theta, on.take(JUDGE)), f))), moved
+
+
+def claimed(member: Member) -> set[str]:
+    """Names that the verdict gives to the learner: of its class, without families that only contain the one named."""
+    if member.family is None:
+        return set()
+    fitted = {member.fit.model.family} if member.fit else set()
+    return {member.family} | fitted | set(member.equals) - HOLDING.get(member.family, set())
+
+
+def outcome(
+    one: Planted, verdict: str, names: Collection[str], fit: Fit | None, difference: float, moved: float, stable: bool
+) -> int:
+    """What a name counts as."""
+    if verdict != "identified":
+        return INSEPARABLE if verdict == "not separable" else REFUSED
+    if not one.inside:
+        return WRONG
+    if stable and one.family in names:
+        return OWN
+    if stable and HOLDING[one.family] & set(names):
+        return CONTAINS
+    few = fit is not None and fit.model.size <= one.numbers
+    return EQUAL if few and difference < moved else WRONG
+
+
+def raw(ask: Ask, on: Battery) -> Floats:
+    """(C, Q) what the learner says itself."""
+    x, y = (np.repeat(part, QUERIES, 0) for part in (on.x, on.y))
+    return ask(x, y, on.q.reshape(len(x), -1)).reshape(on.q.shape[:2])
+
+
+def gaussian_prompts(seed: int, like: Battery) -> Battery:
+    """As many contexts of normal inputs of training size and linear labels, in units."""
+    _, n, d = like.x.shape
+    law = linear_regression(context_length=n, input_size=d, input_law="normal", task_scale=d**-0.5)
+    prompts = law(jax.random.key(seed), 2 * CONTEXTS * QUERIES).prompt
+    x, y, q = (np.asarray(part, np.float64) for part in (prompts.x, prompts.y, prompts.x_query))
+    count = 2 * CONTEXTS
+    return Battery(x[:count], y[:count, :, 0], q.reshape(count, QUERIES, d), None, like.covariance)
