@@ -18,13 +18,16 @@ def krylov(steps):
         gram, b = moments(x, y)
         space, now = [], b
         for _ in range(steps):
+            before = np.linalg.norm(now, axis=1, keepdims=True)
             for other in space * 2:
                 now = now - (now * other).sum(1, keepdims=True) * other
-            now = now / np.linalg.norm(now, axis=1, keepdims=True)
+            size = np.linalg.norm(now, axis=1, keepdims=True)  # as good as zero: the space does not grow any more
+            now = np.where(size > 1e-9 * before, now / np.maximum(size, 1e-300), 0)
             space.append(now)
             now = times(gram, now)
         k = np.stack(space, 2)
-        return times(k, solve(k.swapaxes(1, 2) @ gram @ k, times(k.swapaxes(1, 2), b)))
+        inverse = np.linalg.pinv(k.swapaxes(1, 2) @ gram @ k, hermitian=True)
+        return times(k @ inverse, times(k.swapaxes(1, 2), b))
 
     return linear(weights)
 
@@ -121,7 +124,7 @@ def james_stein(x, y):
     """Least squares times 1 - (D - 2) s^2 / |X w|^2 (James & Stein 1961), at least 0."""
     w = least_squares_weights(x, y)
     noise = ((y - times(x, w)) ** 2).sum(1) / (x.shape[1] - x.shape[2])
-    factor = 1 - (x.shape[2] - 2) * noise / np.maximum((times(x, w) ** 2).sum(1), 1e-300)
+    factor = 1 - (x.shape[2] - 2) * noise / np.maximum((times(x, w) ** 2).sum(1), 1e-30)
     return np.maximum(factor, 0)[:, None] * w
 
 
@@ -167,10 +170,6 @@ def laplace_prior(scale, noise):
     line = np.linspace(-6, 6, 61)
     grid = np.stack(np.meshgrid(line, line, indexing="ij"), -1).reshape(-1, 2)
     return posterior_over(grid, -np.abs(grid).sum(1) / scale, noise)
-
-
-def clipped(learner, bound):
-    return lambda x, y, q: learner(x, np.clip(y, -bound, bound), q)
 
 
 # Neighbours, kernels and trees
@@ -271,45 +270,3 @@ def drawn_layers(depth, size, trained):
         mean, square = 0.9 * mean + 0.1 * g, 0.99 * square + 0.01 * g**2
         weights = weights - 0.01 * (mean / (1 - 0.9**k)) / (jnp.sqrt(square / (1 - 0.99**k)) + 1e-8)
     return np.asarray(weights, np.float64)
-
-
-# Changes
-
-
-def gained(learner, gain):
-    return lambda x, y, q: gain * learner(x, y, q)
-
-
-def mean_of(*learners):
-    return lambda x, y, q: sum(learner(x, y, q) for learner in learners) / len(learners)
-
-
-def smooth_noise(learner, size):
-    """Adds ``size`` root mean squares of a typical label times a random smooth function of the whole prompt."""
-
-    def noisy(x, y, q):
-        seen = np.concatenate([x.reshape(len(x), -1), y[:, :, 0], q], 1)
-        direction = np.random.default_rng(0).normal(size=(seen.shape[1], 3)) / seen.shape[1] ** 0.5
-        wave = np.sin(seen @ direction + np.arange(3)).sum(1, keepdims=True) * (2 / 3) ** 0.5
-        return learner(x, y, q) + size * x.shape[2] ** 0.5 * wave
-
-    return noisy
-
-
-def rounded(learner, kind):
-    """Inputs and answers are numbers of that kind, and the sums between them of float64."""
-    return lambda x, y, q: learner(*(part.astype(kind).astype(np.float64) for part in (x, y, q))).astype(kind)
-
-
-def computed_in(kind, rate, steps):
-    """Gradient descent whose every operation rounds."""
-
-    @jax.jit
-    def learner(x, y, q):
-        x, y, q = (part.astype(kind) for part in (x, y, q))
-        w = jnp.zeros((len(x), x.shape[2], 1), kind)
-        for _ in range(steps):
-            w = w + jnp.asarray(rate / x.shape[1], kind) * (x.swapaxes(1, 2) @ (y - x @ w))
-        return (q[:, None] @ w)[:, 0]
-
-    return lambda x, y, q: learner(*(jnp.asarray(part, jnp.float32) for part in (x, y, q)))

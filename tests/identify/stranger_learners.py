@@ -4,6 +4,8 @@ A learner is a function of arrays ``(x (B, N, D), y (B, N, 1), x_query (B, D)) -
 are written as ``(x (B, N, D), y (B, N)) -> (B, D)``, and ``linear`` makes learners of them.
 """
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -236,3 +238,49 @@ def weighted_ridge(strength, slope, bend):
 
 def last_examples(count, learner):
     return lambda x, y, q: learner(x[:, -count:], y[:, -count:], q)
+
+
+# Changes
+
+
+def clipped(learner, bound):
+    return lambda x, y, q: learner(x, np.clip(y, -bound, bound), q)
+
+
+def gained(learner, gain):
+    return lambda x, y, q: gain * learner(x, y, q)
+
+
+def mean_of(*learners):
+    return lambda x, y, q: sum(learner(x, y, q) for learner in learners) / len(learners)
+
+
+def smooth_noise(learner, size):
+    """Adds ``size`` root mean squares of a typical label times a random smooth function of the whole prompt."""
+
+    def noisy(x, y, q):
+        seen = np.concatenate([x.reshape(len(x), -1), y[:, :, 0], q], 1)
+        direction = np.random.default_rng(0).normal(size=(seen.shape[1], 3)) / seen.shape[1] ** 0.5
+        wave = np.sin(seen @ direction + np.arange(3)).sum(1, keepdims=True) * (2 / 3) ** 0.5
+        return learner(x, y, q) + size * x.shape[2] ** 0.5 * wave
+
+    return noisy
+
+
+def rounded(learner, kind):
+    """Inputs and answers are numbers of that kind, and the sums between them of float64."""
+    return lambda x, y, q: learner(*(part.astype(kind).astype(np.float64) for part in (x, y, q))).astype(kind)
+
+
+def computed_in(kind, rate, steps):
+    """Gradient descent whose every operation rounds."""
+
+    @jax.jit
+    def learner(x, y, q):
+        x, y, q = (part.astype(kind) for part in (x, y, q))
+        w = jnp.zeros((len(x), x.shape[2], 1), kind)
+        for _ in range(steps):
+            w = w + jnp.asarray(rate / x.shape[1], kind) * (x.swapaxes(1, 2) @ (y - x @ w))
+        return (q[:, None] @ w)[:, 0]
+
+    return lambda x, y, q: learner(*(jnp.asarray(part, jnp.float32) for part in (x, y, q)))

@@ -144,12 +144,13 @@ GAINED = {
     "gradient flow": (lambda: plain.by_spectrum(lambda s: -np.expm1(-1.5 * s) / s), ("gradient flow",)),
 }
 GAINS = [
-    Stranger(f"{name} x {gain}", "a gain that training leaves", lambda of=of, c=gain: plain.gained(of(), c), allowed)
-    for name, (of, allowed) in GAINED.items()
+    row(f"{name} x {gain}", "a gain that training leaves", lambda of=of, c=gain: plain.gained(of(), c), *names,
+        quick=(name, gain) == ("ridge", 1.02))
+    for name, (of, names) in GAINED.items()
     for gain in (0.97, 0.98, 0.99, 1.01, 1.02, 1.03)
-]
+]  # fmt: skip
 NOISES = [
-    Stranger(f"{name} + {size:.0%} smooth", "random features", lambda of=of, s=size: plain.smooth_noise(of(), s), names)
+    row(f"{name} + {size:.0%} smooth", "random features", lambda of=of, s=size: plain.smooth_noise(of(), s), *names)
     for name, (of, names) in GAINED.items()
     for size in (0.01, 0.03)
 ]
@@ -170,18 +171,23 @@ FILTERS = [
          context_length=5, input_size=10),
     must("Schulz, 2 steps", "Fu et al. 2023, eq. 5, from a I: four steps of GD", lambda: plain.schulz(0.3, 2),
          *GD_NAMES, "Newton"),
-    must("Nesterov", "constant momentum", lambda: plain.momentum(0.3, [0.5] * 4), "Nesterov"),
+    must("Nesterov", "constant momentum", lambda: plain.momentum(0.5, [0.8] * 4), "Nesterov"),
     row("Nesterov, k / (k + 3)", "Nesterov 1983 as used since",
         lambda: plain.momentum(0.3, np.arange(6) / np.arange(3, 9)), "Nesterov"),
     must("heavy ball", "Polyak 1964", lambda: plain.momentum(0.3, [0.5] * 4, look_ahead=False), "heavy ball"),
     row("principal components", "the two largest of five", lambda: plain.principal_components(2)),
     must("trace-normalised GD", "rate over the mean eigenvalue of the prompt", lambda: plain.trace_normalised(0.6, 3),
          "trace-normalised GD"),
-    row("2 x least squares", "a scale is no gain", lambda: plain.gained(LEAST_SQUARES, 2.0), "scaled least squares"),
-    row("-1 x GD", "a scale is no gain", lambda: plain.gained(GD([0.35] * 3), -1.0), "scaled GD"),
+    row("2 x least squares", "a scale is no gain", lambda: plain.gained(LEAST_SQUARES, 2.0),
+        *(f"scaled {name}" for name in LEAST_SQUARES_NAMES)),
+    row("-1 x GD", "a scale is no gain", lambda: plain.gained(GD([0.35] * 3), -1.0),
+        *(f"scaled {name}" for name in GD_NAMES)),
     row("GD step and least squares", "a mean", lambda: plain.mean_of(GD([0.5]), LEAST_SQUARES), quick=True),
     row("ridge and GD, 2 steps", "a mean",
         lambda: plain.mean_of(plain.linear(plain.ridge_weights(8.0)), GD([0.9] * 2))),
+    row("centred GD and ridge", "a mean", lambda: plain.mean_of(plain.centred(GD([0.5] * 2), add_mean=True),
+                                                               plain.linear(plain.ridge_weights(4.0)))),
+    row("softmax head and least squares", "a mean", lambda: plain.mean_of(adaptive.softmax_head(0.5), LEAST_SQUARES)),
     row("ridge and LMS", "a mean", lambda: plain.mean_of(plain.linear(plain.ridge_weights(4.0)), plain.lms(0.05))),
     row("kernel smoothing and ridge", "a mean",
         lambda: plain.mean_of(adaptive.nadaraya_watson(1.0), plain.linear(plain.ridge_weights(0.4)))),
@@ -227,7 +233,7 @@ ADAPTIVE = [
     row("plug-in ridge", "strength from the residual variance", lambda: plain.linear(adaptive.plug_in_ridge),
         "noise-adaptive ridge", context_length=10, law=lambda: {"noise": 2.25}),
     row("James-Stein", "James & Stein 1961", lambda: plain.linear(adaptive.james_stein), context_length=10,
-        law=lambda: {"noise": 2.25}),
+        law=lambda: {"noise": 9.0}),
     row("spike and slab", "Mitchell & Beauchamp 1988",
         lambda: plain.linear(adaptive.spike_and_slab(0.2, 1.0)), law=lambda: {"noise": 1.0, "sparse": 1}),
     row("Laplace prior", "posterior mean on a grid", lambda: adaptive.laplace_prior(0.5, 4.0), **SMALL,
@@ -240,9 +246,9 @@ ADAPTIVE = [
     row("lasso .1, sparse tasks", "Garg et al. 2022, three of twenty",
         lambda: plain.linear(adaptive.lasso_weights(0.1)), **GARG, law=lambda: {"sparse": 3}),
     row("elastic net", "Zou & Hastie 2005", lambda: plain.linear(adaptive.lasso_weights(0.4, 0.3))),
-    row("clipped labels, least squares", "labels in [-2, 2]", lambda: adaptive.clipped(LEAST_SQUARES, 2.0), quick=True),
+    row("clipped labels, least squares", "labels in [-2, 2]", lambda: plain.clipped(LEAST_SQUARES, 2.0), quick=True),
     row("clipped labels, ridge", "labels in [-2, 2]",
-        lambda: adaptive.clipped(plain.linear(plain.ridge_weights(0.4)), 2.0)),
+        lambda: plain.clipped(plain.linear(plain.ridge_weights(0.4)), 2.0)),
     row("dMMSE, 1 task", "Raventos et al. 2023, eq. 5", of_pool(1), "dMMSE", "dMMSE or ridge", **pooled(1)),
     must("dMMSE, 2 tasks", "Raventos et al. 2023, eq. 5", of_pool(2), "dMMSE", "dMMSE or ridge", **pooled(2)),
     row("dMMSE, 2^14 tasks", "Raventos et al. 2023, eq. 5: nearly ridge", of_pool(2**14, 2), "dMMSE", "dMMSE or ridge",
@@ -281,10 +287,14 @@ LAYERS = [
     row("one layer, normal", "never trained", lambda: coupled(1.0)),
     row("two layers, never trained", "dense random layers",
         lambda: adaptive.attention(adaptive.drawn_layers(2, 3, 0)), context_length=8, input_size=3),
-    row("one layer, half-trained", "40 steps of Adam", lambda: adaptive.attention(adaptive.drawn_layers(1, 3, 40)),
+    row("one layer, half-trained", "400 steps of Adam", lambda: adaptive.attention(adaptive.drawn_layers(1, 3, 400)),
         context_length=8, input_size=3),
-    row("two layers, half-trained", "80 steps of Adam", lambda: adaptive.attention(adaptive.drawn_layers(2, 3, 80)),
+    row("one layer, trained", "800 steps of Adam", lambda: adaptive.attention(adaptive.drawn_layers(1, 3, 800)),
+        *GD_NAMES, context_length=8, input_size=3),
+    row("two layers, barely trained", "400 steps of Adam", lambda: adaptive.attention(adaptive.drawn_layers(2, 3, 400)),
         context_length=8, input_size=3),
+    row("two layers, half-trained", "1200 steps of Adam: a part of .38 that rotations change",
+        lambda: adaptive.attention(adaptive.drawn_layers(2, 3, 1200)), context_length=8, input_size=3),
     must("ridge in float32", "rounded", lambda: plain.rounded(GAINED["ridge"][0](), np.float32), "ridge"),
     must("GD in float32", "every operation rounds", lambda: plain.computed_in(jnp.float32, 0.35, 3), *GD_NAMES),
     must("ridge in bfloat16", "inputs and answers rounded", lambda: plain.rounded(GAINED["ridge"][0](), jnp.bfloat16),

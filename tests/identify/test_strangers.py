@@ -24,17 +24,17 @@ def test_a_stranger_is_named_rightly_or_refused(stranger, pytestconfig, capsys):
         input_size=stranger.input_size,
         sampler=stranger.sampler(),
     )
-    member = found.members[0]
+    member, name = found.members[0], found.family
     if pytestconfig.getoption("strangers"):
         expected = [*stranger.allowed, *["refused"] * (not stranger.must_name)]
-        numbers = f"{member.residual:9.4f} {member.asymmetry:9.4f} {getattr(member, 'stability', float('nan')):9.3f}"
+        numbers = f"{member.residual:9.4f} {member.asymmetry:9.4f} {member.stability:9.3f}"
         with capsys.disabled():
-            print(f"\n{stranger.name:34} {found.family or found.verdict:34} {numbers}  {' | '.join(expected)}")
+            print(f"\n{stranger.name:34} {name or found.verdict:34} {numbers}  {' | '.join(expected)}")
     if found.verdict in REFUSED:
         assert not stranger.must_name, member.reason
     else:
-        assert found.family in stranger.allowed
-        assert getattr(member, "evidence", "") or not stranger.evidence
+        assert name in stranger.allowed, str(found)
+        assert not stranger.evidence or member.evidence
 
 
 def test_strangers_are_many_and_their_names_differ():
