@@ -74,6 +74,9 @@ def pytest_collection_finish():
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=50, help="how often test_faults.py kills a run")
+    parser.addoption(
+        "--strangers", action="store_true", help="identify all strangers, up to an hour, and print a table"
+    )
 
 
 @pytest.fixture(autouse=True)
