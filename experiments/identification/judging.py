@@ -118,7 +118,7 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
         about, seen = structure(ask, on, seed), answers(ask, on, ours.turns)
         member = one_member(ask, about, ours, ranges=False)
         difference, moved = differences(member.fit, plain, seen, on)
-        stability, gain = getattr(member, "stability", STABLE), getattr(member, "gain", None)
+        stability, gain = member.stability, member.gain
         stable = stability >= STABLE or member.family == "zero"
         row = [
             outcome(one, member.verdict, claimed(member), member.fit, difference, moved, stable),

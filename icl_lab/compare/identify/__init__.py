@@ -14,6 +14,7 @@ from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import Family, Model, Parameter, filter_family
 from icl_lab.compare.identify.one import Setting, one_member
+from icl_lab.compare.identify.outputs import combined, one_output, outputs_of
 from icl_lab.compare.identify.probes import battery, in_units, rotations, training_prompts
 from icl_lab.compare.identify.report import Identified, verdict_of
 from icl_lab.compare.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
@@ -42,12 +43,15 @@ def identify(
     seed: int = 0,
     families: Mapping[str, Family] | None = None,
 ) -> Identified:
-    """Names the algorithm that learners compute on regression prompts with one output, or refuses.
+    """Names the algorithm that learners compute on regression prompts, or refuses.
+
+    Several outputs (O labels an example) are asked one by one, the labels of the others being zero: a member has one
+    answer where all outputs share a name, else its verdict is ``mixed``.
 
     Args:
       learners: one, or a sequence of members: ``Prompt -> (1,)``, the same for a batch of prompts, or any function of
-        numpy arrays ``(x (B, N, D), y (B, N, 1), x_query (B, D)) -> (B, 1)``. Only predictions are used. A batch holds
-        2048 prompts.
+        numpy arrays ``(x (B, N, D), y (B, N, 1), x_query (B, D)) -> (B, 1)``, O in the place of 1 where the sampler
+        has O outputs. Only predictions are used. A batch holds 2048 prompts.
       context_length: N, that of training.
       input_size: D.
       sampler: the training distribution (inputs, tasks, noise); None assumes standard normal inputs and tasks.
@@ -72,21 +76,35 @@ def identify(
     if not many:
         raise ValueError("learners must hold at least one learner")
     check_seed(seed)
-    units, on, rng = battery(sampler, context_length, input_size, seed)
-    setting = Setting(units, on, rotations(rng, input_size), families)
+    outputs = outputs_of(sampler, seed)
+    asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}
+    every = []
+    for channel in range(outputs):
+        units, on, rng = battery(one_output(sampler, channel, outputs), context_length, input_size, seed)
+        setting = Setting(units, on, rotations(rng, input_size), families)
+        every.append(_one_output(many, setting, (channel, outputs), seed, asked_for))
+    return every[0] if outputs == 1 else combined(every, list(dict.fromkeys([*families, "zero"])))
+
+
+def _one_output(
+    many: list[Callable[..., Any]], setting: Setting, channel: tuple[int, int], seed: int, asked_for: dict[str, Any]
+) -> Identified:
+    """What the members compute in one of their outputs."""
+    units, on = setting.units, setting.battery
+    n, d = on.x.shape[1:]
     trial = training_prompts(on, units)
     exact: int | None = None
     members, parts, prints, spacing = [], [], [], 0.0
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
-        answer = asked(learner, name, trial)
+        answer = asked(learner, name, trial, channel)
         spacing, ask = max(spacing, rounding(answer(*trial))), in_units(answer, units)
         parts.append(structure(ask, on, seed))
-        prints.append(fingerprint(ask, units, context_length, input_size, seed))
+        prints.append(fingerprint(ask, units, n, d, seed))
         parts[-1].setdefault("locality", prints[-1]["locality"])
-        members.append(one_member(ask, parts[-1], setting))
+        members.append(one_member(ask, parts[-1], setting, exact=max(EXACT, ROUNDINGS * spacing)))
         exact = degree(ask, on) if i == 0 else exact
-    verdict, family = verdict_of(members, list(dict.fromkeys([*families, "zero"])))  # which needs no fit
+    verdict, family = verdict_of(members, list(dict.fromkeys([*setting.families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {}
     bound = max(EXACT, ROUNDINGS * spacing)
     for part in parts[0]:
@@ -95,7 +113,6 @@ def identify(
         graded[part] = {"median": float(np.median(measured)), "worst": worst, "grade": grade(worst, bound)}
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
-    asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}
     return Identified(
         verdict, family, members, graded | {"degree": exact}, (grid, r, spread), units, asked_for, spacing
     )

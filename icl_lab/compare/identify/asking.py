@@ -22,7 +22,9 @@ class LearnerError(ValueError):
     """A learner that cannot be identified because of what it answers; the message names it."""
 
 
-def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, Floats]) -> Ask:
+def asked(
+    learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, Floats], channel: tuple[int, int] = (0, 1)
+) -> Ask:
     """The learner as a function of any number of prompts, tried on some.
 
     Args:
@@ -30,6 +32,7 @@ def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, F
         x_query (B, D)) -> (B, 1)``. It is told apart by how many arguments it must be given. One that answers
         (N + 1, 1) predicts from every prefix of the prompt; the last prediction counts.
       name: how messages call it.
+      channel: which output is asked, of how many (O): labels of the others are zero. Shapes end in O instead of 1 then.
       trial: training prompts. On others, which may lie far outside of training, what is not finite counts as 1e30.
 
     Raises:
@@ -38,13 +41,13 @@ def asked(learner: Callable[..., Any], name: str, trial: tuple[Floats, Floats, F
     """
     if not callable(learner):
         raise LearnerError(f"{name} is a {type(learner).__name__}, not a function")
-    call = learner if _takes_arrays(learner) else _batched(learner, name, *trial[0].shape[1:])
+    call = learner if _takes_arrays(learner) else _batched(learner, name, (*trial[0].shape[1:], channel[1]))
 
     def ask(x: Floats, y: Floats, q: Floats) -> Floats:
         found = np.empty(len(x))
         for begin in range(0, len(x), CHUNK):
             rows = slice(begin, begin + CHUNK)
-            found[rows] = _checked(call, name, x[rows], y[rows], q[rows])
+            found[rows] = _checked(call, name, x[rows], y[rows], q[rows], channel)
         return np.nan_to_num(found, nan=1e30, posinf=1e30, neginf=-1e30)
 
     x, y, q = trial
@@ -78,12 +81,13 @@ def _takes_arrays(learner: Callable[..., Any]) -> bool:
     return len(required) >= 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
-def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Callable[..., Any]:
-    """A learner of prompts as a compiled function of arrays, whether it takes one prompt or a batch."""
+def _batched(learner: Callable[[Prompt], Any], name: str, sizes_of: tuple[int, ...]) -> Callable[..., Any]:
+    """A learner of prompts (N, D, O) as a compiled function of arrays, whether it takes one prompt or a batch."""
+    n, d, outputs = sizes_of
 
     def prompts(*sizes: int) -> Prompt:
         of = jnp.result_type(float)  # float itself is float64, of which JAX warns where it computes in float32
-        x, y, q = (jax.ShapeDtypeStruct((*sizes, *shape), of) for shape in ((n, d), (n, 1), (d,)))
+        x, y, q = (jax.ShapeDtypeStruct((*sizes, *shape), of) for shape in ((n, d), (n, outputs), (d,)))
         return Prompt(x, y, q)  # type: ignore[arg-type]
 
     shapes: list[str] = []
@@ -93,26 +97,29 @@ def _batched(learner: Callable[[Prompt], Any], name: str, n: int, d: int) -> Cal
         except Exception as error:  # whatever a foreign function raises
             shapes.append(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
             continue
-        if shape in ((*sizes, 1), (*sizes, n + 1, 1)):
+        if shape in ((*sizes, outputs), (*sizes, n + 1, outputs)):
             compiled = jax.jit(run)
             return lambda x, y, q: compiled(Prompt(jnp.asarray(x, float), jnp.asarray(y, float), jnp.asarray(q, float)))
         shapes.append(f"shape {shape}")
     raise LearnerError(
-        f"{name}: allowed is a learner Prompt -> (1,), of one prompt or a batch, that JAX can trace, or a function of "
-        f"three numpy arrays; given one prompt it answered {shapes[0]}, given a batch {shapes[1]}"
+        f"{name}: allowed is a learner Prompt -> ({outputs},), of one prompt or a batch, that JAX can trace, or a "
+        f"function of three numpy arrays; given one prompt it answered {shapes[0]}, given a batch {shapes[1]}"
     )
 
 
-def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Floats) -> Floats:
+def _checked(call: Callable[..., Any], name: str, x: Floats, y: Floats, q: Floats, channel: tuple[int, int]) -> Floats:
     """(B,) predictions of at most a chunk, which is filled up with copies of its first prompt."""
-    size = len(x)
+    size, (at, outputs) = len(x), channel
     x, y, q = (np.concatenate([a, np.repeat(a[:1], CHUNK - size, 0)]) for a in (x, y, q))
+    labels = np.zeros((*y.shape, outputs))
+    labels[..., at] = y
     try:
-        found = np.asarray(call(x, y[:, :, None], q))
+        found = np.asarray(call(x, labels, q))
     except Exception as error:
         raise LearnerError(f"{name} raised {type(error).__name__}: {error}") from error
-    if found.shape[1:] == (x.shape[1] + 1, 1):  # from every prefix: the last one has seen the whole context
+    if found.shape[1:] == (x.shape[1] + 1, outputs):  # from every prefix: the last one has seen the whole context
         found = found[:, -1]
-    if found.shape != (CHUNK, 1) or not jnp.issubdtype(found.dtype, jnp.floating):
-        raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not floats ({CHUNK}, 1)")
-    return found[:size, 0].astype(np.float64)
+    if found.shape != (CHUNK, outputs) or not jnp.issubdtype(found.dtype, jnp.floating):
+        wanted = f"floats ({CHUNK}, {outputs})"
+        raise LearnerError(f"{name} answered {CHUNK} prompts with {found.dtype} {found.shape}, not {wanted}")
+    return found[:size, at].astype(np.float64)

@@ -20,8 +20,15 @@ LEFT, CHANCE = 0.06, 0.01
 """Asymmetry that training leaves where the algorithm is symmetric is below this (4 to 5 % were seen). Below it a
 preconditioner is named where couplings of no preferred form look as symmetric with this probability at most."""
 
-FLEXIBLE, CLOSE = 4, 0.01
-"""A model of so many numbers or more approximates almost anything: it never replaces a smaller one that is close."""
+FLEXIBLE = 4
+NEAR, NEARER, TENTH = 0.005, 0.01, 0.1
+"""A larger model replaces one whose residual is above ``NEAR``; one of ``FLEXIBLE`` numbers or more (it approximates
+almost anything) above ``NEARER``; or, with fewer, where it leaves less than a tenth of more than ``ROUNDING``."""
+ROUNDING = 3e-4
+
+DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
+STABLE, KEPT = 0.01, 0.9
+"""A name is one that nine in ten deviations of a hundredth, and all smaller ones, leave as it is."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,11 +36,17 @@ class Member:
     """What one member was found to be.
 
     Attributes:
-      verdict: ``identified``, ``not separable`` or ``none of these``.
-      family: the first of the equal ones, None unless identified.
-      equals: names of all families of the class; of both classes where they are not separable.
-      steps: K of ``fit``, None where it has none.
+      verdict: ``identified``, ``not separable`` or ``none of these``; of several outputs also ``mixed``.
+      family: the first of the equal ones that is stable, None unless identified.
+      equals: names of all families of the class, then of those that contain one of them; of all that it wavers between
+        where they are not separable.
+      steps: K of ``fit``, None where it has none; all that deviations leave as they are where that is several.
       parameters: of ``fit``, in the units of the caller; those of several steps are numbered. Empty unless identified.
+        One that nothing determines is not among them.
+      intervals: of every parameter of ``fit``, the smallest and largest value of fits that are as good, or that
+        deviations of .01 lead to.
+      gain: by which the algorithm's predictions are multiplied; None where it contains a scale itself.
+      stability: the largest deviation (of 0, .005, .01, .02, .03) up to which the name stays.
       residual: median |f - g| / |f| of the named model; of the best one where none is named.
       asymmetry: median |f - symmetrised f| / |f|.
       range: largest factor on the inputs up to which the named model stays within bounds; None if 1 fails.
@@ -46,13 +59,16 @@ class Member:
       ladder: by bound (10, 5, 2 and 1 %) the smallest model within it; None where there is none.
       doubled: by family, the residual of its best model with the same parameters on inputs twice as large.
       reason: why it is none of these, or where two fits differ most and what the learner shows there.
+      nearest: the nearest model where none is named, of all families, also of those that the structure excludes.
+      evidence: what speaks for the name where the structure alone forces it; then residual and range say nothing.
+      trials: by family, what became of it; by deviation, the share of decisions that keep each name.
       fits: all fits, for figures.
     """
 
     verdict: str
     family: str | None = None
     equals: tuple[str, ...] = ()
-    steps: int | None = None
+    steps: int | tuple[int, ...] | None = None
     parameters: dict[str, float] = dataclasses.field(default_factory=dict)
     residual: float
     asymmetry: float
@@ -65,6 +81,12 @@ class Member:
     ladder: dict[float, str | None] = dataclasses.field(default_factory=dict)
     doubled: dict[str, float] = dataclasses.field(default_factory=dict)
     reason: str = ""
+    intervals: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    gain: float | None = None
+    stability: float = 0.0
+    nearest: str | None = None
+    evidence: str = ""
+    trials: dict[str, str] = dataclasses.field(default_factory=dict)
     fits: tuple[Fit, ...] = dataclasses.field(repr=False, compare=False, default=())
 
     @property
@@ -84,8 +106,10 @@ def described(fit: Fit) -> str:
     return f"{model.family}{steps}{' of their own' if model.own else ''}"
 
 
-def improves(larger: Fit, smaller: Fit, noise: float) -> bool:
+def improves(larger: Fit, smaller: Fit, noise: float, deviation: float = 0.0) -> bool:
     """Whether the larger model's residual is so much better that it replaces the smaller one.
+
+    Where a deviation of known size was laid over the learner, what it explains is no reason to replace a model.
 
     Where one of them is fitted to f itself both are judged there. The smaller one must then miss f by more than
     training leaves in a network that breaks no symmetry on purpose, and the larger one by less than half of that; or
@@ -95,9 +119,10 @@ def improves(larger: Fit, smaller: Fit, noise: float) -> bool:
         left = larger.on_raw / max(smaller.on_raw, 1e-300)
         symmetric = larger.raw and larger.model.own and smaller.on_raw > EQUAL and left < by_chance(larger.model.size)
         return symmetric or (smaller.on_raw > LEFT and left < 0.5)
-    if larger.model.size >= FLEXIBLE and smaller.residual < max(CLOSE, 3 * noise):
-        return False
-    return smaller.residual - larger.residual > max(SHARE * smaller.residual, LEAST)
+    flexible, gained = larger.model.size >= FLEXIBLE, smaller.residual - larger.residual
+    if smaller.residual > max(deviation, max(NEARER, 3 * noise) if flexible else NEAR):
+        return gained > max(SHARE * smaller.residual, LEAST)
+    return not flexible and smaller.residual > max(ROUNDING, deviation) and larger.residual < TENTH * smaller.residual
 
 
 def by_chance(size: int) -> float:
@@ -113,25 +138,44 @@ def by_chance(size: int) -> float:
     return float(betaincinv(d * (d - 1) / 4, (size - 1) / 2, CHANCE)) ** 0.5 if d > 1 else 0.0
 
 
-def remaining(fits: Sequence[Fit], noise: float) -> list[Fit]:
+def remaining(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> list[Fit]:
     """Models of the smallest size that no larger one replaces, best first, without those that the best replaces.
 
-    Families that are fitted to f itself count where one of them replaces the best of the others, and then alone.
+    Families that are fitted to f itself count where one of them replaces the best of the others, and then alone. A
+    gain at its bound makes a multiple of an algorithm, which is none.
     """
-    good = sorted((fit for fit in fits if fit.residual <= NAMED), key=lambda fit: fit.residual)
+    good = sorted((fit for fit in fits if fit.residual <= NAMED and not fit.at_bound), key=lambda fit: fit.residual)
     symmetric = [fit for fit in good if not fit.raw]
-    good = [fit for fit in good if fit.raw and (not symmetric or improves(fit, symmetric[0], noise))] or symmetric
+    good = [
+        fit for fit in good if fit.raw and (not symmetric or improves(fit, symmetric[0], noise, deviation))
+    ] or symmetric
     for size in sorted({fit.model.size for fit in good}):
         group = [fit for fit in good if fit.model.size == size]
-        if not any(improves(fit, group[0], noise) for fit in good if fit.model.size > size):
-            return [fit for fit in group if not improves(group[0], fit, noise)]
+        if not any(improves(fit, group[0], noise, deviation) for fit in good if fit.model.size > size):
+            return [fit for fit in group if not better(group[0], fit)]
     return []
+
+
+def better(best: Fit, other: Fit) -> bool:
+    """Whether the best of two models of one size leaves so much less that the other is none."""
+    left = other.residual - best.residual
+    return left > max(SHARE * other.residual, LEAST) or (
+        other.residual > ROUNDING and best.residual < TENTH * other.residual
+    )
+
+
+def named(groups: Sequence[Sequence[Fit]]) -> list[set[str]]:
+    """The names of every class, with those of families that hold one of its models."""
+    return [{name for fit in one for name in (fit.model.family, *fit.model.also(fit.theta))} for one in groups]
 
 
 def together(a: Fit, b: Fit) -> bool:
     """Whether two fits are one algorithm: of one family, or equal on the judged contexts."""
-    if a.model.family == b.model.family:
-        return True
+    return a.model.family == b.model.family or equal(a, b)
+
+
+def equal(a: Fit, b: Fit) -> bool:
+    """Whether two fits predict the same on 95 % of the judged contexts."""
     scale = np.maximum(np.linalg.norm(a.predictions, axis=1), np.linalg.norm(b.predictions, axis=1))
     return float(np.quantile(_apart(a, b) / np.maximum(scale, 1e-300), 0.95)) < EQUAL
 
@@ -167,14 +211,6 @@ def differ_most(a: Fit, b: Fit, target: Floats, spectra: Floats) -> str:
         f"{described(a)} and {described(b)} differ most on a context with eigenvalues {values} (mean of training 1): "
         f"there the learner is {errors[0][c]:.3f} from the first and {errors[1][c]:.3f} from the second"
     )
-
-
-def same_family_as(fit: Fit) -> tuple[str, ...]:
-    """Families that contain exactly this model at a larger size: GD++ of two shared steps with e >= 27 g / 4 is GD."""
-    model = fit.model
-    if model.family == "GD++" and model.steps == 2 and not model.own and fit.theta[0] >= 27 / 4 * fit.theta[1]:
-        return ("GD",)
-    return ()
 
 
 def _apart(a: Fit, b: Fit) -> Floats:

@@ -94,7 +94,10 @@ def least_squares(l: Floats, steps: int) -> Floats:  # noqa: E741
 
 
 def _own(name: str, response, steps: int, parameters: tuple[Parameter, ...], gammas: int) -> Model:
-    """A model whose steps have parameters of their own, started from shared ones and from one step fewer."""
+    """A model whose steps have parameters of their own, started from shared ones and from one step fewer.
+
+    Any polynomial without a constant term is l h(l) of such rates (of real roots), also a multiple of one.
+    """
 
     ramps = [np.exp(power * np.linspace(-1, 1, steps)) for power in (0.05, 0.5, -0.5)]
 
@@ -112,8 +115,9 @@ def _own(name: str, response, steps: int, parameters: tuple[Parameter, ...], gam
         return starts
 
     return Model(
-        name, steps, parameters, filtered(response, steps), own=True, starts=24 if steps >= 3 else 12, warm=warm
-    )
+        name, steps, parameters, filtered(response, steps), own=True, starts=24 if steps >= 3 else 12, warm=warm,
+        scaled=True,
+    )  # fmt: skip
 
 
 def trace_normalised(theta: Floats, on: Battery, *, steps: int) -> Floats:

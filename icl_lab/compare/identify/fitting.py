@@ -14,6 +14,13 @@ ROBUST = 0.02
 """Relative error of a context beyond which it counts in proportion, not squared: medians judge the fit."""
 
 
+GAIN = (0.95, 1.05)
+"""Predictions are those of an algorithm up to a factor in between: training leaves one, and no name depends on it."""
+
+ALIKE = 5e-3
+"""Starts are as good as the best where their cost is larger by less, a context: about .002 of the predictions."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Fit:
     """A model fitted to one member.
@@ -27,6 +34,8 @@ class Fit:
       errors: (C,) of each judged context.
       on_raw: as ``residual``, from f itself; the same where the family is fitted to f.
       raw: the family is fitted to f, not to the symmetrised f.
+      gain: by which its predictions are multiplied; 1 where the model contains a scale.
+      alike: (A, P) parameters of all starts that ended as close: what they do not share is not determined.
     """
 
     model: Model
@@ -37,15 +46,21 @@ class Fit:
     errors: Floats
     on_raw: float
     raw: bool
+    gain: float = 1.0
+    alike: Floats | None = None
+
+    @property
+    def at_bound(self) -> bool:
+        """Its gain is as far from 1 as it may be: a multiple of the algorithm, which is no name."""
+        return not GAIN[0] + 1e-6 < self.gain < GAIN[1] - 1e-6
 
 
-def judged(model: Model, theta: Floats, on: Battery, mean: Floats, f: Floats, raw: bool) -> Fit:
-    """A model with these parameters on contexts that its fit has not seen, where the learner answers ``f``."""
-    predictions = predicted(model, theta, on)
+def judged(found: "Found", on: Battery, mean: Floats, f: Floats, raw: bool) -> Fit:
+    """A fitted model on contexts that its fit has not seen, where the learner answers ``f``."""
+    predictions = found.gain * predicted(found.model, found.theta, on)
     errors, plain = relative(predictions, f if raw else mean), float(np.median(relative(predictions, f)))
-    return Fit(
-        model, theta, float(np.median(errors)), float(np.quantile(errors, 0.95)), predictions, errors, plain, raw
-    )
+    residual, high = float(np.median(errors)), float(np.quantile(errors, 0.95))
+    return Fit(found.model, found.theta, residual, high, predictions, errors, plain, raw, found.gain, found.alike)
 
 
 def predicted(model: Model, theta: Floats, on: Battery) -> Floats:
@@ -60,56 +75,113 @@ def relative(predictions: Floats, target: Floats) -> Floats:
         return np.linalg.norm(predictions - target, axis=-1) / np.maximum(np.linalg.norm(target, axis=-1), 1e-300)
 
 
-def fitted(model: Model, on: Battery, target: Floats, before: Mapping[Key, Floats], seed: int = 0) -> Floats:
-    """(P,) parameters of the best of all starts: random ones, and those that smaller models give.
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Parameters (P,) and the gain of the best of all starts, and the parameters (A, P) of those that are as good."""
 
-    The cost is sum over contexts of sqrt(1 + (relative error / ROBUST)^2).
+    model: Model
+    theta: Floats
+    gain: float
+    alike: Floats
+
+
+def fitted(
+    model: Model, on: Battery, target: Floats, before: Mapping[Key, Floats], bounds: tuple[float, float] = GAIN
+) -> Found:
+    """The best of all starts: random ones, and those that smaller models give.
+
+    The cost is sum over contexts of sqrt(1 + (relative error / ROBUST)^2). A gain within ``bounds`` is fitted along,
+    unless the model contains a scale.
     """
-    if model.size == 0:
-        return np.zeros(0)
-    low, high = (np.array([_inward(p, end) for p in model.parameters]) for end in ("low", "high"))
-    rng = np.random.default_rng([seed, zlib.crc32(repr(model.key).encode())])
-    drawn = low + (high - low) * rng.uniform(0.25, 0.85, (model.starts, model.size))
-    if model.size == 1:
-        drawn = np.linspace(low, high, model.starts + 2)[1:-1]
+    low, high = _box(model, bounds)
+    rng, size = np.random.default_rng([0, zlib.crc32(repr(model.key).encode())]), model.size
+    ends = low[:size], high[:size]
+    drawn = ends[0] + (ends[1] - ends[0]) * rng.uniform(0.25, 0.85, (model.starts if size else 1, size))
+    if size == 1:
+        drawn = np.linspace(*ends, model.starts + 2)[1:-1]
     warm = [_to_line(model.parameters, np.asarray(theta, float)) for theta in model.warm(before)]
-    z = np.clip(np.concatenate([drawn, *(one[None] for one in warm)]), low, high)
-    norms = np.maximum(np.linalg.norm(target, axis=1), 1e-300)[:, None]
-    damping, cost = np.full(len(z), 1e-2), np.full(len(z), np.inf)
+    z = np.concatenate([drawn, *(one[None] for one in warm)])
+    z = np.clip(np.concatenate([z, np.ones((len(z), len(low) - size))], 1), low, high)
+    if z.shape[1]:
+        z, cost = _descended(model, on, target, z, low, high, turns=60)
+    else:
+        cost = np.zeros(1)
+    best = int(np.argmin(cost))
+    alike = z[cost <= cost[best] + ALIKE * len(target)]
+    theta = _from_line(model.parameters, z[:, :size])[best]
+    return Found(model, theta, float(z[best, size]) if z.shape[1] > size else 1.0,
+                 _from_line(model.parameters, alike[:, :size]))  # fmt: skip
+
+
+def refitted(fit: Fit, on: Battery, targets: Floats, turns: int = 4) -> tuple[Floats, Floats]:
+    """(S, P) parameters and (S,) gains for targets (S, C, Q) that are close to the one that was fitted."""
+    model, size = fit.model, fit.model.size
+    low, high = _box(model, GAIN)
+    z = np.concatenate([_to_line(model.parameters, fit.theta), [fit.gain] * (len(low) - size)])
+    z = np.clip(np.repeat(z[None], len(targets), 0), low, high)
+    if z.shape[1]:
+        z, _ = _descended(model, on, targets, z, low, high, turns, alone=True)
+    return _from_line(model.parameters, z[:, :size]), z[:, size] if z.shape[1] > size else np.ones(len(z))
+
+
+def _box(model: Model, gain: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Bounds of all fitted numbers: the parameters on their line, then the gain, where the model has none itself."""
+    free = not model.scaled and gain[0] < gain[1]
+    low, high = (
+        np.array([*(_inward(p, end) for p in model.parameters), *[gain[k]] * free])
+        for k, end in enumerate(("low", "high"))
+    )
+    return low, high
+
+
+def _descended(
+    model: Model, on: Battery, target: Floats, z: Floats, low: Floats, high: Floats, turns: int, alone: bool = False
+) -> tuple[Floats, Floats]:
+    """Damped Gauss-Newton from all starts (S, P') at once: where they end, and their costs.
+
+    Starts that fall behind are given up, unless each has a target of its own (``alone``).
+    """
+    norms = np.maximum(np.linalg.norm(target, axis=-1), 1e-300)[..., None]
+    damping, cost = np.full(len(z), 1e-3 if alone else 1e-2), np.full(len(z), np.inf)
     kept, slope, curve = z, np.zeros_like(z), np.zeros((*z.shape, z.shape[1]))
-    for turn in range(60):
+    for turn in range(turns):
         new = _cost_and_slopes(model, on, target, norms, z)
         better = new[0] < cost
         gain = np.where(better, (cost - new[0]) / np.maximum(new[0], 1e-12), 0)
         cost, kept = np.where(better, new[0], cost), np.where(better[:, None], z, kept)
         slope, curve = np.where(better[:, None], new[1], slope), np.where(better[:, None, None], new[2], curve)
         damping = np.clip(np.where(better, damping / 6, damping * 5), 1e-9, 1e6)
-        if turn in (6, 14) and len(z) > 3:  # starts that fell behind are given up
+        if turn in (6, 14) and len(z) > 3 and not alone:  # starts that fell behind are given up
             best = np.argsort(cost)[: max(3, len(z) // 3)]
             kept, slope, curve, damping, cost = kept[best], slope[best], curve[best], damping[best], cost[best]
-        elif turn > 6 and not ((damping < 1e3) & ((gain > 1e-7) | ~better)).any():
+        elif turn > 6 and not ((damping < 1e3) & ((gain > 1e-6) | ~better) & (cost < 1.1 * cost.min())).any():
             break
         diagonal = np.einsum("spp->sp", curve)
         ridge = damping[:, None] * (diagonal + 1e-9 * diagonal.max(1, keepdims=True) + 1e-300)
         step = np.linalg.solve(curve + ridge[:, :, None] * np.eye(z.shape[1]), -slope[..., None])[..., 0]
         step *= np.minimum(1, 1.5 / np.maximum(np.abs(step).max(1, keepdims=True), 1e-300))
         z = np.clip(kept + step, low, high)
-    return _from_line(model.parameters, kept[np.argmin(cost)])
+    return kept, cost
 
 
 def _cost_and_slopes(model: Model, on: Battery, target: Floats, norms: Floats, z: Floats) -> tuple[Floats, ...]:
-    """(S,) costs, (S, P) slopes and (S, P, P) Gauss-Newton curvatures, by forward differences."""
-    s, p = z.shape
-    width = 1e-6
-    moved = np.concatenate([z[:, None], z[:, None] + width * np.eye(p)[None]], 1).reshape(-1, p)
+    """(S,) costs, (S, P') slopes and (S, P', P') Gauss-Newton curvatures; forward differences, exact in the gain."""
+    s, p = len(z), model.size
+    c, queries = target.shape[-2:]
+    width, line = 1e-6, z[:, :p]
+    moved = np.concatenate([line[:, None], line[:, None] + width * np.eye(p)[None]], 1).reshape(s * (p + 1), p)
     with np.errstate(all="ignore"):
-        g = model.predict(_from_line(model.parameters, moved), on).reshape(s, p + 1, *target.shape)
-    g = np.nan_to_num(np.clip(g, -1e8, 1e8), nan=1e8)
-    miss = (g[:, 0] - target) / norms  # (S, C, Q)
-    jacobian = (g[:, 1:] - g[:, :1]) / norms / width  # (S, P, C, Q)
+        g = model.predict(_from_line(model.parameters, moved), on)
+        g = np.nan_to_num(np.clip(g, -1e8, 1e8), nan=1e8).reshape(s, p + 1, c, queries)
+        free = z.shape[1] > p
+        gain = z[:, p:, None] if free else np.ones((s, 1, 1))  # (S, 1, 1)
+        miss = np.clip((gain * g[:, 0] - target) / norms, -1e12, 1e12)  # (S, C, Q)
+        jacobian = gain[:, None] * (g[:, 1:] - g[:, :1]) / width
+        jacobian = np.concatenate([jacobian, g[:, :1]], 1) if free else jacobian
+        jacobian = np.clip(jacobian / (norms if norms.ndim == 2 else norms[:, None]), -1e12, 1e12)  # (S, P', C, Q)
     scale = np.sqrt(1 + (miss**2).sum(-1) / ROBUST**2)  # (S, C)
-    weight = np.repeat(1 / scale, target.shape[1], 1)
-    jacobian, miss = jacobian.reshape(s, p, -1), miss.reshape(s, -1)
+    weight = np.repeat(1 / scale, queries, 1)
+    jacobian, miss = jacobian.reshape(s, z.shape[1], -1), miss.reshape(s, -1)
     weighted = jacobian * weight[:, None]
     return scale.sum(1), (weighted @ miss[..., None])[..., 0], weighted @ jacobian.swapaxes(1, 2)
 

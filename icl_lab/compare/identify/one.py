@@ -6,116 +6,208 @@ from functools import partial
 
 import numpy as np
 
-from icl_lab.compare.identify import decision
+from icl_lab.compare.identify import decision, numbers, refusal, stability
 from icl_lab.compare.identify.asking import Ask, Floats
 from icl_lab.compare.identify.decision import Member
-from icl_lab.compare.identify.family import Family, Key, Model
-from icl_lab.compare.identify.fitting import Fit, fitted, free_filter, judged, predicted, relative
-from icl_lab.compare.identify.others import general_preconditioner
-from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery, Units, answers, over_examples
-from icl_lab.compare.identify.structure import grade
+from icl_lab.compare.identify.family import Family, Key, Model, containers
+from icl_lab.compare.identify.fitting import GAIN, Fit, fitted, free_filter, judged, predicted, relative
+from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery, answers, over_examples
+from icl_lab.compare.identify.setting import Setting
+from icl_lab.compare.identify.stability import Decided
+from icl_lab.compare.identify.structure import EXACT
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
+BEYOND, FAR_BEYOND = 1.5, 2.0
+"""Factors on the inputs at which a model of two numbers or more (of four or more) must hold if a smaller one is close
+too: what it only approximates, it does not follow there."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """What all members are asked: units, the battery, rotations, the families to try and N, for reported numbers."""
+def one_member(
+    ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True, exact: float = EXACT
+) -> Member:
+    """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown.
 
-    units: Units
-    battery: Battery
-    turns: Floats
-    families: Mapping[str, Family]
-
-
-def one_member(ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True) -> Member:
-    """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown."""
+    ``exact`` is the deviation below which a symmetry counts as exact (``structure.grade``).
+    """
     found = answers(ask, setting.battery, setting.turns)
     asymmetry = float(np.median(found.asymmetry))
     member = partial(Member, asymmetry=asymmetry, noise=found.noise)
     if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
-        reason = "predictions are below .001 labels"
-        return member(verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason)
+        reason, most = "predictions are below .001 labels", decision.DEVIATIONS[-1]
+        return member(
+            verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason, stability=most
+        )
     if asymmetry > decision.EQUAL or setting.battery.tasks is not None:
         mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
         if float(np.median(relative(mixed, found.raw))) <= asymmetry:  # a centred learner is another one after it
             found = dataclasses.replace(found, raw=mixed)
-    fits, free, unfitted = all_fits(found, asymmetry, about, setting)
+    out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
+    fits, free, unfitted = all_fits(found, asymmetry, about, setting, exact=exact)
+    fits, collapsed = _without_collapsed(fits, out, found, setting)
+    out |= collapsed
     best: dict[str, Fit] = {}
     for fit in sorted(fits, key=lambda fit: fit.residual):
         best.setdefault(fit.model.family, fit)
-    ranked = list(best.values())
-    rivals = {decision.described(fit): fit.residual for fit in ranked}
-    member = partial(member, free=free, fits=tuple(fits), rivals=rivals, ladder=decision.ladder(fits))
-    member = partial(member, unfitted=unfitted)
-    left = decision.remaining(fits, found.noise)
-    names = lambda fits: tuple(  # noqa: E731
-        name
-        for name in setting.families
-        if any(name in (fit.model.family, *decision.same_family_as(fit)) for fit in fits)
-    )
-    if not left:
-        least = ranked[0].residual if ranked else float("nan")
-        return member(verdict="none of these", residual=least, reason=_refusal(ranked, asymmetry, about, free))
-    groups, on = decision.classes(left), setting.battery.take(JUDGE)
-    if len(groups) > 1:
-        a, b = groups[0][0], groups[1][0]
-        said = decision.differ_most(a, b, found.mean[JUDGE], on.plain.eigenvalues)
-        return member(verdict="not separable", equals=names(left), residual=a.residual, reason=said)
-    equals = names(groups[0])  # the parameters are those of the family that is named, where it was fitted itself
-    named = next((fit for fit in left if fit.model.family == equals[0]), left[0])
-    limits, doubled = _range(ask, named, ranked, setting) if ranges else ((None, None), {})
+    rivals = {decision.described(fit): fit.residual for fit in best.values()}
+    member = partial(member, free=free, rivals=rivals, ladder=decision.ladder(fits), unfitted=unfitted)
+    decided = stability.decide(fits, found.noise)
+    refused = partial(_refused, member, fits, out, found, asymmetry, about, free, setting)
+    if not decided.names:
+        return refused()
+    forced = refusal.evidence(about, asymmetry, setting.battery.q.shape[2], exact)
+    made = {} if forced else stability.decisions(fits, found, setting.battery)
+    holders = containers(setting.families)
+    inside = {name: {one for one, held in holders.items() if name in held} for name in setting.families}
+    kept = {
+        name: stability.shares(made, name, inside)
+        for name in _candidates(decided, setting.families, holders, set(out))
+        if decided.keeps(name, inside)
+    }
+    lasting = {name: stability.stability(kept[name]) if made else decision.DEVIATIONS[-1] for name in kept}
+    stable = tuple(name for name, most in lasting.items() if most >= decision.STABLE)
+    trials = refusal.trials(best, out, decided, stable, kept)
+    if not stable:
+        wavering = _wavering(decided, made, setting.families)
+        rival = next((fit for one in made[decision.STABLE] for fit in one.fits[:1]
+                      if not decision.together(fit, decided.fits[0])), decided.fits[-1])  # fmt: skip
+        rival = best.get(rival.model.family, rival)
+        said = decision.differ_most(decided.fits[0], rival, found.mean[JUDGE],
+                                    setting.battery.take(JUDGE).plain.eigenvalues)  # fmt: skip
+        return member(
+            verdict="not separable", equals=wavering, residual=decided.fits[0].residual, reason=said, trials=trials,
+            stability=max(lasting.values(), default=0.0), fits=tuple(fits),
+        )  # fmt: skip
+    named = numbers.fit_of(stable[0], decided, found.noise) or decided.fits[0]
+    smaller = [fit for fit in fits if fit.model.size < named.model.size and fit.residual <= decision.NAMED]
+    if named.model.size > 1 and smaller and not named.raw:
+        factor = FAR_BEYOND if named.model.size >= decision.FLEXIBLE else BEYOND
+        away = _away(ask, named, setting, factor, factor)
+        if away > decision.NAMED:
+            return refused(f"a filter that {decision.described(named)} approximates: it is {named.residual:.3f} away "
+                           f"in training, {away:.3f} on inputs times {factor:g}")  # fmt: skip
+    limits, doubled = _range(ask, named, tuple(best.values()), setting) if ranges else ((None, None), {})
+    steps, intervals, loose = numbers.scatter(named, stable[0], made, inside, found.noise, setting)
     return member(
-        verdict="identified", family=equals[0], equals=equals, steps=named.model.steps or None,
-        parameters=reported(named, setting.units, on.x.shape[1]), residual=named.residual, range=limits[0],
-        label_range=limits[1], doubled=doubled, fits=(named, *(fit for fit in fits if fit is not named)),
+        verdict="identified", family=stable[0], equals=stable, steps=steps, residual=named.residual,
+        parameters={k: v for k, v in numbers.reported(named, setting).items() if k not in loose}, intervals=intervals,
+        gain=None if named.model.scaled else named.gain, stability=lasting[stable[0]], range=limits[0],
+        label_range=limits[1], doubled=doubled, evidence=forced, trials=trials,
+        fits=(named, *(fit for fit in fits if fit is not named)),
     )  # fmt: skip
 
 
+def _candidates(
+    decided: Decided, families: Mapping[str, Family], holders: Mapping[str, set[str]], out: set[str]
+) -> list[str]:
+    """Names of the classes, then of families that contain one and could be this learner, in the order of families."""
+    own = [name for name in families if any(name in one for one in decided.names)]
+    return own + [
+        name for name in families if name not in own and name not in out and any(name in holders[one] for one in own)
+    ]
+
+
+def _wavering(
+    decided: Decided, made: Mapping[float, Sequence[Decided]], families: Mapping[str, Family]
+) -> tuple[str, ...]:
+    """The names between which deviations of a hundredth make the decision waver: each in a tenth of them at least."""
+    some = made[decision.STABLE]
+    often = lambda name: sum(any(name in one for one in d.names) for d in some) >= 0.1 * len(some)  # noqa: E731
+    return tuple(name for name in families if any(name in one for one in decided.names) or often(name))
+
+
 def all_fits(
-    found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting
-) -> tuple[list[Fit], float, tuple[str, ...]]:
+    found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting, gain: bool = True,
+    exact: float = EXACT, only: Sequence[str] | None = None,
+) -> tuple[list[Fit], float, tuple[str, ...]]:  # fmt: skip
     """All fits that could be named, small models first, the best free filter's residual, and families cut short.
 
-    A larger model is left out where nothing it could reach would replace what is left of the smaller ones: the smaller
-    ones are within ``decision.LEAST``, or as close as a filter of any form.
+    A model of many numbers is left out where the smaller ones are so close that it could not replace them. ``only``
+    names families to fit whatever the structure is; ``gain`` says that predictions may have one.
     """
-    allowed = [
-        family
-        for family in setting.families.values()
-        if all(grade(about[part]) != "no" for part in family.needs)
-        and (not family.of_set or setting.battery.tasks is not None)
-        and (asymmetry <= decision.ASYMMETRY or family.raw)
-    ]
+    out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
+    chosen = [f for name, f in setting.families.items() if (name in only if only is not None else name not in out)]
     fit, judge = setting.battery.take(FIT), setting.battery.take(JUDGE)
-    kinds = {family.filters for family in allowed} - {""}
+    kinds = {family.filters for family in chosen} - {""}
     free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
-    models = [(model, family) for family in allowed for model in _models(family, setting, asymmetry)]
     fits: list[Fit] = []
     unfitted: dict[str, None] = {}
     known: dict[Key, Floats] = {}
-    size, enough, filtered = 0, False, False
+    models = [(model, family) for family in chosen for model in _models(family, setting, asymmetry)]
+    size, left = 0, []
     for model, family in sorted(models, key=lambda pair: pair[0].size):
         if model.size > size:
             size, left = model.size, decision.remaining(fits, found.noise)
-            gain = left[0].residual - 0.8 * free if left and not left[0].raw else np.inf
-            filtered = gain <= max(decision.SHARE * left[0].residual, decision.LEAST) if left else False
-            enough = bool(left) and left[0].residual <= decision.LEAST and left[0].on_raw <= decision.EQUAL
-        if enough or (filtered and family.filters):
+        if size >= decision.FLEXIBLE and left and _enough(left[0], family.raw, free, found.noise):
             unfitted[family.name] = None
             continue
         target = found.raw if family.raw else found.mean
-        known[model.key] = fitted(model, fit, target[FIT], known)
-        fits.append(judged(model, known[model.key], judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
+        best = fitted(model, fit, target[FIT], known, GAIN if gain else (1.0, 1.0))
+        known[model.key] = best.theta
+        fits.append(judged(best, judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
     return fits, free, tuple(unfitted)
 
 
+def _enough(best: Fit, raw: bool, free: float, noise: float) -> bool:
+    """Whether no model of many numbers could replace the best of the smaller ones."""
+    if raw:
+        return best.on_raw <= decision.EQUAL
+    close = best.residual <= max(decision.NEARER, 3 * noise)
+    return close or best.residual - 0.8 * free <= max(decision.SHARE * best.residual, decision.LEAST)
+
+
 def _models(family: Family, setting: Setting, asymmetry: float) -> Sequence[Model]:
-    """The models of a family; of preconditioned GD also those with any matrix, where GD could be replaced by it."""
-    d = setting.battery.q.shape[2]
-    if family.name != "preconditioned GD" or d > 10 or asymmetry < decision.EQUAL:
-        return family.models
-    return (*family.models, *general_preconditioner(d))
+    """The models of a family; those for inputs of this size only where the learner is not quite symmetric."""
+    further = family.for_size(setting.battery.q.shape[2]) if asymmetry >= decision.EQUAL else ()
+    return (*family.models, *further)
+
+
+def _without_collapsed(
+    fits: Sequence[Fit], out: Mapping[str, str], found: Answers, setting: Setting
+) -> tuple[list[Fit], dict[str, str]]:
+    """Fits without those that are, at their parameters, a family that they contain and the structure excludes."""
+    holders = containers(setting.families)
+    close = {fit.model.family for fit in fits if fit.residual <= decision.NAMED}
+    inner = [name for name in out if holders[name] & close and not setting.families[name].of_set]
+    if not inner:
+        return list(fits), {}
+    others, _, _ = all_fits(found, 0.0, {}, setting, only=inner)
+    gone: dict[str, str] = {}
+    left = []
+    for fit in fits:
+        same = [o for o in others if fit.model.family in holders[o.model.family] and o.model.size < fit.model.size
+                and decision.equal(o, fit)]  # fmt: skip
+        if same and fit.residual <= decision.NAMED:
+            gone[fit.model.family] = (
+                f"it is then {same[0].model.family}, which is excluded: {out[same[0].model.family]}"
+            )
+        else:
+            left.append(fit)
+    return left, {name: why for name, why in gone.items() if all(fit.model.family != name for fit in left)}
+
+
+def _refused(
+    member: partial, fits: list[Fit], out: Mapping[str, str], found: Answers, asymmetry: float,
+    about: Mapping[str, float], free: float, setting: Setting, said: str = "",
+) -> Member:  # fmt: skip
+    """None of these, with the nearest of all families, also of those that are excluded."""
+    rest = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
+    others, _, _ = all_fits(found, 0.0, {}, setting, only=rest)
+    nearest = refusal.nearest([*fits, *others], asymmetry)
+    bounds = [fit for fit in fits if fit.at_bound and fit.model.size < 2 and not fit.model.scaled]
+    judge, wide = setting.battery.take(JUDGE), (-20.0, 20.0)
+    multiples = [
+        judged(fitted(fit.model, setting.battery.take(FIT), found.mean[FIT], {}, wide), judge, found.mean[JUDGE],
+               found.raw[JUDGE], fit.raw)
+        for fit in bounds
+    ]  # fmt: skip
+    multiple = refusal.nearest(multiples, asymmetry)
+    reason = said or refusal.reason(nearest, multiple, out, asymmetry, about, free)
+    best = {fit.model.family: fit for fit in sorted([*others, *fits], key=lambda fit: -fit.residual)}
+    return member(
+        verdict="none of these", residual=refusal.distance(nearest, asymmetry), reason=reason, fits=tuple(fits),
+        nearest=decision.described(nearest) if nearest else None,
+        trials=refusal.trials(best, out, stability.decide(fits, found.noise), (), {}),
+    )  # fmt: skip
 
 
 def _free(found: Answers, on: Battery, kind: str) -> float:
@@ -130,34 +222,17 @@ def _free(found: Answers, on: Battery, kind: str) -> float:
     return float(np.median(errors))
 
 
-def _refusal(ranked: Sequence[Fit], asymmetry: float, about: Mapping[str, float], free: float) -> str:
-    broken = [part for part, value in about.items() if grade(value) == "no" and part not in ("rotation", "locality")]
-    said = f"not {', not '.join(broken)}; " if broken else ""
-    of_raw = ""
-    if asymmetry > decision.ASYMMETRY:
-        said, of_raw = (
-            f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}; {said}",
-            " fitted to the learner itself",
-        )
-    if not ranked:
-        return f"{said}no family{of_raw} has this structure"
-    roughly = f"; roughly {decision.described(ranked[0])}" if ranked[0].residual <= decision.ROUGHLY else ""
-    filter_ = f"; a filter of any form: {free:.3f}" if np.isfinite(free) else ""
-    best = f"the best{of_raw}, {decision.described(ranked[0])}, is {ranked[0].residual:.3f} away"
-    return f"{said}{best}{roughly}{filter_}"
+def _away(ask: Ask, named: Fit, setting: Setting, inputs: float, labels: float) -> float:
+    """Distance of a model, parameters and gain fixed, on training prompts with inputs and labels times a factor."""
+    on = setting.battery.take(JUDGE[::2]).scaled(inputs, labels)
+    found = answers(ask, on, setting.turns[0].reshape(2, -1, *setting.turns.shape[2:]))
+    return _miss(named, found, on)
 
 
-def reported(fit: Fit, units: Units, n: int) -> dict[str, float]:
-    """Parameters in the units of the caller; those of a step are numbered from 1."""
-    names = [p.name for p in fit.model.parameters]
-    found: dict[str, float] = {}
-    for i, (p, value) in enumerate(zip(fit.model.parameters, fit.theta, strict=True), 1):
-        many, k = names.count(p.name) > 1, names[:i].count(p.name)
-        factor = units.eigenvalue**p.eigenvalue * float(n) ** p.examples * units.label**p.labels
-        found[f"{p.name} {k}" if many else p.name] = float(value) * factor
-    if "power" in found:  # of the covariance, whose unit the rate then takes on too
-        found["learning_rate"] *= units.eigenvalue ** -found["power"]
-    return found
+def _miss(fit: Fit, found: Answers, on: Battery) -> float:
+    """Median distance of a model, parameters and gain fixed, from what a learner answers there."""
+    g = fit.gain * predicted(fit.model, fit.theta, on)
+    return float(np.median(relative(g, found.raw if fit.raw else found.mean)))
 
 
 def _range(
@@ -174,13 +249,10 @@ def _range(
                 break
             on = prompts.scaled(factor if inputs else 1.0, factor)  # y = X w follows the inputs
             found = answers(ask, on, turns)
-            distance = lambda fit: float(  # noqa: E731
-                np.median(relative(predicted(fit.model, fit.theta, on), found.raw if fit.raw else found.mean))  # noqa: B023
-            )
             asymmetric = not named.raw and float(np.median(found.asymmetry)) > decision.ASYMMETRY
-            failed = failed or asymmetric or distance(named) > decision.NAMED
+            failed = failed or asymmetric or _miss(named, found, on) > decision.NAMED
             limit = limit if failed else factor
             if inputs and factor == 2:
-                doubled = {fit.model.family: distance(fit) for fit in ranked}
+                doubled = {fit.model.family: _miss(fit, found, on) for fit in ranked}
         limits.append(limit)
     return (limits[0], limits[1]), doubled

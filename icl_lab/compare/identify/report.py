@@ -45,6 +45,29 @@ class Identified:
     asked: dict[str, Any]
     rounding: float = 0.0
 
+    @property
+    def stability(self) -> float:
+        """That of the worst member."""
+        return min(member.stability for member in self.members)
+
+    def explain(self, member: int = 0) -> str:
+        """The decision on one member, to follow by hand: what was tried, what fell out and why; nearest family first.
+
+        Raises:
+          IndexError: for a member that is not there.
+        """
+        one = self.members[member]
+        lines = [f"member {member}: {_line(one)}", f"  asymmetry {one.asymmetry:.2g}, noise {one.noise:.2g}"]
+        lines += [f"  {text}" for text in (one.evidence, one.reason) if text]
+        width = max((len(name) for name in one.trials), default=0)
+        lines += [f"  {name:<{width}}  {what}" for name, what in one.trials.items()]
+        if one.unfitted:
+            lines.append(f"  larger models that could not replace a smaller one: {', '.join(one.unfitted)}")
+        for name, (low, high) in one.intervals.items():
+            value = f"{one.parameters[name]:.4g}" if name in one.parameters else "not determined"
+            lines.append(f"  {name}: {value}, {low:.3g} to {high:.3g} in fits that are as good or deviate by .01")
+        return "\n".join(lines)
+
     def __str__(self) -> str:
         counts = collections.Counter(_line(member) for member in self.members)
         reasons = {_line(member): member.reason for member in self.members[::-1] if member.verdict == "none of these"}
@@ -52,13 +75,18 @@ class Identified:
         for line, count in counts.most_common():
             first = f"{', the first one' * (count > 1)}: {reasons[line]}" if line in reasons else ""
             lines.append(f"  {count} of {len(self.members)}: {line}{first}")
-        for name in ("residual", "asymmetry", "noise", "free"):
+        forced = [member.evidence for member in self.members if member.evidence]
+        lines += [f"  {forced[0]}"] if forced else []
+        for name in ("residual", "asymmetry", "noise", "free", "stability"):
+            if name in ("residual", "free") and len(forced) == len(self.members):
+                continue  # what the structure forces has none
             values = np.array([getattr(member, name) for member in self.members], float)
             missing = int(np.isnan(values).sum())
             none = f"; none for {missing} of {len(values)}" * (missing > 0)
             if missing < len(values):
                 said = "free filter's residual" if name == "free" else name
-                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {np.nanmax(values):.2g}{none}")
+                worst = np.nanmin(values) if name == "stability" else np.nanmax(values)
+                lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {worst:.2g}{none}")
         lines += self._first_named()
         graded = (
             f"{k} {v['grade']}" + f" ({v['worst']:.1e})" * (not np.isnan(v["worst"]))
@@ -80,7 +108,7 @@ class Identified:
         agreeing = self._agreeing()
         shared = [name for name in agreeing[0].equals if all(name in m.equals for m in agreeing)]
         others = [name for name in shared if name != self.family]
-        return f"identified: {self.family}" + (f" (the same as {', '.join(others)})" if others else "")
+        return f"identified: {self.family}" + (f" (the same as, or in, {', '.join(others)})" if others else "")
 
     def _agreeing(self) -> list[Member]:
         return [m for m in self.members if m.verdict == "identified" and self.family in m.equals]
@@ -94,8 +122,16 @@ class Identified:
             for name in list(names) if len(names) <= 12 else []:
                 values = [m.parameters[name] for m in agreeing if name in m.parameters]
                 lines.append(f"  {name}: median {np.median(values):.4g}, {min(values):.4g} to {max(values):.4g}")
+            gains = [m.gain for m in agreeing if m.gain is not None]
+            if gains and max(abs(np.log(gains))) > 1e-3:
+                lines.append(f"  gain: median {np.median(gains):.4g}, {min(gains):.4g} to {max(gains):.4g}")
+            loose = sorted({name for m in agreeing for name in m.intervals if name not in m.parameters})
+            if loose:
+                lines.append(f"  not determined in some member: {', '.join(loose)}")
             for what, said in (("range", "inputs"), ("label_range", "labels")):
-                limits = [getattr(m, what) or 0 for m in agreeing if m.fit]  # zero is zero on all inputs
+                limits = [
+                    getattr(m, what) or 0 for m in agreeing if m.fit and not m.evidence
+                ]  # zero is zero on all inputs
                 if limits:
                     ends = [f"up to {said} times {x:g}" if x else "nowhere" for x in (np.median(limits), min(limits))]
                     lines.append(f"  holds {ends[0]} (median), {ends[1]} (smallest)")
@@ -149,7 +185,13 @@ def _line(member: Member) -> str:
         if member.fit is None:
             return "zero"
         others = [name for name in member.equals if name != member.fit.model.family]
-        return described(member.fit) + (f" (the same as {', '.join(others)})" if others else "")
+        model, steps = member.fit.model, member.steps
+        said = described(member.fit)
+        if isinstance(steps, tuple):
+            said = said.replace(
+                f"{model.steps} {model.unit}", f"{', '.join(map(str, steps[:-1]))} or {steps[-1]} {model.unit}"
+            )
+        return said + (f" (the same as, or in, {', '.join(others)})" if others else "")
     return member.verdict + (f": {' or '.join(member.equals)}" if member.equals else "")
 
 
@@ -195,12 +237,13 @@ def _medians(members: list[dict[str, float]], names: list[str]) -> Floats:
 
 
 def verdict_of(members: list[Member], order: list[str]) -> tuple[str, str | None]:
-    """The verdict over members, and the family."""
+    """The verdict over members, and the family: of the names that enough members share that which most are given."""
     needed = AGREEMENT * len(members) - 1e-9
     counts = collections.Counter(name for m in members if m.verdict == "identified" for name in m.equals)
+    given = collections.Counter(m.family for m in members if m.verdict == "identified")
     shared = [name for name in order if counts[name] >= needed]
     if shared:
-        return "identified", shared[0]
+        return "identified", max(shared, key=lambda name: given[name])  # the first of those that are given as often
     verdicts = collections.Counter(m.verdict for m in members)
     verdict, count = verdicts.most_common(1)[0]
     return (verdict if count >= needed and verdict != "identified" else "mixed"), None

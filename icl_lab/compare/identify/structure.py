@@ -12,7 +12,7 @@ ROUNDINGS = 2
 
 PARTS = (
     "odd_labels", "linear_labels", "linear_query", "permutation", "rotation", "example_rotation", "centred_rotation",
-    "locality",
+    "one_step", "locality",
 )  # fmt: skip
 
 
@@ -38,7 +38,8 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     in the weights of deep networks grow. ``linear_query``, likewise, allows a constant.
     ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
     leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
-    better), or a vector to all inputs of the context.
+    better), or a vector to all inputs of the context. ``one_step``: context inputs twice as large, with the same labels
+    and query, double the answer, as in one step of gradient descent.
     """
     rng = np.random.default_rng([seed, 1])
     x, y, q = (np.repeat(part[::2], 2, 0) for part in (on.x, on.y, on.q[:, 0]))
@@ -59,6 +60,7 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         "rotation": (x @ turn, y, (q[:, None] @ turn)[:, 0]),
         "example_rotation": (mix @ x, (mix @ y[..., None])[..., 0], q),
         "inner": (inner @ x, (inner @ y[..., None])[..., 0], q), "labels": (x, y + shift, q), "inputs": (shifted, y, q),
+        "one_step": (2 * x, y, q),
     }  # fmt: skip
     stacked = [np.concatenate([one[part] for one in asked.values()]) for part in range(3)]
     plus, minus = (ask(stacked[0], sign * stacked[1], stacked[2]) for sign in (1, -1))
@@ -87,6 +89,7 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         ),
         **{name: off(odd[name] - f) for name in ("permutation", "rotation", "example_rotation")},
         "centred_rotation": min(centred),
+        "one_step": off(odd["one_step"] / 2 - f),
     }
 
 

@@ -1,0 +1,58 @@
+"""Several outputs: each is identified by itself, with the labels of the others zero; one answer, or mixed."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from icl_lab.compare.identify.decision import Member
+from icl_lab.compare.identify.report import Identified, verdict_of
+from icl_lab.prompts.prompt import Sample, Sampler
+
+
+def outputs_of(sampler: Sampler | None, seed: int) -> int:
+    """How many labels an example has; 1 where the sampler is not what ``battery`` allows, which then says so."""
+    if sampler is None or not callable(sampler):
+        return 1
+    sample = sampler(jax.random.key(seed), 2048)
+    many = isinstance(sample, Sample) and getattr(sample.prompt.y, "ndim", 0) == 3 and sample.prompt.y.shape[2] > 1
+    return int(sample.prompt.y.shape[2]) if many else 1
+
+
+def one_output(sampler: Sampler | None, channel: int, outputs: int) -> Sampler | None:
+    """The sampler with one of its outputs, and the part of the tasks (B, D, O) that belongs to it."""
+    if sampler is None or outputs == 1:
+        return sampler
+
+    def draw(key: Any, batch: int) -> Sample:
+        sample, part = sampler(key, batch), slice(channel, channel + 1)
+        prompt = dataclasses.replace(sample.prompt, y=sample.prompt.y[:, :, part])
+        latent = dict(sample.latent)
+        if "w" in latent and getattr(latent["w"], "ndim", 0) == 3:
+            latent["w"] = latent["w"][:, :, part]
+        return dataclasses.replace(sample, prompt=prompt, target=sample.target[..., part], latent=latent)
+
+    return draw
+
+
+def combined(every: Sequence[Identified], order: list[str]) -> Identified:
+    """One answer of all outputs. The filter, structure and units are those of the first output."""
+    rows = [_one_row(rows, order) for rows in zip(*(one.members for one in every))]
+    verdict, family = verdict_of(rows, order)
+    return dataclasses.replace(every[0], verdict=verdict, family=family, members=rows)
+
+
+def _one_row(rows: Sequence[Member], order: list[str]) -> Member:
+    """A member's row: of its worst output where all share a name (or a refusal), else ``mixed`` with what they are."""
+    worst = max(rows, key=lambda row: row.residual)
+    if any(row.verdict != "identified" for row in rows):
+        if len({row.verdict for row in rows}) == 1:
+            return worst
+    elif shared := [name for name in worst.equals if all(name in row.equals for row in rows)]:
+        stability = min(row.stability for row in rows)
+        return dataclasses.replace(worst, family=shared[0], equals=tuple(shared), stability=stability)
+    said = "; ".join(f"output {k}: {row.family or row.verdict}" for k, row in enumerate(rows))
+    return dataclasses.replace(
+        worst, verdict="mixed", family=None, equals=(), parameters={}, reason=said, stability=0.0
+    )

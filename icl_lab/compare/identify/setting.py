@@ -1,0 +1,18 @@
+"""What all members of one call are asked."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from icl_lab.compare.identify.asking import Floats
+from icl_lab.compare.identify.family import Family
+from icl_lab.compare.identify.probes import Battery, Units
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What all members are asked: units, the battery, rotations, the families to try and N, for reported numbers."""
+
+    units: Units
+    battery: Battery
+    turns: Floats
+    families: Mapping[str, Family]
