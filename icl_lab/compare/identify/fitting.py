@@ -103,7 +103,7 @@ def fitted(
     z = np.concatenate([drawn, *(one[None] for one in warm)])
     z = np.clip(np.concatenate([z, np.ones((len(z), len(low) - size))], 1), low, high)
     if z.shape[1]:
-        z, cost = _descended(model, on, target, z, low, high, turns=60)
+        z, cost = _descended(model, on, target, z, low, high, turns=40)
     else:
         cost = np.zeros(1)
     best = int(np.argmin(cost))
@@ -144,17 +144,19 @@ def _descended(
     norms = np.maximum(np.linalg.norm(target, axis=-1), 1e-300)[..., None]
     damping, cost = np.full(len(z), 1e-3 if alone else 1e-2), np.full(len(z), np.inf)
     kept, slope, curve = z, np.zeros_like(z), np.zeros((*z.shape, z.shape[1]))
+    floor = target.shape[-2]  # the cost of a perfect fit
     for turn in range(turns):
         new = _cost_and_slopes(model, on, target, norms, z)
         better = new[0] < cost
         gain = np.where(better, (cost - new[0]) / np.maximum(new[0], 1e-12), 0)
         cost, kept = np.where(better, new[0], cost), np.where(better[:, None], z, kept)
+        ahead = 2 * (cost.min() - floor) + ALIKE  # a start that is not, and no longer gains much, will not be the best
         slope, curve = np.where(better[:, None], new[1], slope), np.where(better[:, None, None], new[2], curve)
         damping = np.clip(np.where(better, damping / 6, damping * 5), 1e-9, 1e6)
-        if turn in (6, 14) and len(z) > 3 and not alone:  # starts that fell behind are given up
+        if turn in (4, 9) and len(z) > 3 and not alone:  # starts that fell behind are given up
             best = np.argsort(cost)[: max(3, len(z) // 3)]
             kept, slope, curve, damping, cost = kept[best], slope[best], curve[best], damping[best], cost[best]
-        elif turn > 6 and not ((damping < 1e3) & ((gain > 1e-6) | ~better) & (cost < 1.1 * cost.min())).any():
+        elif turn > 4 and not ((damping < 1e3) & ((gain > 1e-6) | ~better) & (cost - floor < ahead)).any():
             break
         diagonal = np.einsum("spp->sp", curve)
         ridge = damping[:, None] * (diagonal + 1e-9 * diagonal.max(1, keepdims=True) + 1e-300)

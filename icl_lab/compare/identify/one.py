@@ -122,7 +122,8 @@ def all_fits(
     """All fits that could be named, small models first, the best free filter's residual, and families cut short.
 
     A model of many numbers is left out where the smaller ones are so close that it could not replace them. ``only``
-    names families to fit whatever the structure is; ``gain`` says that predictions may have one.
+    names families to fit whatever the structure is, with models of few numbers; ``gain`` says that predictions may have
+    one.
     """
     out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
     chosen = [f for name, f in setting.families.items() if (name in only if only is not None else name not in out)]
@@ -137,7 +138,8 @@ def all_fits(
     for model, family in sorted(models, key=lambda pair: pair[0].size):
         if model.size > size:
             size, left = model.size, decision.remaining(fits, found.noise)
-        if size >= decision.FLEXIBLE and left and _enough(left[0], family.raw, free, found.noise):
+        enough = only is not None or (bool(left) and _enough(left[0], family.raw, free, found.noise))
+        if size >= decision.FLEXIBLE and enough:
             unfitted[family.name] = None
             continue
         target = found.raw if family.raw else found.mean
@@ -201,7 +203,7 @@ def _refused(
         for fit in bounds
     ]  # fmt: skip
     multiple = refusal.nearest(multiples, asymmetry)
-    reason = said or refusal.reason(nearest, multiple, out, asymmetry, about, free)
+    reason = refusal.reason(nearest, multiple, out, asymmetry, about, free, said)
     best = {fit.model.family: fit for fit in sorted([*others, *fits], key=lambda fit: -fit.residual)}
     return member(
         verdict="none of these", residual=refusal.distance(nearest, asymmetry), reason=reason, fits=tuple(fits),

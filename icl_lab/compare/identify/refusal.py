@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from icl_lab.compare.identify import decision
-from icl_lab.compare.identify.family import Family
+from icl_lab.compare.identify.family import FILTER, Family
 from icl_lab.compare.identify.fitting import Fit
 from icl_lab.compare.identify.stability import Decided
 from icl_lab.compare.identify.structure import grade
@@ -52,25 +52,27 @@ def nearest(fits: Sequence[Fit], asymmetry: float) -> Fit | None:
 
 def reason(
     near: Fit | None, multiple: Fit | None, out: Mapping[str, str], asymmetry: float, about: Mapping[str, float],
-    free: float,
+    free: float, said: str = "",
 ) -> str:  # fmt: skip
-    """Why no family is named: what the learner breaks, the nearest algorithm, what excludes it, and how far it is."""
-    broken = [part for part, value in about.items()
-              if grade(value) == "no" and part not in ("rotation", "locality", "one_step")]  # fmt: skip
-    said = f"not {', not '.join(broken)}; " if broken else ""
+    """Why no family is named: what the learner breaks, the nearest algorithm, how far it is and what excludes it.
+
+    ``said`` stands in the place of the nearest, where a family is near but no name.
+    """
+    broken = [part for part in (*FILTER, "odd_labels") if grade(about.get(part, np.nan)) == "no"]
+    first, said = said, f"not {', not '.join(broken)}; " if broken else ""
     if asymmetry > decision.ASYMMETRY:
         said = f"asymmetry {asymmetry:.2f} is above {decision.ASYMMETRY}; {said}"
     if near is None:
         return f"{said}no family has this structure"
     away, training = distance(near, asymmetry), float(np.median(near.errors[::2]))
-    told = f"the nearest, {decision.described(near)}, is {away:.3f} away"
-    if asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
+    told = first or f"the nearest, {decision.described(near)}, is {away:.3f} away"
+    if not first and asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
         told += f" ({training:.3f} on training prompts)"
     if multiple is not None and distance(multiple, asymmetry) < away:
         told += (
             f"; {multiple.gain:.3g} times {decision.described(multiple)} is {distance(multiple, asymmetry):.3f} away"
         )
-    if near.model.family in out:
+    if not first and near.model.family in out:
         told += f"; excluded, since {out[near.model.family]}"
     roughly = f"; roughly {decision.described(near)}" if decision.NAMED < away <= decision.ROUGHLY else ""
     bound = f"; a filter of any form: {free:.3f}" if free < away and asymmetry <= decision.ASYMMETRY else ""

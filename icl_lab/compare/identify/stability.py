@@ -33,14 +33,9 @@ class Decided:
         return bool(self.names) and all(name in one or inside[name] & one for one in self.names)
 
 
-import os
-
-VARIANT = float(os.environ.get("VARIANT", "0"))
-
-
 def decide(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> Decided:
     """The decision on these fits, of the learner or of one with a deviation of this size."""
-    left = decision.remaining(fits, noise, VARIANT * deviation)
+    left = decision.remaining(fits, noise, deviation)
     names = decision.named(decision.classes(left))
     return Decided(tuple(map(frozenset, names)), tuple(left), tuple(fits))
 
