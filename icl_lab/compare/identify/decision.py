@@ -26,6 +26,10 @@ NEAR, NEARER, TENTH = 0.005, 0.01, 0.1
 almost anything) above ``NEARER``; or, with fewer, where it leaves less than a tenth of more than ``ROUNDING``."""
 ROUNDING = 3e-4
 
+BEYOND, FAR_BEYOND, FOLLOWS = 1.5, 2.0, 0.5
+"""Inputs times the first factor are beyond training: a model of two numbers or more must hold there, and leave less
+than this share of what a smaller one leaves. One of ``FLEXIBLE`` numbers must hold at the second, too."""
+
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
 STABLE, KEPT = 0.01, 0.9
 """A name is one that nine in ten deviations of a hundredth, and all smaller ones, leave as it is."""
@@ -109,7 +113,9 @@ def described(fit: Fit) -> str:
 def improves(larger: Fit, smaller: Fit, noise: float, deviation: float = 0.0) -> bool:
     """Whether the larger model's residual is so much better that it replaces the smaller one.
 
-    Where a deviation of known size was laid over the learner, what it explains is no reason to replace a model.
+    It must be closer beyond the training prompts, too: a flexible model takes up what training leaves of a simple
+    algorithm, but does not follow the learner where nothing was fitted. Where a deviation of known size was laid over
+    the learner, what it explains is no reason to replace a model.
 
     Where one of them is fitted to f itself both are judged there. The smaller one must then miss f by more than
     training leaves in a network that breaks no symmetry on purpose, and the larger one by less than half of that; or
@@ -119,6 +125,8 @@ def improves(larger: Fit, smaller: Fit, noise: float, deviation: float = 0.0) ->
         left = larger.on_raw / max(smaller.on_raw, 1e-300)
         symmetric = larger.raw and larger.model.own and smaller.on_raw > EQUAL and left < by_chance(larger.model.size)
         return symmetric or (smaller.on_raw > LEFT and left < 0.5)
+    if larger.beyond > FOLLOWS * smaller.beyond:
+        return False
     flexible, gained = larger.model.size >= FLEXIBLE, smaller.residual - larger.residual
     if smaller.residual > max(deviation, max(NEARER, 3 * noise) if flexible else NEAR):
         return gained > max(SHARE * smaller.residual, LEAST)
@@ -141,10 +149,9 @@ def by_chance(size: int) -> float:
 def remaining(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> list[Fit]:
     """Models of the smallest size that no larger one replaces, best first, without those that the best replaces.
 
-    Families that are fitted to f itself count where one of them replaces the best of the others, and then alone. A
-    gain at its bound makes a multiple of an algorithm, which is none.
+    Families that are fitted to f itself count where one of them replaces the best of the others, and then alone.
     """
-    good = sorted((fit for fit in fits if fit.residual <= NAMED and not fit.at_bound), key=lambda fit: fit.residual)
+    good = sorted((fit for fit in fits if fit.residual <= NAMED), key=lambda fit: fit.residual)
     symmetric = [fit for fit in good if not fit.raw]
     good = [
         fit for fit in good if fit.raw and (not symmetric or improves(fit, symmetric[0], noise, deviation))

@@ -3,6 +3,7 @@
 import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Fit:
       raw: the family is fitted to f, not to the symmetrised f.
       gain: by which its predictions are multiplied; 1 where the model contains a scale.
       alike: (A, P) parameters of all starts that ended as close: what they do not share is not determined.
+      beyond: as ``residual``, with the same parameters on training prompts with inputs times ``decision.BEYOND``.
     """
 
     model: Model
@@ -48,11 +50,7 @@ class Fit:
     raw: bool
     gain: float = 1.0
     alike: Floats | None = None
-
-    @property
-    def at_bound(self) -> bool:
-        """Its gain is as far from 1 as it may be: a multiple of the algorithm, which is no name."""
-        return not GAIN[0] + 1e-6 < self.gain < GAIN[1] - 1e-6
+    beyond: float = 0.0
 
 
 def judged(found: "Found", on: Battery, mean: Floats, f: Floats, raw: bool) -> Fit:
@@ -102,15 +100,14 @@ def fitted(
     warm = [_to_line(model.parameters, np.asarray(theta, float)) for theta in model.warm(before)]
     z = np.concatenate([drawn, *(one[None] for one in warm)])
     z = np.clip(np.concatenate([z, np.ones((len(z), len(low) - size))], 1), low, high)
-    if z.shape[1]:
-        z, cost = _descended(model, on, target, z, low, high, turns=40)
-    else:
-        cost = np.zeros(1)
+    z, cost = _descended(model, on, target, z, low, high, turns=40)
     best = int(np.argmin(cost))
+    if bounds == GAIN and z.shape[1] > size and _at_bound(z[best, size]):
+        return fitted(model, on, target, before, (1.0, 1.0))
     alike = z[cost <= cost[best] + ALIKE * len(target)]
     theta = _from_line(model.parameters, z[:, :size])[best]
-    return Found(model, theta, float(z[best, size]) if z.shape[1] > size else 1.0,
-                 _from_line(model.parameters, alike[:, :size]))  # fmt: skip
+    gain = float(z[best, size]) if z.shape[1] > size else 1.0
+    return Found(model, theta, gain, _from_line(model.parameters, alike[:, :size]))
 
 
 def refitted(fit: Fit, on: Battery, targets: Floats, turns: int = 4) -> tuple[Floats, Floats]:
@@ -119,9 +116,18 @@ def refitted(fit: Fit, on: Battery, targets: Floats, turns: int = 4) -> tuple[Fl
     low, high = _box(model, GAIN)
     z = np.concatenate([_to_line(model.parameters, fit.theta), [fit.gain] * (len(low) - size)])
     z = np.clip(np.repeat(z[None], len(targets), 0), low, high)
-    if z.shape[1]:
-        z, _ = _descended(model, on, targets, z, low, high, turns, alone=True)
-    return _from_line(model.parameters, z[:, :size]), z[:, size] if z.shape[1] > size else np.ones(len(z))
+    z, _ = _descended(model, on, targets, z, low, high, turns, alone=True)
+    theta, gain = _from_line(model.parameters, z[:, :size]), z[:, size] if z.shape[1] > size else np.ones(len(z))
+    out = _at_bound(gain)
+    if out.any():
+        still = dataclasses.replace(fit, gain=1.0, model=dataclasses.replace(model, scaled=True))
+        theta[out], gain[out] = refitted(still, on, targets[out], turns)
+    return theta, gain
+
+
+def _at_bound(gain: Any) -> Any:
+    """Whether a gain explains nothing: it went as far as it may, and the algorithm is then judged without one."""
+    return (gain < GAIN[0] + 1e-3) | (gain > GAIN[1] - 1e-3)
 
 
 def _box(model: Model, gain: tuple[float, float]) -> tuple[Floats, Floats]:
@@ -141,6 +147,8 @@ def _descended(
 
     Starts that fall behind are given up, unless each has a target of its own (``alone``).
     """
+    if not z.shape[1]:
+        return z, np.zeros(len(z))
     norms = np.maximum(np.linalg.norm(target, axis=-1), 1e-300)[..., None]
     damping, cost = np.full(len(z), 1e-3 if alone else 1e-2), np.full(len(z), np.inf)
     kept, slope, curve = z, np.zeros_like(z), np.zeros((*z.shape, z.shape[1]))

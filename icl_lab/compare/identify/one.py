@@ -17,9 +17,6 @@ from icl_lab.compare.identify.stability import Decided
 from icl_lab.compare.identify.structure import EXACT
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
-BEYOND, FAR_BEYOND = 1.5, 2.0
-"""Factors on the inputs at which a model of two numbers or more (of four or more) must hold if a smaller one is close
-too: what it only approximates, it does not follow there."""
 
 
 def one_member(
@@ -43,6 +40,8 @@ def one_member(
             found = dataclasses.replace(found, raw=mixed)
     out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
     fits, free, unfitted = all_fits(found, asymmetry, about, setting, exact=exact)
+    on, there = _at(ask, setting, decision.BEYOND)
+    fits = [dataclasses.replace(fit, beyond=_miss(fit, there, on)) for fit in fits]
     fits, collapsed = _without_collapsed(fits, out, found, setting)
     out |= collapsed
     best: dict[str, Fit] = {}
@@ -78,10 +77,11 @@ def one_member(
             stability=max(lasting.values(), default=0.0), fits=tuple(fits),
         )  # fmt: skip
     named = numbers.fit_of(stable[0], decided, found.noise) or decided.fits[0]
-    smaller = [fit for fit in fits if fit.model.size < named.model.size and fit.residual <= decision.NAMED]
-    if named.model.size > 1 and smaller and not named.raw:
-        factor = FAR_BEYOND if named.model.size >= decision.FLEXIBLE else BEYOND
-        away = _away(ask, named, setting, factor, factor)
+    if named.model.size > 1 and not named.raw:
+        away, factor = named.beyond, decision.BEYOND
+        if named.model.size >= decision.FLEXIBLE and away <= decision.NAMED:
+            on, there = _at(ask, setting, factor := decision.FAR_BEYOND)
+            away = _miss(named, there, on)
         if away > decision.NAMED:
             return refused(f"a filter that {decision.described(named)} approximates: it is {named.residual:.3f} away "
                            f"in training, {away:.3f} on inputs times {factor:g}")  # fmt: skip
@@ -195,7 +195,7 @@ def _refused(
     rest = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
     others, _, _ = all_fits(found, 0.0, {}, setting, only=rest)
     nearest = refusal.nearest([*fits, *others], asymmetry)
-    bounds = [fit for fit in fits if fit.at_bound and fit.model.size < 2 and not fit.model.scaled]
+    bounds = [fit for fit in fits if fit.residual > decision.NAMED and fit.model.size < 2 and not fit.model.scaled]
     judge, wide = setting.battery.take(JUDGE), (-20.0, 20.0)
     multiples = [
         judged(fitted(fit.model, setting.battery.take(FIT), found.mean[FIT], {}, wide), judge, found.mean[JUDGE],
@@ -224,11 +224,10 @@ def _free(found: Answers, on: Battery, kind: str) -> float:
     return float(np.median(errors))
 
 
-def _away(ask: Ask, named: Fit, setting: Setting, inputs: float, labels: float) -> float:
-    """Distance of a model, parameters and gain fixed, on training prompts with inputs and labels times a factor."""
-    on = setting.battery.take(JUDGE[::2]).scaled(inputs, labels)
-    found = answers(ask, on, setting.turns[0].reshape(2, -1, *setting.turns.shape[2:]))
-    return _miss(named, found, on)
+def _at(ask: Ask, setting: Setting, factor: float) -> tuple[Battery, Answers]:
+    """Training prompts with inputs times a factor (labels follow), and what the learner answers there."""
+    on = setting.battery.take(JUDGE[::2]).scaled(factor, factor)
+    return on, answers(ask, on, setting.turns[0].reshape(2, -1, *setting.turns.shape[2:]))
 
 
 def _miss(fit: Fit, found: Answers, on: Battery) -> float:

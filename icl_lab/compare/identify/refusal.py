@@ -95,8 +95,6 @@ def trials(
             what += "named"
         elif name in stable:
             what += "equal, or contains it"
-        elif fit.at_bound:
-            what += "a multiple of the algorithm"
         elif fit.residual > decision.NAMED:
             what += f"further away than {decision.NAMED}"
         elif name in left:

@@ -111,6 +111,7 @@ def _again(fit: Fit, on: Battery, judge: Battery, means: Floats, raws: Floats) -
             float(plain[s]),
             fit.raw,
             float(gain[s]),
+            beyond=fit.beyond,
         )
         for s in range(len(means))
     ]
