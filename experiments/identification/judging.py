@@ -145,15 +145,15 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
 def differences(fit: Fit | None, plain: Answers, seen: Answers, on: Battery) -> tuple[float, float]:
     """Median relative differences from the undisturbed learner on the judged contexts.
 
-    Of the named algorithm without its gain (NaN where none is named), and of the disturbed learner; both symmetrised,
-    but not where the family is fitted to f itself.
+    Of the named algorithm with its gain, as reported (NaN where none is named), and of the disturbed learner; both
+    symmetrised, but not where the family is fitted to f itself.
     """
     of = "raw" if fit is not None and fit.raw else "mean"
     f, g = (getattr(part, of)[JUDGE] for part in (plain, seen))
     moved = float(np.median(relative(g, f)))
     if fit is None:
         return np.nan, moved
-    return float(np.median(relative(predicted(fit.model, fit.theta, on.take(JUDGE)), f))), moved
+    return float(np.median(relative(fit.gain * predicted(fit.model, fit.theta, on.take(JUDGE)), f))), moved
 
 
 def claimed(member: Member) -> set[str]:
