@@ -54,6 +54,7 @@ class Model:
       starts: random starts of the fit.
       warm: further starts, made of what the models before it were fitted to: ``{key: (P,)}`` -> [(P,)].
       unit: what its steps are.
+      turns: steps of the fit, at most.
       scaled: its predictions contain a free scale, so that it is fitted without a gain.
       also: ``(P,) parameters -> names`` of other families that hold this very model.
     """
@@ -66,6 +67,7 @@ class Model:
     starts: int = 8
     warm: Callable[[Mapping["Key", Floats]], Sequence[Floats]] = lambda fitted: ()
     unit: str = "step"
+    turns: int = 40
     scaled: bool = False
     also: Callable[[Floats], tuple[str, ...]] = lambda theta: ()
 

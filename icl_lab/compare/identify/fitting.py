@@ -84,9 +84,10 @@ class Found:
 
 
 def fitted(
-    model: Model, on: Battery, target: Floats, before: Mapping[Key, Floats], bounds: tuple[float, float] = GAIN
-) -> Found:
-    """The best of all starts: random ones, and those that smaller models give.
+    model: Model, on: Battery, target: Floats, before: Mapping[Key, Floats], bounds: tuple[float, float] = GAIN,
+    roughly: bool = False,
+) -> Found:  # fmt: skip
+    """The best of all starts: random ones, and those that smaller models give; of few, and few steps (``roughly``).
 
     The cost is sum over contexts of sqrt(1 + (relative error / ROBUST)^2). A gain within ``bounds`` is fitted along,
     unless the model contains a scale.
@@ -99,11 +100,12 @@ def fitted(
         drawn = np.linspace(*ends, model.starts + 2)[1:-1]
     warm = [_to_line(model.parameters, np.asarray(theta, float)) for theta in model.warm(before)]
     z = np.concatenate([drawn, *(one[None] for one in warm)])
+    z = z[:: -(-len(z) // 4)] if roughly else z
     z = np.clip(np.concatenate([z, np.ones((len(z), len(low) - size))], 1), low, high)
-    z, cost = _descended(model, on, target, z, low, high, turns=40)
+    z, cost = _descended(model, on, target, z, low, high, min(model.turns, 12) if roughly else model.turns)
     best = int(np.argmin(cost))
     if bounds == GAIN and z.shape[1] > size and _at_bound(z[best, size]):
-        return fitted(model, on, target, before, (1.0, 1.0))
+        return fitted(model, on, target, before, (1.0, 1.0), roughly)
     alike = z[cost <= cost[best] + ALIKE * len(target)]
     theta = _from_line(model.parameters, z[:, :size])[best]
     gain = float(z[best, size]) if z.shape[1] > size else 1.0

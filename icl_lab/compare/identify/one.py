@@ -143,7 +143,7 @@ def all_fits(
             unfitted[family.name] = None
             continue
         target = found.raw if family.raw else found.mean
-        best = fitted(model, fit, target[FIT], known, GAIN if gain else (1.0, 1.0))
+        best = fitted(model, fit, target[FIT], known, GAIN if gain else (1.0, 1.0), roughly=only is not None)
         known[model.key] = best.theta
         fits.append(judged(best, judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
     return fits, free, tuple(unfitted)
@@ -195,13 +195,10 @@ def _refused(
     rest = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
     others, _, _ = all_fits(found, 0.0, {}, setting, only=rest)
     nearest = refusal.nearest([*fits, *others], asymmetry)
-    bounds = [fit for fit in fits if fit.residual > decision.NAMED and fit.model.size < 2 and not fit.model.scaled]
-    judge, wide = setting.battery.take(JUDGE), (-20.0, 20.0)
-    multiples = [
-        judged(fitted(fit.model, setting.battery.take(FIT), found.mean[FIT], {}, wide), judge, found.mean[JUDGE],
-               found.raw[JUDGE], fit.raw)
-        for fit in bounds
-    ]  # fmt: skip
+    far = [fit for fit in fits if fit.residual > decision.NAMED and fit.model.size < 2 and not fit.model.scaled]
+    fit_on, judge, wide = setting.battery.take(FIT), setting.battery.take(JUDGE), (-20.0, 20.0)
+    again = [(fitted(fit.model, fit_on, found.mean[FIT], {}, wide, roughly=True), fit.raw) for fit in far]
+    multiples = [judged(one, judge, found.mean[JUDGE], found.raw[JUDGE], raw) for one, raw in again]
     multiple = refusal.nearest(multiples, asymmetry)
     reason = refusal.reason(nearest, multiple, out, asymmetry, about, free, said)
     best = {fit.model.family: fit for fit in sorted([*others, *fits], key=lambda fit: -fit.residual)}

@@ -147,7 +147,7 @@ def _descend(p: Floats, on: Battery, steps: int) -> Floats:
 
 
 def general_preconditioner(size: int) -> tuple[Model, ...]:
-    """Models with any symmetric matrix, of up to ten inputs; linear for one step, started from it for more."""
+    """Models with any symmetric matrix, of up to ten inputs; started from GD of as many steps."""
     if (d := size) > 10:
         return ()
     entries = tuple(
@@ -155,13 +155,13 @@ def general_preconditioner(size: int) -> tuple[Model, ...]:
     )
 
     def warm(fitted: Mapping[Key, Floats], steps: int) -> list[Floats]:
-        before = fitted.get(("preconditioned GD", steps - 1, True))
-        return [0.5 * np.eye(d)[np.triu_indices(d)] if before is None else before / 1.5]
+        shared = fitted.get(("GD", steps, False))
+        return [(0.5 if shared is None else shared[0]) * np.eye(d)[np.triu_indices(d)]]
 
     return tuple(
         Model(
             "preconditioned GD", k, entries, functools.partial(matrix, steps=k), own=True, starts=0,
-            warm=functools.partial(warm, steps=k), scaled=k == 1,
+            warm=functools.partial(warm, steps=k), scaled=k == 1, turns=12,
         )
         for k in (1, 2, 3)
     )  # fmt: skip
