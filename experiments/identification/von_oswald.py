@@ -25,8 +25,14 @@ import jax
 import numpy as np
 
 from experiments.identification.expected import (
-    CONTROLS, EXPECTED, HALF_TRAINED, ONE_LAYER, OTHERWISE, UNTRAINED, Expected,
-)  # fmt: skip
+    CONTROLS,
+    EXPECTED,
+    HALF_TRAINED,
+    ONE_LAYER,
+    OTHERWISE,
+    UNTRAINED,
+    Expected,
+)
 from experiments.identification.findings import FINDINGS
 from experiments.identification.judging import claimed
 from experiments.identification.networks import (
@@ -192,9 +198,8 @@ def _claims() -> Iterator[Claim]:
 
         share = {"relation": ">=", "interval": "wilson", "unit": "network", "reason": expected.why}
         if name in CONTROLS:
-            yield claim(
-                f"{tag}_class", "", f"{name}: no name in at least 80 % of the members.", as_expected, 0.8, **share
-            )
+            said = f"{name}: no name in at least 80 % of the members."
+            yield claim(f"{tag}_class", "", said, as_expected, 0.8, **share)
         else:
             yield claim(f"{tag}_class", "", f"{name}: {said}, share of the members (an estimate without a verdict).",
                         as_expected, 0.0, expected_verdict={}, **share)  # fmt: skip
@@ -242,7 +247,7 @@ def _better(record: Record) -> np.ndarray:
 
 CLAIMS = (
     *_claims(),
-    claim("untrained_asymmetry", "", "Untrained layers are above that asymmetry, at least 80 % of them.", _untrained, 0.8,
+    claim("untrained_asymmetry", "", "Untrained layers are above this, at least 80 % of them.", _untrained, 0.8,
           relation=">=", interval="wilson", unit="network", reason="the control of the asymmetry of one layer"),
     claim("out_of_range", "", "At held-back scales the named algorithm predicts the loss better than the training loss "
           "does (share of members and scales; networks of more than one layer).", _better, 0.8, relation=">=",
