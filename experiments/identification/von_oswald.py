@@ -53,6 +53,8 @@ from icl_lab.lab.style import Figure
 from icl_lab.models import LinearSelfAttention
 
 GALLERY = Path(__file__).parents[2] / "figures" / "von_oswald"
+LARGE = 2.0
+"""``init_scale`` at which a layer that was never trained does not predict zero; its asymmetry depends on no scale."""
 NAMES = tuple(name for name in FAMILIES if name != "dMMSE or ridge")  # whose tasks are a finite set, unlike here
 
 
@@ -102,8 +104,8 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
 def _control(name: str, config: Config, session: Session) -> list[Callable]:
     """Members of a two-layer network after few steps, or of one layer as it is drawn."""
     config = dataclasses.replace(config, members=config.controls)
-    layers = 2 if name == HALF_TRAINED else 1
-    made = model(LinearSelfAttention(layers=layers, looped=True, init_scale=config.init_scale), config)
+    layers, scale = (2, config.init_scale) if name == HALF_TRAINED else (1, LARGE)
+    made = model(LinearSelfAttention(layers=layers, looped=True, init_scale=scale), config)
     if name == HALF_TRAINED:
         params = train(session, "half_trained", config, made).params
     else:
