@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from icl_lab.compare.identify.fitting import predicted
+from icl_lab.compare.identify.probes import battery, training_prompts
 from icl_lab.identify import Identified, identify
 from icl_lab.lab.runs import FinishedRun, load_run
 from icl_lab.prompts import BatchLearner, Prompt, Sampler, gaussian_regression, linear_regression
@@ -17,6 +19,8 @@ LAW = ("input_range", "input_law", "label_noise")
 
 CLIP_FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 CLIP_PROMPTS = 2048
+HELD_BACK = (1.75, 3.0)
+"""Factors on the inputs on which ``identify`` fits nothing."""
 
 
 def sampler_of(config: Any) -> Sampler:
@@ -119,3 +123,48 @@ def clipped(run: FinishedRun, stage: str, members: int | None = None, seed: int 
                  for one, free in pairs]  # fmt: skip
         found[factor] = np.array([(~(np.abs(one) <= bound)).mean() for one in moved])  # what is not finite has moved
     return found
+
+
+def held_back_losses(found: Identified, learners: list[Callable], config: Any, seed: int) -> dict[str, np.ndarray]:
+    """(M, S) log10 relative losses at the held-back scales: the member's, and as predicted in two ways.
+
+    ``by_algorithm``: by the named algorithm, parameters and gain fixed (NaN without a name). ``by_loss``: by the
+    member's own loss in training. Relative is |f - target|^2 / |target|^2 over the queries of a context, median over
+    contexts.
+    """
+    n, d = config["context_length"], config["input_size"]
+    units, on, _ = battery(sampler_of(config), n, d, seed + 1)
+    even = np.arange(0, len(on.x), 2)
+    out = {name: np.full((len(learners), len(HELD_BACK)), np.nan) for name in ("loss", "by_algorithm", "by_loss")}
+    for m, (member, learner) in enumerate(zip(found.members, learners)):
+        for s, factor in enumerate((1.0, *HELD_BACK)):
+            scaled = on.scaled(factor, factor)
+            x, y, q = training_prompts(scaled, units)
+            target = np.einsum("bd,bdn,bn->b", q, np.linalg.pinv(x), y, optimize=True).reshape(len(even), -1)
+            f = np.asarray(learner(x, y[:, :, None], q)[:, 0], float).reshape(target.shape)
+            if s == 0:
+                training = _relative_loss(f, target)
+                continue
+            out["loss"][m, s - 1], out["by_loss"][m, s - 1] = _relative_loss(f, target), training
+            if (fit := member.fit) is not None:
+                g = units.label * fit.gain * predicted(fit.model, fit.theta, scaled.take(even))
+                out["by_algorithm"][m, s - 1] = _relative_loss(g, target)
+    return out
+
+
+def _relative_loss(f: np.ndarray, target: np.ndarray) -> float:
+    errors = ((f - target) ** 2).sum(1) / np.maximum((target**2).sum(1), 1e-300)
+    return float(np.log10(max(np.median(errors), 1e-12)))
+
+
+def asymmetry_by_chance(size: int, share: float = 0.01) -> float:
+    """The asymmetry below which so large a share of random one-layer networks is, inputs being of a size D.
+
+    One layer of linear attention is sum_i y_i x_i^T A x_q, and its mean over rotations has trace(A) / D times the
+    identity in the place of A: what the mean leaves out of A, relative, is sqrt(1 - trace(A)^2 / (D |A|^2)). For a
+    normal A the square that is subtracted is that of the cosine to the identity, in D^2 dimensions: it has a beta
+    distribution.
+    """
+    from scipy.special import betaincinv
+
+    return float(np.sqrt(1 - betaincinv(0.5, (size**2 - 1) / 2, 1 - share)))
