@@ -9,9 +9,10 @@ from icl_lab import solvers
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import containers
 from icl_lab.compare.identify.fitting import Fit
-from icl_lab.compare.identify.one import reported
+from icl_lab.compare.identify.numbers import reported
 from icl_lab.compare.identify.others import general_preconditioner
 from icl_lab.compare.identify.probes import Battery, Units, battery, in_units
+from icl_lab.compare.identify.setting import Setting
 from icl_lab.compare.identify.structure import grade, structure
 from icl_lab.prompts import Prompt, linear_regression
 
@@ -111,7 +112,8 @@ def drawn(model, seed):
 
 
 def told(model, theta):
-    return reported(Fit(model, theta, 0, 0, None, None, 0, False), UNITS, N)
+    setting = Setting(UNITS, prompts(), np.empty(0), FAMILIES)
+    return reported(Fit(model, theta, 0, 0, None, None, 0, False), setting)
 
 
 CHOSEN = [

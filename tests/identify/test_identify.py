@@ -20,6 +20,7 @@ from icl_lab.prompts import Sample, linear_regression
 N, D = 8, 3
 SIZES = {"context_length": N, "input_size": D}
 SAMPLER = linear_regression(**SIZES, input_range=2.0)
+RIDGE = {"ridge": FAMILIES["ridge"]}
 UNIT = 1 / 3  # mean eigenvalue: the variance of U(-1, 1)
 
 
@@ -121,10 +122,14 @@ def test_models_that_were_not_fitted_are_said_and_drawn():
 
 
 def test_a_member_without_any_fit_is_counted():
-    found = identify([ridge, nearest_two], **SIZES, sampler=SAMPLER, families={"ridge": FAMILIES["ridge"]})
-    assert np.isnan(found.members[1].residual)
-    assert "none for 1 of 2" in str(found)
+    found = identify([ridge, nearest_two], **SIZES, sampler=SAMPLER, families=RIDGE)
+    assert found.members[1].nearest == "ridge"  # what the structure excludes is no fit that could be named
     assert found.fingerprint()[0]["families"] == ["ridge (1 of 2)"]
+    zero = lambda x, y, q: 0 * y[:, 0]  # noqa: E731
+    found = identify([zero, nearest_two], **SIZES, sampler=SAMPLER, families={"dMMSE": FAMILIES["dMMSE"]})
+    assert np.isnan(found.members[1].residual)
+    assert found.members[1].nearest is None
+    assert "none for 1 of 2" in str(found)
 
 
 def test_a_family_is_called_as_it_is_named():
@@ -214,15 +219,18 @@ def of_a_set(tasks, noise):
 
 
 @pytest.mark.parametrize(
-    ("learner", "family"),
-    [(partial(solvers.dmmse_or_ridge, log_odds=-3.0, strength=0.25), "dMMSE or ridge"), (solvers.dmmse, "dMMSE")],
+    ("learner", "families"),
+    [
+        (partial(solvers.dmmse_or_ridge, log_odds=-3.0, strength=0.25), ["dMMSE or ridge"]),
+        (solvers.dmmse, ["dMMSE", "dMMSE or ridge"]),  # a part of ridge is a deviation that the larger one follows
+    ],
 )
-def test_tasks_of_a_finite_set_are_known_and_may_be_mixed_with_ridge(learner, family):
+def test_tasks_of_a_finite_set_are_known_and_may_be_mixed_with_ridge(learner, families):
     tasks = jax.random.normal(jax.random.key(9), (8, D, 1))
     found = identify(learner(tasks, noise_variance=0.25), **SIZES, sampler=of_a_set(tasks, 0.25))
-    assert found.family == family
+    assert found.family in families
     assert found.members[0].parameters["noise_variance"] == pytest.approx(0.25, rel=1e-3)
-    if "ridge" in family:
+    if len(families) == 1:
         assert found.members[0].parameters["log_odds"] == pytest.approx(-3, abs=0.01)
 
 
@@ -274,22 +282,19 @@ BAD = {
 @pytest.mark.parametrize("said", BAD)
 def test_a_bad_learner_is_refused_by_name(said):
     with pytest.raises(LearnerError, match="learner 1") as refused:
-        identify([ridge, BAD[said]], **SIZES, sampler=SAMPLER)
+        identify([ridge, BAD[said]], **SIZES, sampler=SAMPLER, families=RIDGE)
     assert said in str(refused.value)
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="at least 2"):
-        identify(ridge, context_length=1, input_size=2)
-    with pytest.raises(ValueError, match="at least 1"):
-        identify(ridge, context_length=4, input_size=0)
-    with pytest.raises(ValueError, match=r"context_length must be a whole number of at least 2, got 8\.0"):
-        identify(ridge, context_length=8.0, input_size=2)
+    for n, d, said in ((1, 2, "at least 2"), (4, 0, "at least 1"), (8.0, 2, r"a whole number of at least 2, got 8\.0")):
+        with pytest.raises(ValueError, match=said):
+            identify(ridge, context_length=n, input_size=d)
     for no_sampler in (5, lambda key, batch: None, SAMPLER(jax.random.key(0), 8)):
         with pytest.raises(ValueError, match=r"sampler must be a function \(key, batch\) -> Sample"):
             identify(ridge, **SIZES, sampler=no_sampler)
     with pytest.raises(LearnerError, match="learner 1 is a dict, not a function"):
-        identify([ridge, {}], **SIZES, sampler=SAMPLER)
+        identify([ridge, {}], **SIZES, sampler=SAMPLER, families=RIDGE)
     with pytest.raises(ValueError, match=r"prompts must be x \(9, 3\)"):
         identify(ridge, context_length=N + 1, input_size=D, sampler=SAMPLER)
     for families in ({}, ["GD"], {"descent": FAMILIES["GD"]}):
@@ -435,15 +440,13 @@ def test_a_mild_preconditioner_is_not_called_gd_and_couplings_as_large_are():
 def test_gd_plus_plus_with_a_large_rate_is_said_to_be_gradient_descent_too():
     fit = fit_of("GD++", 0.0, steps=2)
     small, large = (Fit(fit.model, np.array([rate, 0.1]), *list(vars(fit).values())[2:]) for rate in (0.6, 0.7))
-    assert decision.same_family_as(small) == ()
-    assert decision.same_family_as(large) == ("GD",)
+    assert small.model.also(small.theta) == ()
+    assert large.model.also(large.theta) == ("GD",)
+    assert decision.named([[small], [large]]) == [{"GD++"}, {"GD++", "GD"}]
 
 
 def test_the_ladder_holds_the_smallest_model_within_each_bound():
     fits = [fit_of("GD", 0.07, steps=2), fit_of("heavy ball", 0.015, steps=2), fit_of("GD++", 0.001, own=True, steps=3)]
     found = decision.ladder(fits)
-    assert [found[b] for b in (0.10, 0.05, 0.01)] == [
-        "GD, 2 steps",
-        "heavy ball, 2 steps",
-        "GD++, 3 steps of their own",
-    ]
+    expected = {0.10: "GD, 2 steps", 0.05: "heavy ball, 2 steps", 0.01: "GD++, 3 steps of their own"}
+    assert {bound: found[bound] for bound in expected} == expected

@@ -54,7 +54,8 @@ def one_member(
     if not decided.names:
         return refused()
     forced = refusal.evidence(about, asymmetry, setting.battery.q.shape[2], exact)
-    made = {} if forced else stability.decisions(fits, found, setting.battery)
+    bare = any(fit.model.scaled and not fit.model.parameters for fit in decided.fits)  # zero, mean, last label
+    made = {} if forced or bare else stability.decisions(fits, found, setting.battery)
     holders = containers(setting.families)
     inside = {name: {one for one, held in holders.items() if name in held} for name in setting.families}
     kept = {
@@ -70,8 +71,10 @@ def one_member(
         rival = next((fit for one in made[decision.STABLE] for fit in one.fits[:1]
                       if not decision.together(fit, decided.fits[0])), decided.fits[-1])  # fmt: skip
         rival = best.get(rival.model.family, rival)
-        said = decision.differ_most(decided.fits[0], rival, found.mean[JUDGE],
-                                    setting.battery.take(JUDGE).plain.eigenvalues)  # fmt: skip
+        spectra, first = setting.battery.take(JUDGE).plain.eigenvalues, decided.fits[0]
+        said = decision.differ_most(first, rival, found.mean[JUDGE], spectra) if rival is not first else (
+            f"{decision.described(first)} is {first.residual:.3f} away, and deviations of .01 leave no name"
+        )  # fmt: skip
         return member(
             verdict="not separable", equals=wavering, residual=decided.fits[0].residual, reason=said, trials=trials,
             stability=max(lasting.values(), default=0.0), fits=tuple(fits),
@@ -216,7 +219,7 @@ def _free(found: Answers, on: Battery, kind: str) -> float:
     if kind == "centred":
         less = mean - on.y.mean(1)[:, None]
         others = free_filter(seen, less, FIT, JUDGE)
-        shrunk = np.linalg.norm(less[JUDGE], axis=1) / np.linalg.norm(mean[JUDGE], axis=1)
+        shrunk = np.linalg.norm(less[JUDGE], axis=1) / np.maximum(np.linalg.norm(mean[JUDGE], axis=1), 1e-300)
         errors = others if np.median(others * shrunk) < np.median(errors) else errors
     return float(np.median(errors))
 

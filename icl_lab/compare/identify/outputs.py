@@ -54,5 +54,6 @@ def _one_row(rows: Sequence[Member], order: list[str]) -> Member:
         return dataclasses.replace(worst, family=shared[0], equals=tuple(shared), stability=stability)
     said = "; ".join(f"output {k}: {row.family or row.verdict}" for k, row in enumerate(rows))
     return dataclasses.replace(
-        worst, verdict="mixed", family=None, equals=(), parameters={}, reason=said, stability=0.0
-    )
+        worst, verdict="mixed", family=None, equals=(), steps=None, parameters={}, intervals={}, gain=None,
+        reason=said, stability=0.0,
+    )  # fmt: skip

@@ -68,12 +68,12 @@ def reason(
     told = first or f"the nearest, {decision.described(near)}, is {away:.3f} away"
     if not first and asymmetry <= decision.ASYMMETRY and abs(training - away) > 0.2 * away:
         told += f" ({training:.3f} on training prompts)"
+    if not first and near.model.family in out:
+        told += f"; excluded, since {out[near.model.family]}"
     if multiple is not None and distance(multiple, asymmetry) < away:
         told += (
             f"; {multiple.gain:.3g} times {decision.described(multiple)} is {distance(multiple, asymmetry):.3f} away"
         )
-    if not first and near.model.family in out:
-        told += f"; excluded, since {out[near.model.family]}"
     roughly = f"; roughly {decision.described(near)}" if decision.NAMED < away <= decision.ROUGHLY else ""
     bound = f"; a filter of any form: {free:.3f}" if free < away and asymmetry <= decision.ASYMMETRY else ""
     return f"{said}{told}{roughly}{bound}"
