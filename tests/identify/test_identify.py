@@ -67,10 +67,11 @@ def test_ridge_is_named_with_its_strength_and_its_range(both):
 
 
 def test_the_structure_of_ridge(both):
-    exact = {part: value["median"] for part, value in both.structure.items() if part != "degree"}
     assert both.structure["permutation"]["grade"] == "exact"
     assert both.structure["rotation"]["grade"] == "approximate"  # the worst member is the one with couplings
-    assert exact["centred_rotation"] > decision.ASYMMETRY  # a constant added to all labels is not forgotten
+    assert (
+        both.structure["centred_rotation"]["median"] > decision.ASYMMETRY
+    )  # a constant added to all labels is not forgotten
     assert both.structure["degree"] is None  # no polynomial
 
 
@@ -447,6 +448,5 @@ def test_gd_plus_plus_with_a_large_rate_is_said_to_be_gradient_descent_too():
 
 def test_the_ladder_holds_the_smallest_model_within_each_bound():
     fits = [fit_of("GD", 0.07, steps=2), fit_of("heavy ball", 0.015, steps=2), fit_of("GD++", 0.001, own=True, steps=3)]
-    found = decision.ladder(fits)
     expected = {0.10: "GD, 2 steps", 0.05: "heavy ball, 2 steps", 0.01: "GD++, 3 steps of their own"}
-    assert {bound: found[bound] for bound in expected} == expected
+    assert expected.items() <= decision.ladder(fits).items()
