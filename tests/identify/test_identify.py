@@ -115,10 +115,8 @@ def test_what_is_no_filter_or_has_no_name_can_be_drawn_too(learner):
 
 def test_models_that_were_not_fitted_are_said_and_drawn():
     found = identify(descent, **SIZES, sampler=SAMPLER)
-    (member,) = found.members
-    assert "GD++" in member.unfitted  # three steps of it are GD, too
-    said = found.fingerprint()[0]["families"]
-    assert "GD*" in said
+    assert "GD++" in found.members[0].unfitted  # three steps of it are GD, too
+    assert "GD*" in found.fingerprint()[0]["families"]
     assert "not fitted" in found.plot().axes[1].get_xlabel()
 
 
@@ -126,10 +124,10 @@ def test_a_member_without_any_fit_is_counted():
     found = identify([ridge, nearest_two], **SIZES, sampler=SAMPLER, families=RIDGE)
     assert found.members[1].nearest == "ridge"  # what the structure excludes is no fit that could be named
     assert found.fingerprint()[0]["families"] == ["ridge (1 of 2)"]
-    zero = lambda x, y, q: 0 * y[:, 0]  # noqa: E731
-    found = identify([zero, nearest_two], **SIZES, sampler=SAMPLER, families={"dMMSE": FAMILIES["dMMSE"]})
-    assert np.isnan(found.members[1].residual)
-    assert found.members[1].nearest is None
+    found = identify(
+        [lambda x, y, q: 0 * y[:, 0], nearest_two], **SIZES, sampler=SAMPLER, families={"dMMSE": FAMILIES["dMMSE"]}
+    )
+    assert np.isnan(found.members[1].residual) and found.members[1].nearest is None  # noqa: PT018
     assert "none for 1 of 2" in str(found)
 
 
@@ -245,8 +243,7 @@ def test_an_outsider_is_refused_with_the_reason():
     found = identify(nearest_two, **SIZES, sampler=SAMPLER)
     assert (found.verdict, found.family) == ("none of these", None)
     assert "linear_query" in found.members[0].reason
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(D, 20))
+    w = np.random.default_rng(0).normal(size=(D, 20))
     ones = np.ones((20, 1))
     asymmetric = lambda x, y, q: np.tanh(q @ w) @ ones * y[:, 0]  # noqa: E731
     without_context = lambda x, y, q: q @ w @ ones  # noqa: E731
