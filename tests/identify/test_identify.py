@@ -67,10 +67,11 @@ def test_ridge_is_named_with_its_strength_and_its_range(both):
 
 
 def test_the_structure_of_ridge(both):
-    exact = {part: value["median"] for part, value in both.structure.items() if part != "degree"}
     assert both.structure["permutation"]["grade"] == "exact"
     assert both.structure["rotation"]["grade"] == "approximate"  # the worst member is the one with couplings
-    assert exact["centred_rotation"] > decision.ASYMMETRY  # a constant added to all labels is not forgotten
+    assert (
+        both.structure["centred_rotation"]["median"] > decision.ASYMMETRY
+    )  # a constant added to all labels is not forgotten
     assert both.structure["degree"] is None  # no polynomial
 
 
@@ -114,10 +115,8 @@ def test_what_is_no_filter_or_has_no_name_can_be_drawn_too(learner):
 
 def test_models_that_were_not_fitted_are_said_and_drawn():
     found = identify(descent, **SIZES, sampler=SAMPLER)
-    (member,) = found.members
-    assert "GD++" in member.unfitted  # three steps of it are GD, too
-    said = found.fingerprint()[0]["families"]
-    assert "GD*" in said
+    assert "GD++" in found.members[0].unfitted  # three steps of it are GD, too
+    assert "GD*" in found.fingerprint()[0]["families"]
     assert "not fitted" in found.plot().axes[1].get_xlabel()
 
 
@@ -125,10 +124,10 @@ def test_a_member_without_any_fit_is_counted():
     found = identify([ridge, nearest_two], **SIZES, sampler=SAMPLER, families=RIDGE)
     assert found.members[1].nearest == "ridge"  # what the structure excludes is no fit that could be named
     assert found.fingerprint()[0]["families"] == ["ridge (1 of 2)"]
-    zero = lambda x, y, q: 0 * y[:, 0]  # noqa: E731
-    found = identify([zero, nearest_two], **SIZES, sampler=SAMPLER, families={"dMMSE": FAMILIES["dMMSE"]})
-    assert np.isnan(found.members[1].residual)
-    assert found.members[1].nearest is None
+    found = identify(
+        [lambda x, y, q: 0 * y[:, 0], nearest_two], **SIZES, sampler=SAMPLER, families={"dMMSE": FAMILIES["dMMSE"]}
+    )
+    assert np.isnan(found.members[1].residual) and found.members[1].nearest is None  # noqa: PT018
     assert "none for 1 of 2" in str(found)
 
 
@@ -244,8 +243,7 @@ def test_an_outsider_is_refused_with_the_reason():
     found = identify(nearest_two, **SIZES, sampler=SAMPLER)
     assert (found.verdict, found.family) == ("none of these", None)
     assert "linear_query" in found.members[0].reason
-    rng = np.random.default_rng(0)
-    w = rng.normal(size=(D, 20))
+    w = np.random.default_rng(0).normal(size=(D, 20))
     ones = np.ones((20, 1))
     asymmetric = lambda x, y, q: np.tanh(q @ w) @ ones * y[:, 0]  # noqa: E731
     without_context = lambda x, y, q: q @ w @ ones  # noqa: E731
@@ -447,6 +445,5 @@ def test_gd_plus_plus_with_a_large_rate_is_said_to_be_gradient_descent_too():
 
 def test_the_ladder_holds_the_smallest_model_within_each_bound():
     fits = [fit_of("GD", 0.07, steps=2), fit_of("heavy ball", 0.015, steps=2), fit_of("GD++", 0.001, own=True, steps=3)]
-    found = decision.ladder(fits)
     expected = {0.10: "GD, 2 steps", 0.05: "heavy ball, 2 steps", 0.01: "GD++, 3 steps of their own"}
-    assert {bound: found[bound] for bound in expected} == expected
+    assert expected.items() <= decision.ladder(fits).items()

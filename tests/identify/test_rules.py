@@ -171,7 +171,9 @@ def test_steps_are_all_that_deviations_leave():
     ("learner", "name"), [(lambda x, y, q: y.mean(1), "mean of labels"), (lambda x, y, q: y[:, -1], "last label")]
 )
 def test_what_has_neither_numbers_nor_a_gain_is_decided_before(learner, name):
-    (member,) = asked(learner, name, "centred GD + mean", "ridge with an intercept", "LMS").members
+    uniform = linear_regression(**SIZES, input_range=2.0)
+    others = ("centred GD + mean", "centred ridge + mean", "centred gradient flow + mean", "ridge with an intercept")
+    (member,) = asked(learner, name, *others, "LMS", sampler=uniform).members
     assert (member.family, member.gain, member.steps) == (name, None, None)
     assert member.stability >= decision.STABLE
 
@@ -271,6 +273,13 @@ def test_a_filter_that_a_model_of_many_numbers_approximates_is_not_named():
     learner = plain.mean_of(plain.descent([0.5]), LEAST_SQUARES)
     (member,) = asked(learner, "GD", "GD++", "ridge", "least squares").members
     assert member.verdict == "none of these"
+
+
+def test_a_larger_model_must_follow_the_learner_beyond_its_training_prompts():
+    smaller, larger = fit_of("ridge", 0.04), fit_of("GD++", 0.001, steps=2)
+    share = decision.FOLLOWS
+    for beyond, replaces in ((0.9 * share, True), (1.1 * share, False)):
+        assert decision.improves(replace(larger, beyond=beyond), replace(smaller, beyond=1.0), 0.0) == replaces
 
 
 # Refusals inform
