@@ -133,7 +133,10 @@ def held_back_losses(found: Identified, learners: list[Callable], config: Any, s
     contexts.
     """
     n, d = config["context_length"], config["input_size"]
-    units, on, _ = battery(sampler_of(config), n, d, seed + 1)
+    own, on, _ = battery(sampler_of(config), n, d, seed + 1)
+    units = found.units  # those of the fits; of other prompts they are a little different
+    inputs, labels = (own.eigenvalue / units.eigenvalue) ** 0.5, own.label / units.label
+    on = dataclasses.replace(on, x=inputs * on.x, y=labels * on.y, q=inputs * on.q)
     even = np.arange(0, len(on.x), 2)
     out = {name: np.full((len(learners), len(HELD_BACK)), np.nan) for name in ("loss", "by_algorithm", "by_loss")}
     for m, (member, learner) in enumerate(zip(found.members, learners)):

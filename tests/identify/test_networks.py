@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from experiments.identification import of
-from experiments.identification.networks import clipped, of_stage, sampler_of
+from experiments.identification.networks import (
+    asymmetry_by_chance,
+    clipped,
+    held_back_losses,
+    of_stage,
+    sampler_of,
+)
+from experiments.identification.von_oswald import NAMES, _arrays
+from icl_lab.identify import FAMILIES, Identified, Member, identify
 from icl_lab.lab import load_run
 
 GALLERY = Path(__file__).parents[2] / "figures"
@@ -50,3 +58,44 @@ def test_the_command_says_what_is_refused(capsys):
     assert "looped_2" in capsys.readouterr().err
     assert of.main(["of", "--run=nowhere"]) == 2
     assert "allowed is the folder of a finished run" in capsys.readouterr().err
+
+
+def test_random_layers_are_seldom_as_symmetric_as_chance_allows():
+    for size in (2, 5):
+        a = np.random.default_rng(0).normal(size=(40_000, size, size))
+        asymmetry = np.sqrt(1 - np.trace(a, axis1=1, axis2=2) ** 2 / size / (a**2).sum((1, 2)))
+        assert abs((asymmetry < asymmetry_by_chance(size)).mean() - 0.01) < 0.002
+
+
+def test_what_identify_measures_of_one_layer_is_the_asymmetry_of_its_weights():
+    a = np.eye(3) + np.random.default_rng(1).normal(size=(3, 3))
+    layer = lambda x, y, q: (y.swapaxes(1, 2) @ x @ a @ q[:, :, None])[:, 0] / x.shape[1]  # noqa: E731
+    row = identify(layer, context_length=8, input_size=3, families={"zero": FAMILIES["zero"]}).members[0]
+    assert abs(row.asymmetry - np.sqrt(1 - np.trace(a) ** 2 / 3 / (a**2).sum())) < 0.05
+
+
+def test_a_record_keeps_the_set_of_steps_and_counts_no_family_that_only_contains_the_name():
+    common = {"verdict": "identified", "residual": 0.0, "asymmetry": 0.0, "noise": 0.0, "stability": 0.02}
+    rows = [
+        Member(family="GD", equals=("GD", "GD++"), steps=(3, 4), intervals={"learning_rate": (1.0, 2.0)}, **common),
+        Member(family="least squares", equals=("least squares", "ridge"), gain=0.98, **common),
+    ]
+    grid = np.zeros((2, 4))
+    kept = _arrays(Identified("mixed", None, rows, {}, (grid[0], grid, grid), None, {}))
+    assert kept["steps"].tolist() == [3, 0]
+    assert kept["steps_most"].tolist() == [4, 0]
+    assert [[NAMES[k] for k in np.flatnonzero(row)] for row in kept["equals"]] == [["GD"], ["least squares"]]
+    assert kept["stability"].tolist() == [0.02, 0.02]
+    np.testing.assert_array_equal(kept["gain"], [np.nan, 0.98])
+
+
+def test_the_gain_of_a_name_is_in_the_loss_that_it_predicts():
+    def shrunk(x, y, q):
+        w = np.linalg.solve(x.swapaxes(1, 2) @ x + 2 * np.eye(3), x.swapaxes(1, 2) @ y)
+        return 1.02 * (q[:, None] @ w)[:, 0]
+
+    config = CONFIG | {"input_range": 2.0}
+    ridge = {"ridge": FAMILIES["ridge"]}
+    found = identify(shrunk, context_length=7, input_size=3, sampler=sampler_of(config), families=ridge)
+    losses = held_back_losses(found, [shrunk], config, 0)
+    np.testing.assert_allclose(losses["by_algorithm"], losses["loss"], atol=1e-6)
