@@ -28,7 +28,7 @@ ROUNDING = 3e-4
 
 BEYOND, FAR_BEYOND, FOLLOWS = 1.5, 2.0, 0.5
 """Inputs times the first factor are beyond training: a model of two numbers or more must hold there, and leave less
-than this share of what a smaller one leaves. One of ``FLEXIBLE`` numbers must hold at the second, too."""
+than this share of what a smaller one leaves, or next to nothing. One of ``FLEXIBLE`` numbers must hold at the second."""
 
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
 STABLE, KEPT = 0.01, 0.9
@@ -125,7 +125,7 @@ def improves(larger: Fit, smaller: Fit, noise: float, deviation: float = 0.0) ->
         left = larger.on_raw / max(smaller.on_raw, 1e-300)
         symmetric = larger.raw and larger.model.own and smaller.on_raw > EQUAL and left < by_chance(larger.model.size)
         return symmetric or (smaller.on_raw > LEFT and left < 0.5)
-    if larger.beyond > FOLLOWS * smaller.beyond:
+    if larger.beyond > max(FOLLOWS * smaller.beyond, NEAR):
         return False
     flexible, gained = larger.model.size >= FLEXIBLE, smaller.residual - larger.residual
     if smaller.residual > max(deviation, max(NEARER, 3 * noise) if flexible else NEAR):
@@ -151,7 +151,7 @@ def remaining(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> list
 
     Families that are fitted to f itself count where one of them replaces the best of the others, and then alone.
     """
-    good = sorted((fit for fit in fits if fit.residual <= NAMED), key=lambda fit: fit.residual)
+    good = sorted((fit for fit in fits if max(fit.residual, fit.training) <= NAMED), key=lambda fit: fit.residual)
     symmetric = [fit for fit in good if not fit.raw]
     good = [
         fit for fit in good if fit.raw and (not symmetric or improves(fit, symmetric[0], noise, deviation))
@@ -173,7 +173,12 @@ def better(best: Fit, other: Fit) -> bool:
 
 def named(groups: Sequence[Sequence[Fit]]) -> list[set[str]]:
     """The names of every class, with those of families that hold one of its models."""
-    return [{name for fit in one for name in (fit.model.family, *fit.model.also(fit.theta))} for one in groups]
+    return [{name for fit in one for name in names_of(fit)} for one in groups]
+
+
+def names_of(fit: Fit) -> tuple[str, ...]:
+    """Its family, and others that hold this very model."""
+    return (fit.model.family, *fit.model.also(fit.theta))
 
 
 def together(a: Fit, b: Fit) -> bool:

@@ -52,6 +52,11 @@ class Fit:
     alike: Floats | None = None
     beyond: float = 0.0
 
+    @property
+    def training(self) -> float:
+        """The residual on training prompts alone, which every other judged context is."""
+        return float(np.median(self.errors[::2])) if self.errors is not None else self.residual
+
 
 def judged(found: "Found", on: Battery, mean: Floats, f: Floats, raw: bool) -> Fit:
     """A fitted model on contexts that its fit has not seen, where the learner answers ``f``."""

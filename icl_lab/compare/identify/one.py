@@ -19,6 +19,10 @@ from icl_lab.compare.identify.structure import EXACT
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 
 
+GAINED = 0.005
+"""A gain that is further from 1 is part of the explanation."""
+
+
 def one_member(
     ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True, exact: float = EXACT
 ) -> Member:
@@ -104,6 +108,9 @@ def _candidates(
 ) -> list[str]:
     """Names of the classes, then of families that contain one and could be this learner, in the order of families."""
     own = [name for name in families if any(name in one for one in decided.names)]
+    without = {name for fit in decided.fits if abs(fit.gain - 1) <= GAINED
+               for name in decision.names_of(fit)}  # fmt: skip
+    own = [name for name in own if name in without] or own  # an explanation that needs no gain is the better one
     return own + [
         name for name in families if name not in own and name not in out and any(name in holders[one] for one in own)
     ]
