@@ -28,7 +28,7 @@ ROUNDING = 3e-4
 
 BEYOND, FAR_BEYOND, FOLLOWS = 1.5, 2.0, 0.5
 """Inputs times the first factor are beyond training: a model of two numbers or more must hold there, and leave less
-than this share of what a smaller one leaves, or next to nothing. One of ``FLEXIBLE`` numbers must hold at the second."""
+than this share of what a smaller one leaves, or nearly nothing. One of ``FLEXIBLE`` numbers must hold at the second."""
 
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
 STABLE, KEPT = 0.01, 0.9
