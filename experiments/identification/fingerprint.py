@@ -49,7 +49,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         for done, name in enumerate(config.networks, 1):
             found = identify_members(members_of(kept, name, config.members), kept.record.config, config.seed)
             metrics[name], arrays[name] = found.fingerprint()
-            metrics[name]["said"] = str(found)
+            metrics[name] |= {"said": str(found), "explained": found.explain(0), "stability": found.stability}
             advance(done, len(config.networks))
     return metrics, arrays
 
