@@ -10,7 +10,7 @@ from icl_lab.compare.identify.fitting import Fit
 from icl_lab.compare.identify.stability import Decided
 from icl_lab.compare.identify.structure import grade
 
-FORCING = ("linear_labels", "linear_query", "permutation", "one_step")
+FORCING = ("odd_linear", "linear_query", "permutation", "one_step")
 
 
 def excluded(
@@ -113,9 +113,9 @@ def trials(
 def evidence(about: Mapping[str, float], asymmetry: float, size: int, exact: float) -> str:
     """What speaks for one step of gradient descent where structure forces it, else "".
 
-    A learner that is linear in labels, query and context inputs, whatever their order, is sum_i y_i x_i^T A x_q: one
-    layer of linear attention. Over rotations its mean is trace(A) / D sum_i y_i x_i^T x_q whatever A is, so that the
-    residual says nothing; the asymmetry is how far A is from a multiple of the identity.
+    A learner whose odd part is linear in labels, query and context inputs, whatever the order of the examples, is there
+    sum_i y_i x_i^T A x_q: one layer of linear attention. Over rotations its mean is trace(A) / D sum_i y_i x_i^T x_q
+    whatever A is, so that the residual says nothing; the asymmetry is how far A is from a multiple of the identity.
     """
     if not all(about.get(part, np.nan) < exact for part in FORCING):
         return ""

@@ -80,6 +80,8 @@ class Identified:
         for name in ("residual", "asymmetry", "noise", "free", "stability"):
             if name in ("residual", "free") and len(forced) == len(self.members):
                 continue  # what the structure forces has none
+            if name == "free" and not all(member.free <= member.residual for member in self.members):
+                continue  # it is no bound
             values = np.array([getattr(member, name) for member in self.members], float)
             missing = int(np.isnan(values).sum())
             none = f"; none for {missing} of {len(values)}" * (missing > 0)
@@ -189,7 +191,8 @@ def _line(member: Member) -> str:
         said = described(member.fit)
         if isinstance(steps, tuple):
             said = said.replace(
-                f"{model.steps} {model.unit}", f"{', '.join(map(str, steps[:-1]))} or {steps[-1]} {model.unit}"
+                f"{model.steps} {model.unit}",
+                f"{', '.join(map(str, steps[:-1]))} or {steps[-1]} {model.unit}{'s' * (model.steps == 1)}",
             )
         return said + (f" (the same as, or in, {', '.join(others)})" if others else "")
     return member.verdict + (f": {' or '.join(member.equals)}" if member.equals else "")
@@ -223,7 +226,7 @@ def factor(fit: Fit | None, grid: Floats) -> Floats:
         return np.full(len(grid), np.nan)
     with np.errstate(all="ignore"):
         h = response(grid[None, :, None], fit.model.steps, *fit.theta[:, None, None, None])
-    return np.asarray(1 - grid * np.broadcast_to(h, (1, len(grid), 1))[0, :, 0])
+    return np.asarray(1 - fit.gain * grid * np.broadcast_to(h, (1, len(grid), 1))[0, :, 0])
 
 
 def _response(fit: Fit) -> Any:

@@ -12,7 +12,7 @@ ROUNDINGS = 2
 
 PARTS = (
     "odd_labels", "linear_labels", "linear_query", "permutation", "rotation", "example_rotation", "centred_rotation",
-    "one_step", "locality",
+    "odd_linear", "one_step", "locality",
 )  # fmt: skip
 
 
@@ -38,8 +38,8 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     in the weights of deep networks grow. ``linear_query``, likewise, allows a constant.
     ``example_rotation``: the examples are mixed by a rotation of R^N, labels alike. ``centred_rotation``: by one that
     leaves their mean as it is; also, a constant is added to all labels (the mean of labels is taken off where that fits
-    better), or a vector to all inputs of the context. ``one_step``: context inputs twice as large, with the same labels
-    and query, double the answer, as in one step of gradient descent.
+    better), or a vector to all inputs of the context. ``odd_linear`` is ``linear_labels`` of the odd part alone.
+    ``one_step``: the answer to a sum of context inputs, with the same labels and query, is the sum of the answers.
     """
     rng = np.random.default_rng([seed, 1])
     x, y, q = (np.repeat(part[::2], 2, 0) for part in (on.x, on.y, on.q[:, 0]))
@@ -60,7 +60,7 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
         "rotation": (x @ turn, y, (q[:, None] @ turn)[:, 0]),
         "example_rotation": (mix @ x, (mix @ y[..., None])[..., 0], q),
         "inner": (inner @ x, (inner @ y[..., None])[..., 0], q), "labels": (x, y + shift, q), "inputs": (shifted, y, q),
-        "one_step": (2 * x, y, q),
+        "moved": (np.roll(x, 1, 0), y, q), "one_step": (x + np.roll(x, 1, 0), y, q),
     }  # fmt: skip
     stacked = [np.concatenate([one[part] for one in asked.values()]) for part in range(3)]
     plus, minus = (ask(stacked[0], sign * stacked[1], stacked[2]) for sign in (1, -1))
@@ -76,20 +76,18 @@ def structure(ask: Ask, on: Battery, seed: int) -> dict[str, float]:
     even = off((plus + minus)[:count] / 2)
     if off(f) < APPROXIMATE:  # even a change of all of it would pass as a symmetry that holds approximately
         return {"odd_labels": even} | dict.fromkeys(PARTS[1:], float("nan"))
+    linear = max(off(4 * odd["less"] - f), off(odd["sum"] - (f + odd["other"]) / 2**0.5, total))
     return {
         "odd_labels": even,
-        "linear_labels": max(
-            even,
-            off(4 * odd["less"] - f),
-            off(odd["sum"] - (f + odd["other"]) / 2**0.5, total),
-        ),
+        "linear_labels": max(even, linear),
         "linear_query": off(
             odd["both"] - (f + odd["more"]) / 2**0.5 + (2**0.5 - 1) * odd["none"],
             float(np.linalg.norm(odd["both"])) / max(size, 1e-300),
         ),
         **{name: off(odd[name] - f) for name in ("permutation", "rotation", "example_rotation")},
         "centred_rotation": min(centred),
-        "one_step": off(odd["one_step"] / 2 - f),
+        "odd_linear": linear,
+        "one_step": off(odd["one_step"] - f - odd["moved"]),
     }
 
 
