@@ -15,6 +15,7 @@ Rows = NDArray[np.intp]
 
 QUERIES = 6
 CONTEXTS = 24  # of each kind: training prompts (even rows of a battery) and wide spectra (odd rows)
+BATCHES = 16  # of 2048 prompts, whose inputs give their second moment: a preconditioner is fitted to it
 FIT, JUDGE = (np.flatnonzero(np.arange(2 * CONTEXTS) // 2 % 2 == half) for half in (0, 1))
 """Half of the contexts of either kind fit the models, the other half judges them."""
 
@@ -169,7 +170,8 @@ def battery(
     queries = q[: 2 * CONTEXTS * QUERIES].reshape(2 * CONTEXTS, QUERIES, d)
     known = _all_tasks(draw, seed) if linear and len(np.unique(tasks, axis=0)) < len(tasks) // 2 else None
     known = None if known is None else known * unit**0.5 / label
-    covariance = np.einsum("bnd,bne->de", x, x) / len(x) / n
+    more = [np.asarray(draw(jax.random.key(seed ^ k), 2048).prompt.x, np.float64) for k in range(2, 2 + BATCHES)]
+    covariance = sum(np.einsum("bnd,bne->de", one, one) for one in more) / unit / BATCHES / len(x) / n
     return units, Battery(contexts, labels.reshape(-1, n), queries, known, covariance), rng
 
 
