@@ -41,12 +41,12 @@ def decide(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> Decided
 
 
 def deviations(nearest: Fit, found: Answers, on: Battery) -> Floats:
-    """(2 J, C, Q) deviations of size 1: the median over contexts is that of what the nearest model is fitted to."""
-    plain, base = predicted(nearest.model, nearest.theta, on), found.raw if nearest.raw else found.mean
+    """(2 J, C, Q) deviations of size 1: their median over contexts is that of the symmetrised learner."""
+    plain = predicted(nearest.model, nearest.theta, on)
     values, count = on.plain.eigenvalues, on.x.shape[1]
     bends = [np.log(values), *(-k / (values + k) for k in STRENGTHS)]
     along = on.plain.b / values  # the task along each eigenvector
-    patterns = [base, *(_bent(nearest, on, along * bend) - plain for bend in bends)]
+    patterns = [found.mean, *(_bent(nearest, on, along * bend) - plain for bend in bends)]
     largest, d = float(np.median(values.max(1))), on.q.shape[2]
     w = {"step": np.minimum(0.6, 1.2 / largest), "ridge": 1 / (values + 0.3), "least squares": 1 / (values + 1e-4)}
     others = [(on.plain.weights @ np.broadcast_to(h, values.shape)[..., None])[..., 0] for h in w.values()]
@@ -57,13 +57,13 @@ def deviations(nearest: Fit, found: Answers, on: Battery) -> Floats:
     kernel = np.exp(-((on.x[:, None] - on.q[:, :, None]) ** 2).sum(-1) / 2) + 1e-300
     others += [
         (on.q @ one_pass[..., None])[..., 0],
-        np.broadcast_to(on.y.mean(1)[:, None], base.shape),
+        np.broadcast_to(on.y.mean(1)[:, None], found.mean.shape),
         np.einsum("cqn,cn->cq", kernel, on.y) / kernel.sum(-1),
     ]
-    patterns += [other - base for other in others]
+    patterns += [other - found.mean for other in others]
     sized = []
     for pattern in patterns:
-        size = float(np.median(relative(base + pattern, base)))
+        size = float(np.median(relative(found.mean + pattern, found.mean)))
         if np.isfinite(size) and size > 1e-6:
             sized.append(pattern / size)
     return np.stack([sign * pattern for pattern in sized for sign in (1, -1)])
