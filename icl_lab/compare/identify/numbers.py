@@ -15,6 +15,7 @@ DETERMINED = 10.0
 def fit_of(name: str, decided: Decided, noise: float) -> Fit | None:
     """The fit of a family that a decision leaves, or would, if it was the only family."""
     here = [fit for fit in decided.fits if fit.model.family == name]
+    here = here or [fit for fit in decided.fits if name in decision.names_of(fit)]
     here = here or decision.remaining([fit for fit in decided.every if fit.model.family == name], noise)
     return here[0] if here else None
 
