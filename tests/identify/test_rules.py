@@ -10,6 +10,7 @@ import stranger_adaptive as adaptive
 import stranger_learners as plain
 from strangers import pool, prompts
 
+from icl_lab import solvers
 from icl_lab.compare.identify import decision, refusal, stability
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import Family, containers
@@ -384,3 +385,12 @@ def test_a_learner_that_is_zero_on_some_prompts_overflows_nowhere():
     """James & Stein's factor is zero where labels are mostly noise; warnings are errors here."""
     learner = plain.linear(adaptive.james_stein)
     assert asked(learner, sampler=prompts(N, D, noise=9.0)).family not in ("GD", "ridge")
+
+
+def test_two_shared_steps_of_gd_plus_plus_with_a_large_rate_are_named_gd_by_their_own_fit():
+    """e >= 27 g / 4: four real rates of GD, of which no fit of GD with fewer steps comes near."""
+    found = identify(solvers.gd_plus_plus(jnp.full(2, 0.4), jnp.full(2, 0.005), 2), context_length=10, input_size=4)
+    (member,) = found.members
+    assert member.family == "GD"
+    assert member.fit.model.family == "GD++"
+    assert member.residual < 1e-4
