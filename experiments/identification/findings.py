@@ -17,7 +17,7 @@ FINDINGS = {
     "von_oswald": (
         "As expected, two loops are named GD (for them the same as GD++) in {multi_step_looped_2_class:.0%} of ten "
         "members and three loops GD++ in {weight_maps_looped_3_class:.0%}; one layer is GD by an asymmetry of at most "
-        "{weight_maps_looped_1_asymmetry:.2f} of what random weights have. But seven of ten members with ten loops are "
+        "{weight_maps_looped_1_asymmetry:.2f} of what random weights have; but seven of ten members with ten loops are "
         "named gradient flow, five free layers are named GD++ in {multi_step_free_5_class:.0%}, and two softmax heads "
         "softmax regression, not a step on centred inputs. At input scales on which nothing was fitted, the name "
         "predicts a member's loss better than its training loss does in {out_of_range:.0%} of members and scales."
