@@ -63,7 +63,7 @@ PRESETS = {
         compare=False,
     ),
     "lab": Config(),
-    "paper": Config(members=24),
+    "paper": Config(),
 }
 
 
