@@ -9,11 +9,13 @@ import numpy as np
 
 from experiments.benchmarks.timing import Config, Row, Timing, row
 from icl_lab import solvers
+from icl_lab.compare.identify import refusal
 from icl_lab.compare.identify.asking import asked
 from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.one import Setting, all_fits, one_member
+from icl_lab.compare.identify.one import all_fits, one_member
 from icl_lab.compare.identify.probes import answers, battery, in_units, rotations, training_prompts
-from icl_lab.compare.identify.structure import fingerprint, structure
+from icl_lab.compare.identify.setting import Setting
+from icl_lab.compare.identify.structure import EXACT, fingerprint, structure
 from icl_lab.prompts import linear_regression
 
 
@@ -39,11 +41,13 @@ def _stages(config: Config, size: int) -> list[Row]:
         compile_ms = 1e3 * (time.perf_counter() - started)
         about = structure(ask, on, 0)
         found = answers(ask, on, setting.turns)
+        out = refusal.excluded(about, FAMILIES, 0.0, EXACT, False)
+        names = [name for name in FAMILIES if name not in out]
         stages: dict[str, Callable[[], Any]] = {
             "structure": partial(structure, ask, on, 0),
             "fingerprint": partial(fingerprint, ask, units, 20, size, 0),
             "symmetrise": partial(answers, ask, on, setting.turns),
-            "fits": partial(all_fits, found, 0.0, about, setting),
+            "fits": partial(all_fits, found, names, setting),
             "symmetrise, fit, decide, stability, range": partial(one_member, ask, about, setting),
         }
         for stage, run in stages.items():

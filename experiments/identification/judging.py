@@ -28,7 +28,7 @@ from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import containers
 from icl_lab.compare.identify.fitting import Fit, predicted, relative
-from icl_lab.compare.identify.one import Setting, one_member
+from icl_lab.compare.identify.one import one_member
 from icl_lab.compare.identify.probes import (
     CONTEXTS,
     JUDGE,
@@ -41,6 +41,7 @@ from icl_lab.compare.identify.probes import (
     rotations,
     training_prompts,
 )
+from icl_lab.compare.identify.setting import Setting
 from icl_lab.compare.identify.structure import structure
 from icl_lab.prompts import linear_regression
 
@@ -58,7 +59,7 @@ COLUMNS = (
     "former",
     "published",
 )
-NAMES = (*FAMILIES, "zero") if "zero" not in FAMILIES else tuple(FAMILIES)
+NAMES = tuple(FAMILIES)
 HOLDING = containers(FAMILIES)
 STABLE = 0.01
 
@@ -116,7 +117,7 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
     for change, both in zip(changes, compared, strict=True):
         ask = ask_at(change)
         about, seen = structure(ask, on, seed), answers(ask, on, ours.turns)
-        member = one_member(ask, about, ours, ranges=False)
+        member = one_member(ask, about, ours, ranges=False, found=seen)
         difference, moved = differences(member.fit, plain, seen, on)
         stability, gain = member.stability, member.gain
         stable = stability >= STABLE or member.family == "zero"
@@ -132,9 +133,7 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
         ]
         for way in (0, 1) if both else ():
             names, fit = (
-                before.published(raw(ask, gaussian.battery), tuple(about), gaussian)
-                if way
-                else before.former(ask, seen, about, ours)
+                before.published(raw(ask, gaussian.battery), gaussian) if way else before.former(ask, seen, about, ours)
             )
             off = differences(fit, plain, seen, on)
             row.append(outcome(one, "identified" if names else "none of these", names, fit, *off, True))

@@ -158,16 +158,3 @@ def held_back_losses(found: Identified, learners: list[Callable], config: Any, s
 def _relative_loss(f: np.ndarray, target: np.ndarray) -> float:
     errors = ((f - target) ** 2).sum(1) / np.maximum((target**2).sum(1), 1e-300)
     return float(np.log10(max(np.median(errors), 1e-12)))
-
-
-def asymmetry_by_chance(size: int, share: float = 0.01) -> float:
-    """The asymmetry below which so large a share of random one-layer networks is, inputs being of a size D.
-
-    One layer of linear attention is sum_i y_i x_i^T A x_q, and its mean over rotations has trace(A) / D times the
-    identity in the place of A: what the mean leaves out of A, relative, is sqrt(1 - trace(A)^2 / (D |A|^2)). For a
-    normal A the square that is subtracted is that of the cosine to the identity, in D^2 dimensions: it has a beta
-    distribution.
-    """
-    from scipy.special import betaincinv
-
-    return float(np.sqrt(1 - betaincinv(0.5, (size**2 - 1) / 2, 1 - share)))

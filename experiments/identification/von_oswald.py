@@ -36,7 +36,6 @@ from experiments.identification.expected import (
 from experiments.identification.findings import FINDINGS
 from experiments.identification.judging import claimed
 from experiments.identification.networks import (
-    asymmetry_by_chance,
     functions,
     held_back_losses,
     identify_members,
@@ -44,6 +43,7 @@ from experiments.identification.networks import (
 )
 from experiments.settings import member_keys
 from experiments.von_oswald.common import Setting, model, train
+from icl_lab.compare.identify.decision import asymmetry_by_chance
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.identify import Identified
 from icl_lab.lab import Claim, Experiment, NotRun, Record, Session, claims_of, load_run, main, setting, style

@@ -8,13 +8,13 @@ import pytest
 
 from experiments.identification import of
 from experiments.identification.networks import (
-    asymmetry_by_chance,
     clipped,
     held_back_losses,
     of_stage,
     sampler_of,
 )
 from experiments.identification.von_oswald import NAMES, _arrays
+from icl_lab.compare.identify.decision import asymmetry_by_chance
 from icl_lab.identify import FAMILIES, Identified, Member, identify
 from icl_lab.lab import load_run
 

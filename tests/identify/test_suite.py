@@ -183,12 +183,15 @@ def test_the_former_decision_names_the_smallest_that_no_larger_one_replaces():
     assert before.remaining([small, larger], 0.0) == [larger]
     assert before.remaining([fit_ := fit(1, 0.0025), larger], 0.0) == [fit_]
     assert before.remaining([far], 0.0) == []
-    same, other = fit(1, 0.02, "ridge", ahead=0.005), fit(1, 0.02, "LMS", ahead=0.1)
-    assert before.classes([small, same, other]) == [[small, same], [other]]
 
 
-def test_the_published_way_names_the_smallest_of_the_nearest(monkeypatch):
-    fits = [fit(3, 0.4, "GD++"), fit(1, 0.43, "GD"), fit(0, 0.5, "least squares")]
-    monkeypatch.setattr(before, "all_fits", lambda *given, gain: (fits, 0.0, ()))
-    monkeypatch.setattr(before.dataclasses, "replace", lambda given, **changes: given)
-    assert before.published(np.ones((2, 2)), ("permutation",), None) == ({"GD"}, fits[1])
+def test_both_other_ways_name_an_exact_algorithm_of_their_list():
+    """They are honest baselines: what today's decision excludes by exact symmetries they try."""
+    one = solver("ridge", np.random.default_rng(0), Law(d=3, n=10), 0)
+    ours, gaussian = judging.asking(one.law, 0)
+    learner = disturbed(one, np.random.default_rng(0))(0.0)
+    trial = judging.training_prompts(ours.battery, ours.units)
+    ask = judging.in_units(judging.asked(learner, "ridge", trial), ours.units)
+    about, found = judging.structure(ask, ours.battery, 0), judging.answers(ask, ours.battery, ours.turns)
+    assert before.published(judging.raw(ask, gaussian.battery), gaussian)[0] == {"ridge"}
+    assert "ridge" in before.former(ask, found, about, ours)[0]

@@ -13,10 +13,11 @@ from icl_lab.compare.identify.asking import LearnerError, asked, rounding
 from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import Family, Model, Parameter, filter_family
-from icl_lab.compare.identify.one import Setting, one_member
+from icl_lab.compare.identify.one import one_member
 from icl_lab.compare.identify.outputs import combined, one_output, outputs_of
 from icl_lab.compare.identify.probes import battery, in_units, rotations, training_prompts
 from icl_lab.compare.identify.report import Identified, verdict_of
+from icl_lab.compare.identify.setting import Setting
 from icl_lab.compare.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
 from icl_lab.prompts.prompt import Sampler
 from icl_lab.prompts.tracing import check_seed

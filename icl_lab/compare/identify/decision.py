@@ -30,6 +30,9 @@ BEYOND, FAR_BEYOND, FOLLOWS = 1.5, 2.0, 0.5
 """Inputs times the first factor are beyond training: a model of two numbers or more must hold there, and leave less
 than this share of what a smaller one leaves, or nearly nothing. One of ``FLEXIBLE`` numbers must hold at the second."""
 
+GAINED = 0.005
+"""A gain that is further from 1 is part of the explanation."""
+
 DEVIATIONS = (0.005, 0.01, 0.02, 0.03)
 STABLE, KEPT = 0.01, 0.9
 """A name is one that nine in ten deviations of a hundredth, and all smaller ones, leave as it is."""
@@ -51,7 +54,7 @@ class Member:
         deviations of .01 lead to.
       gain: by which the algorithm's predictions are multiplied; None where it contains a scale itself.
       stability: the largest deviation (of 0, .005, .01, .02, .03) up to which the name stays.
-      residual: median |f - g| / |f| of the named model; of the best one where none is named.
+      residual: median |f - g| / |f| of the named model; of the nearest of all families where none is named.
       asymmetry: median |f - symmetrised f| / |f|.
       range: largest factor on the inputs up to which the named model stays within bounds; None if 1 fails.
       label_range: the same for labels alone.
@@ -65,7 +68,7 @@ class Member:
       reason: why it is none of these, or where two fits differ most and what the learner shows there.
       nearest: the nearest model where none is named, of all families, also of those that the structure excludes.
       evidence: what speaks for the name where the structure alone forces it; then residual and range say nothing.
-      trials: by family, what became of it; by deviation, the share of decisions that keep each name.
+      trials: by family, its best model, what became of it, and by deviation the share of decisions that keep its name.
       fits: all fits, for figures.
     """
 
@@ -103,11 +106,13 @@ class Member:
         return self.fits[0] if self.verdict == "identified" and self.fits else None
 
 
-def described(fit: Fit) -> str:
-    """``GD++, 2 steps``."""
+def described(fit: Fit, steps: int | tuple[int, ...] | None = None) -> str:
+    """``GD++, 2 steps``, or several that may stand in the place of those of the fit."""
     model = fit.model
-    steps = f", {model.steps} {model.unit}{'s' * (model.steps > 1)}" if model.steps else ""
-    return f"{model.family}{steps}{' of their own' if model.own else ''}"
+    many = steps if isinstance(steps, tuple) else (model.steps,)
+    said = " or ".join(filter(None, (", ".join(map(str, many[:-1])), str(many[-1]))))
+    counted = f", {said} {model.unit}{'s' * (many[-1] > 1)}" if many[-1] else ""
+    return f"{model.family}{counted}{' of their own' if model.own else ''}"
 
 
 def improves(larger: Fit, smaller: Fit, noise: float, deviation: float = 0.0) -> bool:
@@ -144,6 +149,19 @@ def by_chance(size: int) -> float:
 
     d = round(((8 * size + 1) ** 0.5 - 1) / 2)
     return float(betaincinv(d * (d - 1) / 4, (size - 1) / 2, CHANCE)) ** 0.5 if d > 1 else 0.0
+
+
+def asymmetry_by_chance(size: int, share: float = 0.01) -> float:
+    """The asymmetry below which so large a share of random one-layer networks is, inputs being of a size D.
+
+    One layer of linear attention is sum_i y_i x_i^T A x_q, and its mean over rotations has trace(A) / D times the
+    identity in the place of A: what the mean leaves out of A, relative, is sqrt(1 - trace(A)^2 / (D |A|^2)). For a
+    normal A the square that is subtracted is that of the cosine to the identity, in D^2 dimensions: it has a beta
+    distribution.
+    """
+    from scipy.special import betaincinv
+
+    return float(np.sqrt(1 - betaincinv(0.5, (size**2 - 1) / 2, 1 - share))) if size > 1 else 0.0
 
 
 def remaining(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> list[Fit]:

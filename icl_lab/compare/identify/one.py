@@ -1,7 +1,7 @@
 """One member, through all stages."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,18 +19,16 @@ from icl_lab.compare.identify.structure import EXACT
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 
 
-GAINED = 0.005
-"""A gain that is further from 1 is part of the explanation."""
-
-
 def one_member(
-    ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True, exact: float = EXACT
-) -> Member:
+    ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True, exact: float = EXACT,
+    found: Answers | None = None,
+) -> Member:  # fmt: skip
     """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown.
 
-    ``exact`` is the deviation below which a symmetry counts as exact (``structure.grade``).
+    ``exact`` is the deviation below which a symmetry counts as exact (``structure.grade``). ``found`` are the learner's
+    answers on the battery, where they are known already.
     """
-    found = answers(ask, setting.battery, setting.turns)
+    found = found or answers(ask, setting.battery, setting.turns)
     asymmetry = float(np.median(found.asymmetry))
     member = partial(Member, asymmetry=asymmetry, noise=found.noise)
     if float(np.sqrt((found.raw**2).mean())) < decision.ZERO:
@@ -38,13 +36,10 @@ def one_member(
         return member(
             verdict="identified", family="zero", equals=("zero",), residual=0.0, reason=reason, stability=most
         )
-    if asymmetry > decision.EQUAL or setting.battery.tasks is not None:
-        mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
-        if float(np.median(relative(mixed, found.raw))) <= asymmetry:  # a centred learner is another one after it
-            found = dataclasses.replace(found, raw=mixed)
+    found = with_mixed_examples(ask, found, setting)
     out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
-    fits, free, unfitted = all_fits(found, asymmetry, about, setting, exact=exact)
-    on, there = _at(ask, setting, decision.BEYOND)
+    fits, free, unfitted = all_fits(found, [name for name in setting.families if name not in out], setting)
+    on, there = _at(ask, setting, decision.BEYOND, decision.BEYOND)
     fits = [dataclasses.replace(fit, beyond=_miss(fit, there, on)) for fit in fits]
     fits, collapsed = _without_collapsed(fits, out, found, setting)
     out |= collapsed
@@ -87,7 +82,8 @@ def one_member(
     if named.model.size > 1 and not named.raw:
         away, factor = named.beyond, decision.BEYOND
         if named.model.size >= decision.FLEXIBLE and away <= decision.NAMED:
-            on, there = _at(ask, setting, factor := decision.FAR_BEYOND)
+            factor = decision.FAR_BEYOND
+            on, there = _at(ask, setting, factor, factor)
             away = _miss(named, there, on)
         if away > decision.NAMED:
             return refused(f"a filter that {decision.described(named)} approximates: it is {named.residual:.3f} away "
@@ -108,7 +104,7 @@ def _candidates(
 ) -> list[str]:
     """Names of the classes, then of families that contain one and could be this learner, in the order of families."""
     own = [name for name in families if any(name in one for one in decided.names)]
-    without = {name for fit in decided.fits if abs(fit.gain - 1) <= GAINED
+    without = {name for fit in decided.fits if abs(fit.gain - 1) <= decision.GAINED
                for name in decision.names_of(fit)}  # fmt: skip
     own = [name for name in own if name in without] or own  # an explanation that needs no gain is the better one
     return own + [
@@ -125,18 +121,28 @@ def _wavering(
     return tuple(name for name in families if any(name in one for one in decided.names) or often(name))
 
 
-def all_fits(
-    found: Answers, asymmetry: float, about: Mapping[str, float], setting: Setting, gain: bool = True,
-    exact: float = EXACT, only: Sequence[str] | None = None,
-) -> tuple[list[Fit], float, tuple[str, ...]]:  # fmt: skip
-    """All fits that could be named, small models first, the best free filter's residual, and families cut short.
+def with_mixed_examples(ask: Ask, found: Answers, setting: Setting) -> Answers:
+    """The answers with f as its mean over rotations of the examples, where that changes less than asymmetry does.
 
-    A model of many numbers is left out where the smaller ones are so close that it could not replace them. ``only``
-    names families to fit whatever the structure is, with models of few numbers; ``gain`` says that predictions may have
-    one.
+    Families of the inputs' basis allow it, and it takes noise away; a centred learner is another one after it.
     """
-    out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
-    chosen = [f for name, f in setting.families.items() if (name in only if only is not None else name not in out)]
+    asymmetry = float(np.median(found.asymmetry))
+    if asymmetry <= decision.EQUAL and setting.battery.tasks is None:
+        return found
+    mixed = over_examples(ask, setting.battery, np.random.default_rng(0))
+    close = float(np.median(relative(mixed, found.raw))) <= asymmetry
+    return dataclasses.replace(found, raw=mixed) if close else found
+
+
+def all_fits(
+    found: Answers, names: Collection[str], setting: Setting, gain: bool = True, roughly: bool = False
+) -> tuple[list[Fit], float, tuple[str, ...]]:
+    """Fits of families of these names, small models first, the best free filter's residual, and families cut short.
+
+    A model of many numbers is left out where the smaller ones are so close that it could not replace them, and always
+    where fits are made ``roughly``. ``gain`` says that predictions may have one.
+    """
+    chosen, asymmetry = [setting.families[name] for name in names], float(np.median(found.asymmetry))
     fit, judge = setting.battery.take(FIT), setting.battery.take(JUDGE)
     kinds = {family.filters for family in chosen} - {""}
     free = min((_free(found, setting.battery, kind) for kind in sorted(kinds)), default=float("nan"))
@@ -148,12 +154,12 @@ def all_fits(
     for model, family in sorted(models, key=lambda pair: pair[0].size):
         if model.size > size:
             size, left = model.size, decision.remaining(fits, found.noise)
-        enough = only is not None or (bool(left) and _enough(left[0], family.raw, free, found.noise))
+        enough = roughly or (bool(left) and _enough(left[0], family.raw, free, found.noise))
         if size >= decision.FLEXIBLE and enough:
             unfitted[family.name] = None
             continue
         target = found.raw if family.raw else found.mean
-        best = fitted(model, fit, target[FIT], known, GAIN if gain else (1.0, 1.0), roughly=only is not None)
+        best = fitted(model, fit, target[FIT], known, GAIN if gain else (1.0, 1.0), roughly)
         known[model.key] = best.theta
         fits.append(judged(best, judge, found.mean[JUDGE], found.raw[JUDGE], family.raw))
     return fits, free, tuple(unfitted)
@@ -182,7 +188,7 @@ def _without_collapsed(
     inner = [name for name in out if holders[name] & close and not setting.families[name].of_set]
     if not inner:
         return list(fits), {}
-    others, _, _ = all_fits(found, 0.0, {}, setting, only=inner)
+    others, _, _ = all_fits(found, inner, setting, roughly=True)
     gone: dict[str, str] = {}
     left = []
     for fit in fits:
@@ -203,7 +209,7 @@ def _refused(
 ) -> Member:  # fmt: skip
     """None of these, with the nearest of all families, also of those that are excluded."""
     rest = [name for name in out if not setting.families[name].of_set or setting.battery.tasks is not None]
-    others, _, _ = all_fits(found, 0.0, {}, setting, only=rest)
+    others, _, _ = all_fits(found, rest, setting, roughly=True)
     nearest = refusal.nearest([*fits, *others], asymmetry)
     far = [fit for fit in fits if fit.residual > decision.NAMED and fit.model.size < 2 and not fit.model.scaled]
     fit_on, judge, wide = setting.battery.take(FIT), setting.battery.take(JUDGE), (-20.0, 20.0)
@@ -231,9 +237,9 @@ def _free(found: Answers, on: Battery, kind: str) -> float:
     return float(np.median(errors))
 
 
-def _at(ask: Ask, setting: Setting, factor: float) -> tuple[Battery, Answers]:
-    """Training prompts with inputs times a factor (labels follow), and what the learner answers there."""
-    on = setting.battery.take(JUDGE[::2]).scaled(factor, factor)
+def _at(ask: Ask, setting: Setting, inputs: float, labels: float) -> tuple[Battery, Answers]:
+    """Training prompts with inputs and labels times factors, and what the learner answers there."""
+    on = setting.battery.take(JUDGE[::2]).scaled(inputs, labels)
     return on, answers(ask, on, setting.turns[0].reshape(2, -1, *setting.turns.shape[2:]))
 
 
@@ -247,16 +253,14 @@ def _range(
     ask: Ask, named: Fit, ranked: Sequence[Fit], setting: Setting
 ) -> tuple[tuple[float | None, float | None], dict[str, float]]:
     """Largest factors on inputs and on labels up to which the named model passes, with its parameters fixed."""
-    prompts, doubled = setting.battery.take(JUDGE[::2]), {}  # training prompts
-    turns = setting.turns[0].reshape(2, -1, *setting.turns.shape[2:])
+    doubled: dict[str, float] = {}
     limits: list[float | None] = []
     for inputs in (True, False):
         limit, failed = None, False
         for factor in FACTORS:
             if failed and (factor > 2 or not inputs):
                 break
-            on = prompts.scaled(factor if inputs else 1.0, factor)  # y = X w follows the inputs
-            found = answers(ask, on, turns)
+            on, found = _at(ask, setting, factor if inputs else 1.0, factor)  # y = X w follows the inputs
             asymmetric = not named.raw and float(np.median(found.asymmetry)) > decision.ASYMMETRY
             failed = failed or asymmetric or _miss(named, found, on) > decision.NAMED
             limit = limit if failed else factor

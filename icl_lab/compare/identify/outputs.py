@@ -38,12 +38,12 @@ def one_output(sampler: Sampler | None, channel: int, outputs: int) -> Sampler |
 
 def combined(every: Sequence[Identified], order: list[str]) -> Identified:
     """One answer of all outputs. The filter, structure and units are those of the first output."""
-    rows = [_one_row(rows, order) for rows in zip(*(one.members for one in every))]
+    rows = [_one_row(rows) for rows in zip(*(one.members for one in every))]
     verdict, family = verdict_of(rows, order)
     return dataclasses.replace(every[0], verdict=verdict, family=family, members=rows)
 
 
-def _one_row(rows: Sequence[Member], order: list[str]) -> Member:
+def _one_row(rows: Sequence[Member]) -> Member:
     """A member's row: of its worst output where all share a name (or a refusal), else ``mixed`` with what they are."""
     worst = max(rows, key=lambda row: row.residual)
     if any(row.verdict != "identified" for row in rows):

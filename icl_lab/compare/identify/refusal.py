@@ -119,10 +119,9 @@ def evidence(about: Mapping[str, float], asymmetry: float, size: int, exact: flo
     """
     if not all(about.get(part, np.nan) < exact for part in FORCING):
         return ""
-    a = np.random.default_rng(0).normal(size=(10_000, size, size))
-    random = np.sqrt(1 - np.trace(a, axis1=1, axis2=2) ** 2 / size / (a**2).sum((1, 2)))
+    half, hundredth = (decision.asymmetry_by_chance(size, share) for share in (0.5, 0.01))
     return (
         "after symmetrising, any learner of this structure (one layer of linear attention) is one step of gradient "
         f"descent; the evidence is its asymmetry, {asymmetry:.2g}, where random weights of the same size have "
-        f"{np.median(random):.2g} (one in a hundred less than {np.quantile(random, 0.01):.2g})"
+        f"{half:.3g} (one in a hundred less than {hundredth:.3g})"
     )

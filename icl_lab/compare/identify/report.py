@@ -187,14 +187,7 @@ def _line(member: Member) -> str:
         if member.fit is None:
             return "zero"
         others = [name for name in member.equals if name != member.fit.model.family]
-        model, steps = member.fit.model, member.steps
-        said = described(member.fit)
-        if isinstance(steps, tuple):
-            said = said.replace(
-                f"{model.steps} {model.unit}",
-                f"{', '.join(map(str, steps[:-1]))} or {steps[-1]} {model.unit}{'s' * (model.steps == 1)}",
-            )
-        return said + (f" (the same as, or in, {', '.join(others)})" if others else "")
+        return described(member.fit, member.steps) + (f" (the same as, or in, {', '.join(others)})" if others else "")
     return member.verdict + (f": {' or '.join(member.equals)}" if member.equals else "")
 
 

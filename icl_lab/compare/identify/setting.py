@@ -10,7 +10,7 @@ from icl_lab.compare.identify.probes import Battery, Units
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What all members are asked: units, the battery, rotations, the families to try and N, for reported numbers."""
+    """Units, the prompts, rotations, and the families to try."""
 
     units: Units
     battery: Battery

@@ -48,8 +48,8 @@ def deviations(nearest: Fit, found: Answers, on: Battery) -> Floats:
     along = on.plain.b / values  # the task along each eigenvector
     patterns = [found.mean, *(_bent(nearest, on, along * bend) - plain for bend in bends)]
     largest, d = float(np.median(values.max(1))), on.q.shape[2]
-    w = {"step": np.minimum(0.6, 1.2 / largest), "ridge": 1 / (values + 0.3), "least squares": 1 / (values + 1e-4)}
-    others = [(on.plain.weights @ np.broadcast_to(h, values.shape)[..., None])[..., 0] for h in w.values()]
+    filters = (min(0.6, 1.2 / largest), 1 / (values + 0.3), 1 / (values + 1e-4))  # a step of GD, ridge, least squares
+    others = [(on.plain.weights @ np.broadcast_to(h, values.shape)[..., None])[..., 0] for h in filters]
     one_pass = np.zeros((len(on.x), d))
     for i in range(count):
         x, y = on.x[:, i], on.y[:, i]
@@ -101,17 +101,16 @@ def _again(fit: Fit, on: Battery, judge: Battery, means: Floats, raws: Floats) -
     errors, on_raw = relative(g, target[:, JUDGE]), relative(g, raws[:, JUDGE])
     residual, high, plain = np.median(errors, 1), np.quantile(errors, 0.95, axis=1), np.median(on_raw, 1)
     return [
-        Fit(
-            fit.model,
-            theta[s],
-            float(residual[s]),
-            float(high[s]),
-            g[s],
-            errors[s],
-            float(plain[s]),
-            fit.raw,
-            float(gain[s]),
-            beyond=fit.beyond,
+        dataclasses.replace(
+            fit,
+            theta=theta[s],
+            residual=float(residual[s]),
+            high=float(high[s]),
+            predictions=g[s],
+            errors=errors[s],
+            on_raw=float(plain[s]),
+            gain=float(gain[s]),
+            alike=None,
         )
         for s in range(len(means))
     ]
