@@ -2,7 +2,7 @@
 
 Deviations respect the symmetries, so that symmetrising does not remove them: a gain; the labels along each eigenvector
 of a context shrunk or tilted, as the nearest model answers them; a part of another algorithm's predictions. Each has
-either sign, and sizes of ``decision.DEVIATIONS`` (median over contexts, relative to the learner).
+either sign, and sizes of ``decision.DEVIATIONS`` relative to the learner.
 """
 
 import dataclasses
@@ -41,12 +41,15 @@ def decide(fits: Sequence[Fit], noise: float, deviation: float = 0.0) -> Decided
 
 
 def deviations(nearest: Fit, found: Answers, on: Battery) -> Floats:
-    """(2 J, C, Q) deviations of size 1: their median over contexts is that of the symmetrised learner."""
-    plain = predicted(nearest.model, nearest.theta, on)
+    """(2 J, C, Q) deviations of size 1, relative to what the nearest model is fitted to.
+
+    That is the larger of two medians: over training prompts, and over contexts of wide spectra (every other one).
+    """
+    plain, base = predicted(nearest.model, nearest.theta, on), found.raw if nearest.raw else found.mean
     values, count = on.plain.eigenvalues, on.x.shape[1]
     bends = [np.log(values), *(-k / (values + k) for k in STRENGTHS)]
     along = on.plain.b / values  # the task along each eigenvector
-    patterns = [found.mean, *(_bent(nearest, on, along * bend) - plain for bend in bends)]
+    patterns = [base, *(_bent(nearest, on, along * bend) - plain for bend in bends)]
     largest, d = float(np.median(values.max(1))), on.q.shape[2]
     filters = (min(0.6, 1.2 / largest), 1 / (values + 0.3), 1 / (values + 1e-4))  # a step of GD, ridge, least squares
     others = [(on.plain.weights @ np.broadcast_to(h, values.shape)[..., None])[..., 0] for h in filters]
@@ -57,13 +60,14 @@ def deviations(nearest: Fit, found: Answers, on: Battery) -> Floats:
     kernel = np.exp(-((on.x[:, None] - on.q[:, :, None]) ** 2).sum(-1) / 2) + 1e-300
     others += [
         (on.q @ one_pass[..., None])[..., 0],
-        np.broadcast_to(on.y.mean(1)[:, None], found.mean.shape),
+        np.broadcast_to(on.y.mean(1)[:, None], base.shape),
         np.einsum("cqn,cn->cq", kernel, on.y) / kernel.sum(-1),
     ]
-    patterns += [other - found.mean for other in others]
+    patterns += [other - base for other in others]
     sized = []
     for pattern in patterns:
-        size = float(np.median(relative(found.mean + pattern, found.mean)))
+        off = relative(base + pattern, base)
+        size = max(float(np.median(off[::2])), float(np.median(off[1::2])))
         if np.isfinite(size) and size > 1e-6:
             sized.append(pattern / size)
     return np.stack([sign * pattern for pattern in sized for sign in (1, -1)])
