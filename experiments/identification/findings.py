@@ -53,8 +53,8 @@ PAPER = Paper(
             "were changed."
         ),
         "von_oswald/von_oswald": (
-            "The measured residual factor of the networks of von Oswald et al. 2022, ten members each at most (controls: "
-            "twenty): up to three loops they lie on one line, at five free layers they do not."
+            "The measured residual factor of the networks of von Oswald et al. 2022, ten members each at most "
+            "(controls: twenty): up to three loops they lie on one line, at five free layers they do not."
         ),
     },
 )
