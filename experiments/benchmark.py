@@ -1,4 +1,4 @@
-"""Times the laboratory: training steps, ensembles, tuning, a whole experiment. Compilation is timed apart.
+"""Times the laboratory: training steps, ensembles, tuning. Compilation is timed apart.
 
     python -m experiments.benchmark
 
@@ -37,7 +37,6 @@ from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
 from experiments.benchmarks.tuning import tuning
-from experiments.benchmarks.whole import whole
 from icl_lab.lab import flags, records
 from icl_lab.lab.command_line import Screen, command
 from icl_lab.lab.flags import FlagError, setting
@@ -55,7 +54,6 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "finetuning": finetuning,
     "pretraining": pretraining,
     "members": members,
-    "whole": whole,
     "grid": grid,
     "scaling": scaling,
     "cluster": cluster,
@@ -69,7 +67,7 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
 
 def chosen(config: Config, given: bool) -> list[str]:
     """The parts to run: those named, or the default, which on an accelerator has ``members`` too."""
-    names = set(config.only) | ({"whole"} if config.whole else set())
+    names = set(config.only)
     if not given and jax.default_backend() != "cpu":
         names.add("members")
     return [name for name in PARTS if name in names]

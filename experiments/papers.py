@@ -1,8 +1,9 @@
 """What the page says of a paper as a whole: question, answer with its number, and what is seen in each picture."""
 
 import dataclasses
-import importlib
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
 from pathlib import Path
 
 ORDER = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai")
@@ -11,11 +12,11 @@ ORDER = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai")
 
 @dataclasses.dataclass(frozen=True)
 class Paper:
-    """A paper, beside what its experiments say of themselves; ``PAPER`` in ``experiments/<paper>/findings.py``.
+    """A paper, as ``words.toml`` in its folder describes it.
 
     ``answer`` names estimates of the ledger as fields (``"{one_step.cosine:.3f}"``, see ``experiments.page.words``).
     ``captions`` say what is seen in each picture, by ``figure/picture``; figures, and the pictures of each, are
-    shown in this order.
+    shown in this order. ``findings`` say in one or two sentences what each experiment found.
     """
 
     key: str  # its folder
@@ -25,6 +26,7 @@ class Paper:
     answer: str = ""
     picture: str = ""  # of its card, ``figure/picture``; the first one where none is named
     captions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    findings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by figure
 
     @property
     def figures(self) -> list[str]:
@@ -34,13 +36,11 @@ class Paper:
 
 def paper_of(key: str) -> Paper:
     """The paper in this folder; one without words of its own where nobody has written any."""
-    name = f"experiments.{key}.findings"
     try:
-        return importlib.import_module(name).PAPER
-    except ModuleNotFoundError as error:
-        if error.name not in (name, f"experiments.{key}"):
-            raise
+        words = resources.files(f"experiments.{key}").joinpath("words.toml").read_text("utf-8")
+    except (FileNotFoundError, ModuleNotFoundError):
         return Paper(key, key)
+    return Paper(key, **tomllib.loads(words))
 
 
 def pictures(experiment: str, folder: Path) -> list[Path]:

@@ -57,6 +57,8 @@ def discover() -> dict[str, Experiment]:
             continue
         package = importlib.import_module(f"experiments.{paper.name}")
         for figure in pkgutil.iter_modules(package.__path__, f"experiments.{paper.name}."):
+            if figure.name.endswith("_shown"):  # of a binary, and imported when it is asked for
+                continue
             experiment = getattr(importlib.import_module(figure.name), "EXPERIMENT", None)
             if isinstance(experiment, Experiment):
                 found[figure.name.removeprefix("experiments.")] = experiment

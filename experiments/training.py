@@ -17,19 +17,18 @@ from icl_lab.lab.session import Session
 from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sampler
 from icl_lab.prompts.layouts import Layout
-from icl_lab.training import effort
-from icl_lab.training import train as front_door
+from icl_lab.training import Training, effort, training
 from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
 from icl_lab.training.trained import Objective, members_at_once, squared_error
 
 __all__ = [
     "Model", "Objective", "always", "learners_of", "mean_in_chunks", "members_at_once", "model", "paired_losses",
-    "squared_error", "train",
+    "planned", "squared_error", "train",
 ]  # fmt: skip
 
 
-class Training(Scheduled, Protocol):
+class Schedule(Scheduled, Protocol):
     """A configuration with what a training is set by."""
 
     @property
@@ -68,10 +67,8 @@ def always(sampler: Sampler) -> Callable[..., Sampler]:
     return lambda *_: sampler
 
 
-def train(
-    session: Session,
-    stage: str,
-    config: Training,
+def planned(
+    config: Schedule,
     trained: Model,
     *,
     keys: Array,
@@ -80,12 +77,10 @@ def train(
     training_sampler_of: Callable[[Any, Any], Sampler] | None = None,
     settings: Any = None,
     **options: Any,
-) -> Fit:
-    """Trains the members of one model and measures each against the references on its own evaluation tasks.
+) -> Training:
+    """The training of the members of one model, each measured against references on its own evaluation tasks.
 
     Args:
-      session: where it runs.
-      stage: name of the checkpoint and of the progress bar.
       config: the setting: ``batch``, ``eval_tasks``, ``steps``, ``measure_every``, and what ``sampler_of`` and
         ``optimizer`` read off it: they get it with its real numbers as arguments of the program (``flags.arguments``).
       trained: what is trained.
@@ -94,16 +89,17 @@ def train(
       optimizer: ``config -> transformation``.
       training_sampler_of: the same for the tasks of training, where they are drawn otherwise (a fixed set).
       settings: pytree whose leading axis is the member; a grid is just more members.
-      options: as ``icl_lab.train`` takes them: ``objective``, ``references``, ``variants``, ``extra``, ``measured``.
+      options: as ``icl_lab.training.training`` takes them: ``objective``, ``references``, ``variants``, ``extra``,
+        ``measured``.
 
     Returns:
-      A ``Fit`` with the metrics of ``icl_lab.train``.
+      The training, with the metrics of ``icl_lab.training.training``.
     """
 
     def of_member(of: Callable[[Any, Any], Sampler]) -> Callable[[tuple], Sampler]:
         return lambda setting: of(*setting)
 
-    return front_door(
+    return training(
         trained,
         of_member(sampler_of),
         training_sampler=of_member(training_sampler_of or sampler_of),
@@ -114,10 +110,13 @@ def train(
         batch=config.batch,
         eval_tasks=config.eval_tasks,
         measure_every=config.measure_every,
-        progress=False,
-        fit=partial(session.fit, stage),
         **options,
-    ).fit
+    )
+
+
+def train(session: Session, stage: str, config: Schedule, trained: Model, **options: Any) -> Fit:
+    """Carries out what ``planned`` plans, as a stage of a session."""
+    return planned(config, trained, **options).carried_out(partial(session.fit, stage))
 
 
 def mean_in_chunks(

@@ -14,12 +14,18 @@ from experiments import gallery
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
-from icl_lab.lab.axes import AxesError, resolved
+from icl_lab.lab.axes import AxesError, checked, named
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.record import RecordError, flat
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
+
+
+def resolved(patterns, arrays, members):
+    return checked(named(patterns, arrays), arrays, members)
+
+
 PATTERNS = {"steps": ("step",), "free_*_gamma": ("member", "free_{0}_layer"), "*_*": ("member", "{0}_step")}
 
 
@@ -156,7 +162,7 @@ def test_committed_arrays_have_the_axes_of_their_binary(folder):
         lengths = {name: 2 + i for i, name in enumerate({axis for axes in record.axes.values() for axis in axes})}
         lengths["member"] = members
         arrays = {n: np.broadcast_to(0.0, [lengths[axis] for axis in axes]) for n, axes in record.axes.items()}
-    assert record.axes == resolved(binary.axes, arrays, members)
+    assert record.axes == checked(binary.axes_of(arrays, record.config), arrays, members)
     assert not [name for name, axes in record.axes.items() if len(axes) > 1 and name in axes]  # xarray refuses them
     assert not [axis for axes in record.axes.values() for axis in axes if re.search("/.*member$", axis)]  # one of each
 

@@ -6,9 +6,7 @@ import time
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from experiments import benchmark
@@ -28,10 +26,8 @@ from experiments.benchmarks import (
     timing,
     training,
     tuning,
-    whole,
 )
 from experiments.reddy.settings import SMOKE, Training
-from experiments.von_oswald import one_step
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
@@ -180,23 +176,6 @@ def test_clocks_of_a_process_count_its_cores(tmp_path, monkeypatch):
     assert 0.2 <= cores < 0.2 + wall
 
 
-def test_whole_experiment_adds_up(monkeypatch):
-    def run(config, session):
-        assert (config.sizes, config.sweep_members) == ((2,), 1)
-        for stage in ("training", "onset_8", "size_2"):
-            keys = jax.random.split(jax.random.key(0), 1)
-            session.fit(stage, lambda k, s: jnp.zeros(()), lambda p, k, s: p**2, optax.sgd(0.1), keys, steps=1)
-        return {}, {}
-
-    monkeypatch.setattr(one_step, "run", run)
-    monkeypatch.setattr(whole, "draw", lambda *_: [])
-    rows = whole.whole(TINY)["one_step, paper preset without the sweep"]
-    published, everything = rows[3], rows[-1]
-    assert (published.name, everything.name) == ("published panels", "all")
-    assert sum(row.milliseconds for row in rows[:3]) == pytest.approx(published.milliseconds)
-    assert sum(row.milliseconds for row in rows[3:-1]) == pytest.approx(everything.milliseconds)
-
-
 def test_plain_sampler_draws_linear_tasks():
     setting = programs.networks(TINY)["looped_1"][1]
     samples = programs.plain_sampler(setting)(jax.random.key(0), 1)
@@ -278,8 +257,8 @@ def test_a_grid_trains_what_a_program_for_each_trains(monkeypatch, wrong):
 
 
 def test_parts_in_order_and_by_backend(monkeypatch):
-    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "whole"]
-    assert benchmark.chosen(timing.Config(whole=True), False) == every
+    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning"]
+    assert benchmark.chosen(timing.Config(), False) == every
     assert benchmark.chosen(timing.Config(only=("tuning", "steps")), True) == ["steps", "tuning"]
     monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")
     assert "members" in benchmark.chosen(timing.Config(), False)
@@ -308,4 +287,4 @@ def test_wrong_flags_are_refused_by_name(word, named, capsys):
 def test_help_names_every_flag(capsys):
     assert benchmark.main(["benchmark", "--help"]) == 0
     out = capsys.readouterr().out
-    assert all(f"--{name}" in out for name in ("only", "rounds", "members", "whole", "save"))
+    assert all(f"--{name}" in out for name in ("only", "rounds", "members", "save"))

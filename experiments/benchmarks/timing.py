@@ -13,7 +13,7 @@ import numpy as np
 from icl_lab.lab.flags import setting
 
 PARTS = (
-    "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members", "whole",
+    "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members",
     "grid", "scaling", "cluster", "devices", "dry_run", "startup", "layouts", "identify", "pretraining",
 )  # fmt: skip
 
@@ -30,7 +30,6 @@ class Config:
         "networks to train; ensembles are of the first",
         choices=("looped_1", "looped_2", "free_5"),
     )
-    whole: bool = setting(False, "also run the whole one_step experiment at the paper preset (minutes)")
     rounds: int = setting(9, "rounds in which everything that is compared takes turns", at_least=1)
     batch: int = setting(2048, "tasks in a training step", at_least=1)
     other_batch: int = setting(256, "tasks in a training step of the part others", at_least=1)

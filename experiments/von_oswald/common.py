@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner, Sampler, input_variance, linear_regression
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,28 +182,28 @@ def optimizer(config: Setting, decay_steps: int = 0) -> optax.GradientTransforma
     return optax.chain(optax.clip_by_global_norm(config.gradient_clip), optax.adam(rate, b2=config.adam_b2))
 
 
-def train(
-    session: Session,
-    stage: str,
+def planned(
     config: Setting,
     trained: Model,
     *,
-    keys: Array | None = None,
+    stream: int = 0,
+    members: int | None = None,
     sampler_of: Callable[[Any, Any], Sampler] | None = None,
     optimizer: Callable[[Any], optax.GradientTransformation] = optimizer,
-    **options,
-) -> Fit:
-    """``experiments.training.train``, by default with the configuration's keys, tasks and optimizer."""
-    return training.train(
-        session,
-        stage,
-        config,
-        trained,
-        keys=member_keys(config) if keys is None else keys,
-        sampler_of=sampler_of or (lambda now, _: sampler(now)),
-        optimizer=optimizer,
-        **options,
-    )
+    **options: Any,
+) -> Training:
+    """``experiments.training.planned``, by default with the tasks and the optimizer of the released code.
+
+    ``stream`` tells apart the keys of the trainings of one figure, ``members`` are as many as the configuration has.
+    """
+    options = {"keys": member_keys(config, stream, members)} | options
+    of_config = sampler_of or (lambda now, _: sampler(now))
+    return training.planned(config, trained, sampler_of=of_config, optimizer=optimizer, **options)
+
+
+def train(session: Session, stage: str, config: Setting, trained: Model, **options: Any) -> Fit:
+    """Carries out what ``planned`` plans, as a stage of a session."""
+    return planned(config, trained, **options).carried_out(partial(session.fit, stage))
 
 
 def constructed(config: Task, learning_rates, gammas=0.0) -> dict:

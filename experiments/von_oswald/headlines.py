@@ -62,11 +62,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         ),
         "matches_gdpp": None,
     },
-    "one_step": {
-        "trained_excess": Quick(0.03, "256 tasks a step for 2,048: the jitter of Adam is up to eight times as large in "
-                                      "the loss; a layer on the plateau is .9 above"),
-        "cosine": None,
-    },
     "out_of_distribution": {
         # one of six members is off by .16, the others by .05 to .10
         "one_step": Quick(0.0, f"{_BOUND}; the same tasks for both", NOT_RESOLVED),

@@ -13,7 +13,7 @@ distribution over members of the time at which the loss drops.
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,17 +21,17 @@ import jax
 import numpy as np
 
 from experiments.settings import checks, member_keys
-from experiments.training import Model, always, learners_of, paired_losses
-from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, sampler, train
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.one_step_claims import CLAIMS
-from experiments.von_oswald.one_step_figures import figures
+from experiments.training import always, paired_losses
+from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, planned, sampler
 from experiments.von_oswald.tuning import best_step
 from icl_lab.compare import align_weights
-from icl_lab.lab import Experiment, Session, main, setting
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner
+from icl_lab.training import Fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,106 +71,99 @@ PRESETS = {
 }  # fmt: skip
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage."""
+LEARNERS = ("trained", "gd", "interpolated")
+STEPS, CURVE = quantity("steps", "step"), quantity("{metric}", "member", "step")
+FINAL = quantity("final/{learner}", "member", learner=LEARNERS)
+RANGE = quantity("range/{learner}", "member", "range", learner=LEARNERS)
+DISTANCE = quantity("distance", "member")
+AT_SIZE = quantity("size_{size}/{learner}", "size_member", size="sizes", learner=LEARNERS)
+ONSET_STEPS = quantity("onset_steps", "onset_step")
+ONSET = quantity("onset_{batch}/loss", "onset_member", "onset_step", batch="onset_batches")
+
+
+def trainings(config: Config) -> Table:
+    """The layer of the figure, an ensemble for each batch, a layer of every size."""
     network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
-    found = dict.fromkeys(["training", *(f"onset_{batch}" for batch in config.onset_batches)], model(network, config))
-    return found | {f"size_{size}": model(network, _at_size(config, size)) for size in config.sizes}
+    layer, weights = model(network, config), constructed(config, best_step(config)[0])
+    decaying = partial(optimizer, decay_steps=config.decay_steps)
+    middle = interpolated(layer, weights, config)
+    table: dict[str, Any] = {
+        "training": planned(
+            config, layer, optimizer=decaying, references={"gd": layer.learner(weights)},
+            variants=lambda params: {"interpolated": middle(params)},
+        )
+    }  # fmt: skip
+    for i, batch in enumerate(config.onset_batches):
+        one = dataclasses.replace(config, steps=config.onset_steps, measure_every=config.onset_every, batch=batch)
+        table[f"onset_{batch}"] = planned(one, layer, stream=10 + i, members=config.onset_members)
+    for size in config.sizes:
+        one = at_size(config, size)
+        table[f"size_{size}"] = planned(
+            one, model(network, one), stream=100 + size, members=config.sweep_members, optimizer=decaying,
+            measured=False,
+        )  # fmt: skip
+    return table
 
 
-def _at_size(config: Config, size: int) -> Config:
+def at_size(config: Config, size: int) -> Config:
+    """The setting of the sweep at N = D = size."""
     return dataclasses.replace(config, context_length=size, input_size=size, batch=config.sweep_batch)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains, compares, sweeps; everything that figures and claims need."""
-    trained, (eta, best) = models(config), best_step(config)
-    layer, weights = trained["training"], constructed(config, eta)
-    middle = interpolated(layer, weights, config)
-    decaying = partial(optimizer, decay_steps=config.decay_steps)
-    fitted = train(
-        session, "training", config, layer, references={"gd": layer.learner(weights)}, optimizer=decaying,
-        variants=lambda params: {"interpolated": middle(params)},
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Curves, final losses, distances, shifts; the ensembles; the sweep."""
+    fit, (eta, best) = fits["training"], best_step(config)
+    final, distance = finals(config, fit), np.asarray(distances(config, fit.params))
+    yield STEPS, fit.steps
+    yield CURVE, fit.metrics
+    yield FINAL, final
+    yield DISTANCE, distance
+    yield RANGE, paired_losses(
+        learners(config), lambda alpha: sampler(config, input_range=alpha), fit.params, member_keys(config, 800),
+        config.shift_tasks, np.asarray(config.ranges),
     )  # fmt: skip
-    aligned = jax.jit(
+    for i, batch in enumerate(config.onset_batches):
+        ensemble = fits[f"onset_{batch}"]
+        if not i:
+            yield ONSET_STEPS, ensemble.steps
+        yield ONSET.at(batch=batch), ensemble.metrics["loss"]
+    for size in config.sizes:
+        yield AT_SIZE.at(size=size), finals(at_size(config, size), fits[f"size_{size}"])
+    yield "facts", {"learning_rate": eta, "closed_form": best, "diverged": int((fit.diverged_at >= 0).sum())}
+    yield "facts", {f"final_{learner}": float(values.mean()) for learner, values in final.items()}
+    yield "facts", {"distance": float(distance.mean())}
+    compared = {name: values for name, values in fit.metrics.items() if name.startswith("gd_") and name != "gd_loss"}
+    yield "facts", {name: float(values[:, -1].mean()) for name, values in compared.items()}
+
+
+def distances(config: Config, params: dict) -> jax.Array:
+    """(M,) distance of each member's weights from those of the best step, modulo symmetry."""
+    weights = constructed(config, best_step(config)[0])
+    return jax.jit(
         jax.vmap(
             lambda p: align_weights(p, weights, layers=1, looped=True, input_size=config.input_size)["distance"][0]
         )
-    )
-    arrays: dict[str, Any] = {
-        "steps": fitted.steps,
-        **fitted.metrics,
-        "final": _finals(config, layer, fitted.params),
-        "distance": np.asarray(aligned(fitted.params)),
-        "range": _shift(config, layer, fitted.params),
-    }
-    for stage, batch in enumerate(config.onset_batches):
-        onset = dataclasses.replace(config, steps=config.onset_steps, measure_every=config.onset_every, batch=batch)
-        keys = member_keys(config, 10 + stage, config.onset_members)
-        ensemble = train(session, f"onset_{batch}", onset, trained[f"onset_{batch}"], keys=keys)
-        arrays |= {"onset_steps": ensemble.steps, f"onset_{batch}": {"loss": ensemble.metrics["loss"]}}
-
-    for size in config.sizes:
-        one, name = _at_size(config, size), f"size_{size}"
-        keys = member_keys(config, 100 + size, config.sweep_members)
-        sweep = train(session, name, one, trained[name], keys=keys, optimizer=decaying, measured=False)
-        arrays[name] = _finals(one, trained[name], sweep.params)
-    metrics = {
-        "learning_rate": eta,
-        "closed_form": best,
-        "diverged": int((fitted.diverged_at >= 0).sum()),
-        **{f"final_{name}": float(values.mean()) for name, values in arrays["final"].items()},
-        "distance": float(arrays["distance"].mean()),
-        **{
-            name: float(values[:, -1].mean())
-            for name, values in fitted.metrics.items()
-            if name.startswith("gd_") and name != "gd_loss"
-        },
-    }
-    return metrics, arrays
+    )(params)
 
 
-def _learners(config: Config, trained: Model) -> Callable[[dict], dict[str, BatchLearner]]:
+def learners(config: Config) -> Callable[[dict], dict[str, BatchLearner]]:
     """``params -> learners``: trained, best GD step, and the mean of their weights."""
+    layer = model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
     weights = constructed(config, best_step(config)[0])
-    gd, middle = trained.learner(weights), interpolated(trained, weights, config)
-    return lambda params: {"trained": trained.learner(params), "gd": gd, "interpolated": middle(params)}
+    gd, middle = layer.learner(weights), interpolated(layer, weights, config)
+    return lambda params: {"trained": layer.learner(params), "gd": gd, "interpolated": middle(params)}
 
 
-def _finals(config: Config, trained: Model, params: dict) -> dict[str, np.ndarray]:
+def finals(config: Config, fit: Fit) -> dict[str, np.ndarray]:
     """(M,) final losses by learner, on the same tasks."""
-    keys = member_keys(config, 900 + config.input_size, jax.tree.leaves(params)[0].shape[0])
-    return paired_losses(_learners(config, trained), always(sampler(config)), params, keys, config.population_tasks)
+    keys = member_keys(config, 900 + config.input_size, fit.diverged_at.size)
+    return paired_losses(learners(config), always(sampler(config)), fit.params, keys, config.population_tasks)
 
 
-def _shift(config: Config, trained: Model, params: dict) -> dict[str, np.ndarray]:
-    """(M, A) losses by learner over input ranges alpha, on the same draws at every alpha."""
-    return paired_losses(
-        _learners(config, trained),
-        lambda alpha: sampler(config, input_range=alpha),
-        params,
-        member_keys(config, 800),
-        config.shift_tasks,
-        np.asarray(config.ranges),
-    )
-
-
-AXES = {
-    "steps": ("step",),
-    "onset_steps": ("onset_step",),
-    "onset_*/loss": ("onset_member", "onset_step"),
-    "range/*": ("member", "range"),
-    "size_*/*": ("size_member",),
-    "final/*": ("member",),
-    "distance": ("member",),
-    "*": ("member", "step"),
-}
-
-EXPERIMENT = Experiment(
-    "von_oswald.one_step", __doc__, PRESETS, run, figures, CLAIMS, checks("sizes", "onset_batches"),
-    lambda config: [f"size_{n}/*" for n in config["sizes"]] + [f"onset_{b}/*" for b in config["onset_batches"]],
-    axes=AXES, learners=learners_of(models),
-    quick=QUICK["one_step"], finding=FINDINGS["one_step"],
+EXPERIMENT = binary(
+    "von_oswald.one_step", __doc__, PRESETS, measured,
+    (STEPS, CURVE, FINAL, RANGE, DISTANCE, AT_SIZE, ONSET_STEPS, ONSET),
+    trainings=trainings, check=checks("sizes", "onset_batches"),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What the axes of the arrays of a record are: an experiment names them by patterns, every array gets its own."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -15,23 +15,36 @@ class AxesError(ValueError):
     """An array whose axes an experiment does not name, or names wrongly."""
 
 
-def resolved(patterns: Mapping[str, Axes], arrays: Mapping[str, np.ndarray], members: int) -> dict[str, Axes]:
+def named(patterns: Mapping[str, Axes], names: Iterable[str]) -> dict[str, Axes]:
     """The axis names of every array, in the order of its dimensions.
 
     Args:
       patterns: axis names by a pattern of array names, in which ``*`` is any text, as short as can be; the first that
         matches a whole name counts. ``{0}`` in an axis name stands for what the first ``*`` is, ``{1}`` the second:
         ``"*_loss": ("member", "{0}_step")`` gives every training steps of its own.
+      names: of arrays.
+
+    Raises:
+      AxesError: naming the array that no pattern matches.
+    """
+    return {name: _named(name, patterns) for name in names}
+
+
+def checked(found: dict[str, Axes], arrays: Mapping[str, np.ndarray], members: int) -> dict[str, Axes]:
+    """The axes as they are, if they fit the arrays.
+
+    Args:
+      found: axis names of every array.
       arrays: by name.
       members: length of the axis ``member``.
 
     Raises:
-      AxesError: naming the array that no pattern matches, that has another number of axes than are named or one of them
-        twice, or in which an axis has another length than elsewhere.
+      AxesError: naming the array that has another number of axes than are named or one of them twice, or in which an
+        axis has another length than elsewhere.
     """
-    lengths, found = {MEMBER: (members, "the configuration")}, {}
+    lengths = {MEMBER: (members, "the configuration")}
     for name, array in arrays.items():
-        found[name] = names = _named(name, patterns)
+        names = found[name]
         if len(names) != array.ndim or len(set(names)) != len(names):
             raise AxesError(f"array {name} has shape {array.shape}, but its axes are {', '.join(names) or 'none'}")
         for axis, length in zip(names, array.shape):

@@ -65,12 +65,18 @@ class Claim:
     criterion: Criterion | None = None  # a run that stops before it leaves the claim not reached
     unit: str = MEMBER  # what each value belongs to; any other is an independent draw too, and may be more than members
     kind: Literal["claim", "identity"] = "claim"  # an identity could not have failed: it tests code and is not counted
+    quick: Quick | None = None  # how the preset quick judges it, if it sums the experiment up; None: not at quick
+    headline: int = 0  # its place among the one to three claims that sum the experiment up, 1 is the first; 0: none
+    published: tuple[float | str, str] | None = None  # the value that the paper prints, and where
+    falsified_by: str = ""  # what would have shown it wrong, a clause
 
     def __post_init__(self):
         if self.relation not in ("==", "<=", ">=") or self.interval not in INTERVALS or self.tolerance < 0:
             raise ValueError(f"{self.id}: unknown relation or interval, or a negative tolerance")
         if self.kind not in ("claim", IDENTITY):
             raise ValueError(f"{self.id}: kind={self.kind!r} is neither 'claim' nor 'identity'")
+        if self.quick is not None and self.quick.tolerance > QUICK_TOLERANCE * self.tolerance * (1 + 1e-12):
+            raise ValueError(f"{self.id}: the tolerance at quick is more than {QUICK_TOLERANCE} times that at lab")
 
     def region(self) -> tuple[float, float]:
         """The region in which the claim holds."""
@@ -107,6 +113,7 @@ class Claim:
         names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
         usual = {"unit": MEMBER, "kind": "claim"}  # what records have always meant where they do not say it
         said = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        said |= {name: value for name in ("published", "falsified_by") if (value := getattr(self, name))}
         return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | said
 
 
@@ -119,22 +126,44 @@ def claims_of(
     figure: str, source: str = "", at_lab: Mapping[str, str | None] | None = None,
     presets: Collection[str] = ("lab", "paper"), **common: Any,
 ) -> Callable[..., Claim]:  # fmt: skip
-    """``claim(name, where, statement, statistic, expected, ...)`` for one figure: what recurs is said once.
+    """``claim(name, statement, statistic, at_most=..., reason=...)`` for one figure: what recurs is said once.
 
-    ``figure`` (``paper.figure``) begins the ids, ``source`` begins ``Claim.paper``, which ``where`` ends. Every claim
-    is expected to hold in ``presets``; ``at_lab`` names the verdicts of those that do not hold at lab (None: an
-    estimate, which is given no verdict there). ``common`` are fields of ``Claim`` for claims without their own; the
-    tolerance is 0 where none is given.
+    A claim names its bound by one of ``at_most``, ``at_least`` and ``near`` (the value, with a ``tolerance``). It is
+    expected to hold in ``presets``; ``at_lab`` and ``at_paper`` name the verdict of one that does not hold there (None:
+    an estimate, which is given no verdict). ``where`` ends ``Claim.paper``. Other keywords are fields of ``Claim``.
+
+    Args:
+      figure: ``paper.figure``, begins the ids.
+      source: begins ``Claim.paper``.
+      at_lab: verdicts at lab by the claim's name, for claims that do not name their own.
+      presets: in which every claim is expected to hold.
+      common: keywords of claims that do not name their own.
     """
 
-    def claim(name: str, where: str, *positional: Any, **own: Any) -> Claim:
-        verdicts = dict.fromkeys(presets, HOLDS) | ({"lab": at_lab[name]} if at_lab and name in at_lab else {})
-        options = {"expected_verdict": {preset: said for preset, said in verdicts.items() if said}} | common | own
-        if len(positional) < 4:  # statement, statistic, expected, tolerance
-            options = {"tolerance": 0.0} | options
-        return Claim(f"{figure}.{name}", f"{source}{where}", *positional, **options)
+    def claim(name: str, *positional: Any, **own: Any) -> Claim:
+        given: dict[str, Any] = common | own
+        if len(positional) > 2:  # where, statement, statistic, expected, tolerance: until every binary has moved
+            given |= {"where": positional[0]}
+            given |= dict(zip(("expected", "tolerance", "reason"), positional[3:]))
+            positional = positional[1:3]
+        verdicts: dict[str, Any] = dict.fromkeys(given.pop("presets", presets), HOLDS)
+        if at_lab and name in at_lab:
+            verdicts["lab"] = at_lab[name]
+        verdicts |= {preset: given.pop(f"at_{preset}") for preset in ("lab", "paper") if f"at_{preset}" in given}
+        bounds = [key for key in _RELATIONS if key in given]
+        if len(bounds) + ("expected" in given) != 1:
+            said = ", ".join(bounds) or "none"
+            raise ValueError(f"{figure}.{name}: needs one of at_most, at_least and near, got {said}")
+        for key in bounds:
+            given |= {"expected": given.pop(key), "relation": _RELATIONS[key]}
+        named = {preset: verdict for preset, verdict in verdicts.items() if verdict}
+        given = {"tolerance": 0.0, "expected_verdict": named, **given}
+        return Claim(f"{figure}.{name}", f"{source}{given.pop('where', '')}", *positional, **given)
 
     return claim
+
+
+_RELATIONS = {"at_most": "<=", "at_least": ">=", "near": "=="}
 
 
 def judge(claim: Claim, record: Record, left_out: Collection[str] = ()) -> dict:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import importlib
 import logging
 import os
 import sys
@@ -45,6 +46,7 @@ class Screen(Console):
 @machine.speaking()
 def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
     """A binary's command line; returns the exit status, one of those above. A bug in a single process raises."""
+    experiment = _imported(experiment)
     experiment.check_complete()
     words = list(sys.argv if argv is None else argv)
     start_logging()
@@ -75,6 +77,14 @@ def main(experiment: Experiment, argv: Sequence[str] | None = None) -> int:
                 raise
             traceback.print_exc()
             return processes.leave(FAILED)
+
+
+def _imported(experiment: Experiment) -> Experiment:
+    """The experiment of the module by its name, which what is shown imports, in place of the copy of ``python -m``."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None or spec.name != f"experiments.{experiment.name}":
+        return experiment
+    return importlib.import_module(spec.name).EXPERIMENT
 
 
 def refused(why: object) -> int:

@@ -14,7 +14,7 @@ import jax
 from rich.progress import Progress
 
 from icl_lab.lab import checkpoints, flags, records, style
-from icl_lab.lab.axes import Axes, resolved
+from icl_lab.lab.axes import Axes, checked, named
 from icl_lab.lab.claims import QUICK_TOLERANCE, Claim, Quick, judge
 from icl_lab.lab.provenance import other_settings, precision, source_version
 from icl_lab.lab.record import Record, RecordError, flat, in_single
@@ -70,16 +70,11 @@ class Experiment:
     given: bool = False
 
     def __post_init__(self):
-        ids = [claim.id for claim in self.claims]
-        for name in ids:
-            if not name.startswith(f"{self.name}.") or ids.count(name) > 1:
-                raise ValueError(f"{name}: the id of a claim begins with {self.name}. and is its own")
-        if early := [claim.id for claim in self.claims if "quick" in claim.expected_verdict]:
-            raise ValueError(f"{early[0]}: its verdict at quick is given by quick= of the experiment, with a tolerance")
+        check_claims(self.name, self.claims)
         tolerances = {claim.id: claim.tolerance for claim in self.claims}
         for name, quick in zip(self.headlines, self.quick.values()):
             if name not in tolerances:
-                raise ValueError(f"{name}: a headline, but no claim; there are {', '.join(ids)}")
+                raise ValueError(f"{name}: a headline, but no claim; there are {', '.join(tolerances)}")
             if quick is not None and quick.tolerance > QUICK_TOLERANCE * tolerances[name] * (1 + 1e-12):
                 raise ValueError(f"{name}: the tolerance at quick is more than {QUICK_TOLERANCE} times that at lab")
 
@@ -97,6 +92,14 @@ class Experiment:
     def headlines(self) -> tuple[str, ...]:
         """Ids of the claims that sum the experiment up, the first one first."""
         return tuple(f"{self.name}.{name}" for name in self.quick)
+
+    def axes_of(self, names: Iterable[str], config: Mapping[str, Any]) -> dict[str, Axes]:
+        """The axes of every array, by its name.
+
+        Raises:
+          AxesError: for a name that no pattern matches.
+        """
+        return named(self.axes, names)
 
     def left_out(self, config: Mapping[str, Any]) -> set[str]:
         """Patterns of the names of arrays that runs of a preset have and those of this configuration have not."""
@@ -123,6 +126,16 @@ class Experiment:
         free = {"seed", "only"} | ({"members"} if config.members >= base["members"] else set())
         differing = [f"{k}={v}" for k, v in vars(config).items() if v != base[k] and k not in free]
         return f"{preset} with {', '.join(differing)}" if differing else preset
+
+
+def check_claims(name: str, claims: Iterable[Claim]) -> None:
+    """Raises ValueError for claims of an experiment whose ids are not its own, or that name a verdict at quick."""
+    ids = [claim.id for claim in claims]
+    for one in ids:
+        if not one.startswith(f"{name}.") or ids.count(one) > 1:
+            raise ValueError(f"{one}: the id of a claim begins with {name}. and is its own")
+    if early := [claim.id for claim in claims if "quick" in claim.expected_verdict]:
+        raise ValueError(f"{early[0]}: its verdict at quick is given by quick=, with a tolerance")
 
 
 _OF_A_RUN = (".lock", "checkpoints", records.LOG, *records.FILES)
@@ -191,7 +204,7 @@ def execute(
             metrics = json.loads(json.dumps(metrics, default=lambda number: number.tolist()))  # numpy's too
             record = Record(experiment.name, label, plain, metrics, arrays, origin, params=flat(session.params))
         try:
-            axes = resolved(experiment.axes, record.arrays, config.members)
+            axes = checked(experiment.axes_of(record.arrays, plain), record.arrays, config.members)
             record = dataclasses.replace(record, axes=axes)
             ledger = experiment.judged(record)
         except Exception:

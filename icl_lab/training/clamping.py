@@ -15,6 +15,7 @@ from icl_lab.prompts.prompt import Prompt, Sample, Sampler, check_sampler
 from icl_lab.prompts.tracing import is_traced
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
 from icl_lab.training.optimizers import Optimizer, check_kind, of_setting
+from icl_lab.training.plans import Training
 
 FOREVER = 2**31 - 1
 
@@ -124,7 +125,7 @@ Run = Callable[[Tree, Prompt, Intervention | None, ArrayLike], tuple[Array, Any]
 """``(params, one prompt, intervention, step) -> (prediction, what else it computed)``."""
 
 
-def fit_clamped(
+def clamped(
     init: Callable[[Array, Tree], Tree],
     run: Run,
     objective: Callable[[Array, Sample], Array],
@@ -137,10 +138,9 @@ def fit_clamped(
     batch: int,
     batched: bool = False,
     measure: Callable[[Tree, Array, Tree, Intervention | None, Array], Metrics] | None = None,
-    train: Callable[..., Fit] = fit,
     **options: Any,
-) -> Fit:
-    """``fit`` under an intervention: M members in one compiled program, each clamped in its own way and time.
+) -> Training:
+    """A training under an intervention: M members in one compiled program, each clamped in its own way and time.
 
     From step ``start`` to ``stop`` (of the member's own intervention) what the network computes is replaced, what is
     frozen stays, and everything else learns under that; before and after it is plain training. A control has start =
@@ -160,15 +160,14 @@ def fit_clamped(
       batched: ``run`` takes the B prompts of a step at once, and ``objective`` B predictions and samples.
       measure: ``(params, key, setting, intervention, step) -> {name: array}``; ``run`` with these two sees what the
         clamped network computes at that step, without them what it would compute if it were free.
-      train: ``fit``, or a session's with its stage.
-      options: of ``fit``: ``steps``, ``measure_every``, ``members_at_once``, ``resume``, ``progress``.
+      options: of ``Training``: ``steps``, ``measure_every``, ``members_at_once``, ``learner``, ``sampler``, ``kept``.
 
     Returns:
-      A ``Fit``.
+      The training; nothing is trained yet.
 
     Raises:
-      ValueError: as ``fit``; for a batch below 1, a frozen name that no parameter has, or a sampler that ignores its
-        key or the batch.
+      ValueError: for a batch below 1, a frozen name that no parameter has, or a sampler that ignores its key or the
+        batch.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
@@ -188,7 +187,7 @@ def fit_clamped(
     def observe(params: Tree, key: Array, now: Tree) -> Metrics:
         return measure(params, key, now["setting"], now["intervention"], now["step"]) if measure is not None else {}
 
-    return train(
+    return Training(
         lambda key, now: init(key, now["setting"]),
         loss,
         lambda now: _holding(inner(now["setting"]), now["intervention"]),
@@ -199,6 +198,22 @@ def fit_clamped(
         measure_schedule=_at_step,
         **options,
     )
+
+
+def fit_clamped(*args: Any, train: Callable[..., Fit] = fit, **options: Any) -> Fit:
+    """``fit`` under an intervention: carries out what ``clamped`` plans, whose arguments these are.
+
+    Args:
+      args: as ``clamped``.
+      train: ``fit``, or a session's with its stage.
+      options: as ``clamped``, and of ``fit``: ``resume``, ``progress``, ``mesh``, ``memory_limit``, ``warn``.
+
+    Raises:
+      ValueError: as ``clamped`` or ``fit``.
+    """
+    names = ("resume", "progress", "mesh", "memory_limit", "warn")
+    own = {name: options.pop(name) for name in names if name in options}
+    return clamped(*args, **options).carried_out(train, **own)
 
 
 def _at_step(now: Tree, step: Array) -> Tree:

@@ -1,4 +1,4 @@
-"""The front door: members of a network trained on a sampler in one call."""
+"""The front door: members of a network trained on a sampler in one call, or that training as a value."""
 
 import contextlib
 import functools
@@ -22,6 +22,7 @@ from icl_lab.training import fitting
 from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
 from icl_lab.training.optimizers import Optimizer
+from icl_lab.training.plans import Training
 
 Objective = Callable[[Array, Sample], Array]
 """``(predictions (B, O), samples) -> (B,)`` losses."""
@@ -72,7 +73,7 @@ def squared_error(predictions: Array, samples: Sample) -> Array:
     return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
 
 
-def train(
+def training(
     network: nn.Module | Model,
     sampler: Sampler | Callable[[Any], Sampler],
     *,
@@ -93,10 +94,8 @@ def train(
     eval_tasks: int = 2000,
     measure_every: int | None = None,
     measured: bool = True,
-    progress: bool = True,
-    fit: Callable[..., Fit] = fitting.fit,
-) -> Trained:
-    """Trains independent members of one network on fresh tasks, all in one compiled program.
+) -> Training:
+    """The training of independent members of one network on fresh tasks, all in one program; nothing is trained yet.
 
     Every step draws ``batch`` fresh tasks for each member; every measurement takes a member's own ``eval_tasks``, which
     are the same each time and apart from those of training.
@@ -123,16 +122,11 @@ def train(
       eval_tasks: tasks that measure a member.
       measure_every: steps between measurements, a divisor of ``steps``; None: about twenty measurements.
       measured: False measures the training loss only.
-      progress: shows a progress bar on a terminal; the ``fit`` of a session has its own.
-      fit: carries the training out (``training.fit``, or a session's, which keeps checkpoints).
 
     Returns:
-      The members. ``fit.metrics`` holds ``train_loss``, ``loss``, ``<variant>_loss``, for each reference
-      ``<reference>_loss`` and ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
-
-    Warns:
-      RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
-        (``fit.diverged_at``).
+      The training: ``learner`` is what the network's parameters predict, ``sampler`` that of the measurements. Metrics
+      are ``train_loss``, ``loss``, ``<variant>_loss``, for each reference ``<reference>_loss`` and
+      ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
 
     Raises:
       ValueError: for sizes below 1, a learning rate beside an optimizer, steps that ``measure_every`` does not divide,
@@ -156,11 +150,8 @@ def train(
     if keys is None:
         keys = jax.random.split(jax.random.key(seed), members)
     tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
-    if isinstance(network, Model) and layout is not None:
-        raise ValueError("layout: a Model brings its own, so none can be given beside it")
-    prompt = _prompt("sampler", tasks_of, settings, eval_tasks)
+    trained = built(network, sampler, settings, layout, eval_tasks)
     _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch)
-    trained = network if isinstance(network, Model) else model_of(network, prompt, layout)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
@@ -184,23 +175,73 @@ def train(
             found += [{f"{name}_loss": mean_loss(_of_batches(f"variants: {name!r}", given), samples)}]
         return _each_once([*found, extra(params, samples) if extra is not None else {}])
 
+    return Training(
+        lambda key, _: trained.init(key),
+        loss,
+        optimizer,
+        keys,
+        settings,
+        steps=steps,
+        measure_every=_about_twentieth(steps) if measure_every is None else measure_every,
+        measure=measure if measured else None,
+        members_at_once=members_at_once(batch, trained.layers),
+        learner=trained.learner,
+        sampler=tasks_of,
+    )
+
+
+def train(
+    network: nn.Module | Model,
+    sampler: Sampler | Callable[[Any], Sampler],
+    *,
+    progress: bool = True,
+    fit: Callable[..., Fit] = fitting.fit,
+    **options: Any,
+) -> Trained:
+    """Trains independent members of one network on fresh tasks, all in one compiled program.
+
+    Args:
+      network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
+      sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
+      progress: shows a progress bar on a terminal; the ``fit`` of a session has its own.
+      fit: carries the training out (``training.fit``, or a session's, which keeps checkpoints).
+      options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
+        ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
+
+    Returns:
+      The members, with their final parameters and what was measured: ``fit.metrics``, as ``training`` says.
+
+    Warns:
+      RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
+        (``fit.diverged_at``).
+
+    Raises:
+      ValueError: as ``training``, or where ``fit`` refuses the optimizer.
+    """
+    if not isinstance(network, Model):
+        given = {name: options.get(name) for name in ("settings", "layout")}
+        network = built(network, sampler, eval_tasks=options.get("eval_tasks", 2000), **given)
+        options.pop("layout", None)
+    planned = training(network, sampler, **options)
     carried = fit
     while isinstance(carried, functools.partial):
         carried = carried.func
     with _bar(progress and carried is fitting.fit) as advance:
-        fitted = fit(
-            lambda key, _: trained.init(key),
-            loss,
-            optimizer,
-            keys,
-            settings,
-            steps=steps,
-            measure_every=_about_twentieth(steps) if measure_every is None else measure_every,
-            measure=measure if measured else None,
-            members_at_once=members_at_once(batch, trained.layers),
-            **({"progress": advance} if advance else {}),
-        )
-    return Trained(trained, fitted)
+        return Trained(network, planned.carried_out(fit, **({"progress": advance} if advance else {})))
+
+
+def built(
+    network: nn.Module | Model, sampler: Any, settings: Any = None, layout: Layout | None = None, eval_tasks: int = 2000
+) -> Model:
+    """A network on the prompts that a sampler draws; a ``Model`` as it is. The arguments are those of ``training``.
+
+    Raises:
+      ValueError: for a layout beside a ``Model``, or a sampler that gives no ``Sample``.
+    """
+    if isinstance(network, Model) and layout is not None:
+        raise ValueError("layout: a Model brings its own, so none can be given beside it")
+    prompt = _prompt("sampler", _of_setting(sampler, settings), settings, eval_tasks)
+    return network if isinstance(network, Model) else model_of(network, prompt, layout)
 
 
 def members_at_once(batch: int, layers: int) -> int | None:
