@@ -343,6 +343,31 @@ def test_claims_of_a_figure_say_once_what_recurs():
     assert (own.tolerance, own.reason, own.minimum_members, own.expected_verdict) == (0.1, "a test", 7, {})
 
 
+def test_a_claim_names_its_bound_by_a_keyword():
+    make = claims_of("paper.figure", "Paper, ", presets=("lab",), reason="a test")
+    low, high, near = (make("a", "It is.", np.ones, **{key: 2.0}) for key in ("at_most", "at_least", "near"))
+    assert [(one.relation, one.expected, one.tolerance) for one in (low, high, near)] == [
+        ("<=", 2.0, 0.0),
+        (">=", 2.0, 0.0),
+        ("==", 2.0, 0.0),
+    ]
+    assert low.expected_verdict == {"lab": HOLDS}
+    assert make("a", "It is.", np.ones, near=1.0, at_lab=FAILS, at_paper=HOLDS).expected_verdict == {
+        "lab": FAILS,
+        "paper": HOLDS,
+    }
+    assert make("a", "It is.", np.ones, near=1.0, at_lab=None).expected_verdict == {}
+    placed = make("a", "It is.", np.ones, near=1.0, where="Fig. 1", published=(1.1, "Fig. 1"), falsified_by="a two")
+    assert placed.paper == "Paper, Fig. 1"
+    assert {"published", "falsified_by"} <= placed.described().keys()
+    assert not {"published", "falsified_by"} & low.described().keys()
+    for wrong in ({}, {"at_most": 1.0, "near": 1.0}):
+        with pytest.raises(ValueError, match="one of at_most, at_least and near"):
+            make("a", "It is.", np.ones, **wrong)
+    with pytest.raises(ValueError, match="more than 3 times"):
+        make("a", "It is.", np.ones, near=1.0, tolerance=0.1, quick=Quick(0.4, "too wide"))
+
+
 def test_committed_claims_have_names_of_their_own():
     ids = [claim.id for _, claim in COMMITTED]
     assert len(set(ids)) == len(ids)
@@ -356,7 +381,7 @@ def test_committed_claims_say_what_is_expected(claim):
     assert all(
         getattr(claim, field.name) not in ("", None)
         for field in dataclasses.fields(claim)
-        if field.name not in ("control", "criterion")
+        if field.name not in ("control", "criterion", "quick", "published", "falsified_by")
     )
     assert math.isfinite(claim.expected)
     assert math.isfinite(claim.tolerance)
