@@ -4,8 +4,8 @@ What a name counts as:
 
 - own: the family's, or that of an equal one, and stable to .01;
 - containing: that of a family that contains the planted one, and stable;
-- equal: another's, but of no more numbers, whose fitted predictions are closer to the undisturbed learner's than the
-  disturbed one's are (both symmetrised);
+- equal: another's, but the named algorithm, fitted to the undisturbed learner, is closer to it than the disturbed one
+  is (both symmetrised), and it has no more numbers, or is the same to .001;
 - refused, not separable;
 - wrong: any other name, and every name of an outsider.
 
@@ -27,10 +27,11 @@ from icl_lab.compare.identify.asking import Ask, Floats, asked
 from icl_lab.compare.identify.decision import Member
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.compare.identify.family import containers
-from icl_lab.compare.identify.fitting import Fit, predicted, relative
+from icl_lab.compare.identify.fitting import Fit, predicted, refitted, relative
 from icl_lab.compare.identify.one import one_member
 from icl_lab.compare.identify.probes import (
     CONTEXTS,
+    FIT,
     JUDGE,
     QUERIES,
     Answers,
@@ -62,6 +63,8 @@ COLUMNS = (
 NAMES = tuple(FAMILIES)
 HOLDING = containers(FAMILIES)
 STABLE = 0.01
+SAME = 1e-3
+"""Relative difference below which two algorithms are one on these prompts, whatever their numbers of parameters."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,15 +147,17 @@ def judged(one: Planted, place: int, seed: int, changes: Sequence[float], compar
 def differences(fit: Fit | None, plain: Answers, seen: Answers, on: Battery) -> tuple[float, float]:
     """Median relative differences from the undisturbed learner on the judged contexts.
 
-    Of the named algorithm with its gain, as reported (NaN where none is named), and of the disturbed learner; both
-    symmetrised, but not where the family is fitted to f itself.
+    Of the named algorithm, fitted anew to the undisturbed learner (NaN where none is named), and of the disturbed
+    learner; both symmetrised, but not where the family is fitted to f itself. As it was fitted to the disturbed one it
+    would have the disturbance too: the best possible fit is as far away as that learner, and chance decides.
     """
     of = "raw" if fit is not None and fit.raw else "mean"
-    f, g = (getattr(part, of)[JUDGE] for part in (plain, seen))
-    moved = float(np.median(relative(g, f)))
+    f, g = (getattr(part, of) for part in (plain, seen))
+    moved = float(np.median(relative(g[JUDGE], f[JUDGE])))
     if fit is None:
         return np.nan, moved
-    return float(np.median(relative(fit.gain * predicted(fit.model, fit.theta, on.take(JUDGE)), f))), moved
+    theta, gain = refitted(fit, on.take(FIT), f[None, FIT], turns=20)
+    return float(np.median(relative(gain[0] * predicted(fit.model, theta[0], on.take(JUDGE)), f[JUDGE]))), moved
 
 
 def claimed(member: Member) -> set[str]:
@@ -176,7 +181,7 @@ def outcome(
     if stable and HOLDING[one.family] & set(names):
         return CONTAINS
     few = fit is not None and fit.model.size <= one.numbers
-    return EQUAL if few and difference < moved else WRONG
+    return EQUAL if (few and difference < moved) or difference < SAME else WRONG
 
 
 def raw(ask: Ask, on: Battery) -> Floats:

@@ -182,6 +182,12 @@ def _two_heads(fitted) -> list[Floats]:
     return blunt if one is None else [*blunt, np.array([one[0], -one[0], one[1] / 2, -one[1] / 2])]
 
 
+def _around_ridge(fitted: Mapping[Key, Floats]) -> list[Floats]:
+    """Below and above the strength of ridge, where random starts end that see no difference between the two."""
+    one = fitted.get(("ridge", 0, False))
+    return [] if one is None else [one[0] * np.array(ends) for ends in ((0.6, 3.0), (0.3, 3.0), (0.5, 30.0))]
+
+
 def _slopes(fitted: Mapping[Key, Floats]) -> list[Floats]:
     return [np.array([strength, slope, 0.0]) for slope in (-3.0, 0.1, 3.0, 8.0) for strength in (0.1, 3.0)]
 
@@ -209,9 +215,14 @@ OTHERS = (
         contains=("least squares",),
         **ADAPTIVE,
     ),
-    _one(
-        "noise-adaptive ridge", noise_adaptive,
-        (Parameter("low strength", 1e-4, 1e3, eigenvalue=1), Parameter("high strength", 1e-4, 1e4, eigenvalue=1)),
+    Family(
+        "noise-adaptive ridge",
+        (
+            Model("noise-adaptive ridge", 0,
+                  (Parameter("low strength", 1e-4, 1e3, eigenvalue=1),
+                   Parameter("high strength", 1e-4, 1e4, eigenvalue=1)),
+                  noise_adaptive, warm=_around_ridge),
+        ),
         contains=("ridge",), **ADAPTIVE,
     ),
     _one("LMS", functools.partial(lms, normalised=False),
