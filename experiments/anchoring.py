@@ -16,7 +16,7 @@ import numpy as np
 
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import other_settings, provenance, source_version, versions
+from icl_lab.lab.provenance import other_settings, provenance, versions
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
 from icl_lab.machine import CAP, vectors
@@ -80,7 +80,7 @@ def make(experiment: Experiment, folder: Path, then: Record | None = None) -> st
         return f"today's smoke run differs from that of the record's sources ({'; '.join(said)})"
     metrics, origin = {"record": identity(folder), "limits": limits}, provenance(0.0)
     made = {name: origin[name] for name in ("versions", "vectors", "precision", "commit", "uncommitted_changes")}
-    made |= {"sources": source_version(), "conditions": conditions()}
+    made |= {"sources": experiment.source_version(), "conditions": conditions()}
     records.save(Record(experiment.name, "smoke", flags.to_json(smoke), metrics, kept, made), folder / ANCHOR, [])
     return ""
 
@@ -155,13 +155,13 @@ def made_by(record: Record) -> tuple[Any, Any]:
     return record.provenance.get("sources"), record.provenance.get("versions")
 
 
-def why_none(record: Record) -> str:
+def why_none(record: Record, experiment: Experiment) -> str:
     """Why no anchor may be made for a record now; empty where it may.
 
     An anchor is made by the code and under the versions of its record: made later, it would vouch for a record that the
     code may no longer give (unless a smoke run of that code is there to compare with, ``smoke_then``).
     """
-    if made_by(record) == (source_version(), versions()):
+    if made_by(record) == (experiment.source_version(), versions()):
         return ""
     return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
 

@@ -112,7 +112,7 @@ def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> 
     whose smoke preset is new gets one where ``runs`` holds a run of that preset by the record's own sources.
     """
     kept = anchoring.load(folder)
-    if reason := anchoring.why_none(record):
+    if reason := anchoring.why_none(record, experiment):
         if kept is None or anchoring.differs_from_smoke(kept, experiment):
             if then := anchoring.smoke_then(experiment, record, runs):
                 reason = anchoring.make(experiment, folder, then)

@@ -30,7 +30,7 @@ from experiments.reproduce import discover
 from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
 from icl_lab.lab.command_line import DONE, check_writable, command
 from icl_lab.lab.experiment import draw
-from icl_lab.lab.provenance import USUAL, source_version
+from icl_lab.lab.provenance import USUAL
 from icl_lab.lab.record import Record, below
 
 SHARE = ("members", "first")
@@ -83,7 +83,7 @@ def vouched(runs: Sequence[Record], folders: Sequence[Path]) -> list[Record]:
     Raises:
       FlagError: where the sources of a run have no such record, or the anchor disagrees; naming what differs.
     """
-    present, asked = source_version(), {run.provenance.get("sources") for run in runs}
+    present, asked = _experiment(runs[0]).source_version(), {run.provenance.get("sources") for run in runs}
     for run, folder in zip(runs, folders):
         anchor = anchoring.load(folder) if run.provenance.get("sources") in asked - {present, None} else None
         if anchor is None:

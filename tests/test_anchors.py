@@ -13,7 +13,7 @@ import pytest
 
 from experiments import anchoring, gallery, verdict_tables
 from icl_lab import machine
-from icl_lab.lab import anchors, experiment, flags, records, session
+from icl_lab.lab import anchors, flags, records, session
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.records import RecordError
@@ -212,7 +212,7 @@ def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, mon
     before = (kept_of(root) / "anchor/record.json").read_bytes()
     monkeypatch.setattr(anchoring, "make", lambda *_: pytest.fail("an anchor was made"))
     assert collect(monkeypatch, root, Toy()) == 0
-    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     assert collect(monkeypatch, root, Toy()) == 0  # the same record, collected by later sources
     assert (kept_of(root) / "anchor/record.json").read_bytes() == before
     shutil.rmtree(root / "figures")
@@ -231,8 +231,7 @@ def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, mo
     later = Toy(smoke=Config(steps=10))
     assert start(monkeypatch, root, later, "--check") == 1
     assert "smoke preset is no longer that of the anchor (steps: 20 there, 10 here)" in capsys.readouterr().out
-    for module in (anchoring, experiment):
-        monkeypatch.setattr(module, "source_version", lambda: "later")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     execute(later.experiment(), "lab", later.lab, root / "runs", overwrite=True)
     assert collect(monkeypatch, root, later) == 0
     assert start(monkeypatch, root, later, "--check") == 0
@@ -241,7 +240,7 @@ def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, mo
 def test_another_smoke_preset_is_anchored_where_the_sources_of_the_record_ran_it(root, monkeypatch, capsys):
     later = Toy(smoke=Config(steps=10))
     execute(Toy().experiment(), "smoke", later.smoke, root / "runs/smoke")  # before the preset was edited
-    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     assert start(monkeypatch, root, later, "--check") == 1
     assert collect(monkeypatch, root, later) == 0
     assert "no anchor is made" not in capsys.readouterr().out
@@ -265,9 +264,9 @@ def test_another_smoke_preset_is_anchored_where_the_sources_of_the_record_ran_it
 def test_an_anchor_stays_where_more_than_the_smoke_preset_changed(root, monkeypatch, capsys, now, then, sources, said):
     before = (kept_of(root) / "anchor/record.json").read_bytes()
     if sources:
-        monkeypatch.setattr(experiment, "source_version", lambda: sources)
+        monkeypatch.setattr(Experiment, "source_version", lambda _: sources)
     execute(then.experiment(), "smoke", Config(steps=10), root / "runs/smoke")
-    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     assert collect(monkeypatch, root, now) == 0
     assert said in capsys.readouterr().out
     assert (kept_of(root) / "anchor/record.json").read_bytes() == before
@@ -277,9 +276,9 @@ def test_an_anchor_stays_where_more_than_the_smoke_preset_changed(root, monkeypa
 def test_a_lab_run_with_other_arrays_brings_no_anchor_by_a_smoke_run_of_other_sources(root, monkeypatch, capsys):
     later = Toy(smoke=Config(steps=10))
     execute(Toy().experiment(), "smoke", later.smoke, root / "runs/smoke")
-    monkeypatch.setattr(experiment, "source_version", lambda: "between")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "between")
     execute(Toy(noise=0.2).experiment(), "lab", later.lab, root / "runs", overwrite=True)
-    monkeypatch.setattr(anchoring, "source_version", lambda: "later")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "later")
     assert collect(monkeypatch, root, later) == 0
     assert "no anchor is made, the sources or versions have changed" in capsys.readouterr().out
     assert not (kept_of(root) / "anchor").exists()

@@ -14,16 +14,12 @@ from experiments import gallery
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
-from icl_lab.lab.axes import AxesError, checked, named
+from icl_lab.lab.axes import AxesError, checked, resolved
 from icl_lab.lab.experiment import PRESETS, Experiment, execute
 from icl_lab.lab.record import RecordError, flat
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
-
-
-def resolved(patterns, arrays, members):
-    return checked(named(patterns, arrays), arrays, members)
 
 
 PATTERNS = {"steps": ("step",), "free_*_gamma": ("member", "free_{0}_layer"), "*_*": ("member", "{0}_step")}

@@ -102,7 +102,7 @@ QUICK = {"one_layer": None, "three_passes": None}
 EXPERIMENT = Experiment(
     "identification.fingerprint", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK,
     parts=lambda config: [f"{name}/*" for name in config["networks"]], finding=FINDINGS["fingerprint"],
-    given=True,
+    given=True, reads=("von_oswald.weight_maps",),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -269,6 +269,7 @@ QUICK = {"weight_maps_looped_1_class": None, "weight_maps_looped_3_class": None,
 EXPERIMENT = Experiment(
     "identification.von_oswald", __doc__, PRESETS, run, figures, CLAIMS, axes=AXES, quick=QUICK,
     finding=FINDINGS["von_oswald"], given=True,
+    reads=tuple(sorted({f"von_oswald.{name.split('/')[0]}" for name in EXPECTED if name not in CONTROLS})),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -54,6 +54,11 @@ def checked(found: dict[str, Axes], arrays: Mapping[str, np.ndarray], members: i
     return found
 
 
+def resolved(patterns: Mapping[str, Axes], arrays: Mapping[str, np.ndarray], members: int) -> dict[str, Axes]:
+    """``checked`` axes of the ``named`` patterns."""
+    return checked(named(patterns, arrays), arrays, members)
+
+
 def _named(name: str, patterns: Mapping[str, Axes]) -> Axes:
     for pattern, axes in patterns.items():
         if match := re.fullmatch(re.escape(pattern).replace(r"\*", "(.*?)"), name):

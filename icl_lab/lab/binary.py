@@ -36,7 +36,7 @@ def binary(
       measured: ``(config, fits)`` -> what was measured, piece by piece (``lab.trainings.collected``).
       quantities: of every array that it yields.
       trainings: ``config -> {stage: training}``; trains nothing.
-      options: ``check``, ``feeds_others``, ``effort``, ``given`` of ``Experiment``.
+      options: ``check``, ``feeds_others``, ``effort``, ``given``, ``reads`` of ``Experiment``.
     """
 
     def run(config: Any, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -48,6 +48,8 @@ def binary(
         fits.check_all_asked()
         session.params = fits.params() if params is None else params
         return facts, arrays
+
+    run.__module__ = measured.__module__  # what decides the numbers
 
     def learners(config: Any) -> dict[str, Callable]:
         return {stage: one.learner for stage, one in trainings(config).items() if one.learner is not None}

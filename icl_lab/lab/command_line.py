@@ -194,7 +194,7 @@ def _join(chosen: Options, what: Run | Grid) -> None:
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
     alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
     given = {name: getattr(chosen, name) for name in alike} | flags.to_json(what.config)
-    code = {"binary": what.experiment.name, "the code": records.code_version()[:12]}
+    code = {"binary": what.experiment.name, "the code": records.code_version(what.experiment.source_version())[:12]}
     processes.same_everywhere(code | precision() | {f"--{name}": value for name, value in given.items()})
     processes.led(lambda: check_writable(what.folder))
 

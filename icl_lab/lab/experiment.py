@@ -16,7 +16,7 @@ from rich.progress import Progress
 from icl_lab.lab import checkpoints, flags, records, style
 from icl_lab.lab.axes import Axes, checked, named
 from icl_lab.lab.claims import QUICK_TOLERANCE, Claim, Quick, judge
-from icl_lab.lab.provenance import other_settings, precision, source_version
+from icl_lab.lab.provenance import loaded, other_settings, precision, source_version
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
 from icl_lab.lab.style import Figure
@@ -51,6 +51,7 @@ class Experiment:
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
       given: members are loaded from another run, or do not depend on the seed, so a grid over seeds repeats them.
+      reads: names of the binaries whose records it opens.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Experiment:
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     finding: str = ""
     given: bool = False
+    reads: tuple[str, ...] = ()
 
     def __post_init__(self):
         check_claims(self.name, self.claims)
@@ -92,6 +94,16 @@ class Experiment:
     def headlines(self) -> tuple[str, ...]:
         """Ids of the claims that sum the experiment up, the first one first."""
         return tuple(f"{self.name}.{name}" for name in self.quick)
+
+    @property
+    def module(self) -> str:
+        """The module that decides its numbers: that of its name, or the one that runs."""
+        module = f"experiments.{self.name}"
+        return module if module in loaded() else self.run.__module__
+
+    def source_version(self) -> str:
+        """Digest of the sources that decide its numbers (``provenance.source_version``)."""
+        return source_version(self.module, [f"experiments.{name}" for name in self.reads])
 
     def axes_of(self, names: Iterable[str], config: Mapping[str, Any]) -> dict[str, Axes]:
         """The axes of every array, by its name.
@@ -193,9 +205,10 @@ def execute(
         ran = record is None
         if record is None:
             processes.led(lambda: checkpoints.begin(outdir / "checkpoints", identity, over=overwrite))
-            fingerprint = records.digest([experiment.name, plain, records.code_version(), jax.default_backend()])
+            sources = experiment.source_version()  # as they were loaded, whatever is edited meanwhile
+            code = records.code_version(sources)
+            fingerprint = records.digest([experiment.name, plain, code, jax.default_backend(), checkpoints.FORMAT])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
-            sources = source_version()  # of the files that were imported, not of those that are edited meanwhile
             with session.profile.listening(), experiment.compiling(preset):
                 metrics, tree = experiment.run(config, session)
             arrays = {name: in_single(array) for name, array in flat(tree).items()}

@@ -10,14 +10,14 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from icl_lab import machine
-from icl_lab.prompts.corpus import source_files
+from icl_lab.lab import imports
 
 PACKAGES = ("icl-lab", "jax", "jaxlib", "flax", "optax", "numpy", "chex")
 HOME = Path(__file__).resolve().parents[2]
@@ -89,19 +89,31 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
-def code_version() -> str:
-    """Digest of package versions, precision and every source file of the laboratory: what a checkpoint agrees with."""
-    return digest([versions(), precision(), source_version()])
+def code_version(sources: str) -> str:
+    """Digest of package versions, precision and a ``source_version``: what a checkpoint agrees with."""
+    return digest([versions(), precision(), sources])
 
 
 @functools.cache
-def source_version() -> str:
-    """Digest of every source file of the laboratory, as they were when this process, or its parent, first asked.
+def loaded() -> dict[str, str]:
+    """The source of every module of the laboratory, as it was when this process, or its parent, first asked.
 
     Files that are edited later are not what runs here.
     """
-    files = [path for folder in ("icl_lab", "experiments") for path in source_files(HOME / folder).values()]
-    return digest({str(path.relative_to(HOME)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files})
+    return imports.texts(HOME)
+
+
+def source_version(module: str, reads: Iterable[str] = ()) -> str:
+    """Digest of all sources that decide the numbers of a binary: its own, and what they import (``lab.imports``).
+
+    Args:
+      module: of the binary; one that is not of the laboratory, a file of a user, counts with what it imports.
+      reads: modules of other binaries whose records it opens.
+    """
+    texts = loaded()
+    if module not in texts and (file := getattr(sys.modules.get(module), "__file__", None)):
+        texts = texts | {module: Path(file).read_text("utf-8")}
+    return digest({name: texts[name] for name in imports.needed([module, *reads], texts)})
 
 
 def digest(value: Any) -> str:

@@ -15,6 +15,7 @@ from experiments.join_members import joined, vouched
 from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, Session, flags, records
 from icl_lab.lab.axes import resolved
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import below, flat
 from icl_lab.lab.records import Record
 
@@ -208,7 +209,7 @@ def test_an_analysis_gets_further_networks(analyses):
 def test_younger_sources_are_asked_whether_they_compute_the_same(analyses, tmp_path, monkeypatch):
     folders = [tmp_path / name for name in ("all", "new")]
     said: list[str] = []
-    monkeypatch.setattr(join_members, "source_version", lambda: "new")
+    monkeypatch.setattr(Experiment, "source_version", lambda _: "new")
     monkeypatch.setattr(anchoring, "load", lambda folder: "anchor" if folder.name == "all" else None)
     monkeypatch.setattr(anchoring, "not_compared", lambda _: "")
     monkeypatch.setattr(anchoring, "differing", lambda *_: said)
