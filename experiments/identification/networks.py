@@ -14,6 +14,7 @@ from icl_lab.identify import Identified, identify
 from icl_lab.lab.runs import FinishedRun, load_run
 from icl_lab.prompts import BatchLearner, Prompt, Sampler, gaussian_regression, linear_regression
 
+GALLERY = Path(__file__).parents[2] / "figures" / "von_oswald"
 LAW = ("input_range", "input_law", "label_noise")
 """Arguments of ``linear_regression`` that are fields of configurations, too."""
 

@@ -12,19 +12,20 @@ the published way (before.py).
 import dataclasses
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from experiments.identification import judging, outsiders
-from experiments.identification.findings import FINDINGS
 from experiments.identification.judging import COLUMNS, CONTAINS, EQUAL, OUTCOMES, WRONG, Task
 from experiments.identification.outsiders import KINDS
 from experiments.identification.suite import NAMES
 from experiments.settings import Members
-from icl_lab.lab import Claim, Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
-from icl_lab.lab.style import Figure
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Yield
 
 TOGETHER = 4
 """Learners of a task: they share what their family compiles."""
@@ -74,12 +75,16 @@ def check(config: Config) -> None:
             raise FlagError(f"--{name}: allowed is each value once")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+COLUMN = quantity("{column}", "suite", "change", "learner", column=COLUMNS)
+FAMILY = quantity("family", "learner")
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Identifies every learner of every suite at every change; what is done is saved as it comes."""
-    checkpoint, places = session.checkpoint("planted"), _places(config)
+    checkpoint, places = fits.checkpoint("planted"), _places(config)
     table = np.full((len(config.suites), len(places), len(config.changes), len(COLUMNS)), np.nan)
     table = (checkpoint.load(lambda: {"state": table, "metrics": {}}) or {"state": table})["state"].copy()
-    with session.bar("learners", table[..., 0, 0].size) as advance:
+    with fits.bar("learners", table[..., 0, 0].size) as advance:
         for done in _done(list(_tasks(config, places, np.isnan(table[..., 0, 0])))):
             if done is not None:
                 task, found = done
@@ -88,10 +93,12 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
             advance(int((~np.isnan(table[..., 0, 0])).sum()), table[..., 0, 0].size)
     kinds = [kind for kind, _ in outsiders.names(config.kinds, config.outsiders)]
     every = [*np.repeat(NAMES, config.members), *kinds]
-    names = [str(every[k]) for k in places]
-    arrays = {name: table[..., k].swapaxes(1, 2) for k, name in enumerate(COLUMNS)}
+    names = np.array([str(every[k]) for k in places])
     families = np.array([NAMES.index(name) if name in NAMES else -1 for name in names])
-    return _metrics(config, arrays, np.array(names), families >= 0), arrays | {"family": families}
+    columns = {name: table[..., k].swapaxes(1, 2) for k, name in enumerate(COLUMNS)}
+    yield COLUMN, columns
+    yield FAMILY, families
+    yield "facts", counts(config, columns, names, families >= 0)
 
 
 def _places(config: Config) -> np.ndarray:
@@ -130,7 +137,7 @@ def _done(tasks: Sequence[Task]) -> Iterator[tuple[Task, np.ndarray] | None]:
                 yield found
 
 
-def _metrics(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
+def counts(config: Config, arrays: dict[str, np.ndarray], names: np.ndarray, inside: np.ndarray) -> dict[str, Any]:
     """Counts of outcomes by suite, change and family, and one-sided exact 95 % bounds."""
     found: dict[str, Any] = {}
     for (s, suite), (c, change) in ((a, b) for a in enumerate(config.suites) for b in enumerate(config.changes)):
@@ -162,106 +169,8 @@ def at_most(count: int, total: int) -> float:
     return float(betaincinv(count + 1, total - count, 0.95)) if count < total else 1.0
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """Outcomes by family, one panel a change, suites together."""
-    config = from_json(Config, record.config)
-    figure, axes = style.panels(len(config.changes), 1, width=4.2, height=7.2)
-    outcome, family = record["outcome"], record["family"]
-    labels, colours = (*NAMES, "outsiders"), ("C2", "#5fae5f", "#a8d8a8", "0.9", "C1", "black")
-    hatches = ("", "\\\\\\", "...", "///", "xxx", "")  # what is alike in grey
-    for c, (axis, change) in enumerate(zip(axes[0], config.changes)):
-        left = np.zeros(len(labels))
-        for k, (name, colour, hatch) in enumerate(zip(OUTCOMES, colours, hatches)):
-            seen = [outcome[:, c, family == g].ravel() for g in (*range(len(NAMES)), -1)]
-            share = np.array([(one == k).sum() / max(one.size, 1) for one in seen])
-            axis.barh(np.arange(len(labels)), share, left=left, color=colour, hatch=hatch, label=name)
-            left += share
-        axis.set(yticks=np.arange(len(labels)), yticklabels=labels if c == 0 else [], xlim=(0, 1))
-        axis.set(title=f"predictions changed by {change:g}", xlabel="share of learners")
-        axis.invert_yaxis()
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return {"planted": figure}
-
-
-Statistic = Callable[[np.ndarray, np.ndarray], Any]
-"""Of outcomes (learners,) and whether each learner was planted."""
-
-
-def _of(suite: int, change: float, statistic: Statistic, way: str = "outcome") -> Callable[[Record], np.ndarray]:
-    """A statistic of one suite at one change; nothing where the record has not got it."""
-
-    def value(record: Record) -> np.ndarray:
-        config = from_json(Config, record.config)
-        if suite not in config.suites or change not in config.changes:
-            return np.array([])
-        outcome = record[way][config.suites.index(suite), config.changes.index(change)]
-        if np.isnan(outcome).any():
-            return np.array([])
-        return np.atleast_1d(statistic(outcome, record["family"] >= 0)).astype(float)
-
-    return value
-
-
-claim = claims_of("identification.planted", "This lab, planted suite", presets=("lab",), interval="exact")
-SHARE = {"interval": "wilson", "unit": "learner"}
-BAR = {"reason": "the bar set before the suite was run"}
-
-
-def _own(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    return outcome[inside] <= CONTAINS
-
-
-def _with_equals(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    return outcome[inside] <= EQUAL
-
-
-def _wrong(outcome: np.ndarray, inside: np.ndarray) -> float:
-    return float((outcome[inside] == WRONG).mean())
-
-
-def _wrong_below(outcome: np.ndarray, inside: np.ndarray) -> float:
-    return at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum()))
-
-
-def _named(outcome: np.ndarray, inside: np.ndarray) -> int:
-    return int((outcome[~inside] == WRONG).sum())
-
-
-def _claims() -> Iterator[Claim]:
-    for suite in (5, 6):
-        for change, own, equal in ((0.01, 0.75, 0.85), (0.03, 0.60, 0.75)):
-            at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
-            shares: tuple[tuple[str, str, Statistic, float], ...] = (
-                ("own", "the own name is given, or one that contains it, and is stable", _own, own),
-                ("equal", "the name is that, or equal within the disturbance", _with_equals, equal),
-            )
-            counts: tuple[tuple[str, str, Statistic, float], ...] = (
-                ("wrong", "share of planted learners that get a wrong name", _wrong, 0.01),
-                ("wrong_bound", "95 % upper bound of the rate of wrong names", _wrong_below, 0.02),
-                ("outsiders", "outsiders that get a name", _named, 0),
-            )
-            for name, said, statistic, bar in shares:
-                value = _of(suite, change, statistic)
-                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", value, bar, relation=">=", **BAR, **SHARE)
-            for name, said, statistic, bar in counts:
-                value = _of(suite, change, statistic)
-                yield claim(f"{name}_{tag}", "", f"{at}: {said}.", value, bar, relation="<=", **BAR)
-    for way, said in (("former", "the decision before names had to be stable"), ("published", "the published way")):
-        yield claim(f"{way}_wrong", "", f"Suite 5, predictions changed by 0.03, {said}: share of wrong names.",
-                    _of(5, 0.03, _wrong, way), 0.01, relation=">=",
-                    reason="the bar of names that have to be stable, for comparison")  # fmt: skip
-
-
-CLAIMS = tuple(_claims())
-
-AXES = {"family": ("learner",), "*": ("suite", "change", "learner")}
-
-QUICK = {"own_5_03": None, "outsiders_5_03": None}
-"""Quick runs suite 0, of which nothing is claimed."""
-
-EXPERIMENT = Experiment(
-    "identification.planted", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, quick=QUICK,
-    finding=FINDINGS["planted"], given=True,
+EXPERIMENT = binary(
+    "identification.planted", __doc__, PRESETS, measured, (COLUMN, FAMILY), given=True, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

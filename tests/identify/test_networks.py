@@ -13,7 +13,7 @@ from experiments.identification.networks import (
     of_stage,
     sampler_of,
 )
-from experiments.identification.von_oswald import NAMES, _arrays
+from experiments.identification.von_oswald import NAMES, arrays_of
 from icl_lab.compare.identify.decision import asymmetry_by_chance
 from icl_lab.identify import FAMILIES, Identified, Member, identify
 from icl_lab.lab import load_run
@@ -81,7 +81,7 @@ def test_a_record_keeps_the_set_of_steps_and_counts_no_family_that_only_contains
         Member(family="least squares", equals=("least squares", "ridge"), gain=0.98, **common),
     ]
     grid = np.zeros((2, 4))
-    kept = _arrays(Identified("mixed", None, rows, {}, (grid[0], grid, grid), None, {}))
+    kept = arrays_of(Identified("mixed", None, rows, {}, (grid[0], grid, grid), None, {}))
     assert kept["steps"].tolist() == [3, 0]
     assert kept["steps_most"].tolist() == [4, 0]
     assert [[NAMES[k] for k in np.flatnonzero(row)] for row in kept["equals"]] == [["GD"], ["least squares"]]

@@ -60,7 +60,7 @@ def test_an_edit_of_what_shows_or_carries_out_is_not(module):
 
 
 def test_imports_are_found_wherever_they_stand():
-    text = "import icl_lab.a\ndef f():\n    from icl_lab.b import (\n        c,\n        d as e,\n    )\n    import numpy\n"
+    text = "import icl_lab.a\ndef f():\n    from icl_lab.b import (\n        c,\n        d as e,\n    )\n"
     assert imports.imported(text) == ("icl_lab.a", "icl_lab.b", "icl_lab.b.c", "icl_lab.b.d")
     assert imports.imported('"""Numbers from icl_lab import duties (and so on."""\n') == ()
     texts = {"icl_lab": "", "icl_lab.b": "from icl_lab.c import x", "icl_lab.b.d": "", "icl_lab.c": "", "icl_lab.z": ""}

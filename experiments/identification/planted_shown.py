@@ -1,0 +1,110 @@
+"""What ``planted`` claims and shows: how often names are right, and wrong."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments.identification.judging import CONTAINS, EQUAL, OUTCOMES, WRONG
+from experiments.identification.planted import COLUMN, FAMILY, Config, at_most
+from experiments.identification.suite import NAMES
+from icl_lab.lab import Claim, Record, claims_of, from_json, style
+from icl_lab.lab.style import Figure
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Outcomes by family, one panel a change, suites together."""
+    config = from_json(Config, record.config)
+    figure, axes = style.panels(len(config.changes), 1, width=4.2, height=7.2)
+    outcome, family = COLUMN(record, column="outcome"), FAMILY(record)
+    labels, colours = (*NAMES, "outsiders"), ("C2", "#5fae5f", "#a8d8a8", "0.9", "C1", "black")
+    hatches = ("", "\\\\\\", "...", "///", "xxx", "")  # what is alike in grey
+    for c, (axis, change) in enumerate(zip(axes[0], config.changes)):
+        left = np.zeros(len(labels))
+        for k, (name, colour, hatch) in enumerate(zip(OUTCOMES, colours, hatches)):
+            seen = [outcome[:, c, family == g].ravel() for g in (*range(len(NAMES)), -1)]
+            share = np.array([(one == k).sum() / max(one.size, 1) for one in seen])
+            axis.barh(np.arange(len(labels)), share, left=left, color=colour, hatch=hatch, label=name)
+            left += share
+        axis.set(yticks=np.arange(len(labels)), yticklabels=labels if c == 0 else [], xlim=(0, 1))
+        axis.set(title=f"predictions changed by {change:g}", xlabel="share of learners")
+        axis.invert_yaxis()
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    return {"planted": figure}
+
+
+Statistic = Callable[[np.ndarray, np.ndarray], Any]
+"""Of outcomes (learners,) and whether each learner was planted."""
+
+
+def _of(suite: int, change: float, statistic: Statistic, way: str = "outcome") -> Callable[[Record], np.ndarray]:
+    """A statistic of one suite at one change; nothing where the record has not got it."""
+
+    def value(record: Record) -> np.ndarray:
+        config = from_json(Config, record.config)
+        if suite not in config.suites or change not in config.changes:
+            return np.array([])
+        outcome = COLUMN(record, column=way)[config.suites.index(suite), config.changes.index(change)]
+        if np.isnan(outcome).any():
+            return np.array([])
+        return np.atleast_1d(statistic(outcome, FAMILY(record) >= 0)).astype(float)
+
+    return value
+
+
+def _own(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    return outcome[inside] <= CONTAINS
+
+
+def _with_equals(outcome: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    return outcome[inside] <= EQUAL
+
+
+def _wrong(outcome: np.ndarray, inside: np.ndarray) -> float:
+    return float((outcome[inside] == WRONG).mean())
+
+
+def _wrong_below(outcome: np.ndarray, inside: np.ndarray) -> float:
+    return at_most(int((outcome[inside] == WRONG).sum()), int(inside.sum()))
+
+
+def _named(outcome: np.ndarray, inside: np.ndarray) -> int:
+    return int((outcome[~inside] == WRONG).sum())
+
+
+claim = claims_of("identification.planted", "This lab, planted suite", presets=("lab",), interval="exact")
+BARS: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
+    ("wrong", "share of planted learners that get a wrong name", _wrong, {"at_most": 0.01}),
+    ("wrong_bound", "95 % upper bound of the rate of wrong names", _wrong_below, {"at_most": 0.02}),
+    ("outsiders", "outsiders that get a name", _named, {"at_most": 0}),
+)
+FIRST = {"own_5_03": 1, "outsiders_5_03": 2}
+"""Headlines. Quick runs suite 0, of which nothing is claimed."""
+
+
+def _claims() -> Iterator[Claim]:
+    for suite in (5, 6):
+        for change, own, equal in ((0.01, 0.75, 0.85), (0.03, 0.60, 0.75)):
+            at, tag = f"Suite {suite}, predictions changed by {change:g}", f"{suite}_{round(100 * change):02d}"
+            share = {"interval": "wilson", "unit": "learner"}
+            bars: tuple[tuple[str, str, Statistic, dict[str, Any]], ...] = (
+                ("own", "the own name is given, or one that contains it, and is stable", _own,
+                 {"at_least": own} | share),
+                ("equal", "the name is that, or equal within the disturbance", _with_equals,
+                 {"at_least": equal} | share),
+                *BARS,
+            )  # fmt: skip
+            for name, said, statistic, bar in bars:
+                yield claim(
+                    f"{name}_{tag}", f"{at}: {said}.", _of(suite, change, statistic), **bar,
+                    reason="the bar set before the suite was run", headline=FIRST.get(f"{name}_{tag}", 0),
+                )  # fmt: skip
+    for way, said in (("former", "the decision before names had to be stable"), ("published", "the published way")):
+        yield claim(
+            f"{way}_wrong", f"Suite 5, predictions changed by 0.03, {said}: share of wrong names.",
+            _of(5, 0.03, _wrong, way), at_least=0.01,
+            reason="the bar of names that have to be stable, for comparison",
+        )  # fmt: skip
+
+
+CLAIMS = tuple(_claims())

@@ -1,0 +1,145 @@
+"""What ``von_oswald`` claims and shows: names of networks, against what was expected of them."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from experiments.identification.expected import CONTROLS, EXPECTED, ONE_LAYER, OTHERWISE, UNTRAINED, Expected
+from experiments.identification.von_oswald import EQUALS, FACTOR, GRID, LOSS, NAMES, NUMBER
+from icl_lab.lab import Claim, NotRun, Record, claims_of, style
+from icl_lab.lab.quantities import Quantity
+from icl_lab.lab.style import Figure
+
+
+def of(quantity: Quantity, name: str) -> Quantity:
+    """A quantity of the network ``record/training``."""
+    record, training = name.split("/")
+    return quantity.at(record=record, training=training)
+
+
+def present(record: Record) -> list[str]:
+    """The networks that were there."""
+    return [name for name in record.config["networks"] if name not in record.metrics["missing"]]
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """The measured residual factor of every network: members as lines, spread over rotations as bands."""
+    names = present(record)
+    rows = max(1, -(-len(names) // 4))
+    figure, axes = style.panels(4, rows, width=2.6, height=2.2)
+    for axis, name in zip(axes.flat, names):
+        grid, factor = of(GRID, name)(record), of(FACTOR, name)
+        for line, width in zip(factor(record, factor="r"), factor(record, factor="spread")):
+            axis.fill_between(grid, line - width, line + width, color="0.85", lw=0)
+        axis.plot(grid, factor(record, factor="r").T, color="C0", lw=0.8)
+        axis.axhline(0, color="0.6", lw=0.5)
+        family = record.metrics[name]["family"] or record.metrics[name]["verdict"]
+        axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{name.replace('/', ', ')}\n{family}")
+        axis.set_xlabel("eigenvalue of X$^T$X/N")
+    for axis in axes[:, 0]:
+        axis.set_ylabel("residual factor")
+    for axis in axes.flat[len(names) :]:
+        axis.set_axis_off()
+    return {"von_oswald": figure}
+
+
+def values(name: str, number: str) -> Callable[[Record], np.ndarray]:
+    """(M,) a number of every member of a network."""
+    return lambda record: there(record, name, NUMBER)(record, number=number).astype(float)
+
+
+def there(record: Record, name: str, quantity: Quantity) -> Quantity:
+    """A quantity of a network that was there; raises NotRun."""
+    if name not in present(record):
+        raise NotRun(f"{name}, whose record was not there or kept no parameters")
+    return of(quantity, name)
+
+
+def as_expected(name: str, expected: Expected, record: Record) -> np.ndarray:
+    """(M,) 1 for members that are named as expected."""
+    if not expected.families:
+        named = there(record, name, NUMBER)(record, number="named")
+        return np.isin(named, (-1, NAMES.index("zero"))).astype(float)
+    equals = there(record, name, EQUALS)(record)
+    return equals[:, [NAMES.index(family) for family in expected.families]].any(1).astype(float)
+
+
+def over_chance(name: str, of_members: Callable[[np.ndarray], Any]) -> Callable[[Record], np.ndarray]:
+    """(1,) of the asymmetries of a network, as shares of the 1 % quantile of random ones, one number."""
+    return lambda record: np.atleast_1d(
+        of_members(values(name, "asymmetry")(record) / values(name, "by_chance")(record))
+    )
+
+
+def untrained(record: Record) -> np.ndarray:
+    """(M,) 1 for untrained layers that are less symmetric than one in a hundred random ones."""
+    return (values(UNTRAINED, "asymmetry")(record) > values(UNTRAINED, "by_chance")(record)).astype(float)
+
+
+def better(record: Record) -> np.ndarray:
+    """(cases,) whether the algorithm predicts a named member's loss at a scale better than the training loss does.
+
+    One layer, which no scale takes away from its name, is left out.
+    """
+    found = []
+    for name in present(record):
+        if name not in ONE_LAYER:
+            true, ours, theirs = (of(LOSS, name)(record, loss=loss) for loss in ("loss", "by_algorithm", "by_loss"))
+            keep = np.isfinite(ours)
+            found.append((np.abs(ours - true) < np.abs(theirs - true))[keep])
+    return np.concatenate(found).astype(float) if found else np.array([])
+
+
+claim = claims_of("identification.von_oswald", "von Oswald et al. 2022, networks of this lab", presets=("lab",))
+FIRST = {"weight_maps_looped_1_class": 1, "weight_maps_looped_3_class": 2}
+"""Headlines. Quick asks two members of two networks: too few for a share."""
+
+
+def claims_of_network(name: str, expected: Expected) -> Iterator[Claim]:
+    """Class, and asymmetry or residual and range."""
+    tag, said = name.replace("/", "_"), " or ".join(expected.families) or "none"
+    is_control = name in CONTROLS
+    yield claim(
+        f"{tag}_class",
+        f"{name}: no name in at least 80 % of the members." if is_control
+        else f"{name}: {said}, share of the members (an estimate without a verdict).",
+        partial(as_expected, name, expected), at_least=0.8 if is_control else 0.0, reason=expected.why,
+        interval="wilson", unit="network", headline=FIRST.get(f"{tag}_class", 0),
+        **({} if is_control else {"at_lab": None}),
+    )  # fmt: skip
+    if name in ONE_LAYER:
+        yield claim(
+            f"{tag}_asymmetry",
+            f"{name}: largest asymmetry of a member, over that below which one in a hundred random layers of the same "
+            "size is.",
+            over_chance(name, np.max), at_most=1.0, interval="exact", control=over_chance(UNTRAINED, np.median),
+            reason="the weights are nearer to a multiple of the identity than by chance",
+        )  # fmt: skip
+    elif expected.families:
+        common: dict[str, Any] = {"interval": "median", "reason": expected.why}
+        yield claim(
+            f"{tag}_residual", f"{name}: residual of the named model, or of the nearest.", values(name, "residual"),
+            at_most=expected.residual, at_lab=OTHERWISE.get(f"{tag}_residual", "holds"), **common,
+        )  # fmt: skip
+        yield claim(
+            f"{tag}_range", f"{name}: holds up to inputs times this (0: not in training).", values(name, "range"),
+            at_least=expected.range, at_lab=OTHERWISE.get(f"{tag}_range", "holds"), **common,
+        )  # fmt: skip
+
+
+CLAIMS = (
+    *(one for name, expected in EXPECTED.items() for one in claims_of_network(name, expected)),
+    claim(
+        "untrained_asymmetry", "Untrained layers are above this, at least 80 % of them.", untrained, at_least=0.8,
+        interval="wilson", unit="network", reason="the control of the asymmetry of one layer",
+    ),
+    claim(
+        "out_of_range",
+        "At held-back scales the named algorithm predicts the loss better than the training loss does (share of "
+        "members and scales; networks of more than one layer).",
+        better, at_least=0.8, interval="wilson", unit="case", headline=3,
+        reason="a name that helps in less than four of five cases says little",
+    ),
+)  # fmt: skip
