@@ -103,9 +103,14 @@ def chosen(config: Networks) -> tuple[str, ...]:
     return config.networks if config.only == "all" else (config.only,)
 
 
+def chosen_of(config: Mapping[str, Any]) -> list[str]:
+    """The networks to run, by a configuration's plain mapping."""
+    return [name for name in config["networks"] if config["only"] in ("all", name)]
+
+
 def parts(config: Mapping[str, Any]) -> list[str]:
     """Patterns of the arrays of the networks to run (``Experiment.parts``)."""
-    return [f"{name}/*" for name in config["networks"] if config["only"] in ("all", name)]
+    return [f"{name}/*" for name in chosen_of(config)]
 
 
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:

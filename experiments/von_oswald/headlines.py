@@ -3,21 +3,7 @@
 A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
 """
 
-import numpy as np
-
-from icl_lab.claims import NOT_REACHED, NOT_RESOLVED, Criterion, Quick
-from icl_lab.lab import Record
-
-
-def _near_descent(record: Record) -> bool:
-    return bool(np.all(record["free_12/final/trained"] < 2 * record["free_12/final/gd"]))
-
-
-def _settled_clean(record: Record) -> bool:
-    fifth = record["loss"].shape[2] // 5
-    before, last = (record["loss"][0, :, at].mean(axis=1) for at in (slice(-2 * fifth, -fifth), slice(-fifth, None)))
-    return bool(abs(np.median(last / before) - 1) < 0.01)
-
+from icl_lab.claims import NOT_RESOLVED, Quick
 
 _BOUND = "a bound without slack at lab either"
 _ROUNDING = "an identity, to the same rounding"
@@ -43,24 +29,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "one_step_gain": Quick(0.03, "4,000 steps for 20,000 and a fifth of the tuning tasks; nothing learned is 0"),
         "one_step_cosine": Quick(0.0, _BOUND),
         "two_layers_which": None,
-    },
-    "multi_step": {
-        "looped_2_beats_gd": Quick(0.0, f"{_BOUND}; the second transition comes at 1,800 of 5,000 steps at the latest"),
-        "looped_2_cosine": Quick(0.0, f"{_BOUND}; control .95"),
-        "free_5_loss": None,
-    },
-    "noisy_labels": {
-        "follows_gd": Quick(0.02, "as at lab: 256 tasks a step in place of 2,048 give up to eight times the jitter "
-                                  "of Adam, which is .002; a layer on the plateau is .9 away"),
-        "follows_gd_noise": None,
-    },
-    "noisy_labels_retrained": {
-        "beats_gd": Quick(
-            0.0, f"{_BOUND}; after 3,000 steps of 512 tasks the ratio is .80 at lab", NOT_REACHED,
-            Criterion("the median loss with clean labels changes by less than 1 % between the last two fifths of the "
-                      "training", _settled_clean),
-        ),
-        "matches_gdpp": None,
     },
     "out_of_distribution": {
         # one of six members is off by .16, the others by .05 to .10
@@ -95,13 +63,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "few_overfit": Quick(0.0, f"{_BOUND}; the same steps"),
         "few_cosine": Quick(0.0, f"{_BOUND}; the same steps"),
         "many_loss": Quick(0.0, f"{_BOUND}; the same steps"),
-    },
-    "twelve_layers": {
-        "cosine": Quick(
-            0.0, "20 steps of 64 tasks for 5,000 of 256", NOT_REACHED,
-            Criterion("every member's loss is below twice that of twelve steps of GD", _near_descent),
-        ),
-        "loss": None,
     },
     "weight_maps": {
         "a_1": Quick(0.0, f"{_BOUND}; the jitter of 256 tasks a step for 2,048 makes .01 some .03"),

@@ -8,25 +8,24 @@ trained and GD++ weights.
 
 import dataclasses
 import sys
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import panels
 from experiments.settings import member_keys
-from experiments.training import Model, always, learners_of, paired_losses
-from experiments.von_oswald.common import Setting, constructed, interpolated, model, sampler, train
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
+from experiments.training import Model, always, paired_losses
+from experiments.von_oswald.common import Setting, constructed, interpolated, model, planned, sampler
 from experiments.von_oswald.noisy_labels import check_labels
-from experiments.von_oswald.tuning import exactly_tuned, tune_on_tasks
-from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from experiments.von_oswald.tuning import exactly_tuned, tuned, tuning
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
-from icl_lab.prompts import input_variance
+from icl_lab.prompts import Sampler
+from icl_lab.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,47 +52,56 @@ PRESETS = {
 }  # fmt: skip
 
 
-def _network(config: Config) -> LinearSelfAttention:
+STEPS, LOSS = quantity("steps", "step"), quantity("loss", "corrupted", "member", "step")
+FINAL = quantity("final/{learner}", "corrupted", "member", learner=("trained", "gd", "gd++", "interpolated"))
+
+
+def trainings(config: Config) -> Table:
+    """The solvers at every m; the network, first all members at the first m, then all at the second ..."""
+    grid = jnp.repeat(jnp.asarray(config.corrupted), config.members)
+
+    def corrupted(m: jax.Array) -> Sampler:
+        return sampler(config, corrupted_labels=m)
+
+    def solvers(_: Fits) -> Training:
+        return tuning(
+            config, network(config), starts(config), corrupted, jnp.tile(jnp.asarray(config.corrupted), 2),
+            steps=config.tuning_steps, batch=config.tuning_batch,
+        )  # fmt: skip
+
+    return {
+        "tuning": After(solvers, sampler=lambda setting: corrupted(setting["sampler"])),
+        "training": planned(
+            config, model(network(config), config), keys=member_keys(config, 0, grid.size),
+            sampler_of=lambda _, m: corrupted(m), settings=grid,
+        ),
+    }  # fmt: skip
+
+
+def network(config: Config) -> LinearSelfAttention:
+    """What is trained, and what the solvers are tuned for."""
     return LinearSelfAttention(layers=config.layers, looped=True, init_scale=config.init_scale)
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained: first all members at the first m, then all at the second ..."""
-    return {"training": model(_network(config), config)}
+def starts(config: Config) -> np.ndarray:
+    """(2 counts, 2, 1) eta and gamma of the best GD and of the best GD++ on clean labels, each at every m."""
+    clean = exactly_tuned(config, network(config), config.tuning_contexts)
+    return np.repeat([np.stack([s.learning_rates, s.gammas]) for s in clean], len(config.corrupted), axis=0)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tunes the solvers and trains the network at every m, then compares on the same tasks."""
-    solvers = _tuned(config, session)
-    trained, counts = models(config)["training"], jnp.asarray(config.corrupted)
-    grid = jnp.repeat(counts, config.members)
-    fitted = train(
-        session, "training", config, trained, keys=member_keys(config, 0, grid.size),
-        sampler_of=lambda _, m: sampler(config, corrupted_labels=m), settings=grid,
-    )  # fmt: skip
-    finals = []
-    for i, count in enumerate(config.corrupted):
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The loss in training, and final losses of all learners on the same tasks at every m."""
+    counts, trained = config.corrupted, model(network(config), config)
+    solvers = tuned(fits["tuning"], starts(config)).reshape(2, len(counts), 2, 1)  # of GD and of GD++
+    fit, finals = fits["training"], []
+    for i, count in enumerate(counts):
         here = slice(i * config.members, (i + 1) * config.members)
-        params = jax.tree.map(lambda leaf, here=here: leaf[here], fitted.params)
+        params = jax.tree.map(lambda leaf, here=here: leaf[here], fit.params)
         finals.append(_finals(config, trained, params, count, solvers[:, i]))
-    arrays = {
-        "steps": fitted.steps,
-        "loss": fitted.metrics["loss"].reshape(len(counts), config.members, -1),
-        "final": {name: np.stack([final[name] for final in finals]) for name in finals[0]},
-    }
-    return {"gd": solvers[0].tolist(), "gd++": solvers[1].tolist()}, arrays
-
-
-def _tuned(config: Config, session: Session) -> np.ndarray:
-    """(2, counts, 2, 1): of GD and of GD++, at every m, eta and gamma of the one weight set."""
-    network, counts = _network(config), jnp.asarray(config.corrupted)
-    clean = exactly_tuned(config, network, config.tuning_contexts)
-    starts = np.repeat([np.stack([s.learning_rates, s.gammas]) for s in clean], len(counts), axis=0)
-    found, _, _ = tune_on_tasks(
-        session, "tuning", config, network, starts, lambda m: sampler(config, corrupted_labels=m), jnp.tile(counts, 2),
-        steps=config.tuning_steps, batch=config.tuning_batch,
-    )  # fmt: skip
-    return found.reshape(2, len(counts), 2, 1)
+    yield STEPS, fit.steps
+    yield LOSS, fit.metrics["loss"].reshape(len(counts), config.members, -1)
+    yield FINAL, {name: np.stack([final[name] for final in finals]) for name in finals[0]}
+    yield "facts", {"gd": solvers[0].tolist(), "gd++": solvers[1].tolist()}
 
 
 def _finals(config: Config, trained: Model, params: dict, count: int, solvers: np.ndarray) -> dict[str, np.ndarray]:
@@ -109,57 +117,9 @@ def _finals(config: Config, trained: Model, params: dict, count: int, solvers: n
     )
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """Final losses over the number of corrupted labels, and training curves."""
-    config = record.config
-    figure, ((finals, curves),) = axes_grid(2, 1, width=3.6)
-    shown = {name: record[f"final/{name}"] for name in ("trained", "gd", "gd++", "interpolated")}
-    panels.points_panel(finals, config["corrupted"], shown, "corrupted labels of a context")
-    finals.set_ylim(0, 1.3 * max(float(np.median(losses, axis=1).max()) for losses in shown.values()))
-    panels.family_panel(curves, record["steps"], record["loss"], [f"m = {m}" for m in config["corrupted"]])
-    return {"noisy_labels_retrained": figure}
-
-
-def _past(record: Record, learner: str, reference: str) -> np.ndarray:
-    """(M,) largest ratio of final losses over the m at which a member has done half of the drop from zero to GD.
-
-    The rest wait on a plateau. No multiple of the loss of GD tells them: at m = 8 zero has 1.03 times that loss.
-    """
-    final, config = record["final"], record.config
-    zero = config["input_size"] * input_variance("uniform", config["input_range"]) / 2
-    past = final["trained"] < (zero + final["gd"]) / 2
-    largest = np.where(past, final[learner] / final[reference], -np.inf).max(axis=0)
-    return np.where(past.any(axis=0), largest, np.nan)
-
-
-claim = claims_of(
-    "von_oswald.noisy_labels_retrained",
-    "this lab, on von Oswald et al. 2022",
-    at_lab={"matches_gdpp": "fails"},
-    presets=("lab",),
-)
-
-CLAIMS = (
-    claim("matches_gdpp", "",
-          "At every number of corrupted labels a layer looped twice, trained on them, is no worse than tuned "
-          "GD++ (largest ratio of losses over the numbers at which a member has left the plateau, median).",
-          lambda record: _past(record, "trained", "gd++"), 1.0, 0.02, relation="<=", interval="median",
-          reason="2 % is a line's width on the notebook's axis (.2 to .5)",
-          control=lambda record: _past(record, "trained", "gd")),
-    claim("beats_gd", "", "With clean labels a layer looped twice beats tuned two-step GD (ratio of losses).",
-          lambda record: record["final/trained"][0] / record["final/gd"][0], 0.85, relation="<=",
-          reason="half of the gain of GD++ over GD, .1106 against .1567"),
-    claim("interpolated", "", "The mean of trained and GD++ weights is no worse than GD++ either (as for the trained "
-          "network, median).",
-          lambda record: _past(record, "interpolated", "gd++"), 1.0, 0.02, relation="<=", interval="median",
-          reason="as for the trained network"),
-)  # fmt: skip
-
-AXES = {"steps": ("step",), "loss": ("corrupted", "member", "step"), "final/*": ("corrupted", "member")}
-
-EXPERIMENT = Experiment(
-    "von_oswald.noisy_labels_retrained", __doc__, PRESETS, run, figures, CLAIMS, check_labels, axes=AXES,
-    learners=learners_of(models), quick=QUICK["noisy_labels_retrained"], finding=FINDINGS["noisy_labels_retrained"],
+EXPERIMENT = binary(
+    "von_oswald.noisy_labels_retrained", __doc__, PRESETS, measured, (STEPS, LOSS, FINAL),
+    trainings=trainings, check=check_labels,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The solvers that a network is compared with, at their best: closed form, exact oracle, or Adam on sampled tasks."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -10,15 +11,27 @@ import optax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import members_at_once
-from experiments.von_oswald.common import Networks, Setting, Task, constructed, law_sizes, model, sampler, unpack
+from experiments.training import Model, members_at_once
+from experiments.von_oswald.common import (
+    Networks,
+    Setting,
+    Task,
+    constructed,
+    law_sizes,
+    model,
+    planned,
+    sampler,
+    unpack,
+)
 from icl_lab.fast import batch_learner
 from icl_lab.lab.session import Session
+from icl_lab.lab.trainings import After, Fits
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner, Sampler, input_variance
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver
 from icl_lab.theory.gradient_descent import one_step as theory
+from icl_lab.training import Fit, Training
 
 
 def best_step(config: Task) -> tuple[float, float]:
@@ -66,41 +79,76 @@ class Compared(NamedTuple):
         return {"gd": built.learner(self.gd), "gd++": built.learner(self.gdpp)}
 
 
-def compared(session: Session, config: Networks) -> Iterator[Compared]:
-    """Each network to run, with its solvers tuned and their weights constructed."""
-    for name, (network, one) in unpack(config).items():
-        plain = network.clone(heads=1, mlp_width=0)
-        gd, gdpp, released = tuned(session, name, config, plain)
-        weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
-        yield Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, released, *weights)
+def compared_with(config: Networks, name: str, fits: Fits) -> Compared:
+    """A network to run, with its solvers tuned and their weights constructed.
 
-
-def tuned(
-    session: Session, stage: str, config: Networks, network: LinearSelfAttention
-) -> tuple[TunedSolver, TunedSolver, TunedSolver | None]:
-    """K-step GD and GD++ tuned for this network, each with one value for each of its weight sets.
-
-    GD has one learning rate for all steps; GD++ has one (eta, gamma) for all steps of a looped network, one a step of a
-    free one. Without a token clip both are the optimum of the exact loss given the contexts' eigenvalues. With one,
-    that loss does not hold (the best free GD++ steps pass through tokens far beyond 10), and GD++ is tuned by Adam
-    through the clipped network: from the released start (the tuned eta of GD, gamma = eta / N^2) and from the optimum
-    without clip that descent from there reaches; the better of the two on held-out tasks is taken. The third value is
-    what the released start alone leads to, as in the released code.
+    K-step GD and GD++ have one value for each weight set of the network: GD one learning rate for all steps, GD++ one
+    (eta, gamma) for all steps of a looped network, one a step of a free one. Without a token clip both are the optimum
+    of the exact loss given the contexts' eigenvalues. With one, that loss does not hold (the best free GD++ steps pass
+    through tokens far beyond 10), and GD++ is the better end of the stage of ``tunings`` on held-out tasks.
     """
-    gd, gdpp = exactly_tuned(config, network, config.tuning_contexts, starts=1 if network.token_clip else 16)
-    if not network.token_clip:
-        return gd, gdpp, None
+    network, one = unpack(config)[name]
+    plain, released = _plain(network), None
+    gd, gdpp = _exactly(config, plain)
+    if network.token_clip:
+        fit = fits[f"{name}_tuning"]
+        ends = zip(tuned(fit, _starts(config, plain)), *(fit.metrics[of][:, -1] for of in ("loss", "error")))
+        found = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
+        gdpp, released = found[int(np.nanargmin([solver.loss for solver in found]))], found[0]
+    weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
+    return Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, released, *weights)
+
+
+def compared(session: Session, config: Networks) -> Iterator[Compared]:
+    """Each network to run, as ``compared_with`` has it; tunings are stages of a session."""
+    fits = Fits(tunings(config), lambda stage, one: one.carried_out(functools.partial(session.fit, stage)), session)
+    return (compared_with(config, name, fits) for name in unpack(config))
+
+
+def tunings(config: Networks) -> dict[str, After]:
+    """The tuning of GD++ through the token clip of each network that has one, as the stage ``<network>_tuning``.
+
+    Adam starts from the released start (the tuned eta of GD, gamma = eta / N^2), as in the released code, and from the
+    optimum without clip that descent from there reaches.
+    """
+
+    def tuning_of(network: LinearSelfAttention) -> After:
+        plain, distribution = _plain(network), lambda _: sampler(config)
+        return After(
+            lambda _: tuning(
+                config, plain, _starts(config, plain), distribution, jnp.zeros(2),
+                steps=config.tuning_steps, batch=config.tuning_batch,
+            ),
+            sampler=distribution,
+        )  # fmt: skip
+
+    return {f"{name}_tuning": tuning_of(network) for name, (network, _) in unpack(config).items() if network.token_clip}
+
+
+def after(config: Setting, trained: Model, late: Callable[[Fits], dict[str, Any]], **options: Any) -> After:
+    """``planned``, with options that take long to prepare or need other fits: references that are tuned first."""
+    return After(
+        lambda fits: planned(config, trained, **options, **late(fits)), trained.learner, lambda _: sampler(config)
+    )
+
+
+def _plain(network: LinearSelfAttention) -> LinearSelfAttention:
+    """The module of the constructions that a network is compared with."""
+    return network.clone(heads=1, mlp_width=0)
+
+
+def _exactly(config: Networks, plain: LinearSelfAttention) -> tuple[TunedSolver, TunedSolver]:
+    return exactly_tuned(config, plain, config.tuning_contexts, starts=1 if plain.token_clip else 16)
+
+
+def _starts(config: Networks, plain: LinearSelfAttention) -> np.ndarray:
+    """(2, 2, S) starts of a tuning: the released one, and the optimum without clip."""
+    gd, gdpp = _exactly(config, plain)
     released = np.stack([gd.learning_rates, gd.learning_rates / config.context_length**2])
-    starts = np.stack([released, np.stack([gdpp.learning_rates, gdpp.gammas])])
-    values, losses, errors = tune_on_tasks(
-        session, f"{stage}_tuning", config, network, starts, lambda _: sampler(config), jnp.zeros(2),
-        steps=config.tuning_steps, batch=config.tuning_batch,
-    )  # fmt: skip
-    ends = zip(values, losses, errors)
-    found = [TunedSolver(eta, gamma, float(loss), float(error)) for (eta, gamma), loss, error in ends]
-    return gd, found[int(np.nanargmin(losses))], found[0]
+    return np.stack([released, np.stack([gdpp.learning_rates, gdpp.gammas])])
 
 
+@functools.cache
 def exactly_tuned(
     config: Task, network: LinearSelfAttention, contexts: int, starts: int = 16
 ) -> tuple[TunedSolver, TunedSolver]:
@@ -121,42 +169,38 @@ def exactly_tuned(
     )
 
 
-def tune_on_tasks(
-    session: Session,
-    stage: str,
+def tuning(
     config: Task,
     network: LinearSelfAttention,
     starts: np.ndarray,
-    law: Callable[[Any], Sampler],
+    sampler_of: Callable[[Any], Sampler],
     settings: Array,
     *,
     steps: int,
     batch: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(eta, gamma) tuned by Adam on the sampled loss of the constructed network, all starts in one program.
+) -> Training:
+    """The training of (eta, gamma) by Adam on the sampled loss of the constructed network, all starts in one program.
 
     What is trained are logarithms of factors on the start, so that one learning rate suits both and a gamma of zero
     stays zero: GD.
 
     Args:
-      session: where it runs.
-      stage: its name.
       config: sizes of the tasks.
       network: the module whose constructed weights are tuned.
       starts: (M, 2, S) starting values.
-      law: ``setting -> sampler``.
+      sampler_of: ``setting -> sampler``.
       settings: (M,) settings of the sampler.
       steps: Adam's steps (learning rate .01, cosine decay).
       batch: tasks of a step.
 
     Returns:
-      (M, 2, S) tuned values, and (M,) held-out losses with their standard errors.
+      The training, whose last ``loss`` and its standard ``error`` are of held-out tasks.
     """
-    given = {"start": jnp.asarray(starts, jnp.float32), "law": settings}
+    given = {"start": jnp.asarray(starts, jnp.float32), "sampler": settings}
 
     def losses(logs: Array, key: Array, setting: dict, tasks: int) -> Array:
         eta, gamma = jnp.exp(logs) * setting["start"]
-        samples = law(setting["law"])(key, tasks)
+        samples = sampler_of(setting["sampler"])(key, tasks)
         weights = constructed(config, eta, gamma)
         return 0.5 * (batch_learner(network, weights)(samples.prompt) - samples.target)[:, 0] ** 2
 
@@ -164,8 +208,7 @@ def tune_on_tasks(
         found = losses(logs, key, setting, config.eval_tasks)
         return {"loss": found.mean(), "error": found.std() / found.size**0.5}
 
-    fitted = session.fit(
-        stage,
+    return Training(
         lambda key, setting: jnp.zeros(starts.shape[1:]),
         lambda logs, key, setting: losses(logs, key, setting, batch).mean(),
         optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(1e-2, steps))),
@@ -174,9 +217,13 @@ def tune_on_tasks(
         steps=steps,
         measure=held_out,
         members_at_once=members_at_once(batch, network.layers),
+        sampler=lambda setting: sampler_of(setting["sampler"]),
     )
-    values = np.exp(np.asarray(fitted.params, np.float64)) * starts
-    return values, fitted.metrics["loss"][:, -1], fitted.metrics["error"][:, -1]
+
+
+def tuned(fit: Fit, starts: np.ndarray) -> np.ndarray:
+    """(M, 2, S) values of eta and gamma that a ``tuning`` from these starts ends with."""
+    return np.exp(np.asarray(fit.params, np.float64)) * starts
 
 
 def solver_json(solver: TunedSolver) -> dict[str, Any]:

@@ -13,14 +13,10 @@ Panels: loss over training; agreement with GD and with GD++.
 import dataclasses
 import sys
 
-from experiments.statistics import last, ratio
-from experiments.training import learners_of
-from experiments.von_oswald.common import Networks, check_networks, models, parts
-from experiments.von_oswald.criteria import settled
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.multi_step import AXES, figures, run
-from icl_lab.lab import Experiment, claims_of, main, setting
+from experiments.von_oswald.common import Networks, check_networks
+from experiments.von_oswald.multi_step import QUANTITIES, measured, trainings
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,29 +49,9 @@ PRESETS = {
     "paper": Config(),
 }  # fmt: skip
 
-claim = claims_of(
-    "von_oswald.twelve_layers", "von Oswald et al. 2022, Fig. 8", presets=("lab",), interval="median",
-    expected_verdict={"lab": "not reached"}, criterion=settled("free_12/train_loss"),
-)  # fmt: skip
-
-CLAIMS = (
-    claim("loss", "",
-          "Twelve layers with four heads and MLPs are no worse than tuned twelve-step GD++ (ratio of losses, median).",
-          ratio("free_12/final/trained", "free_12/final/gd++"), 1.0, 0.1, relation="<=",
-          reason="the figure's curves coincide", control=ratio("free_12/final/trained", "free_12/final/gd")),
-    claim("beats_gd", "",
-          "Twelve layers beat twelve steps of GD at the best shared learning rate (ratio of losses, median).",
-          ratio("free_12/final/trained", "free_12/final/gd"), 1.0, relation="<=", reason="an ordering"),
-    claim("cosine", "",
-          "Twelve layers have the sensitivities of tuned twelve-step GD++: cosine at least .95 (median; control: GD).",
-          last("free_12/gd++_sensitivity_cosine"), 0.95, relation=">=", reason="the figure's cosine lies near 1",
-          control=last("free_12/gd_sensitivity_cosine")),
-)  # fmt: skip
-
-EXPERIMENT = Experiment(
-    "von_oswald.twelve_layers", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["twelve_layers"], effort={"quick": "little"},
-    finding=FINDINGS["twelve_layers"],
+EXPERIMENT = binary(
+    "von_oswald.twelve_layers", __doc__, PRESETS, measured, QUANTITIES, trainings=trainings, check=check_networks,
+    effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

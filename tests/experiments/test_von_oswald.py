@@ -15,6 +15,8 @@ from experiments.von_oswald import (
     multi_step,
     noisy_labels,
     noisy_labels_retrained,
+    noisy_labels_retrained_shown,
+    noisy_labels_shown,
     one_step,
     roll_out,
 )
@@ -108,7 +110,7 @@ def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
 def test_the_exact_loss_of_a_gd_step_on_noisy_labels(corrupted, noise):
     noisy = common.sampler(TASK, corrupted_labels=corrupted, label_noise=noise)(jax.random.key(0), 100_000)
     loss = 0.5 * np.square(jax.vmap(gradient_descent(4.0, 1))(noisy.prompt) - noisy.target)
-    exact = noisy_labels.exact(TASK, 4.0, corrupted, noise)
+    exact = noisy_labels_shown.exact(TASK, 4.0, corrupted, noise)
     np.testing.assert_allclose(loss.mean(), exact, atol=4 * loss.std() / loss.size**0.5)
 
 
@@ -180,7 +182,7 @@ def test_a_member_on_the_plateau_of_corrupted_labels_does_not_count():
     """Zero has a loss of .4167; the second member waits at m = 8 where GD has .40, the third everywhere."""
     final = {"gd": [[0.16] * 3, [0.4] * 3], "gd++": [[0.11] * 3, [0.4] * 3]}
     final["trained"] = [[0.1155, 0.1166, 0.41], [0.402, 0.43, 0.413]]
-    arrays = {"final": {name: np.array(losses) for name, losses in final.items()}}
+    arrays = noisy_labels_retrained.FINAL.named({name: np.array(losses) for name, losses in final.items()})
     config = to_json(noisy_labels_retrained.PRESETS["lab"])
-    made = Record("x", "lab", config, {}, arrays, {})
-    np.testing.assert_allclose(noisy_labels_retrained._past(made, "trained", "gd++"), [1.05, 1.06, np.nan])
+    made = Record("x", "lab", config, {}, arrays)
+    np.testing.assert_allclose(noisy_labels_retrained_shown.past(made, "trained", "gd++"), [1.05, 1.06, np.nan])
