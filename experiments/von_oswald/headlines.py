@@ -15,11 +15,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
                                       "the contexts; without the second transition it is 0", NOT_RESOLVED),
     },
     "grokking": {"late": None, "late_and_up": None},
-    "label_couplings": {
-        "targets": Quick(0.2, "512 tasks a step for 2,048: the jitter is up to four times as large; as trained it is "
-                              "above .5"),
-        "inputs": None,
-    },
     "layer_norm": {
         "one_robust": Quick(0.0, f"an ordering: {_BOUND}"),
         "one_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),
@@ -29,11 +24,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "one_step_gain": Quick(0.03, "4,000 steps for 20,000 and a fifth of the tuning tasks; nothing learned is 0"),
         "one_step_cosine": Quick(0.0, _BOUND),
         "two_layers_which": None,
-    },
-    "out_of_distribution": {
-        # one of six members is off by .16, the others by .05 to .10
-        "one_step": Quick(0.0, f"{_BOUND}; the same tasks for both", NOT_RESOLVED),
-        "two_steps": None,
     },
     "phase_transitions": {
         "two_heads_sooner": Quick(0.0, f"{_BOUND}; half of one head's members drop within 300 of 1,000 steps"),

@@ -10,20 +10,16 @@ Panels: loss under each shift, as trained, without the label couplings, and of G
 
 import dataclasses
 import sys
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator
 
 from experiments.settings import check, member_keys
-from experiments.statistics import Statistic, ratio
-from experiments.training import Model, learners_of
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import Setting, constructed, decoupled, model, train
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
+from experiments.von_oswald.common import Setting, constructed, decoupled, model, planned
 from experiments.von_oswald.tuning import exactly_tuned, solver_json
-from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
-from icl_lab.lab.style import Figure
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner
 
@@ -46,69 +42,41 @@ PRESETS = {
 }  # fmt: skip
 
 
-def models(config: Config) -> dict[str, Model]:
+STEPS, LOSS = quantity("steps", "step"), quantity("loss", "member", "step")
+SHIFTED = shifts.quantities("shift", learner=("trained", "ablated", "gd++"))
+
+
+def trainings(config: Config) -> Table:
+    """The looped layer."""
+    return {"training": planned(config, model(network(config), config))}
+
+
+def network(config: Config) -> LinearSelfAttention:
     """What is trained."""
-    return {"training": model(_network(config), config)}
-
-
-def _network(config: Config) -> LinearSelfAttention:
     return LinearSelfAttention(layers=config.layers, looped=True, init_scale=config.init_scale)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the layer; evaluates it with and without its label couplings, and GD++, on the same tasks."""
-    trained = models(config)["training"]
-    _, solver = exactly_tuned(config, _network(config), config.tuning_contexts)
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Losses of the layer with and without its label couplings, and of GD++, on the same tasks."""
+    trained, fit = model(network(config), config), fits["training"]
+    _, solver = exactly_tuned(config, network(config), config.tuning_contexts)
     gdpp = trained.learner(constructed(config, solver.learning_rates, solver.gammas))
     without = decoupled(trained, config)
-    fitted = train(session, "training", config, trained)
 
     def learners(params: dict) -> dict[str, BatchLearner]:
         return {"trained": trained.learner(params), "ablated": without(params), "gd++": gdpp}
 
+    yield STEPS, fit.steps
+    yield LOSS, fit.metrics["loss"]
     columns = config.columns(*shifts.COLUMNS)
-    found = shifts.losses(config, learners, fitted.params, member_keys(config, 900), columns)
-    return {"gd++": solver_json(solver)}, {"steps": fitted.steps, "loss": fitted.metrics["loss"], "shift": found}
+    found = shifts.losses(config, learners, fit.params, member_keys(config, 900), columns)
+    yield from ((SHIFTED[column], losses) for column, losses in found.items())
+    yield "facts", {"gd++": solver_json(solver)}
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """One column a shift."""
-    columns = from_json(Config, record.config).columns(*shifts.COLUMNS)
-    figure, (row,) = style.panels(len(columns), 1, width=2.8)
-    shifts.draw(row, columns, record["shift"])
-    return {"label_couplings": figure}
-
-
-def _worst(learner: str, *columns: str) -> Statistic:
-    """(M,) largest |log ratio| of a learner's loss to that of GD++ over these shifts."""
-    over = [ratio(f"shift/{column}/{learner}", f"shift/{column}/gd++") for column in columns]
-    return lambda record: np.max([np.abs(np.log(one(record).astype(float))).max(axis=1) for one in over], axis=0)
-
-
-_TARGETS, _INPUTS = ("targets", "other_targets"), ("inputs", "other_inputs")
-_LINE = "a tenth of e is a line's width on the figure's logarithmic axis"
-
-claim = claims_of("von_oswald.label_couplings", "this lab, on von Oswald et al. 2022, Fig. 6", presets=("lab",))
-
-CLAIMS = (
-    claim("targets", "",
-          "Without its label couplings a layer looped twice coincides with tuned GD++ on larger and other targets "
-          "(largest |log ratio| of the losses; control: as trained).",
-          _worst("ablated", *_TARGETS), 0.0, 0.1, relation="<=", reason=_LINE, control=_worst("trained", *_TARGETS)),
-    claim("trained_targets", "", "As trained, with its label couplings, it does not.",
-          _worst("trained", *_TARGETS), 0.1, relation=">=", reason=_LINE),
-    claim("inputs", "",
-          "Label couplings do not explain larger and other inputs: without them the largest |log ratio| there "
-          "stays at least half of what it is as trained (ratio).",
-          lambda record: _worst("ablated", *_INPUTS)(record) / _worst("trained", *_INPUTS)(record), 0.5, relation=">=",
-          interval="median", reason="half of it explained would be half"),
-)  # fmt: skip
-
-AXES = {"steps": ("step",), "loss": ("member", "step")} | shifts.AXES
-
-EXPERIMENT = Experiment(
-    "von_oswald.label_couplings", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models), quick=QUICK["label_couplings"], finding=FINDINGS["label_couplings"],
+EXPERIMENT = binary(
+    "von_oswald.label_couplings", __doc__, PRESETS, measured, (STEPS, LOSS, *SHIFTED.values()),
+    trainings=trainings, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -9,34 +9,19 @@ D - .2)/N]. Why two loops differ from GD++ on targets: ``label_couplings``.
 
 import dataclasses
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from experiments import panels
 from experiments.settings import member_keys
-from experiments.statistics import Statistic, ratio
-from experiments.training import Model, learners_of
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import (
-    Networks,
-    check_networks,
-    chosen,
-    interpolated,
-    law_sizes,
-    models,
-    parts,
-    train,
-)
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.panels import network_label
-from experiments.von_oswald.tuning import Compared, compared, solver_json
-from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
-from icl_lab.lab.style import Figure
+from experiments.von_oswald.common import Networks, check_networks, chosen_of, interpolated, model, planned, unpack
+from experiments.von_oswald.tuning import Compared, compared_with, solver_json, tunings
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
-from icl_lab.theory.gradient_descent import one_step as theory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,20 +57,29 @@ PRESETS = {
 }  # fmt: skip
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains every network, then evaluates all learners on the same tasks at every shift."""
-    metrics, arrays, trained = {}, {}, models(config)
-    for one in compared(session, config):
-        keys = member_keys(config, one.stage)
-        fitted = train(session, one.name, one.setting, trained[one.name], keys=keys)
-        arrays[one.name] = _shifted(config, one, trained[one.name], fitted.params)
-        metrics[one.name] = {"gd": solver_json(one.gd_solver), "gd++": solver_json(one.gdpp_solver)}
-    return metrics, arrays
+SHIFTED = shifts.quantities("{network}", network=chosen_of, learner=("trained", "gd", "gd++", "interpolated"))
 
 
-def _shifted(config: Config, one: Compared, trained: Model, params: dict) -> dict[str, Any]:
+def trainings(config: Config) -> Table:
+    """Tunings of the solvers through a token clip, and every network."""
+    table: dict[str, Any] = dict(tunings(config))
+    for name, (network, one) in unpack(config).items():
+        table[name] = planned(one, model(network, one), stream=config.networks.index(name))
+    return table
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Losses of all learners on the same tasks at every shift."""
+    for name in unpack(config):
+        one = compared_with(config, name, fits)
+        for column, losses in _shifted(config, one, fits[name].params).items():
+            yield SHIFTED[column].at(network=name), losses
+        yield "facts", {name: {"gd": solver_json(one.gd_solver), "gd++": solver_json(one.gdpp_solver)}}
+
+
+def _shifted(config: Config, one: Compared, params: dict) -> dict[str, dict[str, np.ndarray]]:
     """(M, A) losses of every learner over each column's scales alpha."""
-    several, solvers = one.network.layers > 1, one.solvers()
+    trained, several, solvers = model(one.network, one.setting), one.network.layers > 1, one.solvers()
     fixed = solvers if several else {"gd": solvers["gd"]}
     middle = interpolated(trained, one.gdpp if several else one.gd, config)
     single = one.network == one.plain and one.network.looped
@@ -97,77 +91,9 @@ def _shifted(config: Config, one: Compared, trained: Model, params: dict) -> dic
     return shifts.losses(config, learners, params, member_keys(config, 900 + one.stage), columns)
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """One row a network, one column a shift."""
-    config = from_json(Config, record.config)
-    names = chosen(config)
-    figure, axes = style.panels(4, len(names), width=2.8, height=2.6)
-    for row, name in zip(axes, names):
-        shifts.draw(row, config.columns(*shifts.COLUMNS), record[name])
-        if name == "looped_1":
-            fine = np.linspace(min(config.input_scales), max(config.input_scales), 100)
-            exact = theory.one_step_loss_out_of_distribution(fine / config.input_range, **law_sizes(config))
-            panels.theory_line(row[0], fine, exact)
-        row[0].set_ylabel(f"{network_label(name)}\nloss")
-    return {"out_of_distribution": figure}
-
-
-def _log_ratio(name: str, column: str, learner: str, reference: str) -> Statistic:
-    """(M, A) log of one learner's loss over another's."""
-    over = ratio(f"{name}/{column}/{learner}", f"{name}/{column}/{reference}")
-    return lambda record: np.log(over(record).astype(float))
-
-
-def _worst(name: str, learner: str, reference: str, columns: Iterable[str] = shifts.COLUMNS) -> Statistic:
-    """(M,) largest |log ratio| of two learners' losses over the shifts of these columns."""
-    over = [_log_ratio(name, column, learner, reference) for column in columns]
-    return lambda record: np.max([np.abs(one(record)).max(axis=1) for one in over], axis=0)
-
-
-def _worst_of_shift(record: Record) -> np.ndarray:
-    """(M,) the same of five free layers and GD++ on targets, of the log ratios less that in training (alpha = 1)."""
-    over = [_log_ratio("free_5", column, "trained", "gd++")(record) for column in _TARGETS]
-    trained = over[0][:, record.config["other_scales"].index(1.0)]
-    return np.max([np.abs(one - trained[:, None]).max(axis=1) for one in over], axis=0)
-
-
-def _furthest(record: Record) -> np.ndarray:
-    """(M,) largest |log ratio| of five free layers and GD++ at the largest alpha of larger and of other inputs."""
-    over = [_log_ratio("free_5", column, "trained", "gd++")(record)[:, -1] for column in ("inputs", "other_inputs")]
-    return np.abs(over).max(axis=0)
-
-
-_TARGETS = ("targets", "other_targets")
-_SAME: dict[str, Any] = {"relation": "<=", "reason": "a tenth of e is a line's width on the logarithmic axis"}
-_SHIFTS = "(largest |log ratio| of the losses over all shifts, the same tasks for both)"
-
-claim = claims_of(
-    "von_oswald.out_of_distribution", "von Oswald et al. 2022, Fig. 6", presets=("lab",),
-    at_lab=dict.fromkeys(("two_steps", "two_steps_interpolated", "five_targets"), "fails"),
-)  # fmt: skip
-
-CLAIMS = (
-    claim("one_step", "", f"One layer fails as the GD step fails {_SHIFTS}.",
-          _worst("looped_1", "trained", "gd"), 0.1, **_SAME),
-    claim("one_step_interpolated", "", f"One layer, interpolated, fails as the GD step fails {_SHIFTS}.",
-          _worst("looped_1", "interpolated", "gd"), 0.1, **_SAME),
-    claim("two_steps", "", f"One layer looped twice fails as tuned GD++ fails {_SHIFTS} (control: plain GD).",
-          _worst("looped_2", "trained", "gd++"), 0.1, control=_worst("looped_2", "trained", "gd"), **_SAME),
-    claim("two_steps_interpolated", "", f"Two loops, interpolated, fail as tuned GD++ fails {_SHIFTS}.",
-          _worst("looped_2", "interpolated", "gd++"), 0.1, **_SAME),
-    claim("five_targets", "",
-          "Five free layers follow tuned GD++ on larger and other targets (largest |log ratio|, less that in training; "
-          "control: without this subtraction).",
-          _worst_of_shift, 0.1, control=_worst("free_5", "trained", "gd++", _TARGETS), **_SAME),
-    claim("five_far", "", "On the largest inputs, where tokens are clipped, they coincide (|log ratio| at the largest "
-          "alpha of larger and other inputs).", _furthest, 0.1, **_SAME),
-)  # fmt: skip
-
-AXES = shifts.AXES
-
-EXPERIMENT = Experiment(
-    "von_oswald.out_of_distribution", __doc__, PRESETS, run, figures, CLAIMS, check_networks, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["out_of_distribution"], finding=FINDINGS["out_of_distribution"],
+EXPERIMENT = binary(
+    "von_oswald.out_of_distribution", __doc__, PRESETS, measured, tuple(SHIFTED.values()),
+    trainings=trainings, check=check_networks,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-"""Panels of GD++: what it does to eigenvalues, and the strength read off the weights."""
+"""Panels of this paper: losses, the strength read off the weights, what GD++ does to eigenvalues, shifts."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.panels import ABOVE
+from experiments.panels import ABOVE, shift_panel
+from experiments.von_oswald.shifts import COLUMNS
 from icl_lab.lab.style import LEARNERS, Axes, viridis
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
+SHIFTED = ("trained", "without", "gd", "gd++", "interpolated", "ablated")
+"""Learners whose losses under shifts are drawn, in this order."""
 _WORDS = {2: "two", 3: "three", 5: "five", 10: "ten", 12: "twelve"}
 
 
@@ -82,3 +85,14 @@ def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float]
     axes.set_xlabel(r"$\log_{10}$ condition number")
     axes.set_ylabel("contexts")
     axes.legend()
+
+
+def shift_panels(
+    row: Sequence[Axes], columns: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, np.ndarray]]
+) -> None:
+    """The columns of ``shifts.losses``, a panel each; alpha = 1, the distribution of training, is the grey line."""
+    for i, (axes, (column, scales)) in enumerate(zip(row, columns.items())):
+        shown = {learner: found[column][learner] for learner in SHIFTED if learner in found[column]}
+        shift_panel(axes, np.asarray(scales), shown, r"$\alpha$", training=1.0)
+        axes.set_title(COLUMNS[column][0])
+        axes.legend(loc="upper left").set_visible(i == 0)

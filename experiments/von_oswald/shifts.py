@@ -11,6 +11,7 @@ from experiments import panels
 from experiments.training import paired_losses
 from experiments.von_oswald.common import sampler
 from icl_lab.lab.flags import setting
+from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.lab.style import Axes
 from icl_lab.prompts import BatchLearner, Sampler
 
@@ -64,6 +65,14 @@ def losses(
     return {
         column: paired_losses(learners, at(column), params, keys, config.shift_tasks, np.asarray(scales))
         for column, scales in columns.items()
+    }
+
+
+def quantities(place: str, **domains: Domain) -> dict[str, Quantity]:
+    """Handles by column of what ``losses`` makes, kept under a place (``"{network}"``), with a place ``learner``."""
+    axes = {column: "input_scale" if column == "inputs" else "other_scale" for column in COLUMNS}
+    return {
+        column: quantity(f"{place}/{column}/{{learner}}", "member", axis, **domains) for column, axis in axes.items()
     }
 
 
