@@ -9,11 +9,6 @@ _BOUND = "a bound without slack at lab either"
 _ROUNDING = "an identity, to the same rounding"
 
 QUICK: dict[str, dict[str, Quick | None]] = {
-    "curvature": {
-        # one of six members is at .68 of the optimum, the others at .92 to .95
-        "gamma_exact_10": Quick(0.15, "5,000 steps of 256 tasks for 5,000 of 512, and a tuning on a twenty-fifth of "
-                                      "the contexts; without the second transition it is 0", NOT_RESOLVED),
-    },
     "grokking": {"late": None, "late_and_up": None},
     "layer_norm": {
         "one_robust": Quick(0.0, f"an ordering: {_BOUND}"),
@@ -53,11 +48,5 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "few_overfit": Quick(0.0, f"{_BOUND}; the same steps"),
         "few_cosine": Quick(0.0, f"{_BOUND}; the same steps"),
         "many_loss": Quick(0.0, f"{_BOUND}; the same steps"),
-    },
-    "weight_maps": {
-        "a_1": Quick(0.0, f"{_BOUND}; the jitter of 256 tasks a step for 2,048 makes .01 some .03"),
-        # one of six members is at .29, the others at .90 to .92
-        "gamma_3": Quick(0.2, "half the tasks a step, tuned on a twenty-fifth of the contexts; plain descent has 0",
-                         NOT_RESOLVED),
     },
 }  # fmt: skip
