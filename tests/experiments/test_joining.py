@@ -20,8 +20,8 @@ def part(name, *, sources="s", seconds=1.0, **changed):
         "command": ["multi_step.py", "--preset=paper", f"--only={name}"], "sources": sources, "versions": {"jax": "1"},
         "seconds": seconds, "commit": "c", "seed": 0, "stages": {name: {}},
     }  # fmt: skip
-    arrays = {f"{name}/steps": np.arange(3), f"{name}/loss": np.ones((10, 3))}
-    axes = {f"{name}/steps": (f"{name}_step",), f"{name}/loss": ("member", f"{name}_step")}
+    arrays = {f"{name}/steps": np.arange(3), f"{name}/loss": np.ones((10, 3)), f"{name}/final/trained": np.ones(10)}
+    axes = EXPERIMENT.axes_of(arrays, PAPER)
     config = {**PAPER, "only": name} | changed
     return Record("von_oswald.multi_step", "paper", config, {name: {}}, arrays, provenance, axes)
 
