@@ -14,11 +14,17 @@ def array(name: str) -> Statistic:
     return lambda record: record.arrays[name]
 
 
-def last(name: str) -> Statistic:
-    """(M,) the last measurement of an array (M, R)."""
-    return lambda record: record.arrays[name][:, -1]
+def last(of: str | Statistic) -> Statistic:
+    """(M,) the last measurement of an array (M, R), by its handle or name."""
+    curve = _read(of)
+    return lambda record: curve(record)[:, -1]
 
 
-def ratio(name: str, reference: str) -> Statistic:
-    """(M,) one array over another, both measured on the same tasks."""
-    return lambda record: record.arrays[name] / record.arrays[reference]
+def ratio(of: str | Statistic, reference: str | Statistic) -> Statistic:
+    """(M,) one array over another, both measured on the same tasks; by their handles or names."""
+    over, under = _read(of), _read(reference)
+    return lambda record: over(record) / under(record)
+
+
+def _read(of: str | Statistic) -> Statistic:
+    return array(of) if isinstance(of, str) else of

@@ -24,12 +24,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "two_heads_sooner": Quick(0.0, f"{_BOUND}; half of one head's members drop within 300 of 1,000 steps"),
         "set_generalises": None,
     },
-    "roll_out": {
-        # one of six members is still on the plateau after 2,000 steps
-        "level": Quick(0.015, "the layer of 2,000 steps is up to 1 % off, which fifty applications amplify; "
-                              "predicting zero is at .42", NOT_RESOLVED),
-        "up_1_trained": Quick(0.0, f"{_BOUND}; all six are needed"),
-    },
     "separate_tokens": {
         "by_hand": Quick(1e-5, _ROUNDING, identity=True),
         "copy_share": None,

@@ -10,23 +10,20 @@ twenty. In the paper the trained layer diverges before GD; here most members div
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
-from experiments.settings import check, check_each_once, member_keys
-from experiments.statistics import Statistic
-from experiments.training import Model, learners_of
-from experiments.von_oswald.common import Setting, constructed, model, sampler, train
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.panels import member_lines
+from experiments.settings import checks, member_keys
+from experiments.von_oswald.common import Setting, constructed, model, planned, sampler
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
-from icl_lab.lab.style import Figure
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, traced
 from icl_lab.prompts import Sample, input_variance
 
@@ -54,43 +51,42 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check_dampings(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    check_each_once("dampings", config.dampings)
+STEPS, LOSS = quantity("steps", "step"), quantity("training_loss", "member", "step")
+ROLLED_OUT = quantity(
+    "damping_{damping}/{learner}", "member", "application", damping="dampings", learner=("trained", "gd")
+)
+EXACT = quantity("damping_{damping}/exact", "application", damping="dampings")
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage."""
-    return {"training": model(_layers(config), config)}
+def trainings(config: Config) -> Table:
+    """The layer, which answers after a single application."""
+    layer = model(_layers(config), config)
+    gd = layer.learner(constructed(config, best_step(config)[0]))
+    return {"training": planned(config, layer, references={"gd": gd})}
 
 
 def _layers(config: Config, layers: int = 1, **changes) -> LinearSelfAttention:
     return LinearSelfAttention(layers=layers, looped=True, init_scale=config.init_scale, **changes)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains one layer, then applies it and the GD layer ``applications`` times at each damping."""
-    eta, _ = best_step(config)
-    trained, weights = models(config)["training"], constructed(config, eta)
-    fitted = train(session, "training", config, trained, references={"gd": trained.learner(weights)})
-    arrays = {"steps": fitted.steps, "training_loss": fitted.metrics["loss"]}
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The training, then losses of the layer and of the GD layer after each application, at each damping."""
+    fit, eta = fits["training"], best_step(config)[0]
+    weights = constructed(config, eta)
+    yield STEPS, fit.steps
+    yield LOSS, fit.metrics["loss"]
 
     def losses(deep: LinearSelfAttention, args: tuple[dict, Array]) -> dict[str, Array]:
         params, key = args
         samples = sampler(config)(key, config.eval_tasks)
         return {name: _after_each(deep, p, samples) for name, p in (("trained", params), ("gd", weights))}
 
-    members = (fitted.params, member_keys(config, 900))
+    members = (fit.params, member_keys(config, 900))
     for damping in config.dampings:
         deep = _layers(config, config.applications, damping=damping, updated_channels=1)
-        found = jax.jit(partial(jax.lax.map, partial(losses, deep)))(members)
-        arrays[_name(damping)] = jax.tree.map(np.asarray, found) | {"exact": _exact(config, damping * eta)}
-    return {"learning_rate": eta}, arrays
-
-
-def _name(damping: float) -> str:
-    return f"damping_{damping}"
+        yield ROLLED_OUT.at(damping=damping), jax.jit(partial(jax.lax.map, partial(losses, deep)))(members)
+        yield EXACT.at(damping=damping), exact(config, damping * eta)
+    yield "facts", {"learning_rate": eta}
 
 
 def _after_each(deep: LinearSelfAttention, params: dict, samples: Sample) -> Array:
@@ -104,7 +100,7 @@ def _after_each(deep: LinearSelfAttention, params: dict, samples: Sample) -> Arr
     return jax.vmap(errors)(samples).mean(axis=0)
 
 
-def _exact(config: Config, rate: float) -> np.ndarray:
+def exact(config: Config, rate: float) -> np.ndarray:
     """(K,) loss of damped gradient descent after each of K applications: exact given many contexts' eigenvalues."""
     spectrum = eigenvalues(config, member_keys(config, 10_001, 1)[0], config.oracle_contexts)
     factor = (1 - rate * spectrum / config.context_length) ** 2
@@ -116,96 +112,9 @@ def _exact(config: Config, rate: float) -> np.ndarray:
     return np.array(losses)
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """One panel a damping: loss of every member after each application."""
-    config = record.config
-    figure, (row,) = style.panels(len(config["dampings"]), 1)
-    x = np.arange(1, config["applications"] + 1)
-    for axes, damping in zip(row, config["dampings"]):
-        for learner in ("gd", "trained"):
-            member_lines(axes, x, np.minimum(_losses(record, damping, learner), 1e6), learner)
-        axes.plot(x, record[_name(damping)]["exact"], **style.THEORY, label="exact GD")
-        axes.set_ylim(0, 0.45)
-        axes.set_title(rf"damping $\lambda$ = {damping:g}")
-        axes.set_xlabel("applications of the layer")
-        axes.set_ylabel("loss")
-    row[0].legend(loc="lower right")
-    return {"roll_out": figure}
-
-
-def _losses(record: Record, damping: float, learner: str) -> np.ndarray:
-    """(M, K) loss after each application; infinite where it overflowed."""
-    losses = record[f"{_name(damping)}/{learner}"]
-    return np.where(np.isfinite(losses), losses, np.inf)
-
-
-def _rise(damping: float) -> Statistic:
-    """(M,) trained loss after the last application over the smallest on the way, at most 10^6."""
-
-    def statistic(record: Record) -> np.ndarray:
-        losses = _losses(record, damping, "trained")
-        return np.minimum(losses[:, -1] / losses.min(axis=1), 1e6)
-
-    return statistic
-
-
-def diverges_at(record: Record, damping: float, learner: str) -> np.ndarray:
-    """(M,) first application after which the loss exceeds that of predicting zero; one more than all if none does."""
-    config = record.config
-    zero = 0.5 * config["input_size"] * input_variance("uniform", config["input_range"])
-    above = _losses(record, damping, learner) > zero
-    return np.where(above.any(axis=1), above.argmax(axis=1) + 1, config["applications"] + 1)
-
-
-def _later(damping: float) -> Statistic:
-    """(M,) applications by which the trained layer diverges later than the GD step does on the same tasks."""
-    return lambda record: diverges_at(record, damping, "trained") - diverges_at(record, damping, "gd")
-
-
-claim = claims_of(
-    "von_oswald.roll_out", "von Oswald et al. 2022, Fig. 1 right and 10", presets=("lab",), interval="median"
-)
-
-CLAIMS = (
-    *(
-        claim(
-            f"up_{damping:g}_trained", "",
-            f"At damping {damping:g} the loss of the trained layer turns up in 50 applications (last over smallest).",
-            _rise(damping), 1.1, relation=">=", reason="a tenth is visible on the figure's axis", kind="identity",
-        )
-        for damping in (1.0, 0.875)
-    ),
-    *(
-        claim(
-            f"sooner_{1000 * damping:.0f}", "",
-            f"At damping {damping:g} the trained layer diverges before GD (applications until the loss exceeds that of "
-            "predicting zero, trained minus GD, same tasks).",
-            _later(damping), -1, relation="<=", reason="sooner by at least one application",
-            expected_verdict={"lab": "fails"},
-        )
-        for damping in (1.0, 0.875)
-    ),
-    claim(
-        "falls", "", "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
-        _rise(0.75), 1.0, 0.02, relation="<=", reason="2 % of .05 is far below the figure's line width",
-    ),
-    claim(
-        "level", "", "At damping .75 the loss ends near .045.", lambda record: _losses(record, 0.75, "trained")[:, -1],
-        0.045, 0.005, reason="read off the figure, whose axis runs from 0 to .27",
-    ),
-)  # fmt: skip
-
-AXES = {
-    "steps": ("step",),
-    "training_loss": ("member", "step"),
-    "*/exact": ("application",),
-    "*": ("member", "application"),
-}
-
-EXPERIMENT = Experiment(
-    "von_oswald.roll_out", __doc__, PRESETS, run, figures, CLAIMS, check_dampings,
-    parts=lambda config: [f"{_name(damping)}/*" for damping in config["dampings"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["roll_out"], finding=FINDINGS["roll_out"],
+EXPERIMENT = binary(
+    "von_oswald.roll_out", __doc__, PRESETS, measured, (STEPS, LOSS, ROLLED_OUT, EXACT),
+    trainings=trainings, check=checks("dampings"),
 )  # fmt: skip
 
 if __name__ == "__main__":

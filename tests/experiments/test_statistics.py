@@ -24,7 +24,7 @@ def record(arrays, config, **metrics):
 
 
 def claim(module, name):
-    return next(c for c in module.CLAIMS if c.id.endswith(f".{name}"))
+    return next(c for c in module.EXPERIMENT.claims if c.id.endswith(f".{name}"))
 
 
 def test_half_drop_is_the_first_measurement_past_the_middle():
@@ -126,6 +126,6 @@ def test_settings_that_do_not_fit_are_refused_by_name(module, changes, named):
 
 def test_every_committed_verdict_is_a_verdict():
     for module in (layer_norm, phase_transitions, sine, softmax, task_sets):
-        for one in module.CLAIMS:
+        for one in module.EXPERIMENT.claims:
             assert set(one.expected_verdict.values()) <= {"holds", "fails", "not resolved", "not reached"}
             assert one.reason

@@ -19,6 +19,7 @@ from experiments.von_oswald import (
     noisy_labels_shown,
     one_step,
     roll_out,
+    roll_out_shown,
 )
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import records
@@ -94,7 +95,7 @@ def test_undamped_gradient_descent_turns_up_and_so_does_the_exact_loss_it_is_hel
     config = roll_out.Config(members=2, eval_tasks=10, oracle_contexts=20_000)
     eta = best_step(config)[0]
     for damping, upturn in ((1.0, 5), (0.875, 9)):
-        exact = roll_out._exact(config, damping * eta)
+        exact = roll_out.exact(config, damping * eta)
         assert np.argmin(exact) + 1 == pytest.approx(upturn, abs=2)
         assert exact[-1] > 1000 * exact.min()
 
@@ -103,7 +104,7 @@ def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
     losses = np.array([[0.2, 0.5, np.nan, 0.1], [0.2, 0.1, 0.1, 0.1]])
     config = {"input_size": 10, "input_range": 1.0, "applications": 4}
     record = Record("toy", "lab", config, {}, {"damping_1.0/trained": losses}, {})
-    np.testing.assert_array_equal(roll_out.diverges_at(record, 1.0, "trained"), [2, 5])
+    np.testing.assert_array_equal(roll_out_shown.diverges_at(record, 1.0, "trained"), [2, 5])
 
 
 @pytest.mark.parametrize(("corrupted", "noise"), [(0, 0.0), (3, 0.0), (6, 0.7), (2, 1.5)])
