@@ -34,10 +34,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "dependent_functional": Quick(0.0, _ROUNDING, identity=True),
         "dependent_prediction_difference": None,
     },
-    "softmax": {
-        "one_head_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),
-        "two_heads_centred": None,
-    },
     "task_sets": {
         "few_overfit": Quick(0.0, f"{_BOUND}; the same steps"),
         "few_cosine": Quick(0.0, f"{_BOUND}; the same steps"),
