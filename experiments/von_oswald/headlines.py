@@ -20,10 +20,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "one_step_cosine": Quick(0.0, _BOUND),
         "two_layers_which": None,
     },
-    "phase_transitions": {
-        "two_heads_sooner": Quick(0.0, f"{_BOUND}; half of one head's members drop within 300 of 1,000 steps"),
-        "set_generalises": None,
-    },
     "separate_tokens": {
         "by_hand": Quick(1e-5, _ROUNDING, identity=True),
         "copy_share": None,

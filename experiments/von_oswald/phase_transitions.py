@@ -12,25 +12,22 @@ of the times.
 
 import dataclasses
 import sys
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-
-from experiments.onsets import at_exact_start, half_drop_times
-from experiments.panels import ABOVE
-from experiments.settings import check, check_each_once, member_keys
-from experiments.training import Model, learners_of
-from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train, with_batch
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
+from experiments.settings import checks, member_keys
+from experiments.training import Model
+from experiments.von_oswald.common import Setting, law_sizes, model, planned, sampler, with_batch
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting, style
-from icl_lab.lab.style import Figure
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
 from icl_lab.theory.gradient_descent import one_step as theory
 
 LOOKS = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
+"""Colour and hatch of each number of heads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +52,32 @@ PRESETS = {
 }  # fmt: skip
 
 
+STEPS, SET_STEPS = quantity("steps", "step"), quantity("set/steps", "set_step")
+LOSS = quantity("heads_{heads}/loss", "member", "step", heads="heads")
+OF_SET = quantity("set/{loss}", "set_member", "set_step", loss=("loss", "train_loss"))
+
+
+def trainings(config: Config) -> Table:
+    """An ensemble for each number of heads; the block with MLP, each member on a set of its own."""
+    of_set = with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps)
+    table = {
+        f"heads_{heads}": planned(config, _layer(config, heads=heads), stream=i) for i, heads in enumerate(config.heads)
+    }
+    return table | {
+        "set": planned(
+            of_set, _layer(config, mlp_width=config.mlp_width), stream=50,
+            training_sampler_of=lambda now, key: same_tasks(sampler(now), key), settings=member_keys(of_set, 350),
+        )
+    }  # fmt: skip
+
+
+def _layer(config: Config, **changes) -> Model:
+    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale, **changes), config)
+
+
 def check_ensembles(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check(config)
-    check_each_once("heads", config.heads)
+    checks("heads")(config)
     if len(config.heads) > len(LOOKS):
         raise FlagError(f"--heads={','.join(map(str, config.heads))}: allowed are at most {len(LOOKS)} values")
     if config.set_steps % config.measure_every:
@@ -67,140 +86,23 @@ def check_ensembles(config: Config) -> None:
         )
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage."""
-    found = {f"heads_{heads}": _layer(config, heads=heads) for heads in config.heads}
-    return found | {"set": _layer(config, mlp_width=config.mlp_width)}
-
-
-def _layer(config: Config, **changes) -> Model:
-    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale, **changes), config)
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains every ensemble and keeps its losses."""
-    trained = models(config)
-    arrays: dict[str, Any] = {}
-    for stage, heads in enumerate(config.heads):
-        name = f"heads_{heads}"
-        fitted = train(session, name, config, trained[name], keys=member_keys(config, stage))
-        arrays |= {"steps": fitted.steps, name: {"loss": fitted.metrics["loss"]}}
-    fitted = train(
-        session,
-        "set",
-        with_batch(config, config.set_tasks, members=config.set_members, steps=config.set_steps),
-        trained["set"],
-        keys=member_keys(config, 50, config.set_members),
-        training_sampler_of=lambda now, key: same_tasks(sampler(now), key),
-        settings=member_keys(config, 350, config.set_members),
-    )
-    arrays["set"] = {"steps": fitted.steps} | {name: fitted.metrics[name] for name in ("loss", "train_loss")}
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The losses of every ensemble."""
+    for heads in config.heads:
+        fit = fits[f"heads_{heads}"]
+        yield LOSS.at(heads=heads), fit.metrics["loss"]
+    yield STEPS, fit.steps
+    of_set = fits["set"]
+    yield SET_STEPS, of_set.steps
+    yield OF_SET, {name: of_set.metrics[name] for name in ("loss", "train_loss")}
     eta, best = best_step(config)
     zero = float(theory.one_step_loss(0.0, **law_sizes(config)))
-    return {"learning_rate": eta, "closed_form": best, "predict_zero": zero}, arrays
+    yield "facts", {"learning_rate": eta, "closed_form": best, "predict_zero": zero}
 
 
-def times(record: Record, heads: int) -> np.ndarray:
-    """(M,) steps at which half of the drop is done; infinite if never."""
-    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = at_exact_start(record[f"heads_{heads}/loss"], zero)
-    return half_drop_times(curves, record["steps"], zero, best)
-
-
-def figures(record: Record) -> dict[str, Figure]:
-    """Loss of every member by ensemble, and the distribution of the times."""
-    config, of_set = from_json(Config, record.config), record["set"]
-    figure, (row,) = style.panels(len(config.heads) + 2, 1, width=3.0)
-    bins = np.geomspace(0.02 * config.steps, config.steps, 25).tolist()
-    for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
-        curves = at_exact_start(record[f"heads_{heads}/loss"], record.metrics["predict_zero"])
-        axes.plot(record["steps"], curves.T, color=color, alpha=0.3, linewidth=0.7)
-        axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
-        found = times(record, heads)
-        dropped = found[np.isfinite(found)]
-        label = f"{heads} head{'s' * (heads > 1)}\n({found.size - dropped.size} of {found.size} do not drop)"
-        row[-1].hist(dropped, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
-    axes = row[len(config.heads)]
-    for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
-        lines = axes.plot(of_set["steps"], of_set[name].T, color=color, linestyle=dash, alpha=0.5, linewidth=0.8)
-        lines[0].set_label(label)
-    axes.set_title(f"block with MLP, {config.set_tasks} tasks")
-    for axes in row[:-1]:
-        axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
-        axes.set_xlabel("training step")
-        axes.set_ylabel("loss (scaled to one start)" if axes is not row[len(config.heads)] else "loss")
-        axes.set_ylim(0.15, 0.5)
-        axes.legend(loc="upper right")
-    row[-1].set_xscale("log")
-    row[-1].set_xlabel("step at which half of the drop is done")
-    row[-1].set_ylabel("members")
-    row[-1].legend(ncols=2, **ABOVE)
-    return {"phase_transitions": figure}
-
-
-def waits(record: Record, heads: int) -> np.ndarray:
-    """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
-    found = times(record, heads)
-    return (found >= 2 * np.median(found)).astype(float)
-
-
-def set_times(record: Record, name: str) -> np.ndarray:
-    """(M,) steps at which half of the drop is done on fresh tasks (``loss``) or on the set (``train_loss``)."""
-    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    curves = np.nan_to_num(record[f"set/{name}"], nan=zero)  # on the set there is no loss before the first step
-    return half_drop_times(curves, record["set/steps"], zero, best)
-
-
-def lags(record: Record) -> np.ndarray:
-    """(M,) 1 where half of the drop on fresh tasks takes twice as long as on the set; NaN without one on the set."""
-    fresh, own = set_times(record, "loss"), set_times(record, "train_loss")
-    return np.where(np.isfinite(own), (fresh >= 2 * own).astype(float), np.nan)
-
-
-def shoots_up(record: Record) -> np.ndarray:
-    """(M,) largest loss on fresh tasks over that of predicting zero, from the start of the same member."""
-    curves = record["set/loss"]
-    return curves.max(axis=1) / curves[:, 0]
-
-
-_FAILS = {"expected_verdict": {"lab": "fails"}}  # at paper it is the same training
-
-claim = claims_of("von_oswald.phase_transitions", "von Oswald et al. 2022, Fig. 15", presets=("lab", "paper"))
-
-CLAIMS = (
-    claim("two_heads_sooner", "",
-          "Two heads drop sooner than one (share of pairs of a member with two and one with one, each in one pair).",
-          lambda record: (times(record, 2) < times(record, 1)).astype(float), 0.5, relation=">=",
-          interval="wilson", reason="with equal distributions it is at most a half", minimum_members=50),
-    claim("two_heads_together", "",
-          "Two heads drop together: at most a tenth of the members take twice the median time or longer (share).",
-          lambda record: waits(record, 2), 0.1, relation="<=", interval="wilson",
-          reason="none of the ten published curves does", control=lambda record: waits(record, 1), minimum_members=50),
-    claim("one_head_waits", "",
-          "One head waits more often than two (difference of the shares of members that wait).",
-          lambda record: waits(record, 1) - waits(record, 2), 0.0, relation=">=", reason="an ordering",
-          minimum_members=50),
-    claim("set_shoots_up", "",
-          "On a fixed set of tasks a block with MLP first gets worse on fresh ones (largest loss over the first; "
-          "full batch, default rate).",
-          shoots_up, 1.1, relation=">=", reason="a tenth is visible on the figure's axis", **_FAILS),
-    claim("set_generalises", "",
-          "The block with MLP generalises in the end: its last loss on fresh tasks is near the best GD step's (ratio).",
-          lambda record: record["set/loss"][:, -1] / record.metrics["closed_form"], 1.0, 0.1,
-          reason="'about .2' in the figure", **_FAILS),
-    claim("set_lag", "",
-          "Generalisation comes after learning by heart: half of the drop on fresh tasks takes at least twice as many "
-          "steps as on the set (share of members).",
-          lags, 0.5, relation=">=", interval="wilson", **_FAILS,
-          reason="the figure shows one such training: more than half of the members must be like it"),
-)  # fmt: skip
-
-AXES = {"steps": ("step",), "set/steps": ("set_step",), "set/*": ("set_member", "set_step"), "*": ("member", "step")}
-
-EXPERIMENT = Experiment(
-    "von_oswald.phase_transitions", __doc__, PRESETS, run, figures, CLAIMS, check_ensembles,
-    parts=lambda config: [f"heads_{heads}/*" for heads in config["heads"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["phase_transitions"], finding=FINDINGS["phase_transitions"],
+EXPERIMENT = binary(
+    "von_oswald.phase_transitions", __doc__, PRESETS, measured, (STEPS, SET_STEPS, LOSS, OF_SET),
+    trainings=trainings, check=check_ensembles,
 )  # fmt: skip
 
 if __name__ == "__main__":

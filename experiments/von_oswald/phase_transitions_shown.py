@@ -1,0 +1,124 @@
+"""What ``phase_transitions`` claims and shows: functions of its record."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.onsets import at_exact_start, half_drop_times
+from experiments.panels import ABOVE
+from experiments.von_oswald.phase_transitions import LOOKS, LOSS, OF_SET, SET_STEPS, STEPS, Config
+from icl_lab.claims import FAILS, Quick
+from icl_lab.lab import Record, claims_of, from_json, style
+from icl_lab.lab.style import Figure
+
+
+def times(record: Record, heads: int) -> np.ndarray:
+    """(M,) steps at which half of the drop is done; infinite if never."""
+    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
+    curves = at_exact_start(LOSS(record, heads=heads), zero)
+    return half_drop_times(curves, STEPS(record), zero, best)
+
+
+def waits(record: Record, heads: int) -> np.ndarray:
+    """(M,) 1 for members whose half drop comes at least twice as late as the median's."""
+    found = times(record, heads)
+    return (found >= 2 * np.median(found)).astype(float)
+
+
+def set_times(record: Record, name: str) -> np.ndarray:
+    """(M,) steps at which half of the drop is done on fresh tasks (``loss``) or on the set (``train_loss``)."""
+    zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
+    curves = np.nan_to_num(OF_SET(record, loss=name), nan=zero)  # on the set there is no loss before the first step
+    return half_drop_times(curves, SET_STEPS(record), zero, best)
+
+
+def lags(record: Record) -> np.ndarray:
+    """(M,) 1 where half of the drop on fresh tasks takes twice as long as on the set; NaN without one on the set."""
+    fresh, own = set_times(record, "loss"), set_times(record, "train_loss")
+    return np.where(np.isfinite(own), (fresh >= 2 * own).astype(float), np.nan)
+
+
+def shoots_up(record: Record) -> np.ndarray:
+    """(M,) largest loss on fresh tasks over that of predicting zero, from the start of the same member."""
+    curves = OF_SET(record, loss="loss")
+    return curves.max(axis=1) / curves[:, 0]
+
+
+_SHARE: dict[str, Any] = {"interval": "wilson", "minimum_members": 50}
+
+claim = claims_of("von_oswald.phase_transitions", "von Oswald et al. 2022, Fig. 15")
+
+CLAIMS = (
+    claim(
+        "two_heads_sooner",
+        "Two heads drop sooner than one (share of pairs of a member with two and one with one, each in one pair).",
+        lambda record: (times(record, 2) < times(record, 1)).astype(float), at_least=0.5, **_SHARE,
+        reason="with equal distributions it is at most a half", headline=1,
+        quick=Quick(
+            0.0, "a bound without slack at lab either; half of one head's members drop within 300 of 1,000 steps"
+        ),
+    ),
+    claim(
+        "two_heads_together",
+        "Two heads drop together: at most a tenth of the members take twice the median time or longer (share).",
+        lambda record: waits(record, 2), at_most=0.1, reason="none of the ten published curves does", **_SHARE,
+        control=lambda record: waits(record, 1),
+    ),
+    claim(
+        "one_head_waits", "One head waits more often than two (difference of the shares of members that wait).",
+        lambda record: waits(record, 1) - waits(record, 2), at_least=0.0, reason="an ordering", minimum_members=50,
+    ),
+    # what fails at lab is the same training at paper
+    claim(
+        "set_shoots_up",
+        "On a fixed set of tasks a block with MLP first gets worse on fresh ones (largest loss over the first; "
+        "full batch, default rate).",
+        shoots_up, at_least=1.1, reason="a tenth is visible on the figure's axis", presets=(), at_lab=FAILS,
+    ),
+    claim(
+        "set_generalises",
+        "The block with MLP generalises in the end: its last loss on fresh tasks is near the best GD step's (ratio).",
+        lambda record: OF_SET(record, loss="loss")[:, -1] / record.metrics["closed_form"], near=1.0, tolerance=0.1,
+        reason="'about .2' in the figure", presets=(), at_lab=FAILS, headline=2,
+    ),
+    claim(
+        "set_lag",
+        "Generalisation comes after learning by heart: half of the drop on fresh tasks takes at least twice as many "
+        "steps as on the set (share of members).",
+        lags, at_least=0.5, interval="wilson", presets=(), at_lab=FAILS,
+        reason="the figure shows one such training: more than half of the members must be like it",
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Loss of every member by ensemble, and the distribution of the times."""
+    config, steps = from_json(Config, record.config), STEPS(record)
+    figure, (row,) = style.panels(len(config.heads) + 2, 1, width=3.0)
+    bins = np.geomspace(0.02 * config.steps, config.steps, 25).tolist()
+    for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
+        curves = at_exact_start(LOSS(record, heads=heads), record.metrics["predict_zero"])
+        axes.plot(steps, curves.T, color=color, alpha=0.3, linewidth=0.7)
+        axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
+        found = times(record, heads)
+        dropped = found[np.isfinite(found)]
+        label = f"{heads} head{'s' * (heads > 1)}\n({found.size - dropped.size} of {found.size} do not drop)"
+        row[-1].hist(dropped, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
+    axes = row[len(config.heads)]
+    for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
+        lines = axes.plot(
+            SET_STEPS(record), OF_SET(record, loss=name).T, color=color, linestyle=dash, alpha=0.5, linewidth=0.8
+        )
+        lines[0].set_label(label)
+    axes.set_title(f"block with MLP, {config.set_tasks} tasks")
+    for axes in row[:-1]:
+        axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
+        axes.set_xlabel("training step")
+        axes.set_ylabel("loss (scaled to one start)" if axes is not row[len(config.heads)] else "loss")
+        axes.set_ylim(0.15, 0.5)
+        axes.legend(loc="upper right")
+    row[-1].set_xscale("log")
+    row[-1].set_xlabel("step at which half of the drop is done")
+    row[-1].set_ylabel("members")
+    row[-1].legend(ncols=2, **ABOVE)
+    return {"phase_transitions": figure}
