@@ -9,7 +9,6 @@ _BOUND = "a bound without slack at lab either"
 _ROUNDING = "an identity, to the same rounding"
 
 QUICK: dict[str, dict[str, Quick | None]] = {
-    "grokking": {"late": None, "late_and_up": None},
     "layer_norm": {
         "one_robust": Quick(0.0, f"an ordering: {_BOUND}"),
         "one_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),

@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.von_oswald import layer_norm, phase_transitions, roll_out, sine, softmax, task_sets
+from experiments.von_oswald import (
+    layer_norm,
+    phase_transitions,
+    phase_transitions_shown,
+    roll_out,
+    sine,
+    softmax,
+    softmax_shown,
+    task_sets,
+)
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 
 STEPS = np.arange(0, 100, 10)
 
@@ -19,8 +29,9 @@ def drop(at, start=0.4, end=0.2):
     return np.where(STEPS < at, start, end)  # noqa: SIM300
 
 
-def record(arrays, config, **metrics):
-    return Record("toy", "lab", config, metrics, arrays, {})
+def record(pieces, config, **metrics):
+    """A record of what a binary yields."""
+    return Record("toy", "lab", config, metrics, collected(pieces)[1], {})
 
 
 def claim(module, name):
@@ -35,10 +46,16 @@ def test_half_drop_is_the_first_measurement_past_the_middle():
 
 
 def phases(one, two, fresh=(), own=()):
-    arrays = {"steps": STEPS, "set/steps": STEPS}
-    arrays |= {f"heads_{h}/loss": np.stack([drop(t) for t in times]) for h, times in ((1, one), (2, two))}
-    arrays |= {"set/loss": np.array(fresh), "set/train_loss": np.array(own)}
-    return record(arrays, {}, predict_zero=0.4, closed_form=0.2)
+    pieces = [
+        *(
+            (phase_transitions.LOSS.at(heads=h), np.stack([drop(t) for t in times]))
+            for h, times in ((1, one), (2, two))
+        ),
+        (phase_transitions.STEPS, STEPS),
+        (phase_transitions.SET_STEPS, STEPS),
+        (phase_transitions.OF_SET, {"loss": np.array(fresh), "train_loss": np.array(own)}),
+    ]
+    return record(pieces, {}, predict_zero=0.4, closed_form=0.2)
 
 
 def test_two_heads_sooner_and_together():
@@ -47,7 +64,7 @@ def test_two_heads_sooner_and_together():
     sooner = claim(phase_transitions, "two_heads_sooner")
     assert judge(sooner, r)["estimate"] == pytest.approx(59 / 60)
     assert judge(sooner, r)["verdict"] == "holds"
-    assert phase_transitions.waits(r, 1).sum() == 20
+    assert phase_transitions_shown.waits(r, 1).sum() == 20
     assert judge(claim(phase_transitions, "two_heads_together"), r)["verdict"] == "holds"
     assert judge(claim(phase_transitions, "one_head_waits"), r)["verdict"] == "holds"
     same = phases([50] * 60, [50] * 60)
@@ -62,20 +79,21 @@ def test_grokking_is_told_from_overfitting_and_from_nothing():
     own = np.where(STEPS < 20, np.nan, np.where(STEPS < 40, 0.3, 0.1))
     still = np.full(STEPS.shape, 0.4)
     r = phases([50], [50], [shoots, overfits, still], [own, own, still])
-    np.testing.assert_allclose(phase_transitions.shoots_up(r), [1.5, 1, 1])
-    np.testing.assert_array_equal(phase_transitions.lags(r), [1, 0, np.nan])
+    np.testing.assert_allclose(phase_transitions_shown.shoots_up(r), [1.5, 1, 1])
+    np.testing.assert_array_equal(phase_transitions_shown.lags(r), [1, 0, np.nan])
     np.testing.assert_allclose(claim(phase_transitions, "set_generalises").statistic(r), [1, 1.2, 2])
 
 
 def heads(one, two, cosine):
-    arrays = {"heads_1/final/trained": np.array(one), "heads_2/final/trained": np.array(two)}
-    arrays |= {f"heads_{h}/final/gd": np.full(len(two), 0.2) for h in (1, 2)}
-    arrays |= {f"heads_{h}/loss": np.full((len(two), 1), 0.4) for h in (1, 2)}
-    arrays["heads_2/gd_sensitivity_cosine"] = np.array(cosine)[:, None]
-    arrays["heads_2/maps"] = np.stack(
-        [np.stack([m, np.eye(4) - m]) for m in np.random.default_rng(0).normal(size=(len(two), 4, 4))]
-    )
-    return record(arrays, {"input_size": 3}, closed_form=0.2, centred=0.21)
+    found = {1: {"trained": np.array(one)}, 2: {"trained": np.array(two)}}
+    maps = np.random.default_rng(0).normal(size=(len(two), 4, 4))
+    pieces = [(softmax.FINAL.at(heads=h), losses | {"gd": np.full(len(two), 0.2)}) for h, losses in found.items()]
+    pieces += [(softmax.CURVE.at(heads=h, metric="loss"), np.full((len(two), 1), 0.4)) for h in found]
+    pieces += [
+        (softmax.CURVE.at(heads=2, metric="gd_sensitivity_cosine"), np.array(cosine)[:, None]),
+        (softmax.MAPS.at(heads=2), np.stack([maps, np.eye(4) - maps], axis=1)),
+    ]
+    return record(pieces, {"input_size": 3}, closed_form=0.2, centred=0.21)
 
 
 def test_members_on_the_plateau_are_counted_apart():
@@ -84,19 +102,19 @@ def test_members_on_the_plateau_are_counted_apart():
     np.testing.assert_allclose(claim(softmax, "two_heads_centred").statistic(r), [1, 1, np.nan])
     np.testing.assert_allclose(claim(softmax, "two_heads_cosine").statistic(r), [0.96, 0.96, np.nan])
     np.testing.assert_allclose(claim(softmax, "gap_closed").statistic(r), [0.9, np.nan, np.nan])
-    np.testing.assert_allclose(softmax.off_diagonal(r, summed=True), 0, atol=1e-12)
-    assert (softmax.off_diagonal(r, summed=False) > 0.1).all()
+    np.testing.assert_allclose(softmax_shown.off_diagonal(r, summed=True), 0, atol=1e-12)
+    assert (softmax_shown.off_diagonal(r, summed=False) > 0.1).all()
 
 
 def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
     arrays = {"tasks_8192/final/trained": np.array([0.22, 0.21]), "tasks_8192/final/gd": np.array([0.2, 0.2])}
-    r = record(arrays, {}, closed_form=0.2, coefficient=0.01 * 8192)
+    r = record([arrays], {}, closed_form=0.2, coefficient=0.01 * 8192)
     np.testing.assert_allclose(task_sets.excess_over_theory(8192)(r), [2, 1])
 
 
 def test_far_out_is_the_largest_range_wherever_it_stands():
     arrays = {"looped_1/range/trained": np.array([[4.0, 1.0]]), "looped_1/range/gd": np.array([[8.0, 1.0]])}
-    r = record(arrays, {"ranges": [2.0, 1.0]})
+    r = record([arrays], {"ranges": [2.0, 1.0]})
     np.testing.assert_allclose(claim(layer_norm, "one_robust").statistic(r), [0.5])
 
 

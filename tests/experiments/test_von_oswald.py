@@ -11,6 +11,7 @@ from experiments.von_oswald import (
     common,
     curvature,
     grokking,
+    grokking_shown,
     logistic,
     multi_step,
     noisy_labels,
@@ -25,6 +26,7 @@ from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import records
 from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.models import LinearSelfAttention
 from icl_lab.solvers import gradient_descent
 
@@ -102,8 +104,9 @@ def test_undamped_gradient_descent_turns_up_and_so_does_the_exact_loss_it_is_hel
 
 def test_a_layer_diverges_when_its_loss_exceeds_that_of_predicting_zero():
     losses = np.array([[0.2, 0.5, np.nan, 0.1], [0.2, 0.1, 0.1, 0.1]])
-    config = {"input_size": 10, "input_range": 1.0, "applications": 4}
-    record = Record("toy", "lab", config, {}, {"damping_1.0/trained": losses}, {})
+    config = {"input_size": 10, "input_range": 1.0, "applications": 4, "dampings": [1.0]}
+    arrays = roll_out.ROLLED_OUT.at(damping=1.0).named({"trained": losses})
+    record = Record("toy", "lab", config, {}, arrays, {})
     np.testing.assert_array_equal(roll_out_shown.diverges_at(record, 1.0, "trained"), [2, 5])
 
 
@@ -115,30 +118,32 @@ def test_the_exact_loss_of_a_gd_step_on_noisy_labels(corrupted, noise):
     np.testing.assert_allclose(loss.mean(), exact, atol=4 * loss.std() / loss.size**0.5)
 
 
+def searched(losses, own, config):
+    """A record of ``grokking`` with these losses on fresh tasks and on the set, (M, R) by cell."""
+    pieces = [(grokking.STEPS, np.arange(0, 100, 10))]
+    pieces += [(grokking.LOSS.at(cell=cell), {"loss": losses[cell], "train_loss": own[cell]}) for cell in losses]
+    return Record("toy", "lab", config, {"predict_zero": 0.4, "closed_form": 0.2}, collected(pieces)[1])
+
+
+def drops(*at):
+    return np.stack([np.where(np.arange(0, 100, 10) < one, 0.4, 0.2) for one in at])
+
+
 def test_a_training_is_late_where_fresh_tasks_take_twice_the_steps_of_the_set_and_shoots_up_above_predicting_zero():
-    steps = np.arange(0, 100, 10)
-    drops = lambda at: np.where(steps < at, 0.4, 0.2)  # noqa: E731
-    grokked = np.where((steps > 10) & (steps < 60), 0.6, drops(60))
-    record = Record(
-        "toy", "lab", {}, {"predict_zero": 0.4, "closed_form": 0.2},
-        {"steps": steps, "cell/loss": np.stack([grokked, drops(30), drops(1000)]),
-         "cell/train_loss": np.stack([drops(20)] * 3)}, {},
-    )  # fmt: skip
-    assert grokking.late(record, "cell").tolist() == [True, False, False]
-    assert grokking.shoots_up(record, "cell").tolist() == [True, False, False]
+    fresh, steps = drops(60, 30, 1000), np.arange(0, 100, 10)
+    fresh[0, (steps > 10) & (steps < 60)] = 0.6
+    record = searched({"cell": fresh}, {"cell": drops(20, 20, 20)}, {})
+    assert grokking_shown.late(record, "cell").tolist() == [True, False, False]
+    assert grokking_shown.shoots_up(record, "cell").tolist() == [True, False, False]
 
 
 def test_the_cell_where_most_members_are_late_is_judged():
     config = to_json(grokking.PRESETS["smoke"])
-    steps, drops = np.arange(0, 100, 10), lambda at: np.where(np.arange(0, 100, 10) < at, 0.4, 0.2)
-    arrays = {"steps": steps}
-    for name, at in (("batch_8_rate_0.001", (30, 60, 60)), ("batch_16_rate_0.001", (30, 30, 60))):
-        arrays |= {
-            f"{name}/loss": np.stack([drops(one) for one in at]),
-            f"{name}/train_loss": np.stack([drops(20)] * 3),
-        }
-    record = Record("toy", "lab", config, {"predict_zero": 0.4, "closed_form": 0.2}, arrays)
-    late, late_and_up = (claim.statistic(record) for claim in grokking.CLAIMS)
+    few, most = grokking.cells(config)
+    record = searched(
+        {few: drops(30, 30, 60), most: drops(30, 60, 60)}, dict.fromkeys((few, most), drops(20, 20, 20)), config
+    )
+    late, late_and_up = (claim.statistic(record) for claim in grokking_shown.CLAIMS)
     assert late.tolist() == [0, 1, 1]
     assert not late_and_up.any()
 
