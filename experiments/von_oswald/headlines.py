@@ -29,9 +29,4 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "dependent_functional": Quick(0.0, _ROUNDING, identity=True),
         "dependent_prediction_difference": None,
     },
-    "task_sets": {
-        "few_overfit": Quick(0.0, f"{_BOUND}; the same steps"),
-        "few_cosine": Quick(0.0, f"{_BOUND}; the same steps"),
-        "many_loss": Quick(0.0, f"{_BOUND}; the same steps"),
-    },
 }  # fmt: skip

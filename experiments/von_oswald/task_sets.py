@@ -11,33 +11,28 @@ final loss, also of the mean of both weights, against L* + c/B; larger inputs an
 
 import dataclasses
 import sys
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import jax
-import numpy as np
 from jax import Array
 
-from experiments import panels
-from experiments.settings import check, check_each_once, member_keys
-from experiments.statistics import array, last, ratio
-from experiments.training import Model, always, learners_of, paired_losses, squared_error
+from experiments.settings import checks, member_keys
+from experiments.training import Model, always, paired_losses, squared_error
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import (
     Schedule,
     constructed,
     interpolated,
     model,
+    planned,
     sampler,
-    train,
     with_batch,
 )
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import Experiment, Record, Session, claims_of, from_json, main, setting, style
-from icl_lab.lab.style import Figure, band
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
 from icl_lab.prompts import BatchLearner, Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient
@@ -63,48 +58,57 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check_sets(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    check_each_once("sets", config.sets)
+LEARNERS = ("trained", "gd", "interpolated")
+STEPS = quantity("steps", "step")
+CURVE = quantity("tasks_{tasks}/{metric}", "member", "step", tasks="sets")
+FINAL = quantity("tasks_{tasks}/final/{learner}", "member", tasks="sets", learner=LEARNERS)
+INPUTS = quantity("tasks_{tasks}/inputs/{learner}", "member", "input_scale", tasks="sets", learner=LEARNERS)
+TARGETS = quantity("tasks_{tasks}/targets/{learner}", "member", "other_scale", tasks="sets", learner=LEARNERS)
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage."""
-    layer = model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
-    return {f"tasks_{tasks}": layer for tasks in config.sets}
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the members of every set, each on a set of its own, and compares them with the best GD step."""
-    eta, best = best_step(config)
-    arrays: dict[str, Any] = {}
-    coefficient = _coefficient(config, eta)
-    for stage, (name, trained) in enumerate(models(config).items()):
-        weights = constructed(config, eta)
-        gd, middle = trained.learner(weights), interpolated(trained, weights, config)
-        fitted = train(
-            session,
-            name,
-            with_batch(config, config.sets[stage]),
-            trained,
-            keys=member_keys(config, stage),
+def trainings(config: Config) -> Table:
+    """A layer for each number of tasks, each member on a set of its own."""
+    layer = _layer(config)
+    gd = layer.learner(constructed(config, best_step(config)[0]))
+    return {
+        f"tasks_{tasks}": planned(
+            with_batch(config, tasks), layer, stream=i, references={"gd": gd},
             training_sampler_of=lambda now, key: same_tasks(sampler(now), key),
-            settings=member_keys(config, 300 + stage),
-            references={"gd": gd},
+            settings=member_keys(config, 300 + i),
         )
-        learners = partial(_learners, trained, gd, middle)
-        keys = member_keys(config, 900 + stage)
-        finals = paired_losses(learners, always(sampler(config)), fitted.params, keys, config.population_tasks)
-        far = shifts.losses(config, learners, fitted.params, member_keys(config, 800 + stage), config.columns())
-        arrays |= {"steps": fitted.steps, name: fitted.metrics | {"final": finals} | far}
-    return {"learning_rate": eta, "closed_form": best, "coefficient": coefficient}, arrays
+        for i, tasks in enumerate(config.sets)
+    }  # fmt: skip
 
 
-def _learners(
-    trained: Model, gd: BatchLearner, middle: Callable[[dict], BatchLearner], params: dict
-) -> dict[str, BatchLearner]:
-    return {"trained": trained.learner(params), "gd": gd, "interpolated": middle(params)}
+def _layer(config: Config) -> Model:
+    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The layers over training, at the end and far out, compared with the best GD step."""
+    eta, best = best_step(config)
+    yield "facts", {"learning_rate": eta, "closed_form": best, "coefficient": _coefficient(config, eta)}
+    of = learners(config, eta)
+    for i, tasks in enumerate(config.sets):
+        fit = fits[f"tasks_{tasks}"]
+        if not i:
+            yield STEPS, fit.steps
+        yield CURVE.at(tasks=tasks), fit.metrics
+        keys = member_keys(config, 900 + i)
+        yield (
+            FINAL.at(tasks=tasks),
+            paired_losses(of, always(sampler(config)), fit.params, keys, config.population_tasks),
+        )
+        far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
+        yield INPUTS.at(tasks=tasks), far["inputs"]
+        yield TARGETS.at(tasks=tasks), far["targets"]
+
+
+def learners(config: Config, eta: float) -> Callable[[dict], dict[str, BatchLearner]]:
+    """``params -> learners``: trained, best GD step, and the mean of their weights."""
+    layer, weights = _layer(config), constructed(config, eta)
+    gd, middle = layer.learner(weights), interpolated(layer, weights, config)
+    return lambda params: {"trained": layer.learner(params), "gd": gd, "interpolated": middle(params)}
 
 
 def _coefficient(config: Config, eta: float) -> float:
@@ -119,96 +123,9 @@ def _coefficient(config: Config, eta: float) -> float:
     return overfitting_coefficient(losses, {"params": {"w_kq": a, "w_pv": b}}, samples)
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """Losses on the set and on fresh tasks, agreement with the best GD step, shifts; all by number of tasks."""
-    config, steps = from_json(Config, record.config), record["steps"]
-    labels = [f"{tasks} tasks" for tasks in config.sets]
-    gather = lambda name: np.stack([record[f"tasks_{tasks}/{name}"] for tasks in config.sets])  # noqa: E731
-    figure, grid = style.panels(4, 2, width=3.4)
-    shown = zip(grid.flat, (
-        ("train_loss", "loss on the set (dots: GD)"), ("loss", "loss on fresh tasks (dots: GD)"),
-        ("gd_sensitivity_cosine", "sensitivity cosine with GD"), ("gd_prediction_difference", "prediction diff."),
-        ("gd_sensitivity_difference", "sensitivity diff."),
-    ))  # fmt: skip
-    for axes, (name, label) in shown:
-        panels.family_panel(axes, steps, gather(name), labels)
-        axes.set_ylabel(label)
-        if name.endswith("loss"):
-            axes.axhline(record.metrics["closed_form"], color="black", linestyle=":")
-        if not name.endswith("cosine"):
-            axes.set_yscale("log")
-    finals, *far = grid.flat[5:]
-    members = {learner: gather(f"final/{learner}") for learner in ("trained", "gd", "interpolated")}
-    at = np.log2(config.sets)
-    fine = np.linspace(at.min(), at.max(), 100)
-    excess = record.metrics["coefficient"] / 2**fine
-    theory = (fine, record.metrics["closed_form"] + excess)
-    panels.points_panel(finals, at.tolist(), members, "tasks in the set", theory)
-    finals.set_xticks(at, [str(tasks) for tasks in config.sets])
-    finals.set_yscale("log")
-    for axes, (column, scales) in zip(far, config.columns().items()):
-        for tasks, look in zip(config.sets, panels.SERIES):
-            found = record[f"tasks_{tasks}/{column}"]
-            x = np.array(scales)
-            band(axes, x, found["trained"], **{k: look[k] for k in ("color", "linestyle")}, label=f"{tasks} tasks")
-        band(axes, x, found["gd"], "gd")
-        axes.set_yscale("log")
-        axes.set_xlabel(r"$\alpha$")
-        axes.set_ylabel("loss")
-        axes.set_title(shifts.COLUMNS[column][0])
-    far[0].legend()
-    return {"task_sets": figure}
-
-
-def excess_over_theory(tasks: int) -> Callable[[Record], np.ndarray]:
-    """(M,) excess loss on fresh tasks (paired with the GD step's) over c/B."""
-
-    def statistic(record: Record) -> np.ndarray:
-        over = ratio(f"tasks_{tasks}/final/trained", f"tasks_{tasks}/final/gd")(record)
-        excess = (over - 1) * record.metrics["closed_form"]
-        return excess * tasks / record.metrics["coefficient"]
-
-    return statistic
-
-
-_PAPER = "von Oswald et al. 2022, Fig. 16"
-
-claim = claims_of("von_oswald.task_sets", presets=("lab",))
-
-CLAIMS = (
-    claim("few_overfit", _PAPER,
-          "On 128 tasks the layer overfits: loss on fresh tasks at least 1, above predicting zero (median).",
-          array("tasks_128/final/trained"), 1.0, relation=">=", interval="median",
-          reason="the published range is 1 to 5", expected_verdict={"lab": "holds"}),
-    claim("few_by_heart", _PAPER,
-          "The layer has learned 128 tasks by heart: loss on them at most .02, a tenth of the best GD step's.",
-          last("tasks_128/train_loss"), 0.02, relation="<=",
-          reason="a tenth of the loss that the best GD step leaves"),
-    claim("few_cosine", _PAPER,
-          "Trained on 128 tasks its sensitivities differ from the GD step's: cosine at most .5 (control: 2048 tasks).",
-          last("tasks_128/gd_sensitivity_cosine"), 0.5, relation="<=",
-          reason="half of what gradient descent has", control=last("tasks_2048/gd_sensitivity_cosine")),
-    claim("many_loss", _PAPER, "2048 tasks give the best GD step (ratio of losses on fresh tasks).",
-          ratio("tasks_2048/final/trained", "tasks_2048/final/gd"), 1.1, relation="<=",
-          reason="a tenth of the drop is what the figure's axis resolves"),
-    claim("most_loss", _PAPER, "8192 tasks give it more closely (ratio).",
-          ratio("tasks_8192/final/trained", "tasks_8192/final/gd"), 1.03, relation="<=",
-          reason="theory says 1.7 % beyond what online training leaves (.2 %)"),
-    claim("most_cosine", _PAPER, "8192 tasks align the layer nearly perfectly: cosine at least .98.",
-          last("tasks_8192/gd_sensitivity_cosine"), 0.98, relation=">=",
-          reason="online training reaches .999; the figure's axis resolves about .02"),
-    claim("theory", "this lab (first order in 1/B)", "At 8192 tasks the excess over the best GD step is c/B (ratio).",
-          excess_over_theory(8192), 1.0, 0.2,
-          reason="second order in 1/B is about 120/8192 = 1.5 % of it; what training itself leaves is a tenth",
-          expected_verdict={"lab": "not resolved"}),
-)  # fmt: skip
-
-AXES = shifts.AXES | {"steps": ("step",), "*/final/*": ("member",), "*": ("member", "step")}
-
-EXPERIMENT = Experiment(
-    "von_oswald.task_sets", __doc__, PRESETS, run, figures, CLAIMS, check_sets,
-    parts=lambda config: [f"tasks_{tasks}/*" for tasks in config["sets"]],
-    axes=AXES, learners=learners_of(models), quick=QUICK["task_sets"], finding=FINDINGS["task_sets"],
+EXPERIMENT = binary(
+    "von_oswald.task_sets", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, INPUTS, TARGETS),
+    trainings=trainings, check=checks("sets"),
 )  # fmt: skip
 
 if __name__ == "__main__":

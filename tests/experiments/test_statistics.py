@@ -15,6 +15,7 @@ from experiments.von_oswald import (
     softmax,
     softmax_shown,
     task_sets,
+    task_sets_shown,
 )
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError
@@ -107,9 +108,9 @@ def test_members_on_the_plateau_are_counted_apart():
 
 
 def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks():
-    arrays = {"tasks_8192/final/trained": np.array([0.22, 0.21]), "tasks_8192/final/gd": np.array([0.2, 0.2])}
-    r = record([arrays], {}, closed_form=0.2, coefficient=0.01 * 8192)
-    np.testing.assert_allclose(task_sets.excess_over_theory(8192)(r), [2, 1])
+    losses = {"trained": np.array([0.22, 0.21]), "gd": np.array([0.2, 0.2])}
+    r = record([(task_sets.FINAL.at(tasks=8192), losses)], {}, closed_form=0.2, coefficient=0.01 * 8192)
+    np.testing.assert_allclose(task_sets_shown.excess_over_theory(8192)(r), [2, 1])
 
 
 def test_far_out_is_the_largest_range_wherever_it_stands():
