@@ -3,7 +3,7 @@
 A verdict other than *holds* is what the first quick record said, or that it stops before the criterion.
 """
 
-from icl_lab.claims import NOT_RESOLVED, Quick
+from icl_lab.claims import Quick
 
 _BOUND = "a bound without slack at lab either"
 _ROUNDING = "an identity, to the same rounding"

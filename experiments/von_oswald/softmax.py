@@ -56,8 +56,7 @@ STEPS = quantity("steps", "step")
 CURVE = quantity("heads_{heads}/{metric}", "member", "step", heads="heads")
 FINAL = quantity("heads_{heads}/final/{learner}", "member", heads="heads", learner=LEARNERS)
 MAPS = quantity("heads_{heads}/maps", "member", "heads_{heads}_head", "row", "column", heads="heads")
-INPUTS = quantity("heads_{heads}/inputs/{learner}", "member", "input_scale", heads="heads", learner=LEARNERS)
-TARGETS = quantity("heads_{heads}/targets/{learner}", "member", "other_scale", heads="heads", learner=LEARNERS)
+SHIFTED = shifts.quantities("heads_{heads}", heads="heads", learner=LEARNERS)
 
 
 def trainings(config: Config) -> Table:
@@ -104,8 +103,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         )
         yield MAPS.at(heads=heads), jax.vmap(_scaled_maps)(fit.params)
         far = shifts.losses(config, learners, fit.params, member_keys(config, 800 + i), config.columns())
-        yield INPUTS.at(heads=heads), far["inputs"]
-        yield TARGETS.at(heads=heads), far["targets"]
+        for column, losses in far.items():
+            yield SHIFTED[column].at(heads=heads), losses
     yield "facts", {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}
 
 
@@ -121,7 +120,7 @@ def _centred(config: Config) -> float:
 
 
 EXPERIMENT = binary(
-    "von_oswald.softmax", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, MAPS, INPUTS, TARGETS),
+    "von_oswald.softmax", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, MAPS, *SHIFTED.values()),
     trainings=trainings, check=check_heads,
 )  # fmt: skip
 

@@ -4,9 +4,8 @@ import numpy as np
 
 from experiments import panels
 from experiments.statistics import Statistic, last, ratio
-from experiments.von_oswald import shifts
-from experiments.von_oswald.panels import loss_lines
-from experiments.von_oswald.softmax import CURVE, FINAL, INPUTS, MAPS, STEPS, TARGETS, Config
+from experiments.von_oswald.panels import loss_lines, shift_panels
+from experiments.von_oswald.softmax import CURVE, FINAL, MAPS, SHIFTED, STEPS, Config
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure
@@ -127,8 +126,8 @@ def figures(record: Record) -> dict[str, Figure]:
         loss.axhline(record.metrics["centred"], **style.THEORY, label="centred GD")
         loss_lines(loss, steps, curves, title, record.metrics["closed_form"])
         panels.alignment_panel(agreement, steps, part, "gd")
-        shifts.draw(
-            row, config.columns(), {"inputs": INPUTS(record, heads=heads), "targets": TARGETS(record, heads=heads)}
+        shift_panels(
+            row, config.columns(), {column: SHIFTED[column](record, heads=heads) for column in config.columns()}
         )
     most = max(config.heads)
     maps = MAPS(record, heads=most)[0]

@@ -62,8 +62,7 @@ LEARNERS = ("trained", "gd", "interpolated")
 STEPS = quantity("steps", "step")
 CURVE = quantity("tasks_{tasks}/{metric}", "member", "step", tasks="sets")
 FINAL = quantity("tasks_{tasks}/final/{learner}", "member", tasks="sets", learner=LEARNERS)
-INPUTS = quantity("tasks_{tasks}/inputs/{learner}", "member", "input_scale", tasks="sets", learner=LEARNERS)
-TARGETS = quantity("tasks_{tasks}/targets/{learner}", "member", "other_scale", tasks="sets", learner=LEARNERS)
+SHIFTED = shifts.quantities("tasks_{tasks}", tasks="sets", learner=LEARNERS)
 
 
 def trainings(config: Config) -> Table:
@@ -100,8 +99,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             paired_losses(of, always(sampler(config)), fit.params, keys, config.population_tasks),
         )
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
-        yield INPUTS.at(tasks=tasks), far["inputs"]
-        yield TARGETS.at(tasks=tasks), far["targets"]
+        for column, losses in far.items():
+            yield SHIFTED[column].at(tasks=tasks), losses
 
 
 def learners(config: Config, eta: float) -> Callable[[dict], dict[str, BatchLearner]]:
@@ -124,7 +123,7 @@ def _coefficient(config: Config, eta: float) -> float:
 
 
 EXPERIMENT = binary(
-    "von_oswald.task_sets", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, INPUTS, TARGETS),
+    "von_oswald.task_sets", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, *SHIFTED.values()),
     trainings=trainings, check=checks("sets"),
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ import numpy as np
 from experiments import panels
 from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald import shifts
-from experiments.von_oswald.task_sets import CURVE, FINAL, INPUTS, LEARNERS, STEPS, TARGETS, Config
+from experiments.von_oswald.task_sets import CURVE, FINAL, LEARNERS, SHIFTED, STEPS, Config
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json, style
 from icl_lab.lab.style import Figure, band
@@ -104,9 +104,9 @@ def figures(record: Record) -> dict[str, Figure]:
     panels.points_panel(finals, at.tolist(), members, "tasks in the set", theory)
     finals.set_xticks(at, [str(tasks) for tasks in config.sets])
     finals.set_yscale("log")
-    for axes, shifted, (column, scales) in zip(far, (INPUTS, TARGETS), config.columns().items()):
+    for axes, (column, scales) in zip(far, config.columns().items()):
         for tasks, look in zip(config.sets, panels.SERIES):
-            losses = shifted(record, tasks=tasks)
+            losses = SHIFTED[column](record, tasks=tasks)
             x = np.array(scales)
             band(axes, x, losses["trained"], **{k: look[k] for k in ("color", "linestyle")}, label=f"{tasks} tasks")
         band(axes, x, losses["gd"], "gd")
