@@ -20,16 +20,15 @@ import jax
 from jax import Array
 
 from experiments.settings import checks, member_keys
-from experiments.von_oswald.common import Schedule, law_sizes, model, planned, sampler, with_batch
-from experiments.von_oswald.tuning import best_step
+from experiments.von_oswald.common import Schedule, law_sizes, model, sampler, with_batch
+from experiments.von_oswald.tuning import after, best_step
 from icl_lab.lab import main, setting
 from icl_lab.lab.binary import binary
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import After, Fits, Table, Yield
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sample, Sampler
 from icl_lab.theory.gradient_descent import one_step as theory
-from icl_lab.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,14 +70,13 @@ def trainings(config: Config) -> Table:
         draw = jax.jit(sampler(config), static_argnums=1)
         return jax.lax.map(lambda key: draw(key, config.set_tasks), member_keys(config, 350))
 
-    def cell(batch: int, rate: float) -> After:
-        def plan(_: Fits) -> Training:
-            one = with_batch(config, batch, learning_rate=rate)
-            return planned(one, block, stream=50, training_sampler_of=lambda _, own: from_set(own), settings=sets())
-
-        return After(plan, block.learner, lambda _: sampler(config))
-
-    return {name: cell(batch, rate) for name, (batch, rate) in cells(vars(config)).items()}
+    return {
+        name: after(
+            with_batch(config, batch, learning_rate=rate), block, lambda _: {"settings": sets()}, stream=50,
+            training_sampler_of=lambda _, own: from_set(own),
+        )
+        for name, (batch, rate) in cells(vars(config)).items()
+    }  # fmt: skip
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

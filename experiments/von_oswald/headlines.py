@@ -9,11 +9,6 @@ _BOUND = "a bound without slack at lab either"
 _ROUNDING = "an identity, to the same rounding"
 
 QUICK: dict[str, dict[str, Quick | None]] = {
-    "layer_norm": {
-        "one_robust": Quick(0.0, f"an ordering: {_BOUND}"),
-        "one_above": Quick(0.0, f"{_BOUND}; a shorter training only adds to it"),
-        "two_above_gd": None,
-    },
     "logistic": {
         "one_step_gain": Quick(0.03, "4,000 steps for 20,000 and a fifth of the tuning tasks; nothing learned is 0"),
         "one_step_cosine": Quick(0.0, _BOUND),

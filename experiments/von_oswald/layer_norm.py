@@ -10,24 +10,19 @@ Panels, one row a network: loss and agreement with GD and GD++ over training, lo
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from experiments import panels
 from experiments.settings import member_keys
-from experiments.statistics import last, ratio
-from experiments.training import Model, always, learners_of, paired_losses
+from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import Networks, check_networks, chosen, model, parts, sampler, train, unpack
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.panels import loss_lines, network_label
-from experiments.von_oswald.tuning import Compared, compared, solver_json
-from icl_lab.lab import Experiment, FlagError, Record, Session, claims_of, from_json, main, setting
-from icl_lab.lab.style import Figure
-from icl_lab.lab.style import panels as axes_grid
+from experiments.von_oswald.common import Networks, check_networks, chosen_of, model, sampler, unpack
+from experiments.von_oswald.tuning import after, compared_with, solver_json, tunings
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
 
 
@@ -65,6 +60,33 @@ PRESETS = {
 }  # fmt: skip
 
 
+LEARNERS = ("trained", "without", "gd", "gd++")
+STEPS = quantity("{network}/steps", "{network}_step", network=chosen_of)
+CURVE = quantity("{network}/{metric}", "member", "{network}_step", network=chosen_of)
+WITHOUT = quantity("{network}/without/{metric}", "member", "{network}_step", network=chosen_of)
+FINAL = quantity("{network}/final/{learner}", "member", network=chosen_of, learner=LEARNERS)
+RANGE = quantity("{network}/range/{learner}", "member", "range", network=chosen_of, learner=LEARNERS)
+TARGETS = quantity("{network}/targets/{learner}", "member", "other_scale", network=chosen_of, learner=LEARNERS)
+
+
+def trainings(config: Config) -> Table:
+    """Tunings of the solvers through a token clip; every network with LayerNorm, and the same without it."""
+    table: dict[str, Any] = dict(tunings(config))
+    for name, (network, one) in unpack(config).items():
+        references = partial(beside, config, name)
+        stream = config.networks.index(name)
+        table[name] = after(one, model(network.clone(layer_norm=True), one), references, stream=stream)
+        table[f"{name}_without"] = after(one, model(network, one), references, stream=stream)
+    return table
+
+
+def beside(config: Config, name: str, fits: Fits) -> dict[str, dict[str, BatchLearner]]:
+    """What a network is measured with: the solvers that the plain one is compared with, of one layer GD alone."""
+    one = compared_with(config, name, fits)
+    solvers = one.solvers()
+    return {"references": solvers if one.network.layers > 1 else {"gd": solvers["gd"]}}
+
+
 def check_norms(config: Config) -> None:
     """Raises FlagError where the networks' tuples do not fit together, or a network has no place for a LayerNorm."""
     check_networks(config)
@@ -72,129 +94,38 @@ def check_norms(config: Config) -> None:
         raise FlagError("--networks: free_1 has no LayerNorm before its only layer; allowed is looped_1")
 
 
-def models(config: Config) -> dict[str, Model]:
-    """Every network with LayerNorm, and the same without it."""
-    networks = unpack(config).items()
-    normed = {name: model(network.clone(layer_norm=True), one) for name, (network, one) in networks}
-    return normed | {f"{name}_without": model(network, one) for name, (network, one) in networks}
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Every network and its control over training, at the end and far out, beside the solvers."""
+    for name in unpack(config):
+        one, fit, without = compared_with(config, name, fits), fits[name], fits[f"{name}_without"]
+        params, of = (fit.params, without.params), learners(config, name, fits)
+        yield STEPS.at(network=name), fit.steps
+        yield CURVE.at(network=name), fit.metrics
+        yield WITHOUT.at(network=name), without.metrics
+        keys = member_keys(config, 900 + one.stage)
+        yield FINAL.at(network=name), paired_losses(of, always(sampler(config)), params, keys, config.population_tasks)
+        far = shifts.losses(config, of, params, member_keys(config, 800 + one.stage), columns(config))
+        yield RANGE.at(network=name), far["inputs"]
+        yield TARGETS.at(network=name), far["targets"]
+        yield "facts", {name: {"gd": solver_json(one.gd_solver), "gd++": solver_json(one.gdpp_solver)}}
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains every network with LayerNorm and compares it with the solvers that the plain network is compared with."""
-    arrays, metrics, trained = {}, {}, models(config)
-    for one in compared(session, config):
-        arrays[one.name] = _compared(config, session, one, trained[one.name], trained[f"{one.name}_without"])
-        metrics[one.name] = {"gd": solver_json(one.gd_solver), "gd++": solver_json(one.gdpp_solver)}
-    return metrics, arrays
+def learners(config: Config, name: str, fits: Fits) -> Callable[[tuple[dict, dict]], dict[str, BatchLearner]]:
+    """``parameters with and without LayerNorm -> learners``, with the solvers."""
+    network, one = unpack(config)[name]
+    trained, control = model(network.clone(layer_norm=True), one), model(network, one)
+    solvers = beside(config, name, fits)["references"]
+    return lambda params: {"trained": trained.learner(params[0]), "without": control.learner(params[1]), **solvers}
 
 
-def _compared(config: Config, session: Session, one: Compared, trained: Model, control: Model) -> dict[str, Any]:
-    """Arrays of one network."""
-    solvers = {name: solver for name, solver in one.solvers().items() if name == "gd" or one.network.layers > 1}
-    options: dict[str, Any] = {"keys": member_keys(config, one.stage), "references": solvers}
-    fitted = train(session, one.name, one.setting, trained, **options)
-    without = train(session, f"{one.name}_without", one.setting, control, **options)
-    params = (fitted.params, without.params)
-
-    def learners(params: tuple[dict, dict]) -> dict[str, BatchLearner]:
-        return {"trained": trained.learner(params[0]), "without": control.learner(params[1]), **solvers}
-
-    keys = member_keys(config, 900 + one.stage)
-    finals = paired_losses(learners, always(sampler(config)), params, keys, config.population_tasks)
-    far = shifts.losses(config, learners, params, member_keys(config, 800 + one.stage), _columns(config))
-    far = {"range": far["inputs"], "targets": far["targets"]}
-    return {"steps": fitted.steps, **fitted.metrics, "without": without.metrics, "final": finals, **far}
-
-
-def _columns(config: Config) -> dict[str, tuple[float, ...]]:
+def columns(config: Config) -> dict[str, tuple[float, ...]]:
     """The alpha of each shift."""
     return {"inputs": config.ranges, "targets": config.target_scales}
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """One row a network: loss, agreement with GD and with GD++, larger inputs and targets."""
-    config = from_json(Config, record.config)
-    names = chosen(config)
-    figure, axes = axes_grid(5, len(names), width=3.1)
-    for row, name in zip(axes, names):
-        found = record[name]
-        solvers = [solver for solver in ("gd", "gd++") if solver in found["final"]]
-        curves = {"trained": found["loss"], "without": found["without"]["loss"]}
-        curves |= {solver: found[f"{solver}_loss"] for solver in solvers}
-        loss_lines(row[0], found["steps"], curves, f"{network_label(name)}, LayerNorm")
-        for axes_of, solver in zip(row[1:3], solvers):
-            panels.alignment_panel(axes_of, found["steps"], found, solver)
-        row[2].set_visible(len(solvers) > 1)
-        shifts.draw(row[3:], _columns(config), {"inputs": found["range"], "targets": found["targets"]})
-    return {"layer_norm": figure}
-
-
-def _furthest(name: str, solver: str, learner: str = "trained") -> Callable[[Record], np.ndarray]:
-    """(M,) loss of a learner over that of a solver at the largest input range."""
-
-    def statistic(record: Record) -> np.ndarray:
-        i = int(np.argmax(record.config["ranges"]))
-        return record[f"{name}/range/{learner}"][:, i] / record[f"{name}/range/{solver}"][:, i]
-
-    return statistic
-
-
-claim = claims_of("von_oswald.layer_norm", "von Oswald et al. 2022, Fig. 14", presets=("lab", "paper"))
-
-CLAIMS = (
-    claim(
-        "one_above", "",
-        "One layer behind a LayerNorm stays above the best GD step (ratio of losses, median; control: without it).",
-        ratio("looped_1/final/trained", "looped_1/final/gd"), 1.02, relation=">=", interval="median",
-        reason="2 % is twice what a layer without it may exceed the step by (von_oswald.one_step.trained_excess)",
-        control=ratio("looped_1/final/without", "looped_1/final/gd"),
-    ),
-    claim(
-        "one_cosine", "",
-        "The sensitivities of that layer differ from the step's: cosine at most .99 (median; control: without "
-        "LayerNorm).",
-        last("looped_1/gd_sensitivity_cosine"), 0.99, relation="<=", interval="median",
-        reason="without LayerNorm the cosine is .999 (von_oswald.one_step.cosine)",
-        control=last("looped_1/without/gd_sensitivity_cosine"),
-    ),
-    claim(
-        "two_above", "",
-        "Two layers with a LayerNorm between them stay above tuned two-step GD++ (ratio of losses; control: without).",
-        ratio("free_2/final/trained", "free_2/final/gd++"), 1.02, relation=">=",
-        reason="as for one layer; the same layers without it are also above at lab, by less: see the control",
-        control=ratio("free_2/final/without", "free_2/final/gd++"),
-    ),
-    claim(
-        "two_above_gd", "",
-        "Two layers with LayerNorm stay above two steps of GD as well (ratio of losses; control: without).",
-        ratio("free_2/final/trained", "free_2/final/gd"), 1.02, relation=">=", reason="as for one layer",
-        control=ratio("free_2/final/without", "free_2/final/gd"), expected_verdict={"lab": "fails", "paper": "fails"},
-    ),
-    claim(
-        "one_robust", "",
-        "At twice the training range one layer with LayerNorm loses less than the GD step (ratio; control: without).",
-        _furthest("looped_1", "gd"), 1.0, relation="<=", reason="an ordering",
-        control=_furthest("looped_1", "gd", "without"),
-    ),
-    claim(
-        "two_robust", "",
-        "At twice the range two layers lose less than tuned two-step GD++, whose loss is 10^5 (ratio; control: "
-        "without).",
-        _furthest("free_2", "gd++"), 1.0, relation="<=", reason="an ordering",
-        control=_furthest("free_2", "gd++", "without"),
-    ),
-)  # fmt: skip
-
-AXES = shifts.AXES | {
-    "*/range/*": ("member", "range"),
-    "*/steps": ("{0}_step",),
-    "*/final/*": ("member",),
-    "*/*": ("member", "{0}_step"),
-}
-
-EXPERIMENT = Experiment(
-    "von_oswald.layer_norm", __doc__, PRESETS, run, figures, CLAIMS, check_norms, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["layer_norm"], finding=FINDINGS["layer_norm"],
+EXPERIMENT = binary(
+    "von_oswald.layer_norm", __doc__, PRESETS, measured, (STEPS, CURVE, WITHOUT, FINAL, RANGE, TARGETS),
+    trainings=trainings, check=check_norms,
 )  # fmt: skip
 
 if __name__ == "__main__":

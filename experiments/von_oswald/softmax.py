@@ -13,13 +13,13 @@ trained for 10,000 here.
 
 import dataclasses
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 from jax import Array
 
 from experiments.settings import checks, member_keys
-from experiments.training import always, paired_losses
+from experiments.training import Model, always, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Setting, constructed, law_sizes, model, planned, sampler
 from experiments.von_oswald.tuning import best_step
@@ -61,12 +61,20 @@ SHIFTED = shifts.quantities("heads_{heads}", heads="heads", learner=LEARNERS)
 
 def trainings(config: Config) -> Table:
     """A network for each number of heads."""
-    network = Transformer(layers=1, looped=True, attention="softmax", init_scale=config.init_scale)
     gd = _best_step(config)
     return {
-        f"heads_{heads}": planned(config, model(network.clone(heads=heads), config), stream=i, references={"gd": gd})
+        f"heads_{heads}": planned(config, _network(config, heads), stream=i, references={"gd": gd})
         for i, heads in enumerate(config.heads)
     }
+
+
+def _network(config: Config, heads: int) -> Model:
+    layer = Transformer(layers=1, looped=True, attention="softmax", init_scale=config.init_scale, heads=heads)
+    return model(layer, config)
+
+
+def _best_step(config: Config) -> BatchLearner:
+    return model(LinearSelfAttention(layers=1, looped=True), config).learner(constructed(config, best_step(config)[0]))
 
 
 def check_heads(config: Config) -> None:
@@ -77,35 +85,27 @@ def check_heads(config: Config) -> None:
             raise FlagError(f"--{name}={size}: allowed is at least 2")
 
 
-def _best_step(config: Config) -> BatchLearner:
-    return model(LinearSelfAttention(layers=1, looped=True), config).learner(constructed(config, best_step(config)[0]))
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Both networks over training, at the end, far out, and what their heads look at."""
-    eta, best = best_step(config)
-    gd = _best_step(config)
     for i, heads in enumerate(config.heads):
-        stage = f"heads_{heads}"
-        fit, learner = fits[stage], fits.table[stage].learner
-
-        def learners(params: dict, learner=learner) -> dict[str, BatchLearner]:
-            return {"trained": learner(params), "gd": gd}
-
+        fit, of = fits[f"heads_{heads}"], learners(config, heads)
         if not i:
             yield STEPS, fit.steps
         yield CURVE.at(heads=heads), fit.metrics
-        yield (
-            FINAL.at(heads=heads),
-            paired_losses(
-                learners, always(sampler(config)), fit.params, member_keys(config, 900 + i), config.population_tasks
-            ),
-        )
+        tasks, keys = always(sampler(config)), member_keys(config, 900 + i)
+        yield FINAL.at(heads=heads), paired_losses(of, tasks, fit.params, keys, config.population_tasks)
         yield MAPS.at(heads=heads), jax.vmap(_scaled_maps)(fit.params)
-        far = shifts.losses(config, learners, fit.params, member_keys(config, 800 + i), config.columns())
+        far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(heads=heads), losses
+    eta, best = best_step(config)
     yield "facts", {"learning_rate": eta, "closed_form": best, "centred": _centred(config)}
+
+
+def learners(config: Config, heads: int) -> Callable[[dict], dict[str, BatchLearner]]:
+    """``params -> learners``: trained, and the best GD step."""
+    network, gd = _network(config, heads), _best_step(config)
+    return lambda params: {"trained": network.learner(params), "gd": gd}
 
 
 def _scaled_maps(params: dict) -> Array:

@@ -93,11 +93,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         if not i:
             yield STEPS, fit.steps
         yield CURVE.at(tasks=tasks), fit.metrics
-        keys = member_keys(config, 900 + i)
-        yield (
-            FINAL.at(tasks=tasks),
-            paired_losses(of, always(sampler(config)), fit.params, keys, config.population_tasks),
-        )
+        fresh, keys = always(sampler(config)), member_keys(config, 900 + i)
+        yield FINAL.at(tasks=tasks), paired_losses(of, fresh, fit.params, keys, config.population_tasks)
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(tasks=tasks), losses

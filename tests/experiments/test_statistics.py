@@ -114,8 +114,9 @@ def test_excess_of_a_fixed_set_is_measured_against_the_gd_step_on_the_same_tasks
 
 
 def test_far_out_is_the_largest_range_wherever_it_stands():
-    arrays = {"looped_1/range/trained": np.array([[4.0, 1.0]]), "looped_1/range/gd": np.array([[8.0, 1.0]])}
-    r = record([arrays], {"ranges": [2.0, 1.0]})
+    losses = {"trained": np.array([[4.0, 1.0]]), "gd": np.array([[8.0, 1.0]])}
+    config = {"ranges": [2.0, 1.0], "networks": ["looped_1"], "only": "all"}
+    r = record([(layer_norm.RANGE.at(network="looped_1"), losses)], config)
     np.testing.assert_allclose(claim(layer_norm, "one_robust").statistic(r), [0.5])
 
 
