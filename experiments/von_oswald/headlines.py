@@ -14,11 +14,6 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         "one_step_cosine": Quick(0.0, _BOUND),
         "two_layers_which": None,
     },
-    "separate_tokens": {
-        "by_hand": Quick(1e-5, _ROUNDING, identity=True),
-        "copy_share": None,
-        "one_step": None,
-    },
     "sine": {
         "independent_kernel": Quick(0.0, _ROUNDING, identity=True),
         "dependent_functional": Quick(0.0, _ROUNDING, identity=True),

@@ -21,31 +21,30 @@ loss does not drop in time are shown and counted, but not averaged.
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from experiments.settings import check, member_keys
-from experiments.training import Model, learners_of, paired_losses
-from experiments.von_oswald.common import Setting, law_sizes, model, sampler, train
+from experiments.training import always, paired_losses
+from experiments.von_oswald.common import Setting, law_sizes, model, planned, sampler
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.separate_tokens_claims import CLAIMS
-from experiments.von_oswald.separate_tokens_figures import figures
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import Quantity, quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
 from icl_lab.theory import one_step_loss
+from icl_lab.training import Training
 
 FIRST_LAYERS = {"softmax": "softmax", "linear": "linear", "one_hot": "softmax"}
 """Attention of the first layer in each training."""
@@ -91,6 +90,71 @@ PRESETS = {
 }  # fmt: skip
 
 
+def chosen(config: Mapping[str, Any]) -> list[str]:
+    """The trainings to run, by a configuration's plain mapping."""
+    return [name for name in FIRST_LAYERS if config.get("only", "all") in ("all", name)]
+
+
+def of_each(name: str, *axes: str) -> dict[str, Quantity]:
+    """Handles by training: the controls have members of their own."""
+    member = dict.fromkeys(FIRST_LAYERS, "control_member") | {"softmax": "member"}
+    return {
+        training: quantity(f"{{training}}/{name}", member[training], *axes, training=chosen).at(training=training)
+        for training in FIRST_LAYERS
+    }
+
+
+STEPS = quantity("steps", "step")
+CURVE, FINAL, ATTENTION = of_each("{metric}", "step"), of_each("final/{learner}"), of_each("attention", "query", "key")
+BY_HAND = quantity("hand_built_difference", "member")
+BY_HAND_ATTENTION = quantity("hand_built_attention", "query", "key")
+
+
+def trainings(config: Config) -> Table:
+    """The stack and its two controls."""
+    return {name: _planned(config, name) for name in chosen(vars(config))}
+
+
+def _planned(config: Config, name: str) -> Training:
+    stage, (network, layout) = [*FIRST_LAYERS].index(name), _stack(config, name)
+
+    def copying(params: dict, samples: Sample) -> dict[str, Array]:
+        own = jax.tree.map(lambda leaf: leaf[: config.copy_tasks], samples.prompt)
+        shares = copy_shares(network, params, own, layout)
+        found = copying_sensitivities(network, params, own, layout, released=config.released_other)
+        return found | {f"share_{kind}": share[0] for kind, share in shares.items()}
+
+    return planned(
+        config,
+        model(network, config, layout),
+        stream=stage,
+        members=members(config, name),
+        references={} if stage else references(config),
+        variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
+        extra=copying,
+    )
+
+
+def members(config: Config, name: str) -> int:
+    """Members of one of the trainings."""
+    return config.members if name == "softmax" else config.control_members
+
+
+def references(config: Config) -> dict[str, BatchLearner]:
+    """One GD step, and the step behind a head that copies everything."""
+    gd = gradient_descent(best_step(config)[0], 1)
+    return {"gd": jax.vmap(gd), "copying": jax.vmap(copy_everything(config)[0])}
+
+
+def _stack(config: Config, name: str) -> tuple[Transformer, Layout]:
+    """Network and layout of one of the trainings."""
+    attention = (FIRST_LAYERS[name], "linear")
+    network = Transformer(layers=2, attention=attention, key_size=config.key_size, init_scale=config.init_scale)
+    if name == "one_hot":  # with the hand-built network's free channels
+        return network, separate_layout(2 * config.context_length + 2, "one_hot", config.readout)
+    return network, separate_layout(config.position_size, config.positions, config.readout)
+
+
 def check_positions(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     check(config)
@@ -103,80 +167,50 @@ def check_positions(config: Config) -> None:
         raise FlagError(f"--position_size={size}: allowed is at least {2 * n + 1}, 2N + 1, with --positions=one_hot")
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage."""
-    stacks = {name: _stack(config, name) for name in FIRST_LAYERS}
-    return {name: model(network, config, layout) for name, (network, layout) in stacks.items()}
-
-
-def parts(config: Mapping[str, Any]) -> list[str]:
-    """Patterns of the arrays of the trainings to run (``Experiment.parts``)."""
-    return [f"{name}/*" for name in FIRST_LAYERS if config.get("only", "all") in ("all", name)]
-
-
-def _stack(config: Config, name: str) -> tuple[Transformer, Layout]:
-    """Network and layout of one of the trainings."""
-    attention = (FIRST_LAYERS[name], "linear")
-    network = Transformer(layers=2, attention=attention, key_size=config.key_size, init_scale=config.init_scale)
-    if name == "one_hot":  # with the hand-built network's free channels
-        return network, separate_layout(2 * config.context_length + 2, "one_hot", config.readout)
-    return network, separate_layout(config.position_size, config.positions, config.readout)
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the stack and its two controls, and measures what the first layer copies."""
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The trainings, final losses and where the first layer looks; the weights by hand; exact losses."""
     eta, best = best_step(config)
-    metrics = {
-        "learning_rate": eta,
-        "closed_form": best,
-        "copy_everything": copy_everything(config)[1],
-        "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
-        "two_steps": _two_steps(config),
-    }
-    arrays: dict[str, Any] = by_hand(config, eta, config.copy_tasks)
-    looked_at = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
-    for stage, (name, trained) in enumerate(models(config).items()):
-        if config.only not in ("all", name):
-            continue
-        arrays["steps"], arrays[name] = _trained(config, session, stage, name, trained, looked_at)
-    return metrics, arrays
-
-
-def _trained(
-    config: Config, session: Session, stage: int, name: str, trained: Model, prompts: Prompt
-) -> tuple[np.ndarray, dict[str, Any]]:
-    """Steps (R,); training curves, final losses (M,) and attention (M, 2N + 1, 2N) on these prompts."""
-    members = config.control_members if stage else config.members
-    network, layout = _stack(config, name)
-    gd = jax.vmap(gradient_descent(best_step(config)[0], 1))
-    references = {"gd": gd, "copying": jax.vmap(copy_everything(config)[0])}
-
-    def learners(params: dict) -> dict[str, BatchLearner]:
-        looks = mean_attention(network, params, prompts, layout)
-        positional = partial(by_position, network, params, layout, looks)
-        return references | {"trained": trained.learner(params), "positional": positional}
-
-    def copying(params: dict, samples: Sample) -> dict[str, Array]:
-        own = jax.tree.map(lambda leaf: leaf[: config.copy_tasks], samples.prompt)
-        shares = copy_shares(network, params, own, layout)
-        found = copying_sensitivities(network, params, own, layout, released=config.released_other)
-        return found | {f"share_{kind}": share[0] for kind, share in shares.items()}
-
-    fitted = train(
-        session,
-        name,
-        config,
-        trained,
-        keys=member_keys(config, stage, members),
-        references={} if stage else references,
-        variants=lambda _: {"zero": lambda prompts: jnp.zeros((prompts.x.shape[0], 1))},
-        extra=copying,
+    difference, attention = by_hand(config, eta, config.copy_tasks)
+    yield BY_HAND, difference
+    yield BY_HAND_ATTENTION, attention
+    prompts = jax.jit(sampler(config), static_argnums=1)(member_keys(config, 700, 1)[0], config.copy_tasks).prompt
+    for name in fits:
+        fit = fits[name]
+        yield CURVE[name], fit.metrics
+        keys = member_keys(config, 900 + [*FIRST_LAYERS].index(name), members(config, name))
+        of, tasks = learners(config, name, prompts), always(sampler(config))
+        yield FINAL[name], paired_losses(of, tasks, fit.params, keys, config.population_tasks)
+        yield ATTENTION[name], looks(config, name, prompts)(fit.params)[:, 0]
+    yield STEPS, fit.steps
+    yield (
+        "facts",
+        {
+            "learning_rate": eta,
+            "closed_form": best,
+            "copy_everything": copy_everything(config)[1],
+            "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
+            "two_steps": _two_steps(config),
+        },
     )
-    keys = member_keys(config, 900 + stage, members)
-    finals = paired_losses(learners, lambda _: sampler(config), fitted.params, keys, config.population_tasks)
-    looks = jax.jit(lambda stack: jax.lax.map(lambda params: mean_attention(network, params, prompts, layout), stack))
-    attention = np.asarray(looks(fitted.params))[:, 0]
-    return fitted.steps, fitted.metrics | {"final": finals, "attention": attention}
+
+
+def learners(config: Config, name: str, prompts: Prompt) -> Callable[[dict], dict[str, BatchLearner]]:
+    """``params -> learners``: trained, the same looking by position as on the mean of these prompts, references."""
+    (network, layout), beside = _stack(config, name), references(config)
+    trained = model(network, config, layout)
+
+    def of(params: dict) -> dict[str, BatchLearner]:
+        patterns = mean_attention(network, params, prompts, layout)
+        positional = partial(by_position, network, params, layout, patterns)
+        return beside | {"trained": trained.learner(params), "positional": positional}
+
+    return of
+
+
+def looks(config: Config, name: str, prompts: Prompt) -> Callable[[dict], Array]:
+    """``parameters of all members -> (M, H, 2N + 1, 2N)``, the first layer's mean attention on these prompts."""
+    network, layout = _stack(config, name)
+    return jax.jit(partial(jax.lax.map, lambda params: mean_attention(network, params, prompts, layout)))
 
 
 def _two_steps(config: Config) -> float:
@@ -187,22 +221,10 @@ def _two_steps(config: Config) -> float:
     return oracle.tune_gradient_descent(fitting, 2, **given).loss
 
 
-AXES = {
-    "steps": ("step",),
-    "hand_built_difference": ("member",),
-    "hand_built_attention": ("query", "key"),
-    "softmax/final/*": ("member",),
-    "softmax/attention": ("member", "query", "key"),
-    "softmax/*": ("member", "step"),
-    "*/final/*": ("control_member",),
-    "*/attention": ("control_member", "query", "key"),
-    "*": ("control_member", "step"),
-}
-
-EXPERIMENT = Experiment(
-    "von_oswald.separate_tokens", __doc__, PRESETS, run, figures, CLAIMS, check_positions, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["separate_tokens"], effort={"quick": "little"},
-    finding=FINDINGS["separate_tokens"],
+EXPERIMENT = binary(
+    "von_oswald.separate_tokens", __doc__, PRESETS, measured,
+    (STEPS, *CURVE.values(), *FINAL.values(), *ATTENTION.values(), BY_HAND, BY_HAND_ATTENTION),
+    trainings=trainings, check=check_positions, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

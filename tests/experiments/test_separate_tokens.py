@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from experiments.von_oswald import separate_tokens as binary
-from experiments.von_oswald import separate_tokens_claims as claims
-from experiments.von_oswald import separate_tokens_figures as figures
+from experiments.von_oswald import separate_tokens_shown as shown
 from icl_lab.lab.claims import NOT_JUDGED
 from icl_lab.lab.drift import committed
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.prompts.positions import sinusoidal_positions
 
 FIGURES = Path(__file__).resolve().parents[2] / "figures"
@@ -34,18 +34,15 @@ def test_settings_that_do_not_fit_are_refused_with_the_flag_named(changes, said)
 def record_of(losses, following, finals):
     """Members measured at steps 0, 100, 200, ..; predicting zero has loss 1, one GD step .5."""
     losses, following = np.array(losses), np.array(following)
-    arrays = {
-        "steps": 100 * np.arange(losses.shape[1]),
-        "softmax/loss": losses,
-        "softmax/zero_loss": np.ones_like(losses),
-        "softmax/next": following,
-        "softmax/own": np.full_like(losses, 2.0),
-        "softmax/other": np.full_like(losses, 0.1),
-        "softmax/final/trained": np.array(finals),
-        "softmax/final/gd": np.full(len(losses), 0.5),
-    }
+    curves = {"loss": losses, "zero_loss": np.ones_like(losses), "next": following}
+    curves |= {"own": np.full_like(losses, 2.0), "other": np.full_like(losses, 0.1)}
+    pieces = (
+        (binary.STEPS, 100 * np.arange(losses.shape[1])),
+        (binary.CURVE["softmax"], curves),
+        (binary.FINAL["softmax"], {"trained": np.array(finals), "gd": np.full(len(losses), 0.5)}),
+    )
     metrics = {"predict_zero": 1.0, "closed_form": 0.5, "two_steps": 0.4}
-    return Record("von_oswald.separate_tokens", "lab", {"input_size": 4}, metrics, arrays, {})
+    return Record("von_oswald.separate_tokens", "lab", {"input_size": 4}, metrics, collected(pieces)[1], {})
 
 
 def test_the_drop_is_half_of_the_way_and_copying_half_of_its_largest_value():
@@ -54,18 +51,18 @@ def test_the_drop_is_half_of_the_way_and_copying_half_of_its_largest_value():
         [[0.0, 0.6, 0.9, 1.0], [0.0, 0.0, 0.1, 0.2], [0.0, 0.0, 0.0, 1.0]],
         [0.52, 0.9, 0.6],
     )
-    assert claims.drop_index(record).tolist() == [2, -1, 3]
-    assert claims.dropped(record).tolist() == [1, 0, 1]
-    np.testing.assert_allclose(claims.copying_onset(record), [100 / 200, np.nan, 1.0])
-    np.testing.assert_allclose(claims.next_at_drop(record), [0.9 / 0.1, np.nan, 1.0 / 0.1])
-    found = {claim.id.split(".")[-1]: claim for claim in binary.CLAIMS}
+    assert shown.drop_index(record).tolist() == [2, -1, 3]
+    assert shown.dropped(record).tolist() == [1, 0, 1]
+    np.testing.assert_allclose(shown.copying_onset(record), [100 / 200, np.nan, 1.0])
+    np.testing.assert_allclose(shown.next_at_drop(record), [0.9 / 0.1, np.nan, 1.0 / 0.1])
+    found = {claim.id.split(".")[-1]: claim for claim in shown.CLAIMS}
     np.testing.assert_allclose(found["one_step"].statistic(record), [1.04, np.nan, np.nan])  # 9/10 of the way
     np.testing.assert_allclose(found["not_two_steps"].statistic(record), [1.3, np.nan, np.nan])
 
 
 def test_curves_are_laid_over_each_other_at_the_drop():
     record = record_of([[1.0, 0.5, 0.5], [1.0, 1.0, 0.5], [1.0, 1.0, 1.0]], np.ones((3, 3)), [0.5, 0.5, 1.0])
-    steps, curves = figures._around_drop(record, ("loss",))
+    steps, curves = shown._around_drop(record, ("loss",))
     assert steps.tolist() == [-100, 0]  # where both members that drop have been measured
     np.testing.assert_array_equal(curves["loss"], [[1.0, 0.5], [1.0, 0.5]])
 
