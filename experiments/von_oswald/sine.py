@@ -13,25 +13,24 @@ agreement of the two networks over training; the kernel of a trained layer at th
 
 import dataclasses
 import sys
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
 from experiments.settings import check, member_keys
-from experiments.training import Model, always, learners_of, paired_losses, squared_error
-from experiments.von_oswald.common import Setting, model, train
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.sine_claims import CLAIMS
-from experiments.von_oswald.sine_figures import figures
+from experiments.training import Model, always, paired_losses, squared_error
+from experiments.von_oswald.common import Setting, model, planned
 from icl_lab.compare import compare_batches
 from icl_lab.constructions import gradient_descent_weights
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, learner, traced
 from icl_lab.models.kernels import kernel_form
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler, sine_regression
@@ -75,6 +74,44 @@ PRESETS = {
 }  # fmt: skip
 
 
+def pair(law: str, layers: int) -> str:
+    """The name of a network and its control."""
+    return f"{law}_{layers}"
+
+
+def pairs(config: Mapping[str, Any]) -> list[str]:
+    """Names of the networks with their controls, by a configuration's plain mapping."""
+    return [pair(law, layers) for law, layers in zip(config["laws"], config["layers"])]
+
+
+NETWORKS = ("trained", "control")
+STEPS = quantity("steps", "step")
+CURVE = quantity("{pair}/{metric}", "member", "step", pair=pairs)
+FINAL = quantity("{pair}/final/{which}", "member", pair=pairs, which=NETWORKS)
+KERNEL_ERROR = quantity("{pair}/kernel_error", "member", pair=pairs)  # of the committed record; no longer made
+VALUE_R2 = quantity("{pair}/value_r2", "member", pair=pairs)
+FUNCTIONAL_ERROR = quantity("{pair}/functional_error", "member", "depth", pair=pairs)
+X = quantity("{pair}/task/x", "context", "input", pair=pairs)
+Y = quantity("{pair}/task/y", "context", "output", pair=pairs)
+GRID = quantity("{pair}/task/grid", "point", "input", pair=pairs)
+TASK = quantity("{pair}/task/curve", "point", "output", pair=pairs)
+QUERIES = quantity("{pair}/task/queries", "query", "input", pair=pairs)
+ANSWER = quantity("{pair}/task/{which}/{when}", "point", "output", pair=pairs, which=NETWORKS, when=("before", "after"))
+KERNEL = quantity("{pair}/task/{which}/kernel", "query", "point", pair=pairs, which=NETWORKS)
+
+
+def trainings(config: Config) -> Table:
+    """For every distribution network and control side by side, on the same tasks: their learner answers with both."""
+    table = {}
+    for i, (law, layers) in enumerate(zip(config.laws, config.layers)):
+        both = _both(config, layers)
+        table[pair(law, layers)] = planned(
+            config, _side_by_side(both), stream=i, sampler_of=partial(_sampler, law=law), objective=_both_errors,
+            variants=partial(_learners, both), extra=partial(_compared, both), optimizer=_optimizers,
+        )  # fmt: skip
+    return table
+
+
 def check_laws(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     check(config)
@@ -86,48 +123,25 @@ def check_laws(config: Config) -> None:
         raise FlagError(f"--amplitudes={','.join(map(str, config.amplitudes))}: allowed is lowest,highest")
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage: the network whole and, beside it in the same stage, its control."""
-    found = {}
-    for law, layers in zip(config.laws, config.layers):
-        network = _network(config, layers)
-        found[f"{law}_{layers}/trained"] = model(network, config)
-        found[f"{law}_{layers}/control"] = _control(network, config)
-    return found
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains network and control side by side, on the same tasks, for every distribution; compares them."""
-    arrays: dict[str, Any] = {}
-    for stage, (law, layers) in enumerate(zip(config.laws, config.layers)):
-        name, network, sampler = f"{law}_{layers}", _network(config, layers), _sampler(config, law=law)
-        pair = {which: models(config)[f"{name}/{which}"] for which in ("trained", "control")}
-        fitted = train(
-            session,
-            name,
-            config,
-            _side_by_side(pair),
-            sampler_of=partial(_sampler, law=law),
-            keys=member_keys(config, stage),
-            objective=_both_errors,
-            variants=partial(_learners, pair),
-            extra=partial(_compared, pair),
-            optimizer=_optimizers,
-        )
-        keys = member_keys(config, 900 + stage)
-        finals = paired_losses(partial(_learners, pair), always(sampler), fitted.params, keys, config.population_tasks)
-        first = jax.tree.map(lambda leaf: leaf[0], fitted.params)
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Network and control over training, at the end, on one task, and as kernel machines."""
+    for i, (law, layers) in enumerate(zip(config.laws, config.layers)):
+        name, network, sampler = pair(law, layers), _network(config, layers), _sampler(config, law=law)
+        fit, learners = fits[name], partial(_learners, _both(config, layers))
+        yield CURVE.at(pair=name), fit.metrics
+        keys, tasks = member_keys(config, 900 + i), config.population_tasks
+        yield FINAL.at(pair=name), paired_losses(learners, always(sampler), fit.params, keys, tasks)
+        first = jax.tree.map(lambda leaf: leaf[0], fit.params)
         networks = {"trained": first["trained"], "control": _whole(config, first["control"])}
-        keys = member_keys(config, 970 + stage)
+        keys = member_keys(config, 970 + i)
         shown = jax.jit(partial(_one_task, config, network, sampler))(networks, member_keys(config, 950, 1)[0])
-        found: dict[str, Any] = {"final": finals, "task": jax.tree.map(np.asarray, shown)}
+        yield {name: {"task": shown}}
         if layers == 1:
-            r2 = jax.jit(jax.vmap(partial(_value_r2, config, network, sampler)))(fitted.params["trained"], keys)
-            found["value_r2"] = np.asarray(r2)
-        deep = jax.jit(jax.vmap(partial(_as_gradient_steps, config, network, sampler)))(fitted.params["control"], keys)
-        found["functional_error"] = np.asarray(deep)
-        arrays |= {"steps": fitted.steps, name: fitted.metrics | found}
-    return {}, arrays
+            r2 = jax.jit(jax.vmap(partial(_value_r2, config, network, sampler)))
+            yield VALUE_R2.at(pair=name), r2(fit.params["trained"], keys)
+        deep = jax.jit(jax.vmap(partial(_as_gradient_steps, config, network, sampler)))
+        yield FUNCTIONAL_ERROR.at(pair=name), deep(fit.params["control"], keys)
+    yield STEPS, fit.steps
 
 
 def _sampler(config: Config, _: Any = None, *, law: str) -> Sampler:
@@ -141,6 +155,12 @@ def _network(config: Config, layers: int) -> LinearSelfAttention:
     return LinearSelfAttention(
         layers=layers, looped=True, embedding=config.width, embedding_mlp=config.mlp_width, init_scale=config.init_scale
     )
+
+
+def _both(config: Config, layers: int) -> dict[str, Model]:
+    """A network and its control."""
+    network = _network(config, layers)
+    return {"trained": model(network, config), "control": _control(network, config)}
 
 
 def _control(network: LinearSelfAttention, config: Config) -> Model:
@@ -173,25 +193,25 @@ def _whole(config: Config, features: dict) -> dict:
     return {"params": jax.tree.map(lambda leaf: leaf.astype(jnp.float32), fixed["params"]) | features}
 
 
-def _side_by_side(pair: dict[str, Model]) -> Model:
+def _side_by_side(both: dict[str, Model]) -> Model:
     """Both as one model with two outputs, so that every task's loss is the sum of theirs."""
 
     def init(key: Array) -> dict:
-        return {which: one.init(own) for (which, one), own in zip(pair.items(), jax.random.split(key))}
+        return {which: one.init(own) for (which, one), own in zip(both.items(), jax.random.split(key))}
 
     def predict(params: dict, prompts: Prompt) -> Array:
-        return jnp.concatenate([one(prompts) for one in _learners(pair, params).values()], axis=1)
+        return jnp.concatenate([one(prompts) for one in _learners(both, params).values()], axis=1)
 
-    return Model(init, predict, pair["trained"].layers)
-
-
-def _learners(pair: dict[str, Model], params: dict) -> dict[str, BatchLearner]:
-    return {which: one.learner(params[which]) for which, one in pair.items()}
+    return Model(init, predict, both["trained"].layers)
 
 
-def _compared(pair: dict[str, Model], params: dict, samples: Sample) -> dict[str, Array]:
+def _learners(both: dict[str, Model], params: dict) -> dict[str, BatchLearner]:
+    return {which: one.learner(params[which]) for which, one in both.items()}
+
+
+def _compared(both: dict[str, Model], params: dict, samples: Sample) -> dict[str, Array]:
     """The network trained whole against its control."""
-    learners = _learners(pair, params)
+    learners = _learners(both, params)
     found = compare_batches(learners["trained"], learners["control"], samples)
     return {f"control_{name}": value for name, value in found.items()}
 
@@ -265,26 +285,10 @@ def _as_gradient_steps(
     return jnp.stack(errors)
 
 
-AXES = {
-    "steps": ("step",),
-    "*/final/*": ("member",),
-    "*/kernel_error": ("member",),  # of the committed record; no longer made
-    "*/value_r2": ("member",),
-    "*/functional_error": ("member", "depth"),
-    "*/task/x": ("context", "input"),
-    "*/task/y": ("context", "output"),
-    "*/task/queries": ("query", "input"),
-    "*/task/grid": ("point", "input"),
-    "*/task/*/kernel": ("query", "point"),
-    "*/task/*": ("point", "output"),
-    "*": ("member", "step"),
-}
-
-EXPERIMENT = Experiment(
-    "von_oswald.sine", __doc__, PRESETS, run, figures, CLAIMS, check_laws,
-    parts=lambda config: [f"{law}_{layers}/*" for law, layers in zip(config["laws"], config["layers"])],
-    axes=AXES, learners=learners_of(models), quick=QUICK["sine"], effort={"quick": "little"},
-    finding=FINDINGS["sine"],
+EXPERIMENT = binary(
+    "von_oswald.sine", __doc__, PRESETS, measured,
+    (STEPS, CURVE, FINAL, KERNEL_ERROR, VALUE_R2, FUNCTIONAL_ERROR, X, Y, GRID, TASK, QUERIES, ANSWER, KERNEL),
+    trainings=trainings, check=check_laws, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

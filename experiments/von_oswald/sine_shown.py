@@ -1,0 +1,179 @@
+"""What ``sine`` claims and shows: functions of its record."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments import panels
+from experiments.statistics import Statistic, last, ratio
+from experiments.von_oswald.criteria import settled
+from experiments.von_oswald.panels import network_label
+from experiments.von_oswald.sine import (
+    ANSWER,
+    CURVE,
+    FINAL,
+    FUNCTIONAL_ERROR,
+    GRID,
+    KERNEL,
+    QUERIES,
+    STEPS,
+    TASK,
+    VALUE_R2,
+    X,
+    Y,
+    pair,
+)
+from icl_lab.claims import NOT_REACHED, Quick
+from icl_lab.lab import Claim, Record, claims_of, style
+from icl_lab.lab.style import Axes, Figure
+
+LOOKS = {
+    "trained": dict(style.LEARNERS["trained"], marker=""),
+    "control": dict(style.LEARNERS["gd"], marker="", label="features + GD"),
+}
+
+
+def _initial(name: str) -> Statistic:
+    """(1,) of the task and the networks shown: rms difference of the functions before attention, over the task's."""
+
+    def statistic(record: Record) -> np.ndarray:
+        trained, control = (ANSWER(record, pair=name, which=which, when="before") for which in LOOKS)
+        return np.sqrt([((trained - control) ** 2).mean() / (TASK(record, pair=name) ** 2).mean()])
+
+    return statistic
+
+
+claim = claims_of("von_oswald.sine", presets=("lab",))
+
+
+def _of_law(law: str) -> tuple[Claim, ...]:
+    """The claims of Fig. 4 on one distribution of the tasks: the figure's is dependent, the text's independent."""
+    name = pair(law, 1)
+    trained, control = (FINAL.at(pair=name, which=which) for which in LOOKS)
+    figure = {"where": f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"}
+    losses = (CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
+    ends: dict[str, Any] = {"at_lab": NOT_REACHED, "criterion": settled(*losses)}  # after 20,000 steps of 128 tasks
+    identity: dict[str, Any] = {
+        "kind": "identity", "quick": Quick(0.0, "an identity, to the same rounding", identity=True)
+    }  # fmt: skip
+    return (
+        claim(
+            f"{law}_loss", "The network trained whole learns sines in context (loss).", trained, at_most=0.001,
+            **figure, **ends, reason="where the published curves end, on an axis to .006",
+        ),
+        claim(
+            f"{law}_same_loss",
+            "The network trained whole is as good as meta-learned features with one step (difference of losses).",
+            lambda record: trained(record) - control(record), near=0.0, tolerance=0.0005, **figure, **ends,
+            reason="about a line's width on the figure's axis to .006",
+        ),
+        claim(
+            f"{law}_cosine",
+            "The two agree on the sign of d prediction / d query (mean of the cosine, which is 1 or -1).",
+            last(CURVE.at(pair=name, metric="control_sensitivity_cosine")), at_least=0.9, **figure, **ends,
+            reason="near 1 on the figure's axis from .5 to 1.1",
+        ),
+        claim(
+            f"{law}_prediction_difference",
+            "Both networks predict nearly the same: they differ by a tenth of the root mean square target, .22, at "
+            "most.",
+            last(CURVE.at(pair=name, metric="control_prediction_difference")), at_most=0.022, **figure, **ends,
+            reason="a tenth of what there is to predict; the figure's axis ends at .08",
+            headline=3 if law == "dependent" else 0,
+        ),
+        claim(
+            f"{law}_initial",
+            "The two have almost the same initial function, before attention (first members, the task of the figure: "
+            "root mean square of the difference over that of the task).",
+            _initial(name), at_most=0.1, interval="exact", **figure, **ends,
+            reason="a line's width beside the task's height",
+        ),
+        claim(
+            f"{law}_values",
+            "The network trained whole is another kernel machine: the values that it smooths are not the labels "
+            "(squared correlation; 1 in Prop. 2).",
+            VALUE_R2.at(pair=name), at_most=0.9, where="this lab, on von Oswald et al. 2022, Prop. 2",
+            reason="a tenth of the variance is more than rounding or noise leaves",
+        ),
+        claim(
+            f"{law}_kernel",
+            "One layer behind the meta-learned features is kernel smoothing with k(x, x') = m(x).m(x') (relative "
+            "root mean square error).",
+            lambda record: FUNCTIONAL_ERROR(record, pair=name)[:, 0], at_most=1e-5,
+            where="von Oswald et al. 2022, Prop. 2", headline=1, **identity,
+            reason="an identity: float32 rounding of sums of forty products",
+        )
+        if law == "independent"
+        else claim(
+            f"{law}_functional",
+            "Up to four attention layers behind the meta-learned features, with no MLP between, are as many "
+            "steps of functional gradient descent (largest relative root mean square error).",
+            lambda record: FUNCTIONAL_ERROR(record, pair=name).max(axis=1), at_most=1e-4,
+            where="von Oswald et al. 2022, A.8", headline=2, **identity,
+            reason="an identity; each step rounds the residuals of the one before",
+        ),
+    )  # fmt: skip
+
+
+_TRAINED = [CURVE.at(pair=pair(law, 1), metric="trained_loss") for law in ("dependent", "independent")]
+
+CLAIMS = (
+    *_of_law("dependent"),
+    *_of_law("independent"),
+    claim(
+        "one_number",
+        "The released code's tasks are easier: their loss is at most half of the others' (ratio, median).",
+        ratio(*(FINAL.at(pair=pair(law, 1), which="trained") for law in ("dependent", "independent"))), at_most=0.5,
+        where="this lab", interval="median", reason="a family of one parameter against one of two",
+        at_lab=NOT_REACHED, criterion=settled(*_TRAINED),
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One row for each distribution and depth: a task, losses, agreement, the kernel."""
+    pairs, steps = list(zip(record.config["laws"], record.config["layers"])), STEPS(record)
+    figure, axes = style.panels(4, len(pairs), width=3.2)
+    for row, (law, layers) in zip(axes, pairs):
+        name = pair(law, layers)
+        curves, grid, task, x, y = (one(record, pair=name) for one in (CURVE, GRID, TASK, X, Y))
+        losses = {"trained": curves["trained_loss"], "control": curves["control_loss"]}
+        row[0].plot(grid[:, 0], task[:, 0], color="0.6", label="task")
+        row[0].plot(x[:, 0], y[:, 0], "k.", label="context")
+        for which, look in LOOKS.items():
+            answer = ANSWER(record, pair=name, which=which)
+            row[0].plot(grid[:, 0], answer["after"][:, 0], **look)
+            thin = look | {"label": None, "linewidth": 0.7, "alpha": 0.7}
+            row[0].plot(grid[:, 0], answer["before"][:, 0], **thin)
+            style.band(row[1], steps, losses[which], **{k: v for k, v in look.items() if k != "marker"})
+        row[0].set_title(f"amplitude and phase {law}\n{network_label(f'looped_{layers}')} (thin: before)")
+        row[0].set_xlabel("input")
+        row[0].set_ylabel("prediction")
+        row[0].set_ylim(-0.85, 1.2)
+        row[1].set_yscale("log")
+        row[1].set_xlabel("training step")
+        row[1].set_ylabel("loss")
+        panels.alignment_panel(row[2], steps, curves, "control", title="trained against features + GD")
+        if layers == 1:
+            _kernel_panel(row[3], record, name)
+        else:
+            row[3].set_visible(False)
+        row[0].legend(ncols=2, loc="upper center")
+        row[1].legend()
+    return {"sine": figure}
+
+
+def _kernel_panel(axes: Axes, record: Record, name: str) -> None:
+    """Kernels at three queries, each scaled to a largest size of 1, with the sign that makes k(q, q) positive."""
+    grid, queries = GRID(record, pair=name)[:, 0], QUERIES(record, pair=name)[:, 0]
+    for i, (query, colour) in enumerate(zip(queries, ("#000000", "#E69F00", "#009E73"))):
+        at = np.abs(grid - query).argmin()
+        for which, look in LOOKS.items():
+            kernel = KERNEL(record, pair=name, which=which)[i]
+            scaled = kernel / np.abs(kernel).max() * np.sign(kernel[at])
+            label = f"query {query:g}" if which == "trained" else None
+            axes.plot(grid, scaled, color=colour, linestyle=look["linestyle"], label=label)
+            axes.plot(grid[at], scaled[at], "o", color=colour)
+    axes.set_xlabel("input of the context token")
+    axes.set_ylabel("kernel (scaled)")
+    axes.legend(ncols=3, title="kernel at the query (dot); dashed: features + GD", **panels.ABOVE)
