@@ -8,9 +8,4 @@ from icl_lab.claims import Quick
 _BOUND = "a bound without slack at lab either"
 
 QUICK: dict[str, dict[str, Quick | None]] = {
-    "logistic": {
-        "one_step_gain": Quick(0.03, "4,000 steps for 20,000 and a fifth of the tuning tasks; nothing learned is 0"),
-        "one_step_cosine": Quick(0.0, _BOUND),
-        "two_layers_which": None,
-    },
 }  # fmt: skip

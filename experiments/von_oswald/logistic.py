@@ -16,25 +16,25 @@ over training; the learning rate read off one linear layer; final cosine of ever
 """
 
 import dataclasses
+import functools
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.settings import check, check_each_once, member_keys
-from experiments.training import Model, always, learners_of, paired_losses
-from experiments.von_oswald.common import Setting, model, strengths, train
-from experiments.von_oswald.findings import FINDINGS
-from experiments.von_oswald.headlines import QUICK
-from experiments.von_oswald.logistic_claims import CLAIMS
-from experiments.von_oswald.logistic_figures import figures
+from experiments.settings import checks, member_keys
+from experiments.training import Model, always, paired_losses
+from experiments.von_oswald.common import Setting, model, planned, strengths
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, logistic_regression
 from icl_lab.solvers import (
@@ -45,6 +45,7 @@ from icl_lab.solvers import (
     logistic_gradient_descent,
     logistic_map,
 )
+from icl_lab.training import Training
 
 NETWORKS = ("linear_1", "linear_2", "softmax_1")
 
@@ -117,35 +118,56 @@ PRESETS = {
 }  # fmt: skip
 
 
+STEPS = quantity("{network}/steps", "step", network="networks")
+CURVE = quantity("{network}/{metric}", "member", "step", network="networks")
+AGREEMENT = quantity(
+    "{network}/{algorithm}_sensitivity_cosine", "member", "step", network="networks", algorithm=tuple(ALGORITHMS)
+)
+FINAL = quantity(
+    "final/{learner}", "member",
+    learner=lambda config: [*config.get("networks", NETWORKS), *config.get("algorithms", ALGORITHMS), "map"],
+)  # fmt: skip
+COSINES = quantity("cosines/{network}", "member", "algorithm", network="networks")
+DRAWS = quantity("bayes/effective_draws", "task")
+
+
+def trainings(config: Config) -> Table:
+    """Every network; it is measured against algorithms that are tuned first."""
+
+    def planned_later(name: str, network: Model) -> After:
+        def plan(_: Fits) -> Training:
+            beside = references(config)
+            return planned(
+                config, network, stream=NETWORKS.index(name), sampler_of=lambda now, _: sampler(now),
+                objective=objective, references={one: beside[one] for one in COMPARED[name]},
+                extra=_read_off(config) if name == "linear_1" else None,
+            )  # fmt: skip
+
+        return After(plan, network.learner, always(sampler(config)))
+
+    return {name: planned_later(name, network) for name, network in networks(config).items()}
+
+
+def networks(config: Config) -> dict[str, Model]:
+    """What is trained, by the network's name."""
+    scale = config.init_scale
+    found = {
+        "linear_1": LinearSelfAttention(layers=1, init_scale=scale),
+        "linear_2": LinearSelfAttention(layers=2, init_scale=scale),
+        "softmax_1": Transformer(layers=1, heads=config.heads, attention="softmax", init_scale=scale),
+    }
+    return {name: model(found[name], config) for name in config.networks}
+
+
 def check_draws(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check(config)
-    check_each_once("networks", config.networks)
-    check_each_once("algorithms", config.algorithms)
+    checks("networks", "algorithms")(config)
     if missing := {one for name in config.networks for one in COMPARED[name]} - set(config.algorithms):
         raise FlagError(
             f"--algorithms: allowed is what --networks are compared with, also {', '.join(sorted(missing))}"
         )
     if config.bayes_draws % 2:
         raise FlagError(f"--bayes_draws={config.bayes_draws}: allowed is an even number")
-
-
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by the network's name."""
-    scale = config.init_scale
-    networks = {
-        "linear_1": LinearSelfAttention(layers=1, init_scale=scale),
-        "linear_2": LinearSelfAttention(layers=2, init_scale=scale),
-        "softmax_1": Transformer(layers=1, heads=config.heads, attention="softmax", init_scale=scale),
-    }
-    return {name: model(networks[name], config) for name in config.networks}
-
-
-def parts(config: Mapping[str, Any]) -> list[str]:
-    """Patterns of the arrays of the networks and algorithms that a configuration chooses (``Experiment.parts``)."""
-    networks, algorithms = config.get("networks", NETWORKS), config.get("algorithms", tuple(ALGORITHMS))
-    of_networks = [pattern for name in networks for pattern in (f"{name}/*", f"cosines/{name}")]
-    return of_networks + [f"final/{name}" for name in (*networks, *algorithms)]
 
 
 def sampler(config: Config) -> Sampler:
@@ -163,6 +185,7 @@ def objective(predictions: Array, samples: Sample) -> Array:
     return logistic_losses(predictions, samples.latent["probability"])
 
 
+@functools.cache
 def tuned(config: Config) -> dict[str, np.ndarray]:
     """The best parameters of every algorithm on the same sampled tasks, by name (L-BFGS on their logarithms)."""
     from scipy.optimize import minimize
@@ -186,46 +209,39 @@ def _tuning_loss(make: Callable[[Array], Learner]) -> Callable[[Array, Sample], 
     return lambda logs, samples: objective(jax.vmap(make(jnp.exp(logs)))(samples.prompt), samples).mean()
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tunes the algorithms, trains the networks, compares all of them on the same fresh tasks."""
-    parameters, trained = tuned(config), models(config)
-    references: dict[str, BatchLearner] = {
-        name: jax.vmap(ALGORITHMS[name].make(jnp.asarray(p, jnp.float32))) for name, p in parameters.items()
-    } | {"map": jax.vmap(logistic_map(config.task_scale))}
-    params: dict[str, dict] = {}
-    arrays: dict[str, Any] = {}
-    for name, network in trained.items():
-        fitted = train(
-            session, name, config, network, keys=member_keys(config, NETWORKS.index(name)),
-            sampler_of=lambda now, _: sampler(now), objective=objective,
-            references={k: references[k] for k in COMPARED[name]},
-            extra=_read_off(config) if name == "linear_1" else None,
-        )  # fmt: skip
-        params[name] = fitted.params
-        arrays[name] = {"steps": fitted.steps, **fitted.metrics}
+def references(config: Config) -> dict[str, BatchLearner]:
+    """The tuned algorithms and the most probable w."""
+    tuned_at = {name: jnp.asarray(parameters, jnp.float32) for name, parameters in tuned(config).items()}
+    found = {name: jax.vmap(ALGORITHMS[name].make(parameters)) for name, parameters in tuned_at.items()}
+    return found | {"map": jax.vmap(logistic_map(config.task_scale))}
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The networks over training, then all of them and the algorithms on the same fresh tasks; the Bayes loss."""
+    trained, beside = networks(config), references(config)
+    for name in trained:
+        yield STEPS.at(network=name), fits[name].steps
+        yield CURVE.at(network=name), fits[name].metrics
+    params = {name: fits[name].params for name in trained}
 
     def learners(params: Mapping[str, dict]) -> dict[str, BatchLearner]:
-        return {name: network.learner(params[name]) for name, network in trained.items()} | references
+        return {name: network.learner(params[name]) for name, network in trained.items()} | beside
 
-    finals = paired_losses(
-        learners,
-        always(sampler(config)),
-        params,
-        member_keys(config, 900),
-        config.population_tasks,
-        objective=objective,
+    keys, tasks = member_keys(config, 900), always(sampler(config))
+    finals = paired_losses(learners, tasks, params, keys, config.population_tasks, objective=objective)
+    yield FINAL, finals
+    yield COSINES, _final_cosines(config, trained, beside)(params, member_keys(config, 800))
+    surplus, effective = _bayes_minus_map(config, beside["map"])
+    yield DRAWS, effective
+    yield (
+        "facts",
+        {
+            "parameters": {name: parameters.tolist() for name, parameters in tuned(config).items()},
+            "bayes": float(finals["map"].mean() + surplus),
+            "cosines_with": list(beside),
+            **{f"final_{name}": float(values.mean()) for name, values in finals.items()},
+        },
     )
-    cosines = _final_cosines(config, trained, references)(params, member_keys(config, 800))
-    surplus, effective = _bayes_minus_map(config, references["map"])
-    arrays |= {"final": finals, "cosines": {name: np.asarray(values) for name, values in cosines.items()}}
-    arrays["bayes"] = {"effective_draws": np.asarray(effective)}
-    metrics = {
-        "parameters": {name: p.tolist() for name, p in parameters.items()},
-        "bayes": float(finals["map"].mean() + surplus),
-        "cosines_with": list(references),
-        **{f"final_{name}": float(values.mean()) for name, values in finals.items()},
-    }
-    return metrics, arrays
 
 
 def _read_off(config: Config) -> Callable[[dict, Sample], dict[str, Array]]:
@@ -266,17 +282,9 @@ def _bayes_minus_map(config: Config, most_probable: BatchLearner) -> tuple[Array
     return difference(task_key)
 
 
-AXES = {
-    "*/steps": ("step",),
-    "final/*": ("member",),
-    "cosines/*": ("member", "algorithm"),
-    "bayes/*": ("task",),
-    "*/*": ("member", "step"),
-}
-
-EXPERIMENT = Experiment(
-    "von_oswald.logistic", __doc__, PRESETS, run, figures, CLAIMS, check_draws, parts, axes=AXES,
-    learners=learners_of(models), quick=QUICK["logistic"], finding=FINDINGS["logistic"],
+EXPERIMENT = binary(
+    "von_oswald.logistic", __doc__, PRESETS, measured, (STEPS, CURVE, AGREEMENT, FINAL, COSINES, DRAWS),
+    trainings=trainings, check=check_draws,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -172,14 +172,16 @@ def test_logistic_networks_need_the_algorithms_that_they_are_compared_with(chang
 
 def test_a_logistic_run_of_one_network_leaves_out_the_arrays_of_the_others():
     lab = logistic.PRESETS["lab"]
-    one = set(logistic.parts(to_json(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",)))))
-    left_out = set(logistic.parts(to_json(lab))) - one
+    one = set(
+        logistic.EXPERIMENT.parts(to_json(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",))))
+    )
+    left_out = set(logistic.EXPERIMENT.parts(to_json(lab))) - one
     assert {"linear_1/*", "final/logistic_1", "cosines/linear_1"} <= one
     assert {"linear_2/*", "softmax_1/*", "final/gd++_2"} <= left_out
 
 
 def test_logistic_keeps_the_effective_draws_of_its_bayes_predictor(smoke_run):
-    effective = records.load(smoke_run("von_oswald.logistic").folder)["bayes/effective_draws"]
+    effective = logistic.DRAWS(records.load(smoke_run("von_oswald.logistic").folder))
     assert effective.shape == (4,)
     assert ((effective >= 1) & (effective <= 16)).all()
 

@@ -1,0 +1,205 @@
+"""What ``logistic`` claims and shows: functions of its record."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from experiments.statistics import Statistic, ratio
+from experiments.von_oswald.logistic import AGREEMENT, COSINES, CURVE, FINAL, STEPS
+from icl_lab.claims import NotRun, Quick
+from icl_lab.lab import Record, claims_of
+from icl_lab.lab.style import Axes, Figure, band
+from icl_lab.lab.style import panels as axes_grid
+
+NETWORKS = {"linear_1": "1 linear layer", "linear_2": "2 linear layers", "softmax_1": "1 softmax layer"}
+ALGORITHMS = {
+    "logistic_1": "1 logistic step",
+    "logistic_2": "2 logistic steps",
+    "logistic_5": "5 logistic steps",
+    "squared_2": "2 GD steps",
+    "gd++_2": "2 GD++ steps",
+    "map": "most probable w",
+}
+LOOKS = {"linear_1": ("#0072B2", "-"), "linear_2": ("#D55E00", "--"), "softmax_1": ("#009E73", "-.")}
+REACHED: dict[str, Any] = {"logistic_2": "--", "logistic_5": "-.", "squared_2": ":", "gd++_2": (0, (5, 1))}
+"""Algorithms whose loss is shown as a line, and its dash."""
+PAIRS = (("linear_1", "logistic_1", "-"), ("linear_2", "gd++_2", "-"), ("linear_2", "logistic_2", "--"),
+         ("softmax_1", "logistic_1", "-"))  # fmt: skip
+"""Network, algorithm and dash where the agreement over training is shown."""
+
+
+def _over(learner: str, reference: str) -> Statistic:
+    """(M,) final loss of a learner over that of another."""
+    return ratio(FINAL.at(learner=learner), FINAL.at(learner=reference))
+
+
+def _cosine(name: str, reference: str) -> Statistic:
+    """(M,) final sensitivity cosine of a network with an algorithm."""
+
+    def statistic(record: Record) -> np.ndarray:
+        if reference not in (others := record.metrics["cosines_with"]):
+            raise NotRun(reference)
+        return COSINES(record, network=name)[:, others.index(reference)]
+
+    return statistic
+
+
+def gain(record: Record) -> np.ndarray:
+    """(M,) what one linear layer gains over predicting one half, as a share of what the best logistic step gains."""
+    trained, step = (FINAL(record, learner=name) for name in ("linear_1", "logistic_1"))
+    return (math.log(2) - trained) / (math.log(2) - step)
+
+
+def nearer_to_gd_plus_plus(record: Record) -> np.ndarray:
+    """(M,) cosine of two linear layers with two GD++ steps above the one with two logistic steps."""
+    return _cosine("linear_2", "gd++_2")(record) - _cosine("linear_2", "logistic_2")(record)
+
+
+def softmax_cosine(record: Record) -> np.ndarray:
+    """(M,) cosine of the softmax layer with one logistic step, of members whose loss is below 1.1 times the step's."""
+    near = _over("softmax_1", "logistic_1")(record) < 1.1
+    return np.where(near, _cosine("softmax_1", "logistic_1")(record), np.nan)
+
+
+def _rate(record: Record) -> np.ndarray:
+    return CURVE(record, network="linear_1", metric="rate")[:, -1] / record.metrics["parameters"]["logistic_1"][0]
+
+
+claim = claims_of("von_oswald.logistic", "von Oswald et al. 2022, named as future work (this lab)", presets=("lab",))
+
+CLAIMS = (
+    claim(
+        "one_step_gain",
+        "One linear layer gains over predicting one half what the best logistic step gains (share).", gain,
+        near=1.0, tolerance=0.01, headline=1,
+        reason="the best layer is the best step, by convexity and symmetry; 1 % for the jitter of Adam and for rates "
+        "tuned on finitely many tasks",
+        quick=Quick(0.03, "4,000 steps for 20,000 and a fifth of the tuning tasks; nothing learned is 0"),
+    ),
+    claim(
+        "one_step_cosine",
+        "One linear layer has the sensitivities of one logistic step: cosine at least .99 (control: two logistic "
+        "steps).",
+        _cosine("linear_1", "logistic_1"), at_least=0.99, headline=2,
+        reason="as above; the same bound as for looped layers in Fig. 3", control=_cosine("linear_1", "logistic_2"),
+        quick=Quick(0.0, "a bound without slack at lab either"),
+    ),
+    claim(
+        "one_step_rate", "", "The learning rate read off the layer is that of the best logistic step (ratio).",
+        _rate, near=1.0, tolerance=0.05,
+        reason="the loss is flat there: 5 % of the rate cost less than 1 % of the gain",
+    ),
+    claim(
+        "two_layers_loss",
+        "Two linear layers reach the loss of two tuned GD++ steps on squared errors, their output scaled (ratio).",
+        _over("linear_2", "gd++_2"), near=1.0, tolerance=0.02,
+        reason="2 % as for looped layers in Fig. 3", control=_over("linear_2", "squared_2"),
+    ),
+    claim(
+        "two_layers_cosine",
+        "Two linear layers have the sensitivities of those GD++ steps: cosine at least .99 (control: two logistic "
+        "steps, which pass too; which is nearer is another claim).",
+        _cosine("linear_2", "gd++_2"), at_least=0.99, reason="as for looped layers in Fig. 3",
+        control=_cosine("linear_2", "logistic_2"),
+    ),
+    claim(
+        "two_layers_which",
+        "Two linear layers are nearer to GD++ on squared errors than to two logistic steps (difference of the "
+        "cosines).",
+        nearer_to_gd_plus_plus, at_least=0.0, headline=3,
+        reason="a linear layer cannot compute the logistic residual but can transform inputs; any difference in favour",
+    ),
+    claim(
+        "two_layers_no_worse",
+        "And yet no worse than two logistic steps at their best rates (ratio of losses).",
+        _over("linear_2", "logistic_2"), at_most=1.0, tolerance=0.01,
+        reason="tuned GD++ lies below the logistic steps by half a per cent; 1 % for the jitter of Adam",
+    ),
+    claim(
+        "softmax_above",
+        "One softmax layer with two heads stays above one logistic step (ratio of losses at least 1.005).",
+        _over("softmax_1", "logistic_1"), at_least=1.005, interval="median",
+        reason="its heads attend by averages, which centre the inputs (see softmax); members of pilots that used both "
+        "heads were 1.3 % to 1.6 % above",
+    ),
+    claim(
+        "softmax_cosine",
+        "Members that use both heads agree with it in sensitivities: cosine at least .97 (control: all members).",
+        softmax_cosine, at_least=0.97,
+        reason="pilots: .982 in all four that did; the others stay at 1.2 times its loss and cosine .81",
+        control=_cosine("softmax_1", "logistic_1"),
+    ),
+    claim(
+        "map_above",
+        "Five logistic steps at tuned rates beat the most probable w of the true prior (ratio of losses).",
+        _over("logistic_5", "map"), at_most=1.0,
+        reason="the most probable w is overconfident, early stopping is not; any difference in favour",
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Loss and agreement over training, the rate read off, and the final cosines."""
+    figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, width=4.2, height=3.0)
+    _losses(loss, record)
+    for name, algorithm, dash in PAIRS:
+        if name not in _shown(record):
+            continue
+        steps, label = STEPS(record, network=name), f"{NETWORKS[name]}, {ALGORITHMS[algorithm]}"
+        cosines = AGREEMENT(record, network=name, algorithm=algorithm)[:, 1:]
+        band(agreement, steps[1:], cosines, color=LOOKS[name][0], linestyle=dash, label=label)
+    agreement.set_ylabel("sensitivity cosine")
+    agreement.set_ylim(0.7, 1.01)
+    agreement.legend(loc="lower right")
+
+    best, read_off = record.metrics["parameters"]["logistic_1"][0], CURVE(record, network="linear_1", metric="rate")
+    band(rate, STEPS(record, network="linear_1"), read_off, color=LOOKS["linear_1"][0], label="read off the weights")
+    rate.axhline(best, color="black", linestyle=":", label="best logistic step")
+    rate.set_ylabel(r"learning rate $\eta$ of 1 linear layer")
+    rate.legend()
+    for axes in (loss, agreement, rate):
+        axes.set_xlabel("training step")
+    _cosine_table(table, record)
+    return {"logistic": figure}
+
+
+def _shown(record: Record) -> list[str]:
+    """The networks that were trained."""
+    found = COSINES(record)
+    return [name for name in NETWORKS if name in found]
+
+
+def _losses(axes: Axes, record: Record) -> None:
+    """Losses over training, and those that algorithms reach, relative to one logistic step on the same tasks."""
+    for name in _shown(record):
+        (color, dash), curves = LOOKS[name], CURVE(record, network=name)
+        losses = curves["loss"] / curves["logistic_1_loss"]
+        band(axes, STEPS(record, network=name), losses, color=color, linestyle=dash, label=NETWORKS[name])
+    one, bayes = record.metrics["final_logistic_1"], record.metrics["bayes"]
+    lines = [
+        (record.metrics[f"final_{name}"], dash, ALGORITHMS[name])
+        for name, dash in REACHED.items()
+        if f"final_{name}" in record.metrics
+    ]
+    lines.append((bayes, "-", "Bayes"))
+    for shade, (reached, dash, label) in zip(np.linspace(0, 0.6, len(lines)), lines):
+        axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
+    axes.set_ylim(0.95 * np.fmin(bayes / one, 1.0), 1.5)  # NaN where draws were too few
+    axes.set_ylabel("loss / loss of one logistic step")
+    axes.legend(ncols=2, fontsize=7, loc="upper right")
+
+
+def _cosine_table(axes: Axes, record: Record) -> None:
+    """Median over members of the final cosines, networks by algorithms."""
+    shown = _shown(record)
+    values = np.stack([np.median(COSINES(record, network=name), axis=0) for name in shown], axis=1)
+    labels = [ALGORITHMS[name] for name in record.metrics["cosines_with"]]
+    axes.imshow(values, cmap="Greys", vmin=0.8, vmax=1.4, aspect="auto")
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column, row, f"{value:.4f}", ha="center", va="center", fontsize=8,
+                  fontweight="bold" if value == values[:, column].max() else "normal")  # fmt: skip
+    axes.set_xticks(range(len(shown)), [NETWORKS[name] for name in shown])
+    axes.set_yticks(range(len(labels)), labels)
+    axes.grid(False)
+    axes.set_title("final sensitivity cosine (median member)")
