@@ -98,19 +98,9 @@ def check_networks(config: Networks) -> None:
     check_each_once("networks", config.networks)
 
 
-def chosen(config: Networks) -> tuple[str, ...]:
-    """The networks to run."""
-    return config.networks if config.only == "all" else (config.only,)
-
-
 def chosen_of(config: Mapping[str, Any]) -> list[str]:
     """The networks to run, by a configuration's plain mapping."""
     return [name for name in config["networks"] if config["only"] in ("all", name)]
-
-
-def parts(config: Mapping[str, Any]) -> list[str]:
-    """Patterns of the arrays of the networks to run (``Experiment.parts``)."""
-    return [f"{name}/*" for name in chosen_of(config)]
 
 
 def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
@@ -138,7 +128,7 @@ def unpack(config: Networks) -> dict[str, tuple[LinearSelfAttention, Setting]]:
                 gradient_clip=config.gradient_clips[i],
             ),
         )
-    return {name: found[name] for name in chosen(config)}
+    return {name: found[name] for name in chosen_of(vars(config))}
 
 
 def sampler(config: Task, **changes) -> Sampler:
@@ -169,11 +159,6 @@ def law_sizes(config: Task) -> dict[str, Any]:
 def model(network: Transformer, config: Task, layout: Layout | None = None) -> Model:
     """A network on prompts of this configuration's sizes, in a layout (None: joint tokens)."""
     return training.model(network, config.context_length, config.input_size, layout)
-
-
-def models(config: Networks) -> dict[str, Model]:
-    """What is trained where several networks are, by the network's name, which names its training too."""
-    return {name: model(network, one) for name, (network, one) in unpack(config).items()}
 
 
 def optimizer(config: Setting, decay_steps: int = 0) -> optax.GradientTransformation:

@@ -7,16 +7,16 @@ from icl_lab.lab import Record
 from icl_lab.lab.quantities import Quantity
 
 
-def settled(*curves: Quantity | str) -> Criterion:
+def settled(*curves: Quantity) -> Criterion:
     """The median member's curves (M, R) change by less than 2 % between the last two fifths of the training."""
 
     def reached(record: Record) -> bool:
         changes = []
-        for values in (record[one] if isinstance(one, str) else one(record) for one in curves):
+        for values in (one(record) for one in curves):
             fifth = values.shape[1] // 5
             before, last = (values[:, at].mean(axis=1) for at in (slice(-2 * fifth, -fifth), slice(-fifth, None)))
             changes.append(abs(np.median(last / before) - 1))
         return max(changes) < 0.02
 
-    what = " and ".join(one if isinstance(one, str) else one.name.format(**one.bound) for one in curves)
+    what = " and ".join(one.name.format(**one.bound) for one in curves)
     return Criterion(f"{what} changes by less than 2 % between the last two fifths of the training", reached)

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments import panels
 from experiments.statistics import Statistic, last, ratio
-from experiments.von_oswald.common import chosen
+from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGETS, WITHOUT, Config, columns
 from experiments.von_oswald.panels import loss_lines, network_label, shift_panels
 from icl_lab.claims import FAILS, Quick
@@ -80,7 +80,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One row a network: loss, agreement with GD and with GD++, larger inputs and targets."""
     config = from_json(Config, record.config)
-    names = chosen(config)
+    names = chosen_of(record.config)
     figure, axes = axes_grid(5, len(names), width=3.1)
     for row, name in zip(axes, names):
         found, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))

@@ -8,7 +8,7 @@ import numpy as np
 from experiments import panels
 from experiments.statistics import Statistic
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import chosen, law_sizes
+from experiments.von_oswald.common import chosen_of, law_sizes
 from experiments.von_oswald.out_of_distribution import SHIFTED, Config
 from experiments.von_oswald.panels import network_label, shift_panels
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
@@ -90,7 +90,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One row a network, one column a shift."""
     config = from_json(Config, record.config)
-    names = chosen(config)
+    names = chosen_of(record.config)
     figure, axes = style.panels(4, len(names), width=2.8, height=2.6)
     for row, name in zip(axes, names):
         found = {column: losses(record, network=name) for column, losses in SHIFTED.items()}

@@ -1,4 +1,4 @@
-"""How a network is measured and drawn on inputs and targets of another distribution than in training."""
+"""How a network is measured on inputs and targets of another distribution than in training."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from jax import Array
 
-from experiments import panels
 from experiments.training import paired_losses
 from experiments.von_oswald.common import sampler
 from icl_lab.lab.flags import setting
 from icl_lab.lab.quantities import Domain, Quantity, quantity
-from icl_lab.lab.style import Axes
 from icl_lab.prompts import BatchLearner, Sampler
 
 COLUMNS: dict[str, tuple[str, str, dict[str, str]]] = {
@@ -22,7 +20,6 @@ COLUMNS: dict[str, tuple[str, str, dict[str, str]]] = {
     "other_targets": ("other targets", "task_scale", {"task_law": "mixture"}),
 }
 """Title of a column, what its alpha scales, and what else of the task distribution is another."""
-_LEARNERS = ("trained", "without", "gd", "gd++", "interpolated", "ablated")
 
 
 def grid(first: float, last: float, step: float) -> tuple[float, ...]:
@@ -74,19 +71,3 @@ def quantities(place: str, **domains: Domain) -> dict[str, Quantity]:
     return {
         column: quantity(f"{place}/{column}/{{learner}}", "member", axis, **domains) for column, axis in axes.items()
     }
-
-
-def draw(
-    row: Sequence[Axes], columns: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, np.ndarray]]
-) -> None:
-    """Draws the columns of ``losses``, one panel each; alpha = 1, the distribution of training, is the grey line."""
-    for i, (axes, (column, scales)) in enumerate(zip(row, columns.items())):
-        shown = {learner: found[column][learner] for learner in _LEARNERS if learner in found[column]}
-        panels.shift_panel(axes, np.asarray(scales), shown, r"$\alpha$", training=1.0)
-        axes.set_title(COLUMNS[column][0])
-        axes.legend(loc="upper left").set_visible(i == 0)
-
-
-AXES = {"*/inputs/*": ("member", "input_scale"), "*targets/*": ("member", "other_scale"),
-        "*/other_inputs/*": ("member", "other_scale")}  # fmt: skip
-"""Axes of the arrays that ``losses`` makes."""

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -24,7 +24,6 @@ from experiments.von_oswald.common import (
     unpack,
 )
 from icl_lab.fast import batch_learner
-from icl_lab.lab.session import Session
 from icl_lab.lab.trainings import After, Fits
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import BatchLearner, Sampler, input_variance
@@ -97,12 +96,6 @@ def compared_with(config: Networks, name: str, fits: Fits) -> Compared:
         gdpp, released = found[int(np.nanargmin([solver.loss for solver in found]))], found[0]
     weights = (constructed(one, s.learning_rates, s.gammas) for s in (gd, gdpp))
     return Compared(name, config.networks.index(name), network, plain, one, gd, gdpp, released, *weights)
-
-
-def compared(session: Session, config: Networks) -> Iterator[Compared]:
-    """Each network to run, as ``compared_with`` has it; tunings are stages of a session."""
-    fits = Fits(tunings(config), lambda stage, one: one.carried_out(functools.partial(session.fit, stage)), session)
-    return (compared_with(config, name, fits) for name in unpack(config))
 
 
 def tunings(config: Networks) -> dict[str, After]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.statistics import Statistic
-from experiments.von_oswald.common import chosen
+from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.panels import network_label
 from experiments.von_oswald.weight_maps import MATRIX, Config
 from icl_lab.claims import NOT_RESOLVED, Quick
@@ -96,7 +96,7 @@ def figures(record: Record) -> dict[str, Figure]:
     The scale of B is that of its input diagonal, minus gamma, where it has one; the label entry is written.
     """
     config = from_json(Config, record.config)
-    names, d = chosen(config), config.input_size
+    names, d = chosen_of(record.config), config.input_size
     figure, axes = style.panels(4, len(names), width=2.3, height=2.1)
     for row, name in zip(axes, names):
         for j, matrix in enumerate("ab"):
