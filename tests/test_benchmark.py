@@ -27,7 +27,7 @@ from experiments.benchmarks import (
     training,
     tuning,
 )
-from experiments.reddy.settings import SMOKE, Training
+from experiments.reddy.settings import SMOKE, Schedule
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
@@ -98,7 +98,7 @@ def test_theory_gives_rows(monkeypatch):
 
 
 def test_induction_gives_rows(monkeypatch):
-    monkeypatch.setattr(induction, "SETTINGS", {"smoke": Training(**SMOKE)})
+    monkeypatch.setattr(induction, "SETTINGS", {"smoke": Schedule(**SMOKE)})
     (rows,) = induction.induction(dataclasses.replace(TINY, induction_members=1)).values()
     assert [row.name for row in rows] == [induction.PLAIN, induction.FULL, induction.OURS]
     _sound(rows)
@@ -124,7 +124,7 @@ def test_dry_runs_give_rows(monkeypatch):
 
 
 def test_plain_batch_holds_item_label_sequences():
-    setting = Training(**SMOKE | {"context_length": 4, "slots": 12, "burstiness": 2, "spread": 0.0})
+    setting = Schedule(**SMOKE | {"context_length": 4, "slots": 12, "burstiness": 2, "spread": 0.0})
     p, rng = setting.slots, np.random.default_rng(0)
     means, labels = (rng.normal(size=(k, setting.input_size)) for k in (setting.classes, setting.labels))
     tokens, targets = induction.plain_batch(setting, rng, means, labels)

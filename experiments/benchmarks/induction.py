@@ -14,12 +14,12 @@ from experiments.benchmarks import floor
 from experiments.benchmarks.programs import Program, collected, counted_gflop, in_chunks
 from experiments.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from experiments.reddy import training
-from experiments.reddy.settings import SMALL, WORLDS, Training, laws
+from experiments.reddy.settings import SMALL, WORLDS, Schedule, laws
 from experiments.settings import member_keys
 from icl_lab.models import InductionNetwork
 from icl_lab.prompts import NOVEL_CLASSES
 
-SETTINGS = {"published": Training(), "small": Training(**SMALL)}
+SETTINGS = {"published": Schedule(), "small": Schedule(**SMALL)}
 PLAIN, FULL, OURS = "plain loop", "full form in fit", "ours in fit"
 
 
@@ -35,7 +35,7 @@ def induction(config: Config) -> dict[str, list[Row]]:
     return {title.format(name, setting.batch): _rows(setting, config) for name, setting in SETTINGS.items()}
 
 
-def _rows(setting: Training, config: Config) -> list[Row]:
+def _rows(setting: Schedule, config: Config) -> list[Row]:
     members = {FULL: 1, OURS: 1}
     if config.induction_members > 1:
         members[f"{OURS}, {config.induction_members} members"] = config.induction_members
@@ -51,21 +51,22 @@ def _rows(setting: Training, config: Config) -> list[Row]:
     ]  # fmt: skip
 
 
-def program(setting: Training, members: int, full: bool = False) -> Program:
+def program(setting: Schedule, members: int, full: bool = False) -> Program:
     """Training as the binaries do it; in the full form every prompt passes the module."""
     model = training.network(setting)
     if full:
         model = model._replace(logits=partial(_full_logits, model))
     keys = member_keys(setting, members=members)
     law = laws(setting, member_keys(setting, WORLDS, members))
-    return collected(lambda session: training.train(session, "", setting, model, keys, law))
+    planned = training.planned(setting, model, keys, law)
+    return collected(lambda session: planned.carried_out(partial(session.fit, "")))
 
 
 def _full_logits(model: training.Induction, params: dict, prompts: Any) -> Array:
     return jax.vmap(lambda prompt: model.run(params, prompt)[0])(prompts)
 
 
-def _plain_loop(setting: Training, steps: int) -> Callable[[], Any]:
+def _plain_loop(setting: Schedule, steps: int) -> Callable[[], Any]:
     """Some steps in a Python loop: a numpy batch, then a jitted step on its tokens."""
     start = jax.jit(training.network(setting).init)(jax.random.key(0))
     optimizer = training.sgd(setting)
@@ -93,7 +94,7 @@ def _plain_loop(setting: Training, steps: int) -> Callable[[], Any]:
 
 
 def plain_batch(
-    setting: Training, rng: np.random.Generator, class_means: np.ndarray, label_vectors: np.ndarray
+    setting: Schedule, rng: np.random.Generator, class_means: np.ndarray, label_vectors: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Tokens (B, T, P + D) and answers (B,) of a batch of bursty sequences, drawn one after the other."""
     n, d, slots = setting.context_length, setting.input_size, setting.slots

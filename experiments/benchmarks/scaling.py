@@ -1,6 +1,7 @@
 """How the time of a training step grows with context, dimension, layers, batch and members: fitted exponents."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from experiments.benchmarks.programs import by_fit, collected, in_chunks
 from experiments.benchmarks.timing import Config, Row, Timing, chunks_of_fit, row, take_turns
 from experiments.reddy import training
-from experiments.reddy.settings import SMALL, WORLDS, Training, laws
+from experiments.reddy.settings import SMALL, WORLDS, Schedule, laws
 from experiments.settings import member_keys
 from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
@@ -67,10 +68,11 @@ def _induction(config: Config, name: str, size: int) -> Train:
         "batch": {"batch": size},
         "members": {"batch": config.ensemble_batch},
     }[name]
-    setting, members = Training(**SMALL | changes), size if name == "members" else 1
+    setting, members = Schedule(**SMALL | changes), size if name == "members" else 1
     law = laws(setting, member_keys(setting, WORLDS, members))
     keys, model = member_keys(setting, members=members), training.network(setting)
-    program = collected(lambda session: training.train(session, "", setting, model, keys, law))
+    planned = training.planned(setting, model, keys, law)
+    program = collected(lambda session: planned.carried_out(partial(session.fit, "")))
     return in_chunks(program, config.chunk, measure=None)
 
 

@@ -14,7 +14,7 @@ layer is given from the start.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,19 +23,28 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.clamping_claims import CLAIMS, PARTS
-from experiments.reddy.clamping_figures import figures
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
-from experiments.reddy.training import Induction, cross_entropy, evaluation_samples, network, progress, sampler, sgd
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
+from experiments.reddy.training import (
+    Induction,
+    cross_entropy,
+    evaluation_samples,
+    network,
+    progress,
+    sampler,
+    sampler_of,
+    sgd,
+)
 from experiments.settings import member_keys
-from experiments.training import learners_of, members_at_once
-from icl_lab.lab import Experiment, FlagError, Session, arguments, from_json, main, setting
+from experiments.training import members_at_once
+from icl_lab.lab import FlagError, arguments, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import Sample
-from icl_lab.training.clamping import by_member, combined, fit_clamped, frozen, kept_share, pinned_attention
-from icl_lab.training.fitting import Fit, Tree
+from icl_lab.training.clamping import by_member, clamped, combined, frozen, kept_share, pinned_attention
+from icl_lab.training.fitting import Tree
+from icl_lab.training.plans import Training
 
 ATTENTION = ("w_q", "w_k")
 """What makes the attention patterns; the values and the classifier make the answer of what is attended to."""
@@ -43,13 +52,19 @@ ATTENTION = ("w_q", "w_k")
 Window = tuple[int, int]
 """First step at which a clamp acts, and first at which it no longer does."""
 
+PARTS = {
+    "held": ("ila1_held", "tila2_held", "tla2_held", "cla_held"),
+    "lost": ("attention_lost", "answer_lost", "ila1_given"),
+}
+"""Conditions beside the control: clamped for the hold; starting afresh after it, or with a perfect first layer."""
+
 OFF: Window = (0, 0)
 WINDOWS = ("ila1_held", "ila1_given", "tila2_held", "tla2_held", "cla_held")
 """What can be clamped, see ``clamps``."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(Schedule):
     """The published setting of Fig. 3, each condition as many members."""
 
     hold: int = setting(20_000, "steps for which a part is held, or after which it starts afresh", at_least=1)
@@ -76,61 +91,84 @@ def check(config: Config) -> None:
         raise FlagError(f"--only={config.only}: allowed is all, {', '.join(PARTS)}")
 
 
-def models(config: Config) -> dict[str, Induction]:
-    """What is trained, by stage; its members are those of the control, then those of each condition.
+STEPS = quantity("steps", "step")
+CURVE = quantity("{condition}/{metric}", "member", "step", condition=lambda config: conditions(config["only"]))
+
+
+def conditions(only: str) -> list[str]:
+    """The control, and the conditions of the parts that are run."""
+    return ["control", *(name for part, names in PARTS.items() if only in ("all", part) for name in names)]
+
+
+def trainings(config: Config) -> Table:
+    """The members of all conditions in one program, those of the control first.
 
     As learners they are free: those that were given a perfect first layer to the end predict without it.
     """
-    return {"training": network(config)}
+    model = network(config)
+    return {"training": later(config, model, lambda fits: plan(config, model))}
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the members of all conditions in one program, paired by key: the same start and the same sequences."""
-    model, conditions = models(config)["training"], ("control", *sum((PARTS[part] for part in chosen(config)), ()))
-    keys = repeated(member_keys(config), len(conditions))
-    fresh = jax.jit(lambda ks: jax.lax.map(model.init, ks))(member_keys(config))  # vmap compiles for longer
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Accuracy and progress measures of every condition."""
+    yield STEPS, fits["training"].steps
+    yield CURVE, by_part(fits["training"].metrics, conditions(config.only))
+
+
+def plan(config: Config, model: Induction) -> Training:
+    """The training of all conditions, paired by key: the same start and the same sequences."""
+    chosen = conditions(config.only)
+    keys = repeated(member_keys(config), len(chosen))
+    fresh = initial(config, model)
     answer = tuple(name for name in fresh["params"] if name not in ATTENTION)
-    classifier_names = tuple(name for name in answer if name != "w_v")
     forever = config.steps + 1
-    windows = {name: (0, forever if name == "ila1_given" else config.hold) for name in conditions[1:]}
+    windows = {name: (0, forever if name == "ila1_given" else config.hold) for name in chosen[1:]}
     each = [
-        clamps(config, {name: windows[name]} if name in windows else {}, classifier_names)
-        for name in conditions
+        clamps(config, {name: windows[name]} if name in windows else {}, classifier(fresh))
+        for name in chosen
         for _ in range(config.members)
     ]
     settings = {
         "config": arguments(config, keys.shape[0]),
-        "law": laws(config, repeated(member_keys(config, WORLDS), len(conditions))),
-        "fresh": jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(conditions)), fresh),
+        "law": laws(config, repeated(member_keys(config, WORLDS), len(chosen))),
+        "fresh": jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(chosen)), fresh),
         "lost": {
-            name: jnp.repeat(jnp.array([lost == condition for condition in conditions]), config.members)
+            name: jnp.repeat(jnp.array([lost == condition for condition in chosen]), config.members)
             for names, lost in ((ATTENTION, "attention_lost"), (answer, "answer_lost"))
             for name in names
         },
     }
-    fitted = train_clamped(
-        session, "training", config, model, keys, each, settings,
-        lambda setting: losing(sgd(setting["config"]), setting, config.hold),
-    )  # fmt: skip
-    return {}, {"steps": fitted.steps} | by_part(fitted.metrics, conditions)
+
+    def optimizer(setting: Tree) -> optax.GradientTransformation:
+        return losing(sgd(setting["config"]), setting, config.hold)
+
+    return planned(config, model, keys, each, settings, optimizer)
 
 
-def train_clamped(
-    session: Session,
-    stage: str,
-    config: Training,
+def initial(config: Schedule, model: Induction) -> Tree:
+    """(M, ...) parameters at which members start."""
+    return jax.jit(lambda keys: jax.lax.map(model.init, keys))(member_keys(config))  # vmap compiles for longer
+
+
+def classifier(params: Tree) -> tuple[str, ...]:
+    """Names of the classifier's parameters."""
+    return tuple(name for name in params["params"] if name not in (*ATTENTION, "w_v"))
+
+
+def planned(
+    config: Schedule,
     model: Induction,
     keys: Array,
     each: Sequence[Intervention],
     settings: Tree,
     optimizer: Callable[[Tree], optax.GradientTransformation],
-) -> Fit:
-    """Trains members from ``settings["fresh"]``, each clamped in its own way; measures them as they are clamped."""
-    return fit_clamped(
+) -> Training:
+    """Members from ``settings["fresh"]``, each clamped in its own way, and measured as they are clamped."""
+    return clamped(
         lambda _, setting: setting["fresh"],
         lambda params, prompts, clamp, step: (model.logits(params, prompts, clamp, step), None),
         cross_entropy,
-        lambda setting: sampler(config, setting["law"]),
+        sampler_of(config),
         optimizer,
         keys,
         by_member(each),
@@ -138,16 +176,17 @@ def train_clamped(
         batch=config.batch,
         batched=True,
         measure=measure(config, model),
-        train=partial(session.fit, stage),
         steps=config.steps,
         measure_every=config.measure_every,
         members_at_once=members_at_once(config.batch, 2),
+        learner=model.learner,
+        sampler=lambda now: sampler(config, now["setting"]["law"]),
     )
 
 
-def chosen(config: Config) -> tuple[str, ...]:
-    """The parts that are run."""
-    return tuple(PARTS) if config.only == "all" else (config.only,)
+def later(config: Schedule, model: Induction, plan: Callable[[Fits], Training]) -> After:
+    """``training.later`` of members that are clamped, whose own setting is a part of their training's."""
+    return After(plan, learner=model.learner, sampler=lambda now: sampler(config, now["setting"]["law"]))
 
 
 def uniform(tokens: int) -> Array:
@@ -161,7 +200,7 @@ def previous(tokens: int) -> Array:
     return jnp.eye(tokens, k=-1).at[0, 0].set(1)[None]
 
 
-def clamps(config: Training, windows: Mapping[str, Window], classifier_names: tuple[str, ...]) -> Intervention:
+def clamps(config: Schedule, windows: Mapping[str, Window], classifier_names: tuple[str, ...]) -> Intervention:
     """What one member is clamped by; what ``windows`` does not name never acts.
 
     Names are ``ila1_held`` (first layer's attention uniform), ``tila2_held`` (the target's attention in the second
@@ -212,7 +251,7 @@ def losing(inner: optax.GradientTransformation, setting: Tree, step: int) -> opt
     return optax.GradientTransformation(init, update)
 
 
-def measure(config: Training, model: Induction) -> Callable[..., dict[str, Array]]:
+def measure(config: Schedule, model: Induction) -> Callable[..., dict[str, Array]]:
     """Accuracy and progress measures on novel classes, of the network as it is clamped at that step."""
 
     def measured(
@@ -227,14 +266,7 @@ def measure(config: Training, model: Induction) -> Callable[..., dict[str, Array
     return measured
 
 
-AXES = {"steps": ("step",), "*": ("member", "step")}
-
-EXPERIMENT = Experiment(
-    "reddy.clamping", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: [f"{name}/*" for part in chosen(from_json(Config, c)) for name in PARTS[part]],
-    axes=AXES,
-    learners=learners_of(models), quick=QUICK["clamping"], finding=FINDINGS["clamping"],
-)  # fmt: skip
+EXPERIMENT = binary("reddy.clamping", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

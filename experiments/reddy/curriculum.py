@@ -16,30 +16,47 @@ it says nothing.
 
 import dataclasses
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.curriculum_claims import CLAIMS, CURRICULA
-from experiments.reddy.curriculum_figures import figures
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, check_training, laws, repeated
-from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, network, sampler, sgd
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
+from experiments.reddy.training import (
+    Induction,
+    accuracy,
+    cross_entropy,
+    evaluation_samples,
+    network,
+    sampler,
+    sampler_of,
+    sgd,
+)  # fmt: skip
 from experiments.settings import member_keys
-from icl_lab.lab import Experiment, FlagError, Session, arguments, main, setting
-from icl_lab.prompts import ItemLabelLaw, burstiness_values
+from icl_lab.lab import FlagError, arguments, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import After, Fits, Table, Yield
+from icl_lab.prompts import BatchLearner, ItemLabelLaw, burstiness_values
 from icl_lab.training.fitting import Tree
+from icl_lab.training.plans import Training
+
+CURRICULA = {
+    "control": "no curriculum",
+    "length": "context length N",
+    "labels": "labels in use",
+    "novel": "novel share",
+}
+"""What each begins with less of, and its name in figures."""
 
 LENGTH, LABELS, NOVEL = (list(CURRICULA).index(name) for name in ("length", "labels", "novel"))
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(Schedule):
     """The published setting of Fig. 3, each curriculum as many members."""
 
     lengths: tuple[int, ...] = setting((1, 2, 4, 8), "N, level by level, up to the setting's own", at_least=1)
@@ -63,47 +80,32 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_training(config)
-    for flag, allowed, given in (
-        ("nodistinct_labels", "--distinct_labels", config.distinct_labels),
-        (f"bursty_share={config.bursty_share:g}", "1", config.bursty_share == 1),
-        ("burstiness=0", "at least 1", config.burstiness > 0),
-    ):
-        if not given:
-            raise FlagError(f"--{flag}: allowed is {allowed}, as sequences of other kinds have all labels at any level")
-    whole = {"lengths": config.context_length, "label_counts": config.labels, "novel_shares": config.novel_share}
-    levels = len(config.lengths)
-    for name, last in whole.items():
-        values = getattr(config, name)
-        if len(values) != levels or values[-1] != last:
-            raise FlagError(
-                f"--{name}={','.join(map(str, values))}: allowed is as many levels as --lengths has ({levels}), the "
-                f"last {last}, the setting's own"
-            )
-    copies = config.burstiness
-    if max(config.lengths) > config.context_length or any(copies not in burstiness_values(n) for n in config.lengths):
-        raise FlagError(
-            f"--lengths={','.join(map(str, config.lengths))}: allowed is at most --context_length="
-            f"{config.context_length}, with --burstiness={copies} a divisor of N below it (or N = B = 1)"
-        )
-    fewest = config.context_length // copies
-    if not fewest <= min(config.label_counts) <= max(config.label_counts) <= config.labels:
-        raise FlagError(
-            f"--label_counts={','.join(map(str, config.label_counts))}: allowed is from N/B = {fewest} different "
-            f"labels to --labels={config.labels}"
-        )
+STEPS = quantity("steps", "step")
+CURVE = quantity("{curriculum}/{metric}", "member", "step", curriculum=tuple(CURRICULA))
 
 
-def models(config: Config) -> dict[str, Induction]:
-    """What is trained, by stage; the state of a training holds the parameters as ``weights``."""
-    return {"training": network(config)}
+def trainings(config: Config) -> Table:
+    """The members of the control and of the curricula in one program, those of the control first."""
+    model = network(config)
+    return {
+        "training": After(lambda fits: plan(config, model), learner=partial(learner, model), sampler=sampler_of(config))
+    }
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the control and the curricula in one program, members paired by key."""
-    model = models(config)["training"]
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Accuracy on novel classes, level and training loss of every curriculum."""
+    fit = fits["training"]
+    yield STEPS, fit.steps
+    yield CURVE, by_part({metric: fit.metrics[metric] for metric in ("ic", "level", "train_loss")}, CURRICULA)
+
+
+def learner(model: Induction, state: Tree) -> BatchLearner:
+    """What the state of a training predicts; it holds the parameters as ``weights``."""
+    return model.learner(state["weights"])
+
+
+def plan(config: Config, model: Induction) -> Training:
+    """The training of all curricula, paired by member."""
     keys = repeated(member_keys(config), len(CURRICULA))
     settings = {
         "config": arguments(config, keys.shape[0]),
@@ -115,8 +117,7 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         samples = evaluation_samples(config, setting["law"], "ic", key)
         return {"ic": accuracy(model.logits(state["weights"], samples.prompt), samples), "level": state["level"]}
 
-    fitted = session.fit(
-        "training",
+    return Training(
         lambda key, _: {
             "weights": model.init(key),
             **{name: jnp.float32(0) for name in ("level", "accuracy", "probe")},
@@ -129,9 +130,9 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any
         measure_every=config.measure_every,
         measure=measure,
         members_at_once=1 if jax.default_backend() == "cpu" else None,  # one at a time, a switch runs one branch
+        learner=partial(learner, model),
+        sampler=sampler_of(config),
     )
-    shown = {metric: fitted.metrics[metric] for metric in ("ic", "level", "train_loss")}
-    return {}, {"steps": fitted.steps} | by_part(shown, CURRICULA)
 
 
 def law_at(config: Config, law: ItemLabelLaw, kind: Array, level: Array) -> ItemLabelLaw:
@@ -183,14 +184,40 @@ def advancing(inner: optax.GradientTransformation, config: Config) -> optax.Grad
     return optax.GradientTransformation(lambda params: inner.init(params["weights"]), update)
 
 
-AXES = {"steps": ("step",), "*": ("member", "step")}
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_training(config)
+    for flag, allowed, given in (
+        ("nodistinct_labels", "--distinct_labels", config.distinct_labels),
+        (f"bursty_share={config.bursty_share:g}", "1", config.bursty_share == 1),
+        ("burstiness=0", "at least 1", config.burstiness > 0),
+    ):
+        if not given:
+            raise FlagError(f"--{flag}: allowed is {allowed}, as sequences of other kinds have all labels at any level")
+    whole = {"lengths": config.context_length, "label_counts": config.labels, "novel_shares": config.novel_share}
+    levels = len(config.lengths)
+    for name, last in whole.items():
+        values = getattr(config, name)
+        if len(values) != levels or values[-1] != last:
+            raise FlagError(
+                f"--{name}={','.join(map(str, values))}: allowed is as many levels as --lengths has ({levels}), the "
+                f"last {last}, the setting's own"
+            )
+    copies = config.burstiness
+    if max(config.lengths) > config.context_length or any(copies not in burstiness_values(n) for n in config.lengths):
+        raise FlagError(
+            f"--lengths={','.join(map(str, config.lengths))}: allowed is at most --context_length="
+            f"{config.context_length}, with --burstiness={copies} a divisor of N below it (or N = B = 1)"
+        )
+    fewest = config.context_length // copies
+    if not fewest <= min(config.label_counts) <= max(config.label_counts) <= config.labels:
+        raise FlagError(
+            f"--label_counts={','.join(map(str, config.label_counts))}: allowed is from N/B = {fewest} different "
+            f"labels to --labels={config.labels}"
+        )
 
-EXPERIMENT = Experiment(
-    "reddy.curriculum", __doc__, PRESETS, run, figures, CLAIMS, check,
-    axes=AXES,
-    learners=lambda c: {"training": lambda state: models(c)["training"].learner(state["weights"])},
-    quick=QUICK["curriculum"], finding=FINDINGS["curriculum"],
-)  # fmt: skip
+
+EXPERIMENT = binary("reddy.curriculum", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

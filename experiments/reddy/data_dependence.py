@@ -18,28 +18,29 @@ start and keys at every point of every sweep.
 import dataclasses
 import math
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from experiments.reddy import settings
-from experiments.reddy.data_dependence_claims import CLAIMS
-from experiments.reddy.data_dependence_figures import figures
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, laws, repeated
-from experiments.reddy.training import Induction, network, reduced, train
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, laws, repeated
+from experiments.reddy.training import Induction, later, network, planned, reduced
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from experiments.training import learners_of
-from icl_lab.lab import Experiment, FlagError, Session, from_json, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.training.plans import Training
 
 MODELS = {"network": network, "reduced": reduced}
 SWEEPS = ("classes", "spread", "exponent")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(Schedule):
     """Figs. 2 and A.3 as published."""
 
     classes: int = setting(256, "not used: class_grid, spread_classes and exponent_classes replace it")
@@ -86,6 +87,74 @@ PRESETS = {
 }  # fmt: skip
 
 
+def chosen(models: Sequence[str], only: str) -> list[tuple[str, str]]:
+    """(model, sweep) of every part to run."""
+    every = [(model, name) for model in models for name in SWEEPS]
+    return [part for part in every if only in ("all", "_".join(part))]
+
+
+def models_of(sweep: str) -> Callable[[Mapping[str, Any]], list[str]]:
+    """The models of which a configuration runs a sweep."""
+    return lambda config: [model for model, name in chosen(config["models"], config["only"]) if name == sweep]
+
+
+METRICS = ("ic", "ic2", "iwl", "loss")
+STEPS = quantity(
+    "{part}/steps", "{part}_step", part=lambda c: ["/".join(part) for part in chosen(c["models"], c["only"])]
+)
+CURVES = {
+    sweep: quantity(
+        f"{{model}}/{sweep}/{{metric}}",
+        "member",
+        *axes,
+        f"{{model}}/{sweep}_step",
+        metric=METRICS,
+        model=models_of(sweep),
+    )
+    for sweep, axes in (("classes", ("classes", "burstiness")), ("spread", ("spread",)), ("exponent", ("exponent",)))
+}
+"""By sweep."""
+
+
+def trainings(config: Config) -> Table:
+    """Every program; its members are those of the first point, of the second, and so on."""
+    table = {}
+    for program in programs(config):
+        one = program.setting(config)
+        model = MODELS[program.model](one)
+        table[program.stage] = later(one, model, partial(plan, one, program, model))
+    return table
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Curves (M, *points, R) of every sweep of every model."""
+    for program in programs(config):
+        fit, start = fits[program.stage], 0
+        for name in program.sweeps:
+            shape, _ = sweep(config, name)
+            stop = start + math.prod(shape) * config.members
+            yield STEPS.at(part=f"{program.model}/{name}"), fit.steps
+            for metric in METRICS:
+                curves = fit.metrics[metric][start:stop].reshape(*shape, config.members, -1)
+                yield CURVES[name].at(model=program.model, metric=metric), np.moveaxis(curves, -2, 0)
+            start = stop
+    yield "facts", {"parts": ["_".join(part) for part in chosen(config.models, config.only)]}
+
+
+def plan(config: Config, program: "Program", model: Induction, fits: Fits) -> Training:
+    """The training of a model at all points of the sweeps of a program."""
+    points = [sweep(config, name).values for name in program.sweeps]
+    values = {key: np.concatenate([one[key] for one in points]) for key in points[0]}
+    total = values["classes"].size
+    law = laws(
+        config,
+        repeated(member_keys(config, WORLDS), total),
+        rows=int(values["classes"].max()),
+        **{key: np.repeat(value, config.members) for key, value in values.items()},
+    )
+    return planned(config, model, repeated(member_keys(config), total), law)
+
+
 class Sweep(NamedTuple):
     """The points of one sweep: its shape, and (points,) values of what differs in the task distribution."""
 
@@ -93,8 +162,8 @@ class Sweep(NamedTuple):
     values: dict[str, np.ndarray]
 
 
-def sweep(config: Config, model: str, name: str) -> Sweep:
-    """The points of a sweep of one model, in the order of its shape."""
+def sweep(config: Config, name: str) -> Sweep:
+    """The points of a sweep, in the order of its shape."""
     if name == "classes":
         shape: tuple[int, ...] = (len(config.class_grid), len(config.burstiness_grid))
         classes, burstiness = np.meshgrid(config.class_grid, config.burstiness_grid, indexing="ij")
@@ -107,36 +176,6 @@ def sweep(config: Config, model: str, name: str) -> Sweep:
         values = {"classes": np.full(shape, config.exponent_classes), "exponent": np.array(config.exponent_grid)}
     rest = {key: np.full(math.prod(shape), getattr(config, key)) for key in ("burstiness", "spread", "exponent")}
     return Sweep(shape, rest | values)
-
-
-def chosen(config: Config) -> list[tuple[str, str]]:
-    """(model, sweep) of every part to run."""
-    every = [(model, name) for model in config.models for name in SWEEPS]
-    return [part for part in every if config.only in ("all", "_".join(part))]
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    for name in ("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"):
-        check_each_once(name, getattr(config, name))
-    if not chosen(config):
-        parts = ", ".join("_".join(part) for part in chosen(dataclasses.replace(config, only="all")))
-        raise FlagError(f"--only={config.only}: allowed is all, {parts}")
-    sweeps = {sweep for _, sweep in chosen(config)}
-    for program in programs(config):
-        check_steps(config, program.steps)
-    settings.check_prompt(config)
-    settings.check_exponent("exponent", config.exponent, config.distinct_labels)
-    for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
-        for classes in np.atleast_1d(getattr(config, name)) if of_sweep in sweeps else ():
-            settings.check_classes(name, classes, config.labels)
-    for burstiness in config.burstiness_grid if "classes" in sweeps else ():
-        settings.check_burstiness("burstiness_grid", burstiness, config)
-    if sweeps != {"classes"}:
-        distinct = config.distinct_labels and "spread" in sweeps
-        settings.check_burstiness(
-            "burstiness", config.burstiness, dataclasses.replace(config, distinct_labels=distinct)
-        )
 
 
 class Program(NamedTuple):
@@ -158,10 +197,15 @@ class Program(NamedTuple):
             return "exponent_steps"
         return "steps" if self.model == "network" else "reduced_steps"
 
+    def setting(self, config: Config) -> Config:
+        """That of its training."""
+        distinct = config.distinct_labels and self.distinct
+        return dataclasses.replace(config, steps=getattr(config, self.steps), distinct_labels=distinct)
+
 
 def programs(config: Config) -> list[Program]:
     """Those of every part to run."""
-    parts = chosen(config)
+    parts = chosen(config.models, config.only)
     every = [
         Program(model, [name for of, name in parts if of == model and (name != "exponent") == distinct], distinct)
         for model in config.models
@@ -170,59 +214,33 @@ def programs(config: Config) -> list[Program]:
     return [program for program in every if program.sweeps]
 
 
-def models(config: Config) -> dict[str, Induction]:
-    """What is trained, by stage; its members are those of the first point, of the second, and so on."""
-    return {program.stage: MODELS[program.model](config) for program in programs(config)}
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains every model at every point."""
-    arrays: dict[str, Any] = {}
-    found = models(config)
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    for name in ("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"):
+        check_each_once(name, getattr(config, name))
+    if not chosen(config.models, config.only):
+        parts = ", ".join("_".join(part) for part in chosen(config.models, "all"))
+        raise FlagError(f"--only={config.only}: allowed is all, {parts}")
+    sweeps = {sweep for _, sweep in chosen(config.models, config.only)}
     for program in programs(config):
-        arrays |= _trained(config, session, program, found[program.stage])
-    return {"parts": ["_".join(part) for part in chosen(config)]}, arrays
+        check_steps(config, program.steps)
+    settings.check_prompt(config)
+    settings.check_exponent("exponent", config.exponent, config.distinct_labels)
+    for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
+        for classes in np.atleast_1d(getattr(config, name)) if of_sweep in sweeps else ():
+            settings.check_classes(name, classes, config.labels)
+    for burstiness in config.burstiness_grid if "classes" in sweeps else ():
+        settings.check_burstiness("burstiness_grid", burstiness, config)
+    if sweeps != {"classes"}:
+        distinct = config.distinct_labels and "spread" in sweeps
+        settings.check_burstiness(
+            "burstiness", config.burstiness, dataclasses.replace(config, distinct_labels=distinct)
+        )
 
 
-def _trained(config: Config, session: Session, program: Program, trained: Induction) -> dict[str, Any]:
-    """Curves (M, *shape, R) of the sweeps of one program, by ``<model>/<sweep>/<metric>``."""
-    model, names = program.model, program.sweeps
-    distinct = config.distinct_labels and program.distinct
-    one = dataclasses.replace(config, steps=getattr(config, program.steps), distinct_labels=distinct)
-    points = {name: sweep(config, model, name) for name in names}
-    values = {key: np.concatenate([p.values[key] for p in points.values()]) for key in points[names[0]].values}
-    total = values["classes"].size
-    law = laws(
-        one,
-        repeated(member_keys(config, WORLDS), total),
-        rows=int(values["classes"].max()),
-        **{key: np.repeat(value, config.members) for key, value in values.items()},
-    )
-    keys = repeated(member_keys(config), total)
-    fitted = train(session, program.stage, one, trained, keys, law)
-    arrays, start = {f"{model}/{name}/steps": fitted.steps for name in names}, 0
-    for name, (shape, _) in points.items():
-        stop = start + math.prod(shape) * config.members
-        for metric in ("ic", "ic2", "iwl", "loss"):
-            curves = fitted.metrics[metric][start:stop].reshape(*shape, config.members, -1)
-            arrays[f"{model}/{name}/{metric}"] = np.moveaxis(curves, -2, 0)
-        start = stop
-    return arrays
-
-
-AXES = {
-    "*/*/steps": ("{0}/{1}_step",),
-    "*/classes/*": ("member", "classes", "burstiness", "{0}/classes_step"),
-    "*/spread/*": ("member", "spread", "{0}/spread_step"),
-    "*/exponent/*": ("member", "exponent", "{0}/exponent_step"),
-}
-
-EXPERIMENT = Experiment(
-    "reddy.data_dependence", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: ["/".join(part) + "/*" for part in chosen(from_json(Config, c))],
-    axes=AXES,
-    learners=learners_of(models), quick=QUICK["data_dependence"], finding=FINDINGS["data_dependence"],
-)  # fmt: skip
+EXPERIMENT = binary(
+    "reddy.data_dependence", __doc__, PRESETS, measured, (STEPS, *CURVES.values()), trainings=trainings, check=check
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

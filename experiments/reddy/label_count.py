@@ -12,23 +12,24 @@ multiple of L among 128 fresh classes of a batch.
 
 import dataclasses
 import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from experiments.reddy import settings
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.label_count_claims import CLAIMS, part
-from experiments.reddy.label_count_figures import figures
-from experiments.reddy.settings import SMALL, SMOKE, Training, laws
-from experiments.reddy.training import Induction, network, train
+from experiments.reddy.settings import SMALL, SMOKE, Schedule, laws
+from experiments.reddy.training import Induction, later, network, planned
 from experiments.settings import check_each_once, member_keys
-from experiments.training import learners_of
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES
+from icl_lab.training.plans import Training
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(Schedule):
     """Fig. A.5 as published; ``lengths``, ``label_counts`` and ``label_steps`` have one value for each network."""
 
     classes: int = setting(256, "K; every L takes its multiple nearest to K", at_least=1)
@@ -80,6 +81,44 @@ def settings_of(config: Config) -> list[Config]:
     ]
 
 
+def chosen(config: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """N and L of every network to run, by a configuration's plain mapping."""
+    pairs = zip(config["lengths"], config["label_counts"])
+    return [(n, labels) for n, labels in pairs if config["only"] in ("all", str(n))]
+
+
+NETWORK: dict[str, Any] = {
+    "n": lambda config: [n for n, _ in chosen(config)],
+    "labels": lambda config: [labels for _, labels in chosen(config)],
+}
+STEPS = quantity("N_{n}/L_{labels}/steps", "N_{n}/L_{labels}_step", **NETWORK)
+CURVE = quantity(
+    "N_{n}/L_{labels}/{metric}", "member", "N_{n}/L_{labels}_step", **NETWORK, metric=("ic", "ic_loss", "loss")
+)
+
+
+def trainings(config: Config) -> Table:
+    """A network for each N and L."""
+    return {_stage(one): later(one, network(one), partial(plan, one, network(one))) for one in settings_of(config)}
+
+
+def _stage(one: Config) -> str:
+    return f"{one.context_length}_{one.labels}"
+
+
+def plan(config: Config, model: Induction, fits: Fits) -> Training:
+    """The training of all members at one N and L."""
+    return planned(config, model, member_keys(config), laws(config))
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Losses and in-context accuracy at every N and L."""
+    for one in settings_of(config):
+        fit, here = fits[_stage(one)], {"n": one.context_length, "labels": one.labels}
+        yield STEPS.at(**here), fit.steps
+        yield CURVE.at(**here), {name: fit.metrics[name] for name in ("ic", "ic_loss", "loss")}
+
+
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
     settings.check_exponent("exponent", config.exponent, config.distinct_labels)
@@ -103,34 +142,7 @@ def check(config: Config) -> None:
         settings.check_burstiness("burstiness", config.burstiness, one)
 
 
-def models(config: Config) -> dict[str, Induction]:
-    """What is trained, by stage: one network for each N and L."""
-    return {_stage(one): network(one) for one in settings_of(config)}
-
-
-def _stage(one: Config) -> str:
-    return f"{one.context_length}_{one.labels}"
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains all members at every N and L."""
-    arrays: dict[str, Any] = {}
-    networks = models(config)
-    for one in settings_of(config):
-        stage = _stage(one)
-        fitted = train(session, stage, one, networks[stage], member_keys(config), laws(one))
-        arrays[part(one.context_length, one.labels)] = {
-            "steps": fitted.steps, **{name: fitted.metrics[name] for name in ("ic", "ic_loss", "loss")}
-        }  # fmt: skip
-    return {}, arrays
-
-
-AXES = {"*/*/steps": ("{0}/{1}_step",), "*/*/*": ("member", "{0}/{1}_step")}
-
-EXPERIMENT = Experiment(
-    "reddy.label_count", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
-    quick=QUICK["label_count"], finding=FINDINGS["label_count"],
-)  # fmt: skip
+EXPERIMENT = binary("reddy.label_count", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

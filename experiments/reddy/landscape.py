@@ -17,19 +17,18 @@ import dataclasses
 import itertools
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.landscape_claims import CLAIMS
-from experiments.reddy.landscape_figures import figures
 from experiments.settings import Members, check_each_once
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import Quantity, quantity
+from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.theory.nested_logits.loss import FORMS
 
 LOSSES: dict[str, Callable[..., Any]] = {"simplified": theory.nested_logit_loss, "mean_field": theory.mean_field_loss}
@@ -69,35 +68,42 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    if config.labels <= config.context_length:
-        raise FlagError(f"--labels={config.labels}: allowed is above --context_length={config.context_length}")
-    for name in ("read_outs", "lengths", "factors", "scales", "saddle_lengths"):
-        values = getattr(config, name)
-        check_each_once(name, values)
-        if name != "saddle_lengths" and (len(values) < 2 or list(values) != sorted(values, reverse=name == "scales")):
-            order = "fall" if name == "scales" else "rise"
-            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are two or more values that {order}")
-    if config.context_length not in config.saddle_lengths:
-        raise FlagError(
-            f"--saddle_lengths: allowed are values with --context_length={config.context_length} among them"
-        )
-    if any(math.ceil(a * n) == math.ceil(b * n) for n in config.lengths for a, b in itertools.pairwise(config.factors)):
-        raise FlagError("--factors: allowed are values that give each of --lengths different numbers of labels")
+def _of_form(name: str, *axes: str) -> Quantity:
+    return quantity(f"{{form}}/{name}", *axes, form=tuple(FORMS))
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+BETA_1, ALPHA, PLANE = quantity("beta_1", "beta_1"), quantity("alpha", "alpha"), quantity("plane", "plane")
+WAIT_LIMIT, WAIT_LABELS = (quantity(name, "length", "factor") for name in ("wait_limit", "wait_labels"))
+PLANE_MAP = _of_form("plane_map", "plane_xi", "plane_alpha")
+MAP = _of_form("map", "read_out", "alpha", "beta_1")
+EQUAL_MAP = _of_form("equal_map", "read_out", "alpha", "beta_1")
+EQUAL_PATHS = _of_form("equal_paths", "start", "time", "parameter")
+PATH = _of_form("path", "time", "parameter")
+LENGTHS_LOSS = _of_form("lengths_loss", "length", "time")
+LOSS = _of_form("loss", "time")
+TIMES = _of_form("times", "time")
+WAIT = _of_form("wait", "level", "length", "factor")
+SADDLE_SLOPE = _of_form("saddle_slope", "saddle_length", "parameter")
+SADDLE_RATE_ERROR = _of_form("saddle_rate_error", "saddle_length")
+RATE = _of_form("rate", "saddle_length")
+ESCAPE = _of_form("escape", "saddle_length", "direction", "scale")
+SLOPE = _of_form("slope", "setting", "parameter")
+SLOPE_ERROR = _of_form("slope_error", "setting")
+RANDOM = _of_form("random", "member")
+RANDOM_PREDICTED = _of_form("random_predicted", "member")
+RANDOM_ALONG = _of_form("random_along", "member")
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Maps, paths, waits and escapes of both forms."""
-    arrays: dict[str, Any] = {}
-    with session.bar("forms", len(FORMS)) as advance:
+    with fits.bar("forms", len(FORMS)) as advance:
         for i, form in enumerate(FORMS):
-            arrays[form] = _maps(config, form) | _paths(config, form) | _waits(config, form) | _saddle(config, form)
+            yield {form: _maps(config, form) | _paths(config, form) | _waits(config, form) | _saddle(config, form)}
             advance(i + 1, len(FORMS))
     n, labels = _cells(config)
-    arrays["wait_limit"] = theory.cliff_time_limit(n, labels).reshape(len(config.lengths), -1)
-    arrays["wait_labels"] = labels.reshape(len(config.lengths), -1)
-    return {}, arrays | _axes(config)
+    yield WAIT_LIMIT, theory.cliff_time_limit(n, labels).reshape(len(config.lengths), -1)
+    yield WAIT_LABELS, labels.reshape(len(config.lengths), -1)
+    yield _axes(config)
 
 
 def _axes(config: Config) -> dict[str, np.ndarray]:
@@ -200,32 +206,32 @@ def _derivatives(form: str, n: int, labels: int) -> tuple[np.ndarray, float]:
     return gradient, float(losses[6] + losses[7] - losses[8] - losses[9]) / (4 * DIFFERENCE**2)
 
 
-AXES = {
-    "alpha": ("alpha",),
-    "beta_1": ("beta_1",),
-    "plane": ("plane",),
-    "wait_*": ("length", "factor"),
-    "*/plane_map": ("plane_xi", "plane_alpha"),
-    "*/map": ("read_out", "alpha", "beta_1"),
-    "*/equal_map": ("read_out", "alpha", "beta_1"),
-    "*/equal_paths": ("start", "time", "parameter"),
-    "*/path": ("time", "parameter"),
-    "*/lengths_loss": ("length", "time"),
-    "*/loss": ("time",),
-    "*/times": ("time",),
-    "*/wait": ("level", "length", "factor"),
-    "*/saddle_slope": ("saddle_length", "parameter"),
-    "*/saddle_rate_error": ("saddle_length",),
-    "*/rate": ("saddle_length",),
-    "*/escape": ("saddle_length", "direction", "scale"),
-    "*/slope": ("setting", "parameter"),
-    "*/slope_error": ("setting",),
-    "*/random*": ("member",),
-}
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    if config.labels <= config.context_length:
+        raise FlagError(f"--labels={config.labels}: allowed is above --context_length={config.context_length}")
+    for name in ("read_outs", "lengths", "factors", "scales", "saddle_lengths"):
+        values = getattr(config, name)
+        check_each_once(name, values)
+        if name != "saddle_lengths" and (len(values) < 2 or list(values) != sorted(values, reverse=name == "scales")):
+            order = "fall" if name == "scales" else "rise"
+            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are two or more values that {order}")
+    if config.context_length not in config.saddle_lengths:
+        raise FlagError(
+            f"--saddle_lengths: allowed are values with --context_length={config.context_length} among them"
+        )
+    if any(math.ceil(a * n) == math.ceil(b * n) for n in config.lengths for a, b in itertools.pairwise(config.factors)):
+        raise FlagError("--factors: allowed are values that give each of --lengths different numbers of labels")
 
-EXPERIMENT = Experiment(
-    "reddy.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
+
+EXPERIMENT = binary(
+    "reddy.landscape", __doc__, PRESETS, measured,
+    (
+        BETA_1, ALPHA, PLANE, WAIT_LIMIT, WAIT_LABELS, PLANE_MAP, MAP, EQUAL_MAP, EQUAL_PATHS, PATH, LENGTHS_LOSS, LOSS,
+        TIMES, WAIT, SADDLE_SLOPE, SADDLE_RATE_ERROR, RATE, ESCAPE, SLOPE, SLOPE_ERROR, RANDOM, RANDOM_PREDICTED,
+        RANDOM_ALONG,
+    ),
+    check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ In the (beta_1, alpha) plane the trained path is compared with the gradient flow
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,26 +25,33 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.reduced_model_claims import CLAIMS
-from experiments.reddy.reduced_model_figures import figures
-from experiments.reddy.settings import SMALL, SMOKE, Training, by_part, laws, repeated
-from experiments.reddy.training import Induction, accuracy, cross_entropy, evaluation_samples, progress, reduced, train
+from experiments.reddy.settings import SMALL, SMOKE, Schedule, by_part, laws, repeated
+from experiments.reddy.training import (
+    Induction,
+    accuracy,
+    cross_entropy,
+    evaluation_samples,
+    later,
+    planned,
+    progress,
+    reduced,
+)  # fmt: skip
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from experiments.training import learners_of
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw
 from icl_lab.theory import nested_logit_flow
-from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 PARTS = ("three", "two", "equal", "more")
 SCALARS = ("beta_1", "alpha", "beta_2")
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(Schedule):
     """Fig. 5 at the published data; parts ``equal`` and ``more`` at N = 8."""
 
     steps: int = setting(50_000, "training steps of every part, a multiple of measure_every", at_least=1)
@@ -75,21 +82,61 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check_training(config)
-    check_each_once("only", config.only)
-    check_each_once("starts", config.starts)
-    if list(config.starts) != sorted(config.starts) or len(config.starts) < 2:
-        raise FlagError(f"--starts={','.join(map(str, config.starts))}: allowed are two or more values that rise")
-    if config.more_labels <= config.equal_length:
-        raise FlagError(f"--more_labels={config.more_labels}: allowed is above --equal_length={config.equal_length}")
-    check_steps(config, "equal_steps")
-    for flag in ("equal_length", "more_labels"):
-        labels = getattr(config, flag)
-        settings.check_classes("equal_classes", config.equal_classes, labels, flag)
-        settings.check_prompt(_smaller(config, labels))
-        settings.check_burstiness("burstiness", config.burstiness, _smaller(config, labels))
+MEASURED = ("three", "two")
+"""The parts whose progress is measured, members of one training."""
+
+
+def _run(*parts: str) -> Callable[[Mapping[str, Any]], list[str]]:
+    """Those of these parts that a configuration runs."""
+    return lambda config: [part for part in parts if part in config["only"]]
+
+
+STEPS, EQUAL_STEPS = quantity("steps", "step"), quantity("equal_steps", "small_step")
+CURVE = quantity("{part}/{metric}", "member", "step", part=_run(*MEASURED))
+FROM = {
+    "equal": quantity("{part}/{metric}", "start", "member", "small_step", part=_run("equal")).at(part="equal"),
+    "more": quantity("{part}/{metric}", "more_start", "member", "small_step", part=_run("more")).at(part="more"),
+}
+"""Curves of the parts that start from several scalars."""
+THEORY_PATH = quantity("theory_{scalar}", "time", scalar=("beta_1", "alpha"))
+
+
+def trainings(config: Config) -> Table:
+    """The parts ``three`` and ``two`` in one program; ``equal``, from all its starts; ``more``."""
+    table = {}
+    for stage, one in stages(config).items():
+        model = reduced(one)
+        starts = config.starts if stage == "equal" else (0.0,)
+        attention = [float(part == "three") for part in measured_parts(config)] if stage == "measures" else (1.0,)
+        table[stage] = later(one, model, partial(plan, one, model, attention, starts, stage == "measures"))
+    return table
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The path of the theory, and curves of every part."""
+    yield THEORY_PATH, _theory(config)
+    for stage in stages(config):
+        fit = fits[stage]
+        if stage == "measures":
+            yield CURVE, by_part(fit.metrics, measured_parts(config))
+            yield STEPS, fit.steps
+        else:
+            shape = (-1, config.members, fit.steps.size)
+            yield FROM[stage], {name: values.reshape(shape) for name, values in fit.metrics.items()}
+    if small := [stage for stage in FROM if stage in config.only]:
+        yield EQUAL_STEPS, fits[small[0]].steps
+
+
+def measured_parts(config: Config) -> list[str]:
+    """Those of the parts whose progress is measured that are run."""
+    return [part for part in MEASURED if part in config.only]
+
+
+def stages(config: Config) -> dict[str, Config]:
+    """The setting of every training: of the parts ``three`` and ``two`` together, of ``equal``, of ``more``."""
+    measures = {"measures": config} if measured_parts(config) else {}
+    labels = {"equal": config.equal_length, "more": config.more_labels}
+    return measures | {part: _smaller(config, count) for part, count in labels.items() if part in config.only}
 
 
 def _smaller(config: Config, labels: int) -> Config:
@@ -104,62 +151,28 @@ def _smaller(config: Config, labels: int) -> Config:
     )
 
 
-def stages(config: Config) -> dict[str, Config]:
-    """The setting of every training: of the parts ``three`` and ``two`` together, of ``equal``, of ``more``."""
-    measures = {"measures": config} if {"three", "two"} & set(config.only) else {}
-    labels = {"equal": config.equal_length, "more": config.more_labels}
-    return measures | {part: _smaller(config, count) for part, count in labels.items() if part in config.only}
-
-
-def models(config: Config) -> dict[str, Induction]:
-    """What is trained, by stage; its members are those of the first part or start, of the second, and so on."""
-    return {stage: reduced(one) for stage, one in stages(config).items()}
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains every part that is asked for, and the path of the theory beside."""
-    arrays: dict[str, Any] = _theory(config)
-    model = models(config)
-    for stage, one in stages(config).items():
-        if stage == "measures":
-            shown = [part for part in ("three", "two") if part in config.only]
-            attention = [float(part == "three") for part in shown]
-            fit = _train(session, stage, one, model[stage], label_attention=attention, measures=True)
-            arrays |= by_part(fit.metrics, shown) | {"steps": fit.steps}
-        else:
-            starts = config.starts if stage == "equal" else (0.0,)
-            fit = _train(session, stage, one, model[stage], starts=starts)
-            shape = (len(starts), config.members, -1)
-            arrays[stage] = {name: values.reshape(shape) for name, values in fit.metrics.items()}
-            arrays["equal_steps"] = fit.steps
-    return {}, arrays
-
-
-def _train(
-    session: Session,
-    stage: str,
+def plan(
     config: Config,
     model: Induction,
-    *,
-    label_attention: Sequence[float] = (1.0,),
-    starts: Sequence[float] = (0.0,),
-    measures: bool = False,
-) -> Fit:
-    """Trains the members at every point of a grid in one program, one point after the other.
+    label_attention: Sequence[float],
+    starts: Sequence[float],
+    measures: bool,
+    fits: Fits,
+) -> Training:
+    """The training of the members at every point of a grid in one program, one point after the other.
 
     Args:
-      session: where it runs.
-      stage: name of the checkpoint and of the progress bar.
       config: the setting.
       model: what is trained.
       label_attention: (points,) factor on beta_2: 1 the model of three parameters; 0 that of two, with beta_2 = 0. One
         value stands for all points.
       starts: (points,) initial value of the scalars, or one for all.
       measures: the progress measures on novel classes, and the in-weights accuracy, too.
+      fits: not needed.
 
     Returns:
-      A ``Fit`` whose metrics (points * M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and the
-      scalars.
+      The training, whose metrics (points * M, R) are ``ic`` and ``ic_loss``, accuracy and loss on novel classes, and
+      the scalars.
     """
 
     def starting(params: dict, setting: dict) -> dict:
@@ -183,7 +196,7 @@ def _train(
     each = {name: np.repeat(values, config.members) for name, values in points.items()}
     keys, worlds = (repeated(member_keys(config, of), points["start"].size) for of in (0, settings.WORLDS))
     law = laws(config, worlds)
-    return train(session, stage, config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)
+    return planned(config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)
 
 
 def _theory(config: Config) -> dict[str, np.ndarray]:
@@ -191,22 +204,29 @@ def _theory(config: Config) -> dict[str, np.ndarray]:
     times = np.geomspace(1.0, 3000.0, 400)
     sizes = {"context_length": config.context_length, "labels": config.labels}
     path = nested_logit_flow(np.zeros(3), times, **sizes, form="mean_field").path[0]
-    return {"theory_beta_1": path[:, 0], "theory_alpha": path[:, 1]}
+    return {"beta_1": path[:, 0], "alpha": path[:, 1]}
 
 
-AXES = {
-    "steps": ("step",),
-    "theory_*": ("time",),
-    "equal_steps": ("small_step",),
-    "equal/*": ("start", "member", "small_step"),
-    "more/*": ("more_start", "member", "small_step"),
-    "*": ("member", "step"),
-}
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    settings.check_training(config)
+    check_each_once("only", config.only)
+    check_each_once("starts", config.starts)
+    if list(config.starts) != sorted(config.starts) or len(config.starts) < 2:
+        raise FlagError(f"--starts={','.join(map(str, config.starts))}: allowed are two or more values that rise")
+    if config.more_labels <= config.equal_length:
+        raise FlagError(f"--more_labels={config.more_labels}: allowed is above --equal_length={config.equal_length}")
+    check_steps(config, "equal_steps")
+    for flag in ("equal_length", "more_labels"):
+        labels = getattr(config, flag)
+        settings.check_classes("equal_classes", config.equal_classes, labels, flag)
+        settings.check_prompt(_smaller(config, labels))
+        settings.check_burstiness("burstiness", config.burstiness, _smaller(config, labels))
 
-EXPERIMENT = Experiment(
-    "reddy.reduced_model", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
-    axes=AXES,
-    learners=learners_of(models), quick=QUICK["reduced_model"], finding=FINDINGS["reduced_model"],
+
+EXPERIMENT = binary(
+    "reddy.reduced_model", __doc__, PRESETS, measured, (STEPS, EQUAL_STEPS, CURVE, *FROM.values(), THEORY_PATH),
+    trainings=trainings, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ class Data(Members):
 
 
 @dataclasses.dataclass(frozen=True)
-class Training(Data):
+class Schedule(Data):
     """How a network is trained on them (section 2 and appendix of the paper): plain SGD."""
 
     hidden: int = setting(128, "width of the classifier's three hidden layers", at_least=1)
@@ -64,7 +64,7 @@ class Training(Data):
     eval_tasks: int = setting(10_000, "sequences of each test set, the same at every measurement", at_least=1)
 
 
-def check_training(config: Training) -> None:
+def check_training(config: Schedule) -> None:
     """Raises FlagError where fields do not fit together."""
     settings.check(config)
     check_classes("classes", config.classes, config.labels)

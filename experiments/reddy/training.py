@@ -11,11 +11,12 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments.reddy.settings import Data, Training
+from experiments.reddy.settings import Data, Schedule
 from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
 from icl_lab.fast import induction_logits
-from icl_lab.lab import Session, arguments
+from icl_lab.lab import arguments
+from icl_lab.lab.trainings import After, Fits
 from icl_lab.models import InductionNetwork, ReducedInduction, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import (
@@ -28,7 +29,7 @@ from icl_lab.prompts import (
     item_label_classification,
 )
 from icl_lab.prompts.layouts import Layout, content_layout, item_label_layout
-from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 
 class Induction(NamedTuple):
@@ -49,13 +50,13 @@ class Induction(NamedTuple):
         return partial(self.logits, params)
 
 
-def network(config: Training) -> Induction:
+def network(config: Schedule) -> Induction:
     """The two-layer attention-only network with the deep classifier (section 2 of the paper)."""
     module = InductionNetwork(labels=config.labels, slots=config.slots, hidden=config.hidden)
     return _induction(module, item_label_layout(config.slots), induction_logits, config)
 
 
-def reduced(config: Training) -> Induction:
+def reduced(config: Schedule) -> Induction:
     """The reduced induction-head model of three parameters (section 4 of the paper)."""
     module = ReducedInduction(labels=config.labels, hidden=config.hidden)
     return _induction(module, content_layout(), reduced_logits, config)
@@ -76,7 +77,7 @@ def _induction(module: InductionNetwork | ReducedInduction, layout: Layout, fast
     return Induction(init, partial(fast, module), run)
 
 
-def sgd(config: Training) -> optax.GradientTransformation:
+def sgd(config: Schedule) -> optax.GradientTransformation:
     """Plain SGD; every parameter shrinks by the share ``shrink`` in every step, whatever the learning rate."""
     rate = config.learning_rate
     return optax.chain(optax.add_decayed_weights(config.shrink / rate), optax.scale_by_learning_rate(rate))
@@ -107,7 +108,7 @@ EVALUATION_SETS = ("train", "iwl", "ic", "ic2")
 """The test sets (section 2 of the paper): training distribution, in weights, in context, and with labels swapped."""
 
 
-def evaluation_samples(config: Training, law: ItemLabelLaw, name: str | Array, key: Array) -> Sample:
+def evaluation_samples(config: Schedule, law: ItemLabelLaw, name: str | Array, key: Array) -> Sample:
     """``config.eval_tasks`` sequences of a test set, by its name or (traced) number."""
     number = EVALUATION_SETS.index(name) if isinstance(name, str) else name
     tests = evaluation_laws(law, config.context_length) | {"train": law}
@@ -123,7 +124,7 @@ Observe = Callable[[dict, Array, ItemLabelLaw], dict[str, Array]]
 """``(params, key, law) -> {name: array}``, what is measured of a member."""
 
 
-def measure(config: Training, model: Induction) -> Observe:
+def measure(config: Schedule, model: Induction) -> Observe:
     """Loss and accuracy on the training distribution, accuracies on the tests: ``loss``, ``accuracy``, ``iwl``, ``ic``,
     ``ic2``.
 
@@ -169,10 +170,8 @@ Change = Callable[[dict, dict], dict]
 """``(params, setting of the member) -> params``."""
 
 
-def train(
-    session: Session,
-    stage: str,
-    config: Training,
+def planned(
+    config: Schedule,
     model: Induction,
     keys: Array,
     law: ItemLabelLaw,
@@ -182,12 +181,10 @@ def train(
     acting: Change | None = None,
     observe: Observe | None = None,
     one_by_one: bool = False,
-) -> Fit:
-    """Trains M members, each on its own task distribution, in one program.
+) -> Training:
+    """The training of M members, each on its own task distribution, in one program.
 
     Args:
-      session: where it runs.
-      stage: name of the checkpoint and of the progress bar.
       config: the setting; what ``law`` holds is taken from there.
       model: what is trained.
       keys: (M,) member keys.
@@ -199,7 +196,7 @@ def train(
       one_by_one: on a CPU no two members are vectorised together, which is faster for some sizes.
 
     Returns:
-      A ``Fit`` whose metrics are those of ``observe``, (M, R, ...).
+      The training, whose metrics are those of ``observe``, (M, R, ...).
     """
     settings = {"config": arguments(config, keys.shape[0]), "law": law} | {
         name: jnp.broadcast_to(jnp.asarray(value, jnp.float32), keys.shape) for name, value in (each or {}).items()
@@ -211,8 +208,7 @@ def train(
         return cross_entropy(model.logits(acting(params, setting), samples.prompt), samples).mean()
 
     together = members_at_once(config.batch, 2)
-    return session.fit(
-        stage,
+    return Training(
         lambda key, setting: starting(model.init(key), setting),
         loss,
         lambda setting: sgd(setting["config"]),
@@ -222,7 +218,19 @@ def train(
         measure_every=config.measure_every,
         measure=lambda params, key, setting: observe(acting(params, setting), key, setting["law"]),
         members_at_once=1 if one_by_one and together else together,
+        learner=model.learner,
+        sampler=sampler_of(config),
     )
+
+
+def later(config: Schedule, model: Induction, plan: Callable[[Fits], Training]) -> After:
+    """A training that is planned when it is asked for: drawing the dictionaries of its members takes seconds."""
+    return After(plan, learner=model.learner, sampler=sampler_of(config))
+
+
+def sampler_of(config: Data) -> Callable[[dict], Sampler]:
+    """``setting of a member -> sampler`` of its task distribution."""
+    return lambda setting: sampler(config, setting["law"])
 
 
 def _as_is(params: dict, setting: dict) -> dict:

@@ -14,6 +14,7 @@ whose target is like one given item, half-way through a member's wait and at the
 
 import dataclasses
 import sys
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,24 +22,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from experiments.onsets import crossing
 from experiments.reddy import settings
-from experiments.reddy.findings import FINDINGS
-from experiments.reddy.headlines import QUICK
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Training, by_part, laws, repeated
-from experiments.reddy.training import Induction, evaluation_samples, measure, network, progress, train
-from experiments.reddy.transition_claims import CLAIMS, PARTS, copies_of, matched_item, waits
-from experiments.reddy.transition_figures import figures
+from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, laws, repeated
+from experiments.reddy.statistics import copies
+from experiments.reddy.training import Induction, evaluation_samples, later, measure, network, planned, progress
 from experiments.settings import member_keys
-from experiments.training import learners_of
-from icl_lab.lab import Experiment, Session, main, setting
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import ItemLabelLaw, Sample
-from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
+
+PARTS = ("novel", "trained")
+"""What is trained on: mostly novel classes (Figs. 3, 4), trained classes alone (Fig. 1d)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
-    """The published settings; those of Training are those of Figs. 3 and 4."""
+class Config(Schedule):
+    """The published settings; those of Schedule are those of Figs. 3 and 4."""
 
     trained_classes: int = setting(512, "K of the training without novel classes (Fig. 1d)", at_least=1)
     trained_burstiness: int = setting(2, "B of the training without novel classes", at_least=1)
@@ -64,31 +68,56 @@ def check(config: Config) -> None:
     settings.check_burstiness("trained_burstiness", config.trained_burstiness, config)
 
 
-def models(config: Config) -> dict[str, Induction]:
-    """What is trained, by stage; its members are those of the first part, then those of the second."""
-    return {"training": network(config)}
+STEPS, CURVE = quantity("steps", "step"), quantity("{part}/{metric}", "member", "step", part="only")
+MAP = quantity("{part}/map/{when}", "member", "layer", "query", "key", part="only", when=("half", "end"))
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the members of all parts in one program; they share dictionaries, starts and keys."""
-    parts = [part for part in PARTS if part in config.only]
-    fitted = _train(session, config, parts)
-    arrays: dict[str, Any] = {"steps": fitted.steps}
-    for part, metrics in by_part(fitted.metrics, parts).items():
+def trainings(config: Config) -> Table:
+    """The members of all parts in one program, those of the first part first."""
+    model = network(config)
+    return {"training": later(config, model, lambda fits: plan(config, model))}
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Curves of every part; attention maps half-way through each member's wait, and at the end."""
+    fit = fits["training"]
+    yield STEPS, fit.steps
+    for part, metrics in by_part(fit.metrics, chosen(config)).items():
         maps, copies = metrics.pop("attention"), copies_of(part, dataclasses.asdict(config))
-        half = 0.5 * waits(metrics["ic"], fitted.steps, copies / config.context_length)
-        before = np.searchsorted(fitted.steps, np.where(np.isfinite(half), half, 0.0), side="right") - 1
-        arrays[part] = metrics | {"map": {"half": maps[np.arange(len(maps)), before], "end": maps[:, -1]}}
-    return {}, arrays
+        half = 0.5 * waits(metrics["ic"], fit.steps, copies / config.context_length)
+        before = np.searchsorted(fit.steps, np.where(np.isfinite(half), half, 0.0), side="right") - 1
+        yield CURVE.at(part=part), metrics
+        yield MAP.at(part=part), {"half": maps[np.arange(len(maps)), before], "end": maps[:, -1]}
 
 
-def _train(session: Session, config: Config, parts: list[str]) -> Fit:
-    """Training of ``config.members`` members of each part, one part after the other.
+def chosen(config: Config) -> list[str]:
+    """The parts to run."""
+    return [part for part in PARTS if part in config.only]
+
+
+def copies_of(part: str, config: Mapping[str, Any]) -> int:
+    """B of the in-context tests of a part."""
+    return copies(config, burstiness=config["trained_burstiness"]) if part == "trained" else copies(config)
+
+
+def matched_item(context_length: int) -> int:
+    """Item that the target of the prompts of an attention map is like: the one before the middle, counted from 0."""
+    return (context_length - 1) // 2
+
+
+def waits(accuracy: np.ndarray, steps: np.ndarray, guess: float) -> np.ndarray:
+    """(M,) step at which accuracy is half-way from guessing a label of the context to 1; infinite if never."""
+    return crossing(accuracy, steps, (1 + guess) / 2)
+
+
+def plan(config: Config, model: Induction) -> Training:
+    """The training of ``config.members`` members of each part, which share dictionaries, starts and keys.
 
     Metrics are those of ``training.measure``, and on sequences of new classes the progress measures and ``attention``
     (M, R, 2, T, T), the mean map of those whose target is like ``matched_item``.
     """
-    model, count = models(config)["training"], len(parts)
+    parts = chosen(config)
+    count = len(parts)
     classes = {"novel": config.classes, "trained": config.trained_classes}
     burstiness = {"novel": config.burstiness, "trained": config.trained_burstiness}
     novel_share = {"novel": config.novel_share, "trained": 0.0}
@@ -113,16 +142,12 @@ def _train(session: Session, config: Config, parts: list[str]) -> Fit:
         return accuracies(params, key, law) | found
 
     keys = repeated(member_keys(config), count)
-    return train(session, "training", config, model, keys, law, observe=observe, one_by_one=True)
+    return planned(config, model, keys, law, observe=observe, one_by_one=True)
 
 
-AXES = {"steps": ("step",), "*/map/*": ("member", "layer", "query", "key"), "*": ("member", "step")}
-
-EXPERIMENT = Experiment(
-    "reddy.transition", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{part}/*" for part in c["only"]],
-    axes=AXES,
-    learners=learners_of(models), quick=QUICK["transition"], finding=FINDINGS["transition"],
-)  # fmt: skip
+EXPERIMENT = binary(
+    "reddy.transition", __doc__, PRESETS, measured, (STEPS, CURVE, MAP), trainings=trainings, check=check
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

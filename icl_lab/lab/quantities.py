@@ -131,7 +131,8 @@ class Quantity:
         if not chosen:
             return []
         rest = dict.fromkeys((place for place in self.places if place not in chosen), "*")
-        each = itertools.product(*(self.values(place, config) or ["*"] for place in chosen))
+        found = (self.values(place, config) for place in chosen)
+        each = itertools.product(*(["*"] if values is None else values for values in found))
         return [self.name.format(**rest, **dict(zip(chosen, values))) for values in each]
 
 

@@ -7,13 +7,13 @@ import optax
 import pytest
 
 from experiments.reddy.clamping import Config, clamps, losing, uniform
-from experiments.reddy.interventions import Config as Interventions
-from experiments.reddy.interventions import conditions, delay, holds, mixed, onset_of, remaining
+from experiments.reddy.interventions import CURVE, STEPS, conditions, held, mixed
+from experiments.reddy.interventions_shown import delay, onset_of, remaining
 from experiments.reddy.settings import SMOKE
 from experiments.reddy.training import network
 from icl_lab.compare import progress_measures
 from icl_lab.lab import Record
-from icl_lab.models.inspection import held
+from icl_lab.models.inspection import held as stopped
 from icl_lab.prompts import Prompt
 from icl_lab.training.clamping import by_member, combined, zeroed_head
 
@@ -91,10 +91,10 @@ def test_a_held_classifier_is_all_but_attention_and_values_and_moves_outside_the
     clamp = clamps(CONFIG, {"cla_held": (1, 5)}, names)
     updates = jax.tree.map(lambda leaf: np.ones(leaf.shape), params)
     for step in (0, 1, 4, 5):
-        moved = {name for name, update in held(updates, clamp, step)["params"].items() if update.any()}
+        moved = {name for name, update in stopped(updates, clamp, step)["params"].items() if update.any()}
         assert moved == set(params["params"]) - (set(names) if 1 <= step < 5 else set())
     others = dict.fromkeys(("ila1_held", "tila2_held", "tla2_held", "ila1_given"), (0, 5))
-    moved = held(updates, clamps(CONFIG, others, names), 2)["params"]
+    moved = stopped(updates, clamps(CONFIG, others, names), 2)["params"]
     assert all(update.all() for update in moved.values())
 
 
@@ -118,11 +118,11 @@ def test_a_condition_starts_from_the_parts_that_are_given_and_no_others():
 
 def test_of_eleven_windows_each_condition_is_held_and_judged_by_its_own():
     windows = tuple(0.01 * i for i in range(1, 12))
-    assert [holds(windows)[f"cla_held_{i}"] for i in range(11)] == [("cla", window) for window in windows]
-    assert set(holds(windows)) < set(conditions(Interventions(windows=windows)))
+    assert [held(windows)[f"cla_held_{i}"] for i in range(11)] == [("cla", window) for window in windows]
+    assert set(held(windows)) < set(conditions(windows))
     soon, late = np.array([[0.0, 1.0, 1.0, 1.0]]), np.array([[0.0, 0.0, 0.0, 1.0]])
-    arrays = {"n_4/steps": np.array([0, 10, 20, 4000]), "n_4/control/ic": soon}
-    arrays |= {f"n_4/cla_held_{i}/ic": late for i in (0, 10)}
+    curves = {"control": soon, "cla_held_0": late, "cla_held_10": late}
+    arrays = STEPS.at(n=4).named(np.array([0, 10, 20, 4000])) | CURVE.at(n=4, metric="ic").named(curves)
     record = Record("reddy.interventions", "lab", vars(CONFIG) | {"windows": list(windows)}, {}, arrays)
     first, last = (delay(record, 4, f"cla_held_{i}") for i in (0, 10))
     np.testing.assert_allclose(first / last, 11)  # the same delay over another hold

@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 
 from experiments.onsets import onset
-from experiments.reddy import clamping_claims, curriculum_claims, data_dependence_claims, label_count, mixtures
-from experiments.reddy.data_dependence_claims import guesses, same_label
-from experiments.reddy.statistics import copies, guess, solved
+from experiments.reddy import (
+    clamping,
+    clamping_shown,
+    curriculum,
+    curriculum_shown,
+    data_dependence,
+    data_dependence_shown,
+    label_count,
+    label_count_shown,
+    mixtures,
+    mixtures_shown,
+)  # fmt: skip
+from experiments.reddy.statistics import copies, guess, guesses, same_label, solved
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, judge
 from icl_lab.lab.records import Record
 
@@ -50,11 +60,14 @@ CONDITIONS = {
 
 
 def clamped(changes=None, **times):
-    arrays = {"steps": STEPS}
+    curves = {}
     for name, at in (CONDITIONS | times).items():
-        arrays |= {f"{name}/{measure}": rises(at) for measure in ("ic", "ila1", "tila2")}
-        arrays[f"{name}/cla"] = rises(600 + HOLD if name == "cla_held" else 600, 0.25, 1.0, 100)
-    return verdicts(clamping_claims.CLAIMS, arrays | (changes or {}), {"hold": HOLD})
+        curves[name] = {measure: rises(at) for measure in ("ic", "ila1", "tila2")}
+        curves[name]["cla"] = rises(600 + HOLD if name == "cla_held" else 600, 0.25, 1.0, 100)
+    for (name, measure), values in (changes or {}).items():
+        curves[name][measure] = values
+    arrays = clamping.STEPS.named(STEPS) | clamping.CURVE.named(curves)
+    return verdicts(clamping_shown.CLAIMS, arrays, {"hold": HOLD})
 
 
 def test_clamping_holds_where_the_classifier_is_what_must_move_first():
@@ -67,16 +80,16 @@ def test_clamping_fails_where_another_part_must():
     assert among(clamped(ila1_held=3600), FAILS) == {"ila1_does_not_delay", "cla_before_ila1"}
     assert among(clamped(tla2_held=3600), FAILS) == {"tla2_does_not_delay", "cla_before_tla2"}
     assert among(clamped(attention_lost=3100), FAILS) == {"attention_lost", "answer_before_attention"}
-    given = {"ila1_given/cla": rises(100, 0.25, 1.0, 50)}
+    given = {("ila1_given", "cla"): rises(100, 0.25, 1.0, 50)}
     assert among(clamped(given, ila1_given=400), FAILS) == {"slow_phase_stays", "wait_stays"}
-    moves = {"cla_held/cla": rises(600, 0.25, 1.0, 100)}
+    moves = {("cla_held", "cla"): rises(600, 0.25, 1.0, 100)}
     assert among(clamped(moves), FAILS) == {"cla_is_held"}
 
 
 def test_what_cla_does_when_the_hold_is_over_is_not_counted_in():
     waiting = np.where(STEPS < HOLD, 0.25, rises(600, 0.25, 1.0, 100))
     for part in ("ila1", "tila2", "tla2"):
-        assert among(clamped({f"{part}_held/cla": waiting}), FAILS) == {f"cla_without_{part}"}
+        assert among(clamped({(f"{part}_held", "cla"): waiting}), FAILS) == {f"cla_without_{part}"}
 
 
 @pytest.mark.parametrize("part", ["ila1_held", "tla2_held", "attention_lost"])
@@ -86,28 +99,29 @@ def test_a_part_that_is_never_learned_is_no_short_delay(part):
     claim = part if part == "attention_lost" else part.replace("held", "does_not_delay")
     one_never = np.where(np.arange(MEMBERS)[:, None] == 0, never, rises(4300))
     for changes, verdict in ((never, FAILS), (one_never, NOT_RESOLVED)):
-        assert clamped({f"{part}/ic": changes}, **late)[claim] == verdict
-    neither = clamped({f"{part}/ic": never, "cla_held/ic": never, "answer_lost/ic": never})
+        assert clamped({(part, "ic"): changes}, **late)[claim] == verdict
+    neither = clamped({(name, "ic"): never for name in (part, "cla_held", "answer_lost")})
     order = "answer_before_attention" if part == "attention_lost" else f"cla_before_{part[:4]}"
     assert neither[order] == NOT_RESOLVED
-    without = clamped({"control/ic": never, "control/cla": never})
+    without = clamped({("control", measure): never for measure in ("ic", "cla")})
     assert set(without.values()) == {NOT_RESOLVED}
 
 
-def curriculum(changes=None, **times):
+def trained_in(changes=None, **times):
     onsets = {"control": 2100, "length": 1300, "labels": 2000, "novel": 2200} | times
-    arrays = {"steps": STEPS} | {f"{name}/ic": rises(at) for name, at in onsets.items()}
-    return verdicts(curriculum_claims.CLAIMS, arrays | (changes or {}))
+    curves = {name: rises(at) for name, at in onsets.items()} | (changes or {})
+    arrays = curriculum.STEPS.named(STEPS) | curriculum.CURVE.at(metric="ic").named(curves)
+    return verdicts(curriculum_shown.CLAIMS, arrays)
 
 
 def test_a_curriculum_is_earlier_or_it_is_not():
-    assert set(curriculum().values()) == {HOLDS}
-    assert among(curriculum(length=2300, labels=1700, novel=2500), FAILS) == {"length", "labels", "novel"}
+    assert set(trained_in().values()) == {HOLDS}
+    assert among(trained_in(length=2300, labels=1700, novel=2500), FAILS) == {"length", "labels", "novel"}
     never = np.full((MEMBERS, len(STEPS)), 0.2)
-    found = curriculum({"novel/ic": never}, control=4880)  # the control's onset is at the last step
+    found = trained_in({"novel": never}, control=4880)  # the control's onset is at the last step
     assert found["novel"] == FAILS  # never is later than any step
-    assert curriculum({"control/ic": never})["length"] == NOT_RESOLVED
-    nothing = curriculum(dict.fromkeys(("control/ic", "length/ic", "labels/ic", "novel/ic"), never))
+    assert trained_in({"control": never})["length"] == NOT_RESOLVED
+    nothing = trained_in(dict.fromkeys(("control", "length", "labels", "novel"), never))
     assert {nothing[name] for name in ("length", "labels", "novel")} == {NOT_RESOLVED}
 
 
@@ -120,16 +134,18 @@ LABELS = {
 def counted(changes=None, times=LABELS):
     arrays = {}
     for (n, labels), at in times.items():
-        arrays |= {f"N_{n}/L_{labels}/ic": rises(at), f"N_{n}/L_{labels}/steps": STEPS}
+        curve = (changes or {}).get((n, labels), rises(at))
+        arrays |= label_count.CURVE.at(n=n, labels=labels, metric="ic").named(curve)
+        arrays |= label_count.STEPS.at(n=n, labels=labels).named(STEPS)
     lengths, counts = map(list, zip(*times))
-    config = {"lengths": lengths, "label_counts": counts, "label_steps": [int(STEPS[-1])] * len(times)}
-    return verdicts(label_count.CLAIMS, arrays | (changes or {}), config)
+    config = {"lengths": lengths, "label_counts": counts, "only": "all"}
+    return verdicts(label_count_shown.CLAIMS, arrays, config)
 
 
 def test_more_labels_than_pairs_are_learned_and_as_many_are_not():
     assert set(counted().values()) == {HOLDS}
     other = np.arange(MEMBERS)[:, None] < 4
-    apart = {"N_2/L_4/ic": np.where(other, rises(1000), 0.2), "N_2/L_8/ic": np.where(other, 0.2, rises(900))}
+    apart = {(2, 4): np.where(other, rises(1000), 0.2), (2, 8): np.where(other, 0.2, rises(900))}
     assert among(counted(apart), FAILS) == {"more_labels_2"}  # no member at every L
     assert among(counted(times=LABELS | {(8, 8): 3000}), FAILS) == {"as_many_labels_8"}
     assert among(counted(times=LABELS | {(2, 4): 3000, (4, 4): 1000}), FAILS) == {"delay_2", "delay_4"}
@@ -148,33 +164,36 @@ def test_a_run_too_short_for_anything_says_nothing_of_as_many_labels():
 
 
 def mixed(ic, iwl):
-    """Of onsets (p_B, p_C)."""
-    arrays = {"steps": STEPS}
-    for name, times in (("ic", ic), ("iwl", iwl)):
-        arrays[name] = np.stack([np.stack([rises(at) for at in row], axis=1) for row in times], axis=1)
-    return arrays
+    """Curves of onsets (p_B, p_C)."""
+    return {
+        name: np.stack([np.stack([rises(at) for at in row], axis=1) for row in times], axis=1)
+        for name, times in (("ic", ic), ("iwl", iwl))
+    }
+
+
+def of_mixtures(curves):
+    return verdicts(mixtures_shown.CLAIMS, mixtures.STEPS.named(STEPS) | mixtures.CURVE.named(curves))
 
 
 SOONER, LATER = [[3000, 1000], [2500, 900]], [[1000, 3000], [800, 2500]]
 
 
 def test_mixtures_are_both_learned_kept_and_ordered_by_their_share():
-    arrays = mixed(SOONER, LATER)
-    claims = mixtures.CLAIMS
-    assert set(verdicts(claims, arrays).values()) == {HOLDS}
-    assert among(verdicts(claims, mixed(LATER, SOONER)), FAILS) == {"novel_share", "trained_share"}
+    curves = mixed(SOONER, LATER)
+    assert set(of_mixtures(curves).values()) == {HOLDS}
+    assert among(of_mixtures(mixed(LATER, SOONER)), FAILS) == {"novel_share", "trained_share"}
     for name, claim in (("ic", "in_context"), ("iwl", "in_weights")):
-        worse = arrays[name].copy()
+        worse = curves[name].copy()
         worse[:, 0, 0, 10:] = 0.2
-        assert claim in among(verdicts(claims, arrays | {name: worse}), FAILS)
-        lost = arrays[name].copy()
+        assert claim in among(of_mixtures(curves | {name: worse}), FAILS)
+        lost = curves[name].copy()
         lost[:, 1, 1, -3:] -= 0.2
-        assert "kept" in among(verdicts(claims, arrays | {name: lost}), FAILS)
-    nothing = verdicts(claims, mixed(np.full((2, 2), 9000), np.full((2, 2), 9000)))
+        assert "kept" in among(of_mixtures(curves | {name: lost}), FAILS)
+    nothing = of_mixtures(mixed(np.full((2, 2), 9000), np.full((2, 2), 9000)))
     assert among(nothing, NOT_RESOLVED) == {"kept", "novel_share", "trained_share"}
     assert among(nothing, FAILS) == {"in_context", "in_weights"}
     where = [[3000, 9000], [2500, 9000]], [[9000, 3000], [9000, 2500]]  # the one that should be sooner is not learned
-    assert among(verdicts(claims, mixed(*where)), HOLDS) == {"kept"}
+    assert among(of_mixtures(mixed(*where)), HOLDS) == {"kept"}
 
 
 def dependence(model="network", moving=0.0, **changes):
@@ -190,12 +209,11 @@ def dependence(model="network", moving=0.0, **changes):
         points = np.array(values)
         rates = np.array([1.0, 1.0, 1.0, 1.0 - moving, 1.0])  # on the way to the end
         curves = points[None, ..., None] * np.broadcast_to(rates, (MEMBERS, *points.shape, 5))
-        arrays[f"{model}/{sweep}/{metric}"] = curves
-        if metric == "ic":
-            arrays[f"{model}/{sweep}/ic2"] = curves
+        named = {metric: curves} | ({"ic2": curves} if metric == "ic" else {})
+        arrays |= data_dependence.CURVES[sweep].at(model=model).named(named)
     config = {"burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.1, 2.0), "exponent_classes": 512}
     other = "reduced/*" if model == "network" else "network/*"
-    found = verdicts(data_dependence_claims.CLAIMS, arrays, config, [other])
+    found = verdicts(data_dependence_shown.CLAIMS, arrays, config, [other])
     return {name.removeprefix(f"{model}_"): v for name, v in found.items() if name.startswith(model)}
 
 
@@ -238,7 +256,6 @@ def test_guesses_count_labels_that_repeat():
     assert same_label(1.5, 12, 4) == pytest.approx(share, abs=0.005)  # 4.5 standard errors
     assert same_label(0.0, 12, 4) == pytest.approx(0.25)
     config = CONFIG | {"burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.5), "exponent_classes": 12, "labels": 4}
-    record = Record("toy", "lab", config, {}, {})
-    np.testing.assert_allclose(guesses(record, "classes"), [0.5, 0.25, 0.5])
+    np.testing.assert_allclose(guesses(config, "classes"), [0.5, 0.25, 0.5])
     steep = 0.25 + 0.75 * (0.25 + same_label(1.5, 12, 4)) / 2
-    np.testing.assert_allclose(guesses(record, "exponent"), [0.25 + 0.75 * 0.25, steep])
+    np.testing.assert_allclose(guesses(config, "exponent"), [0.25 + 0.75 * 0.25, steep])

@@ -7,7 +7,9 @@ import pytest
 
 from experiments.onsets import crossing
 from experiments.reddy import transition
-from experiments.reddy.transition_claims import CLAIMS, matched_item, waits
+from experiments.reddy.transition import CURVE, matched_item, waits
+from experiments.reddy.transition import STEPS as MEASURED_AT
+from experiments.reddy.transition_shown import CLAIMS
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.experiment import execute
 from icl_lab.lab.flags import FlagError
@@ -29,14 +31,14 @@ def _record(jump_width=60.0, order=1.0):
         slow, jump = middle - order * 1300, middle
         accuracy = _sigmoid(slow, 150, 0.06, 0.25) + _sigmoid(jump, jump_width, 0, 0.74)
         labels = _sigmoid(slow, 150, 0.25, 1.0)
-        parts |= {
-            f"{part}/ic": accuracy, f"{part}/ic2": accuracy, f"{part}/cla": labels,
-            f"{part}/tla2": _sigmoid(slow, 200, 0.45, 0.9), f"{part}/ila1": _sigmoid(jump, 80, 0.26, 0.8),
-            f"{part}/tila2": _sigmoid(jump, 80, 0.12, 0.8),
-            f"{part}/loss": 2.77 - 0.67 * _sigmoid(60 + 0 * jump, 30) - 2.0 * _sigmoid(jump, jump_width),
+        curves = {
+            "ic": accuracy, "ic2": accuracy, "cla": labels, "tla2": _sigmoid(slow, 200, 0.45, 0.9),
+            "ila1": _sigmoid(jump, 80, 0.26, 0.8), "tila2": _sigmoid(jump, 80, 0.12, 0.8),
+            "loss": 2.77 - 0.67 * _sigmoid(60 + 0 * jump, 30) - 2.0 * _sigmoid(jump, jump_width),
         }  # fmt: skip
+        parts |= CURVE.at(part=part).named(curves)
     config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 1, "labels": 16, "members": 16}
-    return Record("reddy.transition", "lab", config, {}, {"steps": STEPS} | parts, {})
+    return Record("reddy.transition", "lab", config, {}, MEASURED_AT.named(STEPS) | parts, {})
 
 
 def _verdicts(record):
@@ -54,28 +56,29 @@ def test_claims_fail_of_other_births():
     assert {reverse[name] for name in reverse if name.startswith("order_")} == {FAILS}
     assert reverse["slow_phase"] == FAILS
     forgotten = _record()
-    forgotten.arrays["novel/ic"][:, -5:] = 0.3
+    CURVE(forgotten, part="novel", metric="ic")[:, -5:] = 0.3
     assert _verdicts(forgotten)["kept_novel"] == _verdicts(forgotten)["learns_novel"] == FAILS
 
 
 @pytest.mark.parametrize(
     ("changes", "fails"),
     [
-        ({"novel/loss": 2.77 - STEPS / 2000}, {"plateau_novel", "shelf_novel"}),  # a steady fall
-        ({"trained/loss": 2.77 - (STEPS / 2000) ** 2}, {"plateau_trained"}),  # a shelf from the start, no plateau
-        ({"novel/ic": np.where(STEPS > 500, 0.5, 0.06) + 0.5 * (STEPS > 2000)}, {"guesses_novel"}),
-        ({"trained/ic2": 0.06 + 0.9 * (STEPS > 3500)}, {"together"}),
-        ({"novel/ila1": np.where(STEPS > 900, 0.8, 0.26)}, {"latent_ila1", "jump_together"}),
-        ({"novel/tila2": np.where(STEPS > 900, 0.8, 0.12)}, {"latent_tila2", "jump_together"}),
-        ({"novel/tila2": np.where(STEPS > 3500, 0.8, 0.12)}, {"jump_together"}),
-        ({"novel/ila1": 0.26 + 0.1 * (STEPS > 2200)}, {"head_ila1"}),
-        ({"novel/tila2": 0.12 + 0.1 * (STEPS > 2200)}, {"head_tila2"}),
+        ({("novel", "loss"): 2.77 - STEPS / 2000}, {"plateau_novel", "shelf_novel"}),  # a steady fall
+        ({("trained", "loss"): 2.77 - (STEPS / 2000) ** 2}, {"plateau_trained"}),  # a shelf from the start, no plateau
+        ({("novel", "ic"): np.where(STEPS > 500, 0.5, 0.06) + 0.5 * (STEPS > 2000)}, {"guesses_novel"}),
+        ({("trained", "ic2"): 0.06 + 0.9 * (STEPS > 3500)}, {"together"}),
+        ({("novel", "ila1"): np.where(STEPS > 900, 0.8, 0.26)}, {"latent_ila1", "jump_together"}),
+        ({("novel", "tila2"): np.where(STEPS > 900, 0.8, 0.12)}, {"latent_tila2", "jump_together"}),
+        ({("novel", "tila2"): np.where(STEPS > 3500, 0.8, 0.12)}, {"jump_together"}),
+        ({("novel", "ila1"): 0.26 + 0.1 * (STEPS > 2200)}, {"head_ila1"}),
+        ({("novel", "tila2"): 0.12 + 0.1 * (STEPS > 2200)}, {"head_tila2"}),
     ],
 )
 def test_each_part_of_the_birth_is_told_when_it_is_missing(changes, fails):
     record = _record()
-    for name, curve in changes.items():
-        record.arrays[name] = np.broadcast_to(curve, record.arrays[name].shape)
+    for (part, metric), curve in changes.items():
+        shape = CURVE(record, part=part, metric=metric).shape
+        record.arrays.update(CURVE.at(part=part, metric=metric).named(np.broadcast_to(curve, shape)))
     assert fails <= {name for name, verdict in _verdicts(record).items() if verdict == FAILS}
 
 

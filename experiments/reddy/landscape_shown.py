@@ -1,9 +1,33 @@
-"""Claims of ``landscape``: exact quantities, judged by their worst cell of a grid of N and L; and random starts."""
+"""What ``landscape`` claims and shows: exact quantities, judged by their worst cell of a grid; and random starts."""
+
+from typing import Any
 
 import numpy as np
 
+from experiments.reddy import landscape_panels as drawn
+from experiments.reddy.landscape import (
+    EQUAL_MAP,
+    ESCAPE,
+    LENGTHS_LOSS,
+    MAP,
+    PATH,
+    RANDOM,
+    RANDOM_PREDICTED,
+    RATE,
+    SADDLE_RATE_ERROR,
+    SADDLE_SLOPE,
+    SLOPE,
+    SLOPE_ERROR,
+    TIMES,
+    WAIT,
+    WAIT_LIMIT,
+)  # fmt: skip
 from experiments.statistics import Statistic
+from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of
+from icl_lab.lab.quantities import Quantity
+from icl_lab.lab.style import Figure
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import balanced_alpha
 
 FORMS = {"simplified": "simplified form", "mean_field": "mean field"}
@@ -15,21 +39,21 @@ def farthest(values: np.ndarray, expected: float) -> np.ndarray:
     return values[[np.abs(values - expected).argmax()]]
 
 
-def largest(name: str) -> Statistic:
+def largest(quantity: Quantity) -> Statistic:
     """Largest absolute value of an array of the record."""
-    return lambda record: np.abs(record.arrays[name]).max()[None]
+    return lambda record: np.abs(quantity(record)).max()[None]
 
 
-def least(name: str) -> Statistic:
+def least(quantity: Quantity) -> Statistic:
     """Smallest, over cells, of the largest absolute value of an array (cells, ...) of the record."""
-    return lambda record: np.abs(record.arrays[name]).reshape(len(record.arrays[name]), -1).max(axis=1).min()[None]
+    return lambda record: np.abs(quantity(record)).reshape(len(quantity(record)), -1).max(axis=1).min()[None]
 
 
 def cliff_width(form: str) -> Statistic:
     """Time from .9 to .5 of log N, of the time up to .9: the longest of all cells."""
 
     def statistic(record: Record) -> np.ndarray:
-        top, middle = record.arrays[f"{form}/wait"]
+        top, middle = WAIT(record, form=form)
         return ((middle - top) / top).max()[None]
 
     return statistic
@@ -39,7 +63,7 @@ def narrowing(form: str) -> Statistic:
     """Width of the cliff, the longest over L, at one N over that at the N before it: the largest over neighbours."""
 
     def statistic(record: Record) -> np.ndarray:
-        top, middle = record.arrays[f"{form}/wait"]
+        top, middle = WAIT(record, form=form)
         widths = ((middle - top) / top).max(axis=1)
         return (widths[1:] / widths[:-1]).max()[None]
 
@@ -50,8 +74,8 @@ def shelf_drop(form: str) -> Statistic:
     """Share of the way from log L to log N that the loss has gone at nine tenths of the wait, L = 4N: most over N."""
 
     def statistic(record: Record) -> np.ndarray:
-        times, found = record.arrays[f"{form}/times"], []
-        for n, loss in zip(record.config["lengths"], record.arrays[f"{form}/lengths_loss"]):
+        times, found = TIMES(record, form=form), []
+        for n, loss in zip(record.config["lengths"], LENGTHS_LOSS(record, form=form)):
             wait = np.interp(-np.log(n) / 2, -loss, times)
             found.append((np.log(4 * n) - np.interp(0.9 * wait, times, loss)) / np.log(4))
         return np.max(found)[None]
@@ -63,7 +87,7 @@ def grows(form: str, axis: str) -> Statistic:
     """Ratio of the waits of neighbouring cells, more pairs over fewer, or fewer labels over more: the smallest."""
 
     def statistic(record: Record) -> np.ndarray:
-        wait = record.arrays[f"{form}/wait"][1]
+        wait = WAIT(record, form=form)[1]
         return (wait[1:] / wait[:-1] if axis == "pairs" else wait[:, :-1] / wait[:, 1:]).min()[None]
 
     return statistic
@@ -71,12 +95,12 @@ def grows(form: str, axis: str) -> Statistic:
 
 def limit_ratio(record: Record) -> np.ndarray:
     """Wait of the simplified form over its closed form for many pairs, at the longest prompts: farthest from 1."""
-    return farthest(record.arrays["simplified/wait"][1, -1] / record.arrays["wait_limit"][-1], 1.0)
+    return farthest(WAIT(record, form="simplified")[1, -1] / WAIT_LIMIT(record)[-1], 1.0)
 
 
 def path_error(record: Record) -> np.ndarray:
     """alpha over its closed form in beta_1, less one, on the simplified flow once beta_1 is above .01: the largest."""
-    beta_1, alpha, _ = record.arrays["simplified/path"].T
+    beta_1, alpha, _ = PATH(record, form="simplified").T
     beta_1, alpha = beta_1[beta_1 > 0.01], alpha[beta_1 > 0.01]
     return farthest(alpha / balanced_alpha(beta_1, record.config["context_length"]) - 1, 0.0)
 
@@ -85,9 +109,9 @@ def escape_slope(form: str) -> Statistic:
     """Growth of the escape time per e-fold of the start, in units of 1/rate, at the two smallest: farthest from 1."""
 
     def statistic(record: Record) -> np.ndarray:
-        times, scales = record.arrays[f"{form}/escape"], record.config["scales"]
+        times, scales = ESCAPE(record, form=form), record.config["scales"]
         folds = np.log(scales[-2] / scales[-1])
-        slopes = (times[:, :, -1] - times[:, :, -2]) * record.arrays[f"{form}/rate"][:, None] / folds
+        slopes = (times[:, :, -1] - times[:, :, -2]) * RATE(record, form=form)[:, None] / folds
         return farthest(slopes, 1.0)
 
     return statistic
@@ -95,103 +119,140 @@ def escape_slope(form: str) -> Statistic:
 
 def random_ratio(form: str) -> Statistic:
     """(M,) escape time of a random start over the prediction from the start."""
-    return lambda record: record.arrays[f"{form}/random"] / record.arrays[f"{form}/random_predicted"]
+    return lambda record: RANDOM(record, form=form) / RANDOM_PREDICTED(record, form=form)
 
 
-_claim = claims_of("reddy.landscape", "Reddy 2023, ", interval="exact")
+claim = claims_of("reddy.landscape", "Reddy 2023, ", interval="exact")
+
+
+_QUICK = (
+    Quick(1e-6, "exact: the same differences in float64, of fewer cells"),
+    Quick(1e-10, "exact: the same differences in float64"),
+    Quick(0.03, "exact as the start goes to zero: the smallest is 1e-3 for 1e-6, which leaves corrections of its size "
+                "over the distance of the saddle"),
+)  # fmt: skip
+
+
+def _headline(form: str, place: int) -> dict[str, Any]:
+    """That the claim of the mean field, not that of the simplified form, is among those that sum it up."""
+    return {"headline": place, "quick": _QUICK[place - 1]} if form == "mean_field" else {}
 
 
 CLAIMS = (
     *(
-        claim
+        one
         for form, about in FORMS.items()
-        for claim in (
-            _claim(
-                f"slope_{form}", "section on the loss",
+        for one in (
+            claim(
+                f"slope_{form}",
                 "At the origin the slope is -(L-N)/(L(2N+1)) along xi (relative error of the closed form against "
                 f"differences, the largest over cells of N and L; {about}).",
-                largest(f"{form}/slope_error"), 0.0, 1e-6, relation="<=", kind="identity",
+                largest(SLOPE_ERROR.at(form=form)), where="section on the loss", at_most=0.0, tolerance=1e-6,
+                **_headline(form, 1), kind="identity",
                 reason="differences at 1e-3 in float64: their error is some 1e-7 of the slope",
             ),
-            _claim(
-                f"critical_{form}", "Fig. A.4",
+            claim(
+                f"critical_{form}",
                 f"At L = N the slope of the origin is zero (largest entry over N; control: L > N, the cell "
                 f"where it is smallest; {about}).",
-                largest(f"{form}/saddle_slope"), 0.0, 1e-10, relation="<=", control=least(f"{form}/slope"),
-                kind="identity",
+                largest(SADDLE_SLOPE.at(form=form)), where="Fig. A.4", at_most=0.0, tolerance=1e-10,
+                **_headline(form, 2), control=least(SLOPE.at(form=form)), kind="identity",
                 reason="rounding of the loss, 1e-15, over the step of the differences, 1e-3",
             ),
-            _claim(
-                f"saddle_{form}", "Fig. A.4 (this lab)",
+            claim(
+                f"saddle_{form}",
                 "At L = N the origin is a strict saddle, of the closed-form rate (relative error against differences, "
                 f"the largest over N; {about}).",
-                largest(f"{form}/saddle_rate_error"), 0.0, 1e-4, relation="<=", kind="identity",
+                largest(SADDLE_RATE_ERROR.at(form=form)), where="Fig. A.4 (this lab)", at_most=0.0, tolerance=1e-4,
+                kind="identity",
                 reason="differences at 1e-3: rounding 1e-15 over 1e-6 and a curvature of some 1e-3 or more",
             ),
-            _claim(
-                f"cliff_{form}", "Fig. 7",
+            claim(
+                f"cliff_{form}",
                 "From N = 4 on the shelf ends in a cliff: the loss falls from .9 to half of log N in at most a "
                 f"twentieth of the time up to there (the longest over cells of N and L; {about}; the mean field has "
                 ".053 at N = 3 and .120 at N = 2).",
-                cliff_width(form), 0.05, 0.0, relation="<=",
+                cliff_width(form), where="Fig. 7", at_most=0.05,
                 reason="much shorter than the wait; what is left after that falls as 1/t only",
             ),
-            _claim(
-                f"narrowing_{form}", "Fig. 7",
+            claim(
+                f"narrowing_{form}",
                 "The more pairs, the sharper the cliff: twice as many leave less than half of its width (the same "
                 f"share, the largest ratio of neighbours; {about}).",
-                narrowing(form), 0.5, 0.0, relation="<=", reason="faster than 1/N; the shelf's length alone is N^(3/2)",
+                narrowing(form), where="Fig. 7", at_most=0.5,
+                reason="faster than 1/N; the shelf's length alone is N^(3/2)",
             ),
             *(
-                _claim(
-                    f"wait_{axis}_{form}", "section on the loss",
+                claim(
+                    f"wait_{axis}_{form}",
                     f"The wait grows with {'N' if axis == 'pairs' else 'N/L towards 1'} (ratio of neighbouring cells, "
                     f"the smallest; {about}).",
-                    grows(form, axis), 1.001, 0.0, relation=">=",
+                    grows(form, axis), where="section on the loss", at_least=1.001,
                     reason="an ordering of all neighbours; a thousandth is more than the error of the ODE solver",
                 )
                 for axis in ("pairs", "labels")
             ),
-            _claim(
-                f"escape_{form}", "Fig. A.4 (this lab)",
+            claim(
+                f"escape_{form}",
                 "At L = N the escape time grows by 1/rate for each e-fold that the start is smaller, towards the right "
                 f"label and away from it (farthest from 1, of N and sides; {about}).",
-                escape_slope(form), 1.0, 0.01, kind="identity",
+                escape_slope(form), where="Fig. A.4 (this lab)", near=1.0, tolerance=0.01,
+                **_headline(form, 3), kind="identity",
                 reason="exact as the start goes to zero; a power law would give the square of a thousand",
             ),
-            _claim(
-                f"random_{form}", "Fig. A.4 (this lab)",
+            claim(
+                f"random_{form}",
                 "From random starts of size .01 at L = N alpha + xi of the start predicts the escape time (ratio to "
                 "the "
                 f"prediction; {about}).",
-                random_ratio(form), 1.0, 0.02, interval="t", kind="identity",
+                random_ratio(form), where="Fig. A.4 (this lab)", near=1.0, tolerance=0.02,
+                interval="t", kind="identity",
                 reason="beta_1 of the start moves the rate by about 1 %, either way",
             ),
         )
     ),
     *(
-        _claim(
-            f"shelf_{form}", "Fig. 7 (this lab)",
+        claim(
+            f"shelf_{form}",
             "At equal rates of the three logits the flow leaves the shelf before it has learned to answer with some "
             "label of the context, unlike the paper's slow phase, which goes down to log N: after nine tenths of the "
             "wait the loss has gone less than half of the way from log L to log N (the most over N, at L = 4N; "
             f"{about}).",
-            shelf_drop(form), 0.5, 0.0, relation="<=",
+            shelf_drop(form), where="Fig. 7 (this lab)", at_most=0.5,
             reason="at equal rates of the three logits the way gone falls as (2N+1)^(-1/2)",
         )
         for form, about in FORMS.items()
     ),
-    _claim(
-        "limit", "section on the loss (this lab)",
+    claim(
+        "limit",
         "For many pairs the wait of the simplified form is (2 pi)^(1/4) (2N+1)^(3/2) (1-N/L)^(-1/2) (ratio at the "
         "largest N, farthest from 1 over L).",
-        limit_ratio, 1.0, 0.03, kind="identity",
+        limit_ratio, where="section on the loss (this lab)", near=1.0, tolerance=0.03, kind="identity",
         reason="the first correction is of the order of 1/(2N+1), 1.5 % at N = 32",
     ),
-    _claim(
-        "path", "Fig. 7 (this lab)",
+    claim(
+        "path",
         "On the flow of the simplified form alpha^2/2 - beta_1 - e^beta_1/(2N) is conserved (alpha over its closed "
         "form, less one, the largest along the path).",
-        path_error, 0.0, 1e-5, kind="identity", reason="the tolerance of the ODE solver, 1e-8 a step",
+        path_error, where="Fig. 7 (this lab)", near=0.0, tolerance=1e-5, kind="identity",
+        reason="the tolerance of the ODE solver, 1e-8 a step",
     ),
 )  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Maps at L > N and L = N with the flow on them; the course of the loss, and the waits; the saddle."""
+    waits, ((course, lengths, factors),) = axes_grid(3, 1, height=3.0)
+    drawn.course_panel(course, record)
+    drawn.lengths_panel(lengths, record)
+    drawn.factors_panel(factors, record)
+    saddle, ((plane, escape, random),) = axes_grid(3, 1, height=3.0)
+    drawn.plane_panel(plane, record)
+    drawn.escape_panel(escape, record)
+    drawn.random_panel(random, record)
+    return {
+        "landscape": drawn.maps(record, MAP, record.config["labels"]),
+        "landscape_equal": drawn.maps(record, EQUAL_MAP, record.config["context_length"]),
+        "waits": waits,
+        "saddle": saddle,
+    }

@@ -1,4 +1,4 @@
-"""Claims of ``reduced_model``."""
+"""What ``reduced_model`` claims and shows: functions of its record."""
 
 import functools
 from typing import Any
@@ -6,23 +6,28 @@ from typing import Any
 import numpy as np
 
 from experiments.onsets import crossing
-from experiments.reddy.reduced_model_figures import NAMES, equal_onset
-from experiments.reddy.statistics import learned, onsets, present, solved
+from experiments.reddy import reduced_model_panels as drawn
+from experiments.reddy.reduced_model import CURVE, FROM, STEPS
+from experiments.reddy.reduced_model_panels import NAMES, equal_onset, onsets
+from experiments.reddy.statistics import learned, present, solved
 from experiments.statistics import Statistic
+from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab.style import Figure
+from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import nested_logit_flow
 
 
 def solves(part: str) -> Statistic:
     """(M,) whether the member solves novel classes in context at the end."""
-    return lambda record: learned(record.arrays[f"{part}/ic"], solved(record.config))
+    return lambda record: learned(CURVE(record, part=part, metric="ic"), solved(record.config))
 
 
 def sharpness(part: str) -> Statistic:
     """(M,) steps from the last measurement of IC <= .2 to the first >= .9, of the step of the latter."""
 
     def statistic(record: Record) -> np.ndarray:
-        curves, steps, found = record.arrays[f"{part}/ic"], record.arrays["steps"], []
+        curves, steps, found = CURVE(record, part=part, metric="ic"), STEPS(record), []
         for curve in curves:
             high = int(np.argmax(curve >= 0.9))
             low = np.flatnonzero(curve[:high] <= 0.2)
@@ -42,7 +47,7 @@ def ahead(part: str, first: str) -> Statistic:
         solved_at_end = solves(part)(record) == 1
 
         def way(name: str) -> np.ndarray:
-            curves = record.arrays[f"{part}/{name}"]
+            curves = CURVE(record, part=part, metric=name)
             length = (1.0 if name == "cla" else curves[:, -1]) - curves[:, 0]
             return (curves - curves[:, :1]) / np.where(solved_at_end, length, 1.0)[:, None]
 
@@ -70,7 +75,8 @@ def path_error(part: str, form: str = "mean_field") -> Statistic:
     """(M,) largest deviation of alpha from the flow's at the same beta_1, of the latter, where beta_1 is above .1."""
 
     def statistic(record: Record) -> np.ndarray:
-        (beta_1, alpha), (_, path, _) = (record[f"{part}/{name}"] for name in ("beta_1", "alpha")), flow(record, form)
+        beta_1, alpha = (CURVE(record, part=part, metric=name) for name in ("beta_1", "alpha"))
+        _, path, _ = flow(record, form)
         predicted = np.interp(beta_1, path[:, 0], path[:, 1])
         off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
         return np.where(np.isfinite(off), off, np.nan)
@@ -83,7 +89,7 @@ def jump_time(part: str) -> Statistic:
 
     def statistic(record: Record) -> np.ndarray:
         level, (times, _, loss) = -np.log(record.config["labels"]) / 2, flow(record)
-        steps = present(crossing(-record[f"{part}/ic_loss"], record["steps"], level))
+        steps = present(crossing(-CURVE(record, part=part, metric="ic_loss"), STEPS(record), level))
         return steps * record.config["learning_rate"] / np.interp(level, -loss, times)
 
     return statistic
@@ -93,9 +99,9 @@ def loss_left(part: str) -> Statistic:
     """(M,) loss on novel classes where beta_1 passes one, over the flow's there; NaN where it never does."""
 
     def statistic(record: Record) -> np.ndarray:
-        steps, (_, path, loss) = record["steps"], flow(record)
-        when = present(crossing(record[f"{part}/beta_1"], steps, 1.0))
-        found = [np.interp(t, steps, curve) for t, curve in zip(when, record[f"{part}/ic_loss"])]
+        steps, (_, path, loss) = STEPS(record), flow(record)
+        when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
+        found = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
         return np.array(found) / np.interp(1.0, path[:, 0], loss)
 
     return statistic
@@ -114,7 +120,7 @@ def equal_solves(start: float) -> Statistic:
         starts = list(record.config["starts"])
         if start not in starts:
             raise NotRun(f"start {start:g}")
-        curves = record.arrays["equal/ic"][starts.index(start)]
+        curves = FROM["equal"](record, metric="ic")[starts.index(start)]
         return learned(curves, _equal_level(record))
 
     return statistic
@@ -134,98 +140,128 @@ def equal_later(record: Record) -> np.ndarray:
 
 def more_solves(record: Record) -> np.ndarray:
     """(M,) whether a member solves L > N from scalars zero."""
-    return learned(record.arrays["more/ic"][0], _equal_level(record))
+    return learned(FROM["more"](record, metric="ic")[0], _equal_level(record))
 
 
 def _equal_level(record: Record) -> float:
     return solved(record.config, context_length=record.config["equal_length"])
 
 
-_AT_LAB = {f"{name}_{part}": "fails" for name in ("clock",) for part in ("three", "two")}
+_AT_LAB = {f"{name}_{part}": FAILS for name in ("clock",) for part in ("three", "two")}
 """The flow has one read-out logit and its rate; the model's classifier has to be learned first."""
 
-_claim = claims_of("reddy.reduced_model", "Reddy 2023, ", _AT_LAB, presets=["lab"])
+claim = claims_of("reddy.reduced_model", "Reddy 2023, ", _AT_LAB, presets=["lab"])
 
-
-_MOST: dict[str, Any] = {"expected": 0.6, "tolerance": 0.0, "relation": ">=", "interval": "wilson"}
+_MOST: dict[str, Any] = {"at_least": 0.6, "interval": "wilson"}
+_PATH: dict[str, Any] = {
+    "headline": 1,  # one of six members has not solved the task after 1,600 steps and has no value
+    "quick": Quick(0.0, "contents are orthogonal to 1/sqrt(31) = .18 only, for .13 at lab, where the bound is three "
+                        "times what is found", NOT_RESOLVED),
+}  # fmt: skip
 _ALL = "all members are expected to; the interval needs all of six, 14 of 16"
 
 CLAIMS = (
     *(
-        claim
+        one
         for part, figure in (("three", "Fig. A.2"), ("two", "Fig. 6"))
-        for claim in (
-            _claim(
-                f"solves_{part}", figure, f"The reduced model ({NAMES[part]}) learns novel classes in context.",
-                solves(part), reason=_ALL, **_MOST,
+        for one in (
+            claim(
+                f"solves_{part}", f"The reduced model ({NAMES[part]}) learns novel classes in context.",
+                solves(part), where=figure, reason=_ALL, **_MOST, headline=2 if part == "three" else 0,
             ),
-            _claim(
-                f"sharp_{part}", figure,
+            claim(
+                f"sharp_{part}",
                 "The jump is sudden: from IC accuracy .2 to .9 in at most 15 % of the steps up to there "
                 f"({NAMES[part]}).",
-                sharpness(part), 0.15, 0.0, relation="<=",
+                sharpness(part), where=figure, at_most=0.15,
                 reason="a wait six times as long as the rise is a plateau and a jump; measured every 100 steps",
             ),
-            _claim(
-                f"path_{part}", "Figs. 5-7 (this lab)",
+            claim(
+                f"path_{part}",
                 "alpha follows beta_1 as on the flow of the mean-field nested-logit loss, with nothing fitted "
                 f"({NAMES[part]}; largest deviation, of the theory's alpha). The two are tied by a conserved quantity, "
                 "so that this tests the attention, not the read-out or the clock (control: the simplified form).",
-                path_error(part), 0.15, 0.0, relation="<=", control=path_error(part, "simplified"),
+                path_error(part), where="Figs. 5-7 (this lab)", at_most=0.15, control=path_error(part, "simplified"),
                 reason="contents are orthogonal to 1/sqrt(63) = .13 only, and a deep classifier stands for a read-out",
+                **(_PATH if part == "three" else {}),
             ),
-            _claim(
-                f"clock_{part}", "Figs. 5-7 (this lab)",
+            claim(
+                f"clock_{part}",
                 "The model jumps when the mean-field flow does (rate times steps at half of log L, over "
                 f"the flow's time; {NAMES[part]}; median).",
-                jump_time(part), 1.0, 0.25, interval="median", reason="a quarter: starts differ by that much",
+                jump_time(part), where="Figs. 5-7 (this lab)", near=1.0, tolerance=0.25, interval="median",
+                reason="a quarter: starts differ by that much",
             ),
-            _claim(
-                f"loss_{part}", "Figs. 5-7 (this lab)",
+            claim(
+                f"loss_{part}",
                 f"When beta_1 passes one, the loss is the flow's there (ratio; {NAMES[part]}; median).",
-                loss_left(part), 1.0, 0.25, interval="median",
+                loss_left(part), where="Figs. 5-7 (this lab)", near=1.0, tolerance=0.25, interval="median",
                 reason="a quarter of the loss: beta_1 = 1 is on the cliff, where measurements are 100 steps apart",
             ),
         )
     ),
-    _claim(
-        "cla_first", "Figs. 4, 5", "Context-label accuracy goes before attention to the previous token: when ILA1 has "
+    claim(
+        "cla_first", "Context-label accuracy goes before attention to the previous token: when ILA1 has "
         "made a tenth of its way, CLA has made a fifth at least (control: beta_2 = 0).",
-        ahead("three", "cla"), 0.2, 0.0, relation=">=", control=ahead("two", "cla"),
+        ahead("three", "cla"), where="Figs. 4, 5", at_least=0.2, control=ahead("two", "cla"),
         reason="twice as far as ILA1; the measures' own noise is .02",
     ),
-    _claim(
-        "tla2_first", "Figs. 4, 5",
+    claim(
+        "tla2_first",
         "Attention to labels goes ahead, too: when ILA1 has made a tenth of its way, TLA2 has made "
         "half (control: beta_2 = 0).",
-        ahead("three", "tla2"), 0.5, 0.0, relation=">=", control=ahead("two", "tla2"),
+        ahead("three", "tla2"), where="Figs. 4, 5", at_least=0.5, control=ahead("two", "tla2"), headline=3,
         reason="most of its way before ILA1 has begun",
     ),
-    _claim(
-        "tla2_not_needed", "Fig. 6", "Without beta_2 attention to labels does not go before: when ILA1 has made a "
+    claim(
+        "tla2_not_needed", "Without beta_2 attention to labels does not go before: when ILA1 has made a "
         "tenth of its way, TLA2 has made at most a tenth.",
-        ahead("two", "tla2"), 0.1, 0.0, relation="<=", control=ahead("three", "tla2"), reason="no further than ILA1",
+        ahead("two", "tla2"), where="Fig. 6", at_most=0.1, control=ahead("three", "tla2"),
+        reason="no further than ILA1",
     ),
-    _claim(
-        "two_later", "Fig. 6", "Without beta_2 the jump comes later (same start of the classifier, same data).",
-        later, 0.5, 0.0, relation=">=", interval="wilson", reason="most members; chance is one half",
+    claim(
+        "two_later", "Without beta_2 the jump comes later (same start of the classifier, same data).",
+        later, where="Fig. 6", at_least=0.5, interval="wilson", reason="most members; chance is one half",
     ),
-    _claim(
-        "equal_later", "Fig. 6",
+    claim(
+        "equal_later",
         "Scalars zero: L = N takes more than twice the time of L > N, or is not learned (N = 4, L = 4 against 16).",
-        equal_later, reason="most members; chance is one half, of one time being longer at all", **_MOST,
+        equal_later, where="Fig. 6", **_MOST,
+        reason="most members; chance is one half, of one time being longer at all",
     ),
-    _claim(
-        "equal_from_one", "Fig. 6",
+    claim(
+        "equal_from_one",
         "L = N = 4, scalars one: members learn within 4,000 steps (control: scalars zero).",
-        equal_solves(1.0), control=equal_solves(0.0), reason=_ALL, **_MOST,
+        equal_solves(1.0), where="Fig. 6", control=equal_solves(0.0), reason=_ALL, **_MOST,
     ),
-    _claim(
-        "equal_start", "Fig. 6", "L = N: the largest start takes less than half the time of the smallest.",
-        equal_sooner, reason="most members; a saddle is left after a logarithm of the start over a small rate", **_MOST,
+    claim(
+        "equal_start", "L = N: the largest start takes less than half the time of the smallest.",
+        equal_sooner, where="Fig. 6", **_MOST,
+        reason="most members; a saddle is left after a logarithm of the start over a small rate",
     ),
-    _claim(
-        "more_from_zero", "Figs. 6, A.5", "L > N, scalars zero, all else alike: members learn (control: L = N).",
-        more_solves, control=equal_solves(0.0), reason=_ALL, **_MOST,
+    claim(
+        "more_from_zero", "L > N, scalars zero, all else alike: members learn (control: L = N).",
+        more_solves, where="Figs. 6, A.5", control=equal_solves(0.0), reason=_ALL, **_MOST,
     ),
 )  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Progress measures of both models; their losses, accuracies and path; L = N from several starts."""
+    parts = [part for part in NAMES if part in record.config["only"]]
+    found: dict[str, Figure] = {}
+    if parts:
+        measures, (row,) = axes_grid(len(parts), 1, width=3.8, height=3.2)
+        for axes, part in zip(row, parts):
+            drawn.measures_panel(axes, record, part)
+        curves, ((loss, accuracy, path),) = axes_grid(3, 1, height=3.0)
+        drawn.loss_panel(loss, record, parts)
+        drawn.accuracy_panel(accuracy, record, parts)
+        drawn.path_panel(path, record, parts)
+        found |= {"measures": measures, "curves": curves}
+    if "equal" in record.config["only"]:
+        equal, ((members, when),) = axes_grid(2, 1, width=3.8, height=3.0)
+        drawn.members_panel(members, record)
+        drawn.onsets_panel(when, record)
+        found["equal"] = equal
+    return found

@@ -1,0 +1,257 @@
+"""What ``clamping`` claims and shows: functions of its record."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from experiments.onsets import crossing
+from experiments.panels import ABOVE
+from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
+from experiments.reddy.names import CONDITIONS
+from experiments.reddy.statistics import control_learns, onset_times, or_last, present
+from icl_lab.claims import NOT_REACHED, Quick
+from icl_lab.lab import Record, claims_of
+from icl_lab.lab.style import Axes, Figure, band
+from icl_lab.lab.style import panels as axes_grid
+
+
+def onsets(record: Record, condition: str) -> np.ndarray:
+    """(M,) onset of a condition's in-context accuracy; infinite if never."""
+    return onset_times(CURVE(record, condition=condition, metric="ic"), STEPS(record), record.config)
+
+
+def delay(record: Record, condition: str) -> np.ndarray:
+    """(M,) how much later the onset is than that of the member's control, in units of the steps of the hold.
+
+    Infinite where it never comes; no value where the control's does not.
+    """
+    return (onsets(record, condition) - present(onsets(record, "control"))) / record.config["hold"]
+
+
+def least_delay(record: Record, condition: str) -> np.ndarray:
+    """(M,) the delay, up to the last step where the onset never comes: a lower bound."""
+    times = or_last(onsets(record, condition), STEPS(record))
+    return (times - present(onsets(record, "control"))) / record.config["hold"]
+
+
+def _delay(condition: str) -> Callable[[Record], np.ndarray]:
+    """(M,) the delay; a member that never learns counts against a claim that it is short."""
+    return lambda record: delay(record, condition)
+
+
+def _least_delay(condition: str) -> Callable[[Record], np.ndarray]:
+    """(M,) a lower bound of the delay, for a claim that it is long."""
+    return lambda record: least_delay(record, condition)
+
+
+def _less_than(other: str, condition: str) -> Callable[[Record], np.ndarray]:
+    """(M,) paired difference of two delays, at least; an ``other`` that alone never learns counts against it."""
+
+    def statistic(record: Record) -> np.ndarray:
+        never = np.isinf(onsets(record, condition)) & np.isinf(onsets(record, other))
+        return np.where(never, np.nan, least_delay(record, condition) - delay(record, other))
+
+    return statistic
+
+
+def _moved(name: str) -> Callable[[Record], np.ndarray]:
+    """(M,) rise of a measure at the control's onset where the classifier was held, as a share of the control's rise.
+
+    No value where the control's onset lies within the hold, or there is none.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        steps, control = STEPS(record), CURVE(record, condition="control", metric=name)
+        found = onsets(record, "control")
+        at = np.searchsorted(steps, or_last(found, steps))
+        rises = [
+            np.take_along_axis(CURVE(record, condition=one, metric=name), at[:, None], 1)[:, 0] - control[:, 0]
+            for one in ("cla_held", "control")
+        ]
+        judged = np.isfinite(found) & (found > record.config["hold"])
+        return np.where(judged, rises[0] / np.where(judged, rises[1], 1.0), np.nan)
+
+    return statistic
+
+
+def _cla_without(condition: str) -> Callable[[Record], np.ndarray]:
+    """(M,) rise of CLA up to the last measurement inside the hold, as a share of the control's rise.
+
+    The measurement at the step of the hold is the first one without the clamp. No value where the control's CLA has
+    risen by less than ``RISE`` by then.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        at = np.searchsorted(STEPS(record), record.config["hold"]) - 1
+        held, free = (CURVE(record, condition=name, metric="cla") for name in (condition, "control"))
+        rise = free[:, at] - free[:, 0]
+        return np.where(rise >= RISE, (held[:, at] - held[:, 0]) / np.maximum(rise, RISE), np.nan)
+
+    return statistic
+
+
+def _cla_time(record: Record) -> np.ndarray:
+    """(M,) steps until CLA is half way from its start to 1, with a perfect first layer over the control's.
+
+    With it at most the last step; no value where the control's never is.
+    """
+    steps, (given, control) = (
+        STEPS(record),
+        (CURVE(record, condition=name, metric="cla") for name in ("ila1_given", "control")),
+    )
+    half = (1 + control[:, :1]) / 2
+    return or_last(crossing(given - half, steps, 0.0), steps) / present(crossing(control - half, steps, 0.0))
+
+
+def _remaining(record: Record) -> np.ndarray:
+    """(M,) onset with a perfect first layer, at most the last step, over that of the control."""
+    return or_last(onsets(record, "ila1_given"), STEPS(record)) / present(onsets(record, "control"))
+
+
+RISE = 0.1
+"""Rise of CLA, of one from N/(B L) to 1, that is more than the noise of a test set (.02)."""
+
+_NAMES = {"ila1": "the first layer's attention", "tila2": "the target's attention", "tla2": "the labels' share of it"}
+
+claim = claims_of(
+    "reddy.clamping", "Reddy 2023, Figs. 4 to 6: what drives the transition", presets=["lab"], minimum_members=6
+)
+
+LEARNED = control_learns(onsets)
+
+CLAIMS = (
+    claim(
+        "cla_delays", "Holding the classifier delays the onset by most of the hold (delay over hold).",
+        _least_delay("cla_held"), at_least=0.5, headline=1,
+        reason="what must move first costs the hold itself, what comes later none of it",
+        quick=Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, LEARNED),
+    ),
+    *(
+        claim(
+            f"{name}_does_not_delay",
+            f"Holding {_NAMES[name]} while CLA is learned delays the onset by less than half of the hold.",
+            _delay(f"{name}_held"), at_most=0.5, control=_least_delay("cla_held"),
+            headline=2 if name == "ila1" else 0,
+            reason="the same half; it says nothing of later holds: in this one the control's ILA1 hardly moves",
+        )
+        for name in ("ila1", "tla2")
+    ),
+    *(
+        claim(
+            f"cla_before_{name}", f"Holding the classifier delays the onset by more than holding {about} does "
+            "(paired difference of delays over hold).",
+            _less_than(f"{name}_held", "cla_held"), at_least=0.0,
+            reason="an order: which of the two must move first",
+        )
+        for name, about in _NAMES.items()
+    ),
+    *(
+        claim(
+            f"cla_drives_{name}",
+            f"At the control's onset, {name.upper()} of the member whose classifier was held has "
+            "not moved (its rise over the control's).",
+            _moved(name), at_most=0.25,
+            reason="a quarter: it follows CLA, which has risen part of the way since the release",
+        )
+        for name in ("ila1", "tila2")
+    ),
+    claim(
+        "cla_is_held",
+        "Holding the classifier holds CLA, though the values train on (its rise in the hold over the "
+        "control's).", _cla_without("cla_held"), at_most=0.25,
+        reason="a quarter: else the delay would not be that of a held CLA; the values move it through the frozen "
+        "read-out",
+    ),
+    *(
+        claim(
+            f"cla_without_{name}", f"CLA rises while {about} is held (its rise in the hold over the control's).",
+            _cla_without(f"{name}_held"), at_least=0.75,
+            reason="three quarters: CLA is the first to move and needs none of them",
+        )
+        for name, about in _NAMES.items()
+    ),
+    claim(
+        "slow_phase_stays",
+        "A perfect first layer from the start does not remove the slow phase: CLA takes as long to rise half way to 1 "
+        "(steps over the control's).",
+        _cla_time, at_least=0.5, headline=3, reason="half as long would be another phase",
+    ),
+    claim(
+        "wait_stays", "Nor does it remove the wait (onset over the control's).",
+        _remaining, at_least=0.5,
+        reason="the slow phase, in which CLA is learned, is the larger part of the wait",
+    ),
+    claim(
+        "attention_lost", "Queries and keys that start afresh after the hold cost less than half of it.",
+        _delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
+        control=_least_delay("answer_lost"),
+    ),
+    claim(
+        "answer_before_attention",
+        "Values and classifier that start afresh then cost more than queries and keys do "
+        "(paired difference of delays over hold).",
+        _less_than("attention_lost", "answer_lost"), at_least=0.0, reason="an order, for the same reason",
+    ),
+)  # fmt: skip
+
+LOOKS: dict[str, dict] = {
+    "control": {"color": "#000000", "linestyle": "-", "marker": "o"},
+    "ila1_held": {"color": "#0072B2", "linestyle": "--", "marker": "s"},
+    "tila2_held": {"color": "#009E73", "linestyle": "-.", "marker": "^"},
+    "tla2_held": {"color": "#CC79A7", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "marker": "D"},
+    "cla_held": {"color": "#D55E00", "linestyle": (0, (1, 1)), "marker": "v"},
+    "ila1_given": {"color": "#56B4E9", "linestyle": (0, (6, 2)), "marker": "P"},
+    "attention_lost": {"color": "#E69F00", "linestyle": (0, (3, 1)), "marker": "X"},
+    "answer_lost": {"color": "#777777", "linestyle": (0, (5, 1, 1, 1)), "marker": "*"},
+}
+MEASURES = {
+    "ic": "accuracy on novel classes",
+    "cla": "CLA, label of the context",
+    "ila1": "ILA1, label to item",
+    "tila2": "TILA2, target to its label",
+}
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """The measures over training, a row for each part; the delays, member by member."""
+    return {"clamping": _curves(record), "delays": _delays(record)}
+
+
+def _curves(record: Record) -> Figure:
+    parts = [part for part in PARTS if record.config["only"] in ("all", part)]
+    figure, rows = axes_grid(len(MEASURES), len(parts))
+    steps = STEPS(record)
+    for part, row in zip(parts, rows):
+        shown = ("control", *PARTS[part])
+        for axes, (name, label) in zip(row, MEASURES.items()):
+            for i, condition in enumerate(shown):
+                every = max(len(shown), len(steps) // 6)
+                look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
+                band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
+            axes.axvspan(0, record.config["hold"], color="0.92", zorder=0)
+            axes.set_xlabel("training step (grey: the hold)")
+            axes.set_ylabel(label)
+            axes.set_ylim(-0.02, 1.02)
+        row[0].legend(ncols=2, fontsize="x-small", **ABOVE)
+    return figure
+
+
+def _delays(record: Record) -> Figure:
+    """Each member as a small marker, the median as a large one; one without an onset as if it came at the last step."""
+    figure, ((axes,),) = axes_grid(1, 1, width=5.4, height=3.0)
+    shown = conditions(record.config["only"])[1:]
+    for at, condition in enumerate(shown):
+        _points(axes, at, least_delay(record, condition), LOOKS[condition])
+    for value in (0, 1):
+        axes.axhline(value, color="0.6", linewidth=0.8)
+    axes.set_xticks(range(len(shown)), [CONDITIONS[name].replace(", c", ",\nc") for name in shown], rotation=30)
+    axes.set_ylabel("delay of the onset / steps of the hold")
+    return figure
+
+
+def _points(axes: Axes, at: float, values: np.ndarray, look: dict) -> None:
+    marks = {"linestyle": "", "color": look["color"], "marker": look["marker"]}
+    values = np.sort(values[np.isfinite(values)])  # none where a control has no onset
+    axes.plot(at + 0.25 * np.linspace(-1, 1, len(values)), values, markersize=3, alpha=0.5, **marks)
+    if values.size:
+        axes.plot([at], [np.median(values)], markersize=7, **marks)

@@ -1,0 +1,129 @@
+"""What ``interventions`` claims and shows: functions of its record."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from experiments.onsets import crossing
+from experiments.panels import ABOVE, SERIES
+from experiments.reddy.interventions import CONTROL, CURVE, GIVEN, HELD, PRESETS, STARTS, STEPS, held
+from experiments.reddy.names import CONDITIONS
+from experiments.reddy.statistics import present, solved
+from icl_lab.lab import Record, claims_of
+from icl_lab.lab.style import Figure, panels
+
+
+def onset_of(record: Record, n: int, condition: str) -> np.ndarray:
+    """(M,) step of the onset, by interpolation; infinite if never."""
+    curves, steps = CURVE(record, n=n, condition=condition, metric="ic"), STEPS(record, n=n)
+    return crossing(curves, steps, solved(record.config, context_length=n))
+
+
+def remaining(n: int, condition: str) -> Callable[[Record], np.ndarray]:
+    """(M,) what is left of the wait after the release (or from the start, where a part is given), over the control's.
+
+    At most up to the last step; NaN where the control has no onset, or where the hold ends before it.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        found, control = onset_of(record, n, condition), present(onset_of(record, n, CONTROL))
+        steps = STEPS(record, n=n)
+        _, window = held(record.config["windows"]).get(condition, ("", 0.0))
+        start = steps[-1] * window
+        last = np.minimum(found, steps[-1])
+        judged = (start == 0) | (control < start)
+        return np.where(judged, np.maximum(last - start, 0) / control, np.nan)
+
+    return statistic
+
+
+def delay(record: Record, n: int, condition: str) -> np.ndarray:
+    """(M,) delay of the onset, at least, over the steps of the hold."""
+    steps = STEPS(record, n=n)
+    hold = steps[-1] * held(record.config["windows"])[condition][1]
+    return (np.minimum(onset_of(record, n, condition), steps[-1]) - present(onset_of(record, n, CONTROL))) / hold
+
+
+def _median(values: np.ndarray) -> float:
+    """Of those that are finite; NaN where none is."""
+    values = values[np.isfinite(values)]
+    return float(np.median(values)) if values.size else np.nan
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """A row for each N: delays over the hold; what remains after the longest; what remains where parts are given."""
+    config = record.config
+    last = len(config["windows"]) - 1
+    figure, rows = panels(3, len(config["lengths"]), width=3.2, height=2.7)
+    for n, row in zip(config["lengths"], rows):
+        for part, look in zip(HELD, SERIES):
+            delays = [_median(delay(record, n, f"{part}_held_{i}")) for i in range(last + 1)]
+            holds = [window * STEPS(record, n=n)[-1] for window in config["windows"]]
+            row[0].plot(holds, delays, label=CONDITIONS[f"{part}_held"], **look)
+        row[0].axvline(_median(onset_of(record, n, CONTROL)), color="0.6", linewidth=0.8)
+        row[0].set(xlabel="steps of the hold (grey: control's onset)", ylabel="delay / hold")
+        row[0].legend(title=f"N = {n}", ncols=2, **ABOVE)
+        after = {CONDITIONS[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
+        given = {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()}
+        for axes, shown, about in ((row[1], after, "after the longest hold"), (row[2], given, "with parts given")):
+            every = [np.sort(remaining(n, condition)(record)) for condition in shown.values()]
+            if np.isfinite(onset_of(record, n, CONTROL)).any() and not np.isfinite(every).any():
+                axes.text(0.5, 0.5, "the hold ends\nbefore the control's onset", ha="center", transform=axes.transAxes)
+            for y, values in enumerate(every):
+                axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
+            axes.set_yticks(range(len(shown)), list(shown), fontsize="x-small")
+            axes.axvline(1.0, color="0.6", linewidth=0.8)
+            axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None), ylim=(-0.5, len(shown) - 0.5))
+        if not np.isfinite(onset_of(record, n, CONTROL)).any():
+            for axes in row:
+                axes.text(0.5, 0.5, "no control has its onset", ha="center", transform=axes.transAxes)
+    return {"interventions": figure}
+
+
+claim = claims_of("reddy.interventions", "Reddy 2023, Figs. 4 to 6 (this lab)", presets=["lab"], minimum_members=6)
+
+
+def _claims(n: int, last: int) -> tuple:
+    """At one N; the last window is the one longer than the wait."""
+    quarter: dict[str, Any] = {"reason": "a quarter of the wait: what is less could be the rise itself"}
+    return (
+        claim(
+            f"cla_necessary_{n}",
+            f"N = {n}: nothing else is learned while the classifier is held past the control's onset (share of the "
+            "control's wait that remains after the release).",
+            remaining(n, f"cla_held_{last}"), at_least=0.75, headline=1,
+            reason="three quarters: some of the values' way is possible without the classifier",
+        ),
+        *(
+            claim(
+                f"{part}_last_{n}",
+                f"N = {n}: while {CONDITIONS[f'{part}_held'].split()[0]} is held past the control's onset most else is "
+                "learned (the same share; control: the classifier held).",
+                remaining(n, f"{part}_held_{last}"), at_most=0.5,
+                reason="less than half: more is learned without it than with it",
+                control=remaining(n, f"cla_held_{last}"),
+            )
+            for part in ("ila1", "tila2")
+        ),
+        *(
+            claim(
+                f"{group}_not_sufficient_{n}",
+                f"N = {n}: {about} alone, given by a trained network, does not suffice (share of the control's wait "
+                "that remains).",
+                remaining(n, f"{group}_given"), at_least=0.25, headline=2 if group == "answer" else 0, **quarter,
+            )
+            for group, about in GIVEN.items()
+        ),
+        *(
+            claim(
+                f"{group}_quick_{n}",
+                f"N = {n}: {about} alone missing, all else given, is learned soon (the same share).",
+                remaining(n, f"{group}_missing"), at_most=0.25, **quarter,
+            )
+            for group, about in GIVEN.items()
+        ),
+    )  # fmt: skip
+
+
+CLAIMS = tuple(claim for n in PRESETS["lab"].lengths for claim in _claims(n, len(PRESETS["lab"].windows) - 1))

@@ -1,0 +1,203 @@
+"""What ``label_count`` claims and shows: with more labels than pairs all learn in context, else late or never."""
+
+import numpy as np
+
+from experiments.onsets import onset
+from experiments.panels import ABOVE, SERIES
+from experiments.reddy.label_count import CURVE, STEPS, chosen
+from experiments.reddy.statistics import guess, learned, present, solved
+from experiments.statistics import Statistic
+from icl_lab.claims import Quick
+from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab.intervals import wilson_interval
+from icl_lab.lab.style import Axes, Figure, viridis
+from icl_lab.lab.style import panels as axes_grid
+from icl_lab.prompts import NOVEL_CLASSES
+
+
+def accuracy(record: Record, n: int, labels: int) -> np.ndarray:
+    """(M, R) in-context accuracy over training."""
+    return CURVE(record, n=n, labels=labels, metric="ic")
+
+
+def steps_of(record: Record, n: int, labels: int) -> np.ndarray:
+    """(R,) steps at which the accuracy was measured."""
+    return STEPS(record, n=n, labels=labels)
+
+
+def labels_of(record: Record, n: int) -> list[int]:
+    """The L at which an N was trained, in rising order."""
+    return sorted(labels for length, labels in chosen(record.config) if length == n)
+
+
+def level(record: Record, n: int) -> float:
+    """In-context accuracy of who has learned."""
+    return solved(record.config, context_length=n)
+
+
+def _learned(n: int, first: int, last: int = NOVEL_CLASSES) -> Statistic:
+    """(M,) 1 where a member has learned at the end at every L from ``first`` to ``last``."""
+
+    def statistic(record: Record) -> np.ndarray:
+        labels = [value for value in labels_of(record, n) if first <= value <= last]
+        if not labels:
+            raise NotRun(f"N = {n} with L from {first} to {last}")
+        return np.min([learned(accuracy(record, n, value), level(record, n)) for value in labels], axis=0)
+
+    return statistic
+
+
+def _as_many(n: int) -> Statistic:
+    """(M,) 1 where a member has learned at L = N; none where it has not at every L >= 2N: it may need more steps."""
+
+    def statistic(record: Record) -> np.ndarray:
+        return np.where(_learned(n, 2 * n)(record) == 1, _learned(n, n, n)(record), np.nan)
+
+    return statistic
+
+
+def _delay(n: int, few: int, more: int | None = None) -> Statistic:
+    """(M,) log2 of the onset with ``few`` labels over that with ``more``, the next L that was trained if None.
+
+    With few labels a member that never learns counts as at the end, a lower bound; with more it has no value.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        others = [labels for labels in labels_of(record, n) if labels > few and labels == (more or labels)]
+        if not others or few not in labels_of(record, n):
+            raise NotRun(f"N = {n} with L = {few} and L = {more or 'more'}")
+        late, soon = (
+            onset(accuracy(record, n, labels), steps_of(record, n, labels), level(record, n))
+            for labels in (few, others[0])
+        )
+        return np.log2(np.minimum(late, steps_of(record, n, few)[-1]) / present(soon))
+
+    return statistic
+
+
+claim = claims_of("reddy.label_count", "Reddy 2023, Fig. A.5", minimum_members=6)
+
+_MORE = {
+    "headline": 1,
+    "quick": Quick(0.0, "at a rate of .2 all six learn in about 700 of the 1,200 steps; all are needed"),
+}
+_DELAY = {"headline": 2, "quick": Quick(0.0, "an ordering has no slack at lab either")}
+
+CLAIMS = (
+    *(
+        claim(
+            f"more_labels_{n}", f"N = {n}: with L > N every network learns in context (fraction of members that "
+            "do at every L).",
+            _learned(n, n + 1), at_least=0.6, interval="wilson",
+            reason="six of six leave the interval [.61, 1]", control=_learned(n, n, n),
+            **(_MORE if n == 4 else {}),
+        )
+        for n in (2, 4, 8)
+    ),
+    claim(
+        "as_many_labels_8",
+        "With L = N = 8 no network learns in context (fraction of those that do at every L from 16 on).",
+        _as_many(8), at_most=0.4,
+        interval="wilson", reason="none of six leaves the interval [0, .39]", headline=3,
+        control=_learned(8, 16),
+    ),
+    *(
+        claim(
+            f"delay_{n}",
+            f"N = {n}: with L = N the transition comes later than with the next L, if it comes (log2 of "
+            "the steps, never counted as the last one).", _delay(n, n), at_least=0.0,
+            reason="an ordering, paired by member", **(_DELAY if n == 4 else {}),
+        )
+        for n in (2, 4)
+    ),
+    *(
+        claim(
+            f"one_more_label_{n}",
+            f"N = {n}: with one label more than pairs the transition comes later than with twice as many (log2 of the "
+            "steps, never counted as the last one).", _delay(n, n + 1, 2 * n), at_least=0.0,
+            reason="an ordering, paired by member: an answer at random from the context gains log(L/N) only",
+        )
+        for n in (4, 8)
+    ),
+)  # fmt: skip
+
+DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """In-context accuracy of every member over training, one panel an N; the fraction that has learned; how late."""
+    lengths = sorted({n for n, _ in chosen(record.config)})
+    figure, (courses, (fractions, waits, *rest)) = axes_grid(max(len(lengths), 2), 2, height=3.0)
+    for axes in (*courses[len(lengths) :], *rest):
+        axes.set_axis_off()
+    for axes, n in zip(courses, lengths):
+        shades = viridis(len(labels_of(record, n)))
+        for i, labels in enumerate(labels_of(record, n)):
+            look = {"color": shades[i], "linestyle": DASHES[i % len(DASHES)]}
+            axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
+            axes.plot([], [], label=f"L = {labels}", **look)
+        axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.8, label="B/N")
+        axes.set_xlabel("training step")
+        axes.set_ylabel("in-context accuracy")
+        axes.set_ylim(-0.03, 1.03)
+        axes.legend(title=f"N = {n}, every member", ncols=3, **ABOVE)
+    _fractions(fractions, record, lengths)
+    _waits(waits, record, lengths)
+    return {"label_count": figure}
+
+
+def _fractions(axes: Axes, record: Record, lengths: list[int]) -> None:
+    """The fraction of members that has learned, with its 95 % Wilson interval, against L/N."""
+    for i, n in enumerate(lengths):
+        ratios = np.array(labels_of(record, n)) / n
+        curves = [accuracy(record, n, labels) for labels in labels_of(record, n)]
+        found = [wilson_interval(learned(c, level(record, n))) for c in curves]
+        share = np.array([estimate for estimate, _ in found])
+        ends = np.array([[estimate - low, high - estimate] for estimate, (low, high) in found])
+        axes.errorbar(
+            ratios * _apart(i, lengths),
+            share,
+            np.maximum(ends, 0).T,
+            label=f"N = {n}",
+            capsize=2,
+            **SERIES[i % len(SERIES)],
+        )
+    _against_labels(axes, record, lengths)
+    axes.set_ylabel("fraction that has learned")
+    axes.set_ylim(-0.03, 1.03)
+    axes.legend(title="95 % interval", ncols=len(lengths), **ABOVE)
+
+
+def _waits(axes: Axes, record: Record, lengths: list[int]) -> None:
+    """The onset of every member against L/N; an open triangle at the last step where some have not learned by then."""
+    for i, n in enumerate(lengths):
+        look = SERIES[i % len(SERIES)]
+        medians = []
+        for labels in labels_of(record, n):
+            steps, at = steps_of(record, n, labels), labels / n * _apart(i, lengths)
+            times = onset(accuracy(record, n, labels), steps, level(record, n))
+            there = np.isfinite(times)
+            axes.plot(np.full(there.sum(), at), times[there], look["marker"], color=look["color"], markersize=3)
+            if not there.all():
+                axes.plot(at, steps[-1], "^", color=look["color"], markerfacecolor="none", markersize=7)
+            medians.append((at, np.median(times)))
+        at, median = np.array(medians).T
+        axes.plot(at[np.isfinite(median)], median[np.isfinite(median)], label=f"N = {n}, median", **look)
+    axes.plot([], [], "^", color="0.3", markerfacecolor="none", label="not by the last step")
+    _against_labels(axes, record, lengths)
+    axes.set_yscale("log")
+    axes.set_ylabel("training step of the onset")
+    axes.legend(title="every member", ncols=2, **ABOVE)
+
+
+def _apart(i: int, lengths: list[int]) -> float:
+    """Factor by which the marks of an N are moved, so that they do not cover each other."""
+    return 2 ** (0.08 * (i - (len(lengths) - 1) / 2))
+
+
+def _against_labels(axes: Axes, record: Record, lengths: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    ratios = [labels / n for n in lengths for labels in labels_of(record, n)]
+    ticks = [2.0**k for k in range(int(np.ceil(np.log2(max(ratios)))) + 1)]
+    axes.set_xticks(ticks, [f"{ratio:g}" for ratio in ticks])
+    axes.set_xlabel("labels over context pairs, L/N")

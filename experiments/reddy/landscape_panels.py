@@ -1,0 +1,171 @@
+"""Panels of ``landscape``: maps of the loss, the waits, and the saddle at L = N."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments import panels
+from experiments.reddy.landscape import (
+    ALPHA,
+    BETA_1,
+    EQUAL_PATHS,
+    ESCAPE,
+    LOSS,
+    PATH,
+    PLANE,
+    PLANE_MAP,
+    RANDOM,
+    RANDOM_PREDICTED,
+    RATE,
+    TIMES,
+    WAIT,
+    WAIT_LABELS,
+    WAIT_LIMIT,
+)  # fmt: skip
+from icl_lab.lab import Record
+from icl_lab.lab.quantities import Quantity
+from icl_lab.lab.style import THEORY, Axes, Figure
+from icl_lab.lab.style import panels as axes_grid
+
+LOOKS = {"simplified": ("#0072B2", "-", "o"), "mean_field": ("#D55E00", "--", "s")}
+NAMES = {"simplified": "simplified", "mean_field": "mean field"}
+BETA_LABEL, ALPHA_LABEL, XI_LABEL = (
+    r"$\beta_1$, to the previous token",
+    r"$\alpha$, to the item",
+    r"$\xi$, of the read-out",
+)
+
+
+def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
+    """Loss over (beta_1, alpha), a row for each form, a column for each xi; the path at L > N, marked at that xi."""
+    read_outs, n = record.config["read_outs"], record.config["context_length"]
+    figure, rows = axes_grid(len(read_outs), len(NAMES), width=2.7, height=2.4)
+    top = max(quantity(record, form=form).max() for form in NAMES)
+    top = min(top, 1.3 * np.log(labels))
+    levels = np.linspace(0, top, 14)
+    for row, form in zip(rows, NAMES):
+        for i, (axes, xi) in enumerate(zip(row, read_outs)):
+            filled = axes.contourf(
+                BETA_1(record), ALPHA(record), np.minimum(quantity(record, form=form)[i], top), levels=levels
+            )
+            axes.set_title(rf"{NAMES[form]}, L = {labels}, N = {n}, $\xi$ = {xi:g}", fontsize=8)
+            axes.set_xlabel(BETA_LABEL)
+            axes.set_ylabel(ALPHA_LABEL)
+            axes.grid(False)
+            if labels > n:
+                path = PATH(record, form=form)
+                axes.plot(path[:, 0], path[:, 1], color="white", linewidth=1.2)
+                at = int(np.argmax(path[:, 2] >= xi)) if path[-1, 2] >= xi else len(path) - 1
+                axes.plot(*path[at, :2], color="white", marker="o", markeredgecolor="black", linestyle="")
+            axes.set_xlim(BETA_1(record)[0], BETA_1(record)[-1])
+            axes.set_ylim(ALPHA(record)[0], ALPHA(record)[-1])
+    figure.colorbar(filled, ax=rows, label="loss (nats)", shrink=0.7, ticks=np.arange(0, top, 0.5))
+    return figure
+
+
+def course_panel(axes: Axes, record: Record) -> None:
+    """The loss along the flow from the origin, and the three logits."""
+    config = record.config
+    for form, (color, dash, _) in LOOKS.items():
+        times, loss = TIMES(record, form=form), LOSS(record, form=form)
+        axes.plot(times, loss, color=color, linestyle=dash, label=f"loss, {NAMES[form]}")
+    looks: tuple[tuple[int, str, dict[str, Any]], ...] = (
+        (2, r"$\xi/4$", {"color": "0.4", "linestyle": "-."}),
+        (1, r"$\alpha/4$", {"color": "#009E73", "linestyle": ":"}),
+        (0, r"$\beta_1/4$", {"color": "#CC79A7", "dashes": (8, 2)}),
+    )
+    for logit, name, look in looks:
+        path = PATH(record, form="simplified")[:, logit]
+        axes.plot(TIMES(record, form="simplified"), path / 4, label=name, **look)
+    axes.axhline(np.log(config["context_length"]), **THEORY, linewidth=0.9, label="log N")
+    axes.set_xscale("log")
+    axes.set_xlim(1.0, 2000.0)
+    axes.set_ylim(-0.1, np.log(config["labels"]) + 0.2)
+    axes.set_xlabel("flow time, from the origin")
+    axes.set_ylabel("loss (nats); logits / 4 (simplified)")
+    axes.legend(ncols=2, **panels.ABOVE)
+
+
+def lengths_panel(axes: Axes, record: Record) -> None:
+    """The waits over the number of pairs, with the closed form."""
+    n = record.config["lengths"]
+    factors = record.config["factors"]
+    at = min(range(len(factors)), key=lambda i: abs(factors[i] - 4))
+    for form, (color, dash, marker) in LOOKS.items():
+        axes.plot(n, WAIT(record, form=form)[1, :, at], color=color, linestyle=dash, marker=marker, label=NAMES[form])
+    axes.plot(n, WAIT_LIMIT(record)[:, at], **THEORY, label=r"$(2\pi)^{1/4}\,(2N+1)^{3/2}/\sqrt{1-N/L}$")
+    _logarithmic(axes, n, f"pairs N, at L = {factors[at]:g} N")
+
+
+def factors_panel(axes: Axes, record: Record) -> None:
+    """The waits over the number of labels, with the closed form."""
+    config = record.config
+    row = min(range(len(config["lengths"])), key=lambda i: abs(config["lengths"][i] - config["context_length"]))
+    x = np.array(WAIT_LABELS(record)[row]) / config["lengths"][row] - 1
+    for form, (color, dash, marker) in LOOKS.items():
+        axes.plot(x, WAIT(record, form=form)[1, row], color=color, linestyle=dash, marker=marker, label=NAMES[form])
+    axes.plot(x, WAIT_LIMIT(record)[row], **THEORY, label="closed form, many pairs")
+    _logarithmic(axes, x, f"L/N - 1, at N = {config['lengths'][row]}")
+
+
+def _logarithmic(axes: Axes, x: Sequence[float], label: str) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(x, [f"{value:.3g}" for value in x])
+    axes.minorticks_off()
+    axes.set_xlabel(label)
+    axes.set_ylabel("flow time to the cliff")
+    axes.legend(**panels.ABOVE)
+
+
+def plane_panel(axes: Axes, record: Record) -> None:
+    """The saddle at L = N: loss over (alpha, xi) at beta_1 = 0, and flows from around it."""
+    n = record.config["context_length"]
+    plane, spread = PLANE(record), np.abs(PLANE_MAP(record, form="mean_field") - np.log(n)).max()
+    levels = np.linspace(-spread, spread, 15)
+    filled = axes.contourf(plane, plane, PLANE_MAP(record, form="mean_field") - np.log(n), levels=levels, cmap="RdBu_r")
+    below = axes.contour(filled, levels=levels[levels < 0], colors="black", linestyles="dashed", linewidths=0.5)
+    below.set(alpha=0.6)
+    for path in EQUAL_PATHS(record, form="mean_field"):
+        axes.plot(path[:, 1], path[:, 2], color="black", linewidth=0.9)
+        axes.plot(*path[0, 1:], color="black", marker="o", linestyle="")
+    axes.set_xlim(plane[0], plane[-1])
+    axes.set_ylim(plane[0], plane[-1])
+    axes.grid(False)
+    axes.set_xlabel(ALPHA_LABEL)
+    axes.set_ylabel(XI_LABEL)
+    axes.set_title(rf"mean field, L = N = {n}, $\beta_1$ = 0", fontsize=8)
+    axes.figure.colorbar(filled, ax=axes, label="loss - log N (nats); dashed: below zero", format="%.2f")
+
+
+def escape_panel(axes: Axes, record: Record) -> None:
+    """Times to leave the saddle at L = N from starts of several sizes, with the closed form."""
+    config = record.config
+    scales = np.array(config["scales"])
+    at = list(config["saddle_lengths"]).index(config["context_length"])
+    for form, (color, _, marker) in LOOKS.items():
+        for side, (filled, way) in enumerate((("full", "right label"), ("none", "away"))):
+            times = ESCAPE(record, form=form)[at, side]
+            label = f"{NAMES[form]}, {way}"
+            axes.plot(scales, times, color=color, linestyle="", marker=marker, fillstyle=filled, label=label)
+            line = times[-1] + np.log(scales[-1] / scales) / RATE(record, form=form)[at]
+            name = "log(1/s) / rate" if (form, side) == ("mean_field", 1) else None
+            axes.plot(scales, line, **THEORY, linewidth=0.9, label=name)
+    axes.set_xscale("log")
+    axes.set_xlabel(f"size s of the start, at L = N = {config['context_length']}")
+    axes.set_ylabel("flow time to the cliff")
+    axes.legend(ncols=2, **panels.ABOVE)
+
+
+def random_panel(axes: Axes, record: Record) -> None:
+    """Times from random starts at L = N over those predicted."""
+    for form, (color, _, marker) in LOOKS.items():
+        x, y = RANDOM_PREDICTED(record, form=form), RANDOM(record, form=form)
+        axes.plot(x, y, color=color, linestyle="", marker=marker, markersize=2.5, alpha=0.6, label=NAMES[form])
+    every = np.concatenate([RANDOM_PREDICTED(record, form=form) for form in NAMES])
+    span = [every.min(), every.max()]
+    axes.plot(span, span, **THEORY, label="equal")
+    axes.set_xlabel("time to the cliff, predicted")
+    axes.set_ylabel("flow time to the cliff")
+    axes.legend(title="random starts at L = N", ncols=2, **panels.ABOVE)

@@ -1,0 +1,59 @@
+"""Panels that figures of this paper share."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.panels import ABOVE
+from icl_lab.lab.style import Axes, Figure, panels
+
+SOLUTIONS = {
+    "ic": {"label": "in context: novel classes", "color": "#0072B2", "linestyle": "-", "marker": "o"},
+    "ic2": {"label": "in context: swapped labels", "color": "#56B4E9", "linestyle": "--", "marker": "s"},
+    "iwl": {"label": "in weights", "color": "#D55E00", "linestyle": "-.", "marker": "^"},
+}
+"""How the three test accuracies are drawn."""
+
+
+def label_course(axes: Axes, what: str, title: str | None) -> None:
+    """Names a panel of curves over training; a title stands at its left."""
+    axes.set_xlabel("training step")
+    axes.set_ylabel(what)
+    if what != "loss (nats)":
+        axes.set_ylim(0, 1.02)
+    if title:
+        axes.annotate(title, (-0.32, 0.5), xycoords="axes fraction", rotation=90, va="center", weight="bold")
+    axes.legend(ncols=2 if what == "accuracy" else 4, **ABOVE)
+
+
+def guess_line(axes: Axes, levels: np.ndarray | float, x: Sequence[float] | np.ndarray) -> None:
+    """The in-context accuracy of guessing one of the context's labels, at every x."""
+    drawn: dict[str, Any] = {
+        "color": "black",
+        "linestyle": (0, (1, 1)),
+        "linewidth": 1.0,
+        "label": "guess of a context label",
+    }
+    axes.plot(x, np.broadcast_to(levels, len(x)), **drawn)
+
+
+def attention_maps(maps: Mapping[tuple[str, str], np.ndarray], label: str) -> Figure:
+    """A column for each map (2, T, T), by its title and time, with the first layer above the second."""
+    figure, axes = panels(len(maps), 2, width=2.8, height=2.7)
+    for i, ((title, when), layers) in enumerate(maps.items()):
+        for layer, column in enumerate(axes[:, i]):
+            image = column.imshow(layers[layer], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
+            column.set_title(f"{title}\nlayer {layer + 1}, {when}" if layer == 0 else f"layer 2, {when}")
+            _name_tokens(column, layers.shape[-1])
+    figure.colorbar(image, ax=axes, shrink=0.7, label=label)
+    return figure
+
+
+def _name_tokens(axes: Axes, count: int) -> None:
+    tokens = [f"{kind}{i // 2 + 1}" for i, kind in enumerate("xl" * (count // 2))] + ["t"]
+    axes.grid(False)
+    axes.set_xticks(range(count), tokens, fontsize=6)
+    axes.set_yticks(range(count), tokens, fontsize=6)
+    axes.set_xlabel("attended token")
+    axes.set_ylabel("query token")

@@ -1,0 +1,300 @@
+"""What ``transition`` claims and shows: who learns, how long it waits, how fast it jumps, in which order parts move."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.onsets import crossing
+from experiments.panels import ABOVE
+from experiments.reddy.panels import attention_maps, label_course
+from experiments.reddy.statistics import learned, present, values_at, way_done
+from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, copies_of, matched_item, waits
+from experiments.statistics import Statistic
+from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
+from icl_lab.lab import Record, claims_of
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
+
+IC, LOSS = CURVE.at(metric="ic"), CURVE.at(metric="loss")
+
+
+def _guess(record: Record, part: str) -> float:
+    return copies_of(part, record.config) / record.config["context_length"]
+
+
+def wait(record: Record, part: str) -> np.ndarray:
+    """(M,) the wait of every member that ends it; no value for the others."""
+    return present(waits(IC(record, part=part), STEPS(record), _guess(record, part)))
+
+
+def at_half_wait(record: Record, part: str, curves: np.ndarray) -> np.ndarray:
+    """(M,) curves (M, R) half-way through each member's wait."""
+    return values_at(0.5 * wait(record, part), STEPS(record), curves)
+
+
+def _reaches(part: str, *tests: str) -> Statistic:
+    """(M,) 1 where the last accuracies of all tests are .9 or more."""
+    return lambda record: np.prod([learned(CURVE(record, part=part, metric=test), 0.9) for test in tests], axis=0)
+
+
+def _slope(record: Record, part: str, start: float, stop: float) -> np.ndarray:
+    """(M,) fall of the loss on the training distribution between two shares of the wait, per wait."""
+    first, last = (
+        values_at(share * wait(record, part), STEPS(record), LOSS(record, part=part)) for share in (start, stop)
+    )
+    return (first - last) / (stop - start)
+
+
+def _flatness(part: str) -> Statistic:
+    """(M,) slope of the loss around half of the wait over the smaller of those in its first tenth and last quarter."""
+
+    def statistic(record: Record) -> np.ndarray:
+        before, middle, after = (_slope(record, part, *ends) for ends in ((0, 0.1), (0.4, 0.6), (0.75, 1)))
+        return middle / np.maximum(np.minimum(before, after), 1e-3)
+
+    return statistic
+
+
+def _shelf(part: str) -> Statistic:
+    """(M,) slope of the loss in the first half of the wait over that in its last quarter."""
+    return lambda record: _slope(record, part, 0, 0.5) / _slope(record, part, 0.75, 1)
+
+
+def _accuracy_at_half_wait(part: str) -> Statistic:
+    """(M,) in-context accuracy half-way through the wait, in units of that of a random label of the context."""
+    return lambda record: at_half_wait(record, part, IC(record, part=part)) / _guess(record, part)
+
+
+def _done_at_half_wait(name: str) -> Statistic:
+    return lambda record: at_half_wait(record, "novel", way_done(CURVE(record, part="novel", metric=name)))
+
+
+def _rise(part: str) -> Statistic:
+    """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
+
+    def statistic(record: Record) -> np.ndarray:
+        curves, steps, guess = IC(record, part=part), STEPS(record), _guess(record, part)
+        low, high = (crossing(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
+        return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
+
+    return statistic
+
+
+def _kept(part: str) -> Statistic:
+    """(M,) last in-context accuracy less the best on the way, of members that learned."""
+
+    def statistic(record: Record) -> np.ndarray:
+        curves, best = IC(record, part=part), IC(record, part=part).max(axis=1)
+        return np.where(best >= 0.9, curves[:, -1] - best, np.nan)
+
+    return statistic
+
+
+def _lead(first: str, then: str, part: str = "novel", share: float = 0.25) -> Statistic:
+    """(M,) steps by which one measure has done a share of its way before another, over the member's wait."""
+
+    def statistic(record: Record) -> np.ndarray:
+        times = [
+            crossing(way_done(CURVE(record, part=part, metric=name)), STEPS(record), share) for name in (first, then)
+        ]
+        early, late = present(np.array(times))
+        return (late - early) / wait(record, part)
+
+    return statistic
+
+
+def _last(name: str) -> Statistic:
+    """(M,) last value of a measure of the members that learned."""
+    return lambda record: CURVE(record, part="novel", metric=name)[:, -1] + 0 * wait(record, "novel")
+
+
+def _apart(part: str, one: str, other: str) -> Statistic:
+    """(M,) steps between the times at which two measures have done half of their way, over the wait."""
+    return lambda record: np.abs(_lead(one, other, part, 0.5)(record))
+
+
+claim = claims_of("reddy.transition", "Reddy 2023, ", minimum_members=6)
+
+TITLES = {"novel": "mostly novel classes", "trained": "trained classes alone"}
+_ABRUPT = {
+    "headline": 1, "quick": Quick(0.0, "a share of the wait, whatever the rate; 2,000 steps at .1 for 5,000 at .05"),
+}  # fmt: skip
+_ORDER = {"headline": 2, "quick": Quick(0.0, "an ordering has no slack at lab either")}
+_LEARNS = {
+    "headline": 3,  # five of six have
+    "quick": Quick(0.0, "at twice the rate waits of 950 to 1,550 of 2,000 steps; all six are needed", NOT_RESOLVED),
+}
+_WHERE = {"novel": "Fig. 3", "trained": "Fig. 1d"}
+
+CLAIMS = (
+    *(
+        one
+        for part in PARTS
+        for one in (
+            claim(
+                f"learns_{part}",
+                f"On {TITLES[part]} members learn in context: accuracy .9 on novel classes and on swapped labels at "
+                "the end (share of members).",
+                _reaches(part, "ic", "ic2"), where=_WHERE[part], at_least=0.6, interval="wilson",
+                reason="all six seeds of the paper do; the interval needs all of 6 members, 14 of 16",
+                **(_LEARNS if part == "novel" else {}),
+            ),
+            claim(
+                f"plateau_{part}",
+                f"On {TITLES[part]} the loss falls to a plateau and leaves it: around half of the wait its slope is "
+                "less than half of those in the first tenth and in the last quarter of the wait (over the smaller one; "
+                "median).",
+                _flatness(part), where=_WHERE[part], at_most=0.5, interval="median", presets=(), at_lab=FAILS,
+                reason="a plateau is flat against what comes before and after; half is the least that can be seen",
+            ),
+            claim(
+                f"guesses_{part}",
+                f"Half-way through the wait, on {TITLES[part]}, new classes are answered no better than by a random "
+                "label of the context (accuracy over B/N).",
+                _accuracy_at_half_wait(part), where=_WHERE[part], at_most=1.2,
+                reason="the beginning of the jump, where it is soft; solved would be N/B = 4",
+            ),
+            claim(
+                f"abrupt_{part}",
+                f"On {TITLES[part]} the transition is short compared with the wait (steps from a quarter to three "
+                "quarters of the way from guessing to 1, over the wait; median).",
+                _rise(part), where=_WHERE[part], at_most=0.3, interval="median",
+                reason="half of what a steady rise from the start would take, (1 - B/N) / (1 + B/N) = .6",
+                **(_ABRUPT if part == "novel" else {}),
+            ),
+            claim(
+                f"kept_{part}",
+                f"In-context learning, once acquired on {TITLES[part]}, is not lost (last accuracy less the best).",
+                _kept(part), where="section 3 (no transience)", near=0.0, tolerance=0.03,
+                reason="the best of several dozen measurements of 1000 tasks is .01 too good",
+            ),
+        )
+    ),
+    claim(
+        "shelf_novel",
+        "On mostly novel classes the loss begins flat and ends steep: its slope in the first half of the wait is less "
+        "than half of that in the last quarter (ratio; median; control: on trained classes alone).",
+        _shelf("novel"), where="Fig. 3", at_most=0.5, interval="median", reason="a steady fall has one",
+        control=_shelf("trained"),
+    ),
+    claim(
+        "together",
+        "Accuracy on novel classes and on swapped labels of trained ones rise together (time between the halves of "
+        "their ways, over the wait; median).",
+        _apart("trained", "ic", "ic2"), where="Fig. 1d", at_most=0.1, interval="median",
+        reason="a tenth of the wait is less than what the rise itself takes",
+    ),
+    *(
+        claim(
+            f"order_{first}_{then}",
+            f"{first.upper()} moves before {then.upper()} (steps between a quarter of their ways, over the wait).",
+            _lead(first, then), where="Fig. 4", at_least=0.0, reason="an ordering, paired by member",
+            **(_ORDER if (first, then) == ("cla", "ila1") else {}),
+        )
+        for first in ("cla", "tla2")
+        for then in ("ila1", "tila2")
+    ),
+    claim(
+        "slow_phase",
+        "Half-way through the wait the network answers with labels of the context (share of CLA's way done).",
+        _done_at_half_wait("cla"), where="Fig. 4", at_least=0.5, reason="more than half of the way",
+    ),
+    *(
+        claim(
+            f"latent_{name}",
+            f"Half-way through the wait {name.upper()} is where it started (share of its way done).",
+            _done_at_half_wait(name), where="Fig. 4", near=0.0, tolerance=0.1, reason="a tenth of its way",
+        )
+        for name in ("ila1", "tila2")
+    ),
+    claim(
+        "jump_together",
+        "ILA1 and TILA2 jump together (time between the halves of their ways, over the wait; median).",
+        _apart("novel", "ila1", "tila2"), where="Fig. 4", at_most=0.15, interval="median",
+        reason="half of what the rise of the accuracy may take",
+    ),
+    *(
+        claim(
+            f"head_{name}", f"At the end {what} (mean attention).",
+            _last(name), where="Fig. 3", at_least=0.5,
+            reason="most of the attention; uniform it would be a quarter or less",
+        )
+        for name, what in (
+            ("ila1", "labels attend to the token before them in the first layer"),
+            ("tila2", "the target attends to the right label in the second"),
+        )
+    ),
+)  # fmt: skip
+
+ACCURACIES: dict[str, dict[str, Any]] = {
+    "ic": {"color": "#0072B2", "linestyle": "-", "label": "novel classes"},
+    "ic2": {"color": "#D55E00", "linestyle": "--", "label": "swapped labels"},
+    "iwl": {"color": "#777777", "linestyle": "-.", "label": "in weights"},
+}
+MEASURES: dict[str, dict[str, Any]] = {
+    "cla": {"color": "#009E73", "linestyle": "-.", "label": "CLA"},
+    "tla2": {"color": "#CC79A7", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "label": "TLA2"},
+    "ila1": {"color": "#0072B2", "linestyle": "-", "label": "ILA1"},
+    "tila2": {"color": "#D55E00", "linestyle": "--", "label": "TILA2"},
+}
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Curves and attention maps of every part that was run."""
+    parts = [part for part in PARTS if part in record.config["only"]]
+    figure, rows = panels(4, len(parts), width=3.0)
+    for part, row in zip(parts, rows):
+        _accuracy(row[0], record, part)
+        _loss(row[1], record, part)
+        _bands(row[2], record, part, MEASURES)
+        label_course(row[2], "progress measure", None)
+        _aligned(row[3], record, part)
+    return {"curves": figure, "attention": _maps(record, parts)}
+
+
+def _accuracy(axes: Axes, record: Record, part: str) -> None:
+    _bands(axes, record, part, ACCURACIES)
+    axes.axhline(_guess(record, part), **THEORY, label="guess, B/N")
+    label_course(axes, "accuracy", TITLES[part])
+
+
+def _loss(axes: Axes, record: Record, part: str) -> None:
+    _bands(axes, record, part, {"loss": {"color": "#0072B2", "label": "training distribution"}})
+    axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
+    axes.axhline(-np.log(_guess(record, part)), **THEORY, label="log(N/B)")
+    axes.set_ylim(bottom=0)
+    label_course(axes, "loss (nats)", None)
+
+
+def _bands(axes: Axes, record: Record, part: str, looks: dict[str, dict[str, Any]]) -> None:
+    for name, look in looks.items():
+        band(axes, STEPS(record), CURVE(record, part=part, metric=name), **look)
+
+
+def _aligned(axes: Axes, record: Record, part: str) -> None:
+    """Progress of the members that learn, in units of their own wait."""
+    steps, waits, grid = STEPS(record), wait(record, part), np.linspace(0, 2, 81)
+    for name, look in MEASURES.items():
+        curves = [
+            np.interp(grid * t, steps, curve, right=np.nan)
+            for t, curve in zip(waits, CURVE(record, part=part, metric=name))
+            if np.isfinite(t)
+        ]
+        if curves:
+            band(axes, grid, np.stack(curves), **look)
+    axes.axvline(1, color="0.6", linewidth=0.8)
+    axes.set_xlabel("training step / wait of the member")
+    axes.set_ylabel("progress measure")
+    axes.set_ylim(0, 1.02)
+    if axes.lines[:-1]:
+        axes.legend(ncols=4, **ABOVE)
+
+
+def _maps(record: Record, parts: list[str]) -> Figure:
+    """Attention of both layers half-way through the wait and at the end, of prompts whose target matches one item."""
+    means = {
+        (TITLES[part], about): MAP(record, part=part, when=when).mean(axis=0)
+        for part in parts
+        for when, about in {"half": "half of the wait", "end": "end"}.items()
+    }
+    where = f"target of the class of x{matched_item(record.config['context_length']) + 1}"
+    return attention_maps(means, f"attention (mean over prompts and members;\n{where})")
