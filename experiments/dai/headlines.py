@@ -13,11 +13,6 @@ def _acquired(record: Record) -> bool:
     return bool((times(record, "pairs").min(axis=0) < 1).all())
 
 
-def _beyond_guessing(record: Record) -> bool:
-    """Whether late labels of the mixture are predicted better than by guessing among those of the context."""
-    return bool((record["rotary/end/late_loss"] < record["rotary/end/label_entropy"])[:, -1].all())
-
-
 QUICK: dict[str, dict[str, Quick | None]] = {
     "dual_form": {
         "relaxed": Quick(1e-4, "an identity, to the same rounding, in every head of one network", identity=True),
@@ -47,14 +42,5 @@ QUICK: dict[str, dict[str, Quick | None]] = {
         # one member or more is still on the plateau and has no value
         "penalty": Quick(0.15, "10^4 tasks for 10^5: three times the noise", NOT_RESOLVED),
         "analogy": None,
-    },
-    "momentum_tasks": {"better": None, "no_more_than_local_mixers": None},
-    "pretrain": {
-        "gated_rotary": Quick(
-            0.0, "at most 50 steps a stage for 6,000", NOT_REACHED,
-            Criterion("every member predicts labels better than by guessing among those of the context",
-                      _beyond_guessing),
-        ),
-        "beyond_the_set_rotary": None,
     },
 }  # fmt: skip
