@@ -8,6 +8,7 @@ from jax import Array
 
 from experiments.settings import Members, member_keys
 from icl_lab.lab import FlagError, Record, setting
+from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.models import LanguageModel
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
@@ -19,6 +20,18 @@ WORLDS = 100
 """PRNG stream of languages and held-out tasks."""
 GAIN, TASKS = 0.1, 4
 """A network learns in context where demonstrations gain so much accuracy on at least so many of the six tasks."""
+
+
+def per_network(name: str, *axes: str, **domains: Domain) -> Quantity:
+    """Arrays (M, ..) of the networks of each position encoding, ``{positions}/name``."""
+    return quantity(f"{{positions}}/{name}", "{positions}_member", *axes, positions="positions", **domains)
+
+
+ACCURACY = per_network(
+    "{learner}", "task",
+    learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
+)  # fmt: skip
+"""Accuracies of an analysis of these networks."""
 
 
 def gains(accuracy: np.ndarray) -> np.ndarray:

@@ -12,9 +12,10 @@ from jax import Array
 
 from experiments.dai.common import ENCODINGS, Network, network
 from experiments.settings import Members, member_keys
-from icl_lab.lab import FlagError, Record, Session, report, setting
+from icl_lab.lab import FlagError, Record, report, setting
 from icl_lab.lab.record import RecordError, below
 from icl_lab.lab.records import load
+from icl_lab.lab.trainings import Fits
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
@@ -112,12 +113,12 @@ def one_network(networks: Networks, member: int) -> Networks:
     return networks._replace(params=own[0], languages=own[1], tasks=own[2])
 
 
-def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[tuple[str, Array, Networks]]:
+def every_network(config: OfNetworks, fits: Fits, stage: int) -> Iterator[tuple[str, Array, Networks]]:
     """Position encoding, key and network, one after the other, with a progress bar.
 
     Args:
       config: which networks.
-      session: where the binary runs.
+      fits: for the progress bar, and what passes loaded parameters.
       stage: PRNG stream of the keys; networks of one number have the same key in every encoding.
 
     Raises:
@@ -125,13 +126,13 @@ def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[
     """
     check_networks(config)
     done, total = 0, sum(count(config, positions) for positions in config.positions)
-    with session.bar("networks", total) as advance:
+    with fits.bar("networks", total) as advance:
         for positions in config.positions:
             members = count(config, positions)
             networks = load_networks(config.networks, positions, members, config.first)
             for m, key in enumerate(member_keys(config, stage, config.first + members)[config.first :]):
                 one = one_network(networks, m)
-                yield positions, key, one._replace(params=session.given(one.params))
+                yield positions, key, one._replace(params=fits.given(one.params))
                 done += 1
                 advance(done, total)
 

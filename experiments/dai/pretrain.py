@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 
-from experiments.dai.common import check_network, network
+from experiments.dai.common import check_network, network, per_network
 from experiments.dai.pretrain_stages import Config, measured_of, trainings_of, worlds_of
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once
@@ -78,16 +78,11 @@ TASK = quantity("task/{part}", "member", "task")
 DIRECTIONS = quantity("task/directions", "member", "task", "class", "place", "meaning")
 LABELS = quantity("task/labels", "member", "task", "class")
 CEILING, MEANING_ONLY = (quantity(name, "member", "task") for name in ("ceiling", "meaning_only"))
-FINAL = quantity("{positions}/final_accuracy", "{positions}_member", "task", "demonstrations", positions="positions")
-REACHED = quantity("{positions}/reached", "{positions}_member", positions="positions")
-END = quantity("{positions}/end/{metric}", "{positions}_member", "stage", positions="positions")
-CURVE = quantity(
-    "{positions}/{stage}/{metric}", "{positions}_member", "{stage}_step", positions="positions", stage=STAGES
-)
-ACCURACY = quantity(
-    "{positions}/{stage}/accuracy", "{positions}_member", "{stage}_step", "task", "demonstrations",
-    positions="positions", stage=STAGES,
-)  # fmt: skip
+FINAL = per_network("final_accuracy", "task", "demonstrations")
+REACHED = per_network("reached")
+END = per_network("end/{metric}", "stage")
+CURVE = per_network("{stage}/{metric}", "{stage}_step", stage=STAGES)
+ACCURACY = per_network("{stage}/accuracy", "{stage}_step", "task", "demonstrations", stage=STAGES)
 
 
 def trainings(config: Config) -> Table:

@@ -14,6 +14,7 @@ from icl_lab.lab import Session
 from icl_lab.lab.axes import checked
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.record import flat
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits, collected
 from icl_lab.models import language
@@ -58,8 +59,8 @@ def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
     """Networks 3 and 4 are compared with the third and fourth of a run that begins with 1, not with its first."""
     config = dataclasses.replace(SMOKE, networks="there", mixers=("vanilla", "momentum_0.5"), first=3, members=2)
     reached = np.tile(np.arange(1, 6)[:, None], 6)
-    end = {f"rotary/end/{name}": reached for name in ("steps", "late_loss", "label_entropy")}
-    arrays = {"rotary/reached": reached, "rotary/final_accuracy": reached} | end
+    end = dict.fromkeys(("steps", "late_loss", "label_entropy"), reached)
+    arrays = flat({"rotary": {"reached": reached, "end": end, "final_accuracy": reached}})
     there = Record("dai.pretrain", "smoke", to_json(config) | {"first": 1, "members": 5}, {}, arrays, {})
     zeros = np.zeros((2, 6))
     found = {"reached": zeros, "end": dict.fromkeys(("steps", "late_loss", "label_entropy"), zeros)}
