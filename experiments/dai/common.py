@@ -1,6 +1,7 @@
 """What the binaries of this paper share: pre-trained network, made-up language, held-out tasks, the gate."""
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from experiments.settings import Members, member_keys
 from icl_lab.lab import FlagError, Record, setting
 from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.models import LanguageModel
+from icl_lab.models.transformer import Params
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
 from icl_lab.prompts.text_tasks import held_out_tasks
@@ -18,6 +20,10 @@ ENCODINGS = ("rotary", "sinusoidal", "learned")
 """Position encodings: the paper's is sinusoidal; learned ones, of random offset in training, are a control."""
 WORLDS = 100
 """PRNG stream of languages and held-out tasks."""
+COMMITTED = "figures/dai/pretrain/lab"
+"""The networks that come with the laboratory, a folder below its root."""
+RANDOM = "random"
+"""Stands for a folder: small untrained networks and random tasks, to try a binary in seconds."""
 GAIN, TASKS = 0.1, 4
 """A network learns in context where demonstrations gain so much accuracy on at least so many of the six tasks."""
 
@@ -68,6 +74,36 @@ class Network(Members):
     offsets: int = setting(
         0, "learned positions: the largest offset at which a training sequence begins; at test half of it", at_least=0
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class OfNetworks(Members):
+    """Which networks a binary analyses."""
+
+    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out", path=True)
+    members: int = setting(3, "how many of its networks of the first position encoding", at_least=1)
+    first: int = setting(0, "number of the first network, of each encoding", at_least=0)
+    fewer: tuple[int, ...] = setting((10, 3), "at most so many of the second encoding, of the third, ..", at_least=1)
+    positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
+    demonstrations: int = setting(32, "N", at_least=1)
+
+
+class Networks(NamedTuple):
+    """Networks of one position encoding, with what they were trained on. M members.
+
+    Attributes:
+      module: the network.
+      params: its params, with a leading member axis.
+      languages: of every member.
+      tasks: (M, 6) held-out tasks.
+      demonstrations: the most that a training sequence had.
+    """
+
+    module: LanguageModel
+    params: Params
+    languages: Language
+    tasks: TextTask
+    demonstrations: int
 
 
 def check_network(config: Network) -> None:

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.dai.common import per_network
+from experiments.dai.common import RANDOM, Networks, OfNetworks, per_network
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
-from experiments.dai.networks import RANDOM, Networks, OfNetworks, by_positions, every_network, source_digest, stacked
+from experiments.dai.networks import by_positions, every_network, source_digest, stacked
 from experiments.dai.programs import rows
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import main, setting
@@ -115,7 +115,14 @@ _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 
 EXPERIMENT = binary(
-    "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE), check=check, given=True
+    "dai.dual_form",
+    __doc__,
+    PRESETS,
+    measured,
+    (DESCENT, HEADS, FINETUNING, SHARE),
+    check=check,
+    given=True,
+    reads=("dai.pretrain",),
 )
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ EXPERIMENT = binary(
         ACCURACY, CURVE, BY_SET, RATE, FREE_RATE, ROW_RATE, MISMATCH, NUMBER, SIMILARITY, RETEST, PATH, PATH_BY_LAYER,
         CARRIED, CARRIED_BY_LAYER, ALPHA, ORDER,
     ),
-    check=check, effort={"quick": "little"}, given=True,
+    check=check, effort={"quick": "little"}, given=True, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

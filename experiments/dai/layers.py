@@ -19,9 +19,9 @@ from jax import Array
 
 from experiments.dai import controls
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, present_mean, subjects
-from experiments.dai.common import ACCURACY, per_network
+from experiments.dai.common import ACCURACY, Networks, per_network
 from experiments.dai.controls import PAPER
-from experiments.dai.networks import Networks, by_positions, every_network, source_digest, stacked
+from experiments.dai.networks import by_positions, every_network, source_digest, stacked
 from icl_lab.lab import main, setting
 from icl_lab.lab.binary import binary
 from icl_lab.lab.trainings import Fits, Yield
@@ -88,7 +88,16 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
     return stacked(found)
 
 
-EXPERIMENT = binary("dai.layers", __doc__, PRESETS, measured, (ACCURACY, SIMILARITY, NOISE), check=check, given=True)
+EXPERIMENT = binary(
+    "dai.layers",
+    __doc__,
+    PRESETS,
+    measured,
+    (ACCURACY, SIMILARITY, NOISE),
+    check=check,
+    given=True,
+    reads=("dai.pretrain",),
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.dai import mixers, pretrain
-from experiments.dai.common import ENCODINGS, network
-from experiments.dai.networks import COMMITTED, record_of
+from experiments.dai.common import COMMITTED, ENCODINGS, network
+from experiments.dai.networks import record_of
 from experiments.dai.pretrain_stages import Config as Schedule
 from experiments.dai.pretrain_stages import measured_of, trainings_of, worlds_of
 from icl_lab.lab import FlagError, main, setting
@@ -179,7 +179,7 @@ def _read(config: Config) -> dict[str, Any]:
 
 EXPERIMENT = binary(
     "dai.momentum_tasks", __doc__, PRESETS, measured, (CEILING, REACHED, END, FINAL, ETA),
-    trainings=trainings, check=check, effort={"quick": "little"},
+    trainings=trainings, check=check, effort={"quick": "little"}, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import pytest
 
 from experiments.dai import (
     analysis,
-    carried,
     comparison,
     controls,
     dual_form,
@@ -19,7 +18,8 @@ from experiments.dai import (
     material,
     programs,
 )
-from experiments.dai.networks import RANDOM, check_networks, load_networks, one_network
+from experiments.dai.common import RANDOM
+from experiments.dai.networks import check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon, relative_sizes
 from icl_lab.lab import Session
 from icl_lab.lab.flags import FlagError
@@ -189,7 +189,7 @@ def test_scores_count_all_sets_alike_and_halves_share_no_question():
 
 
 def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
-    found = carried.carried(subject, table[controls.PAPER], chosen.task)
+    found = comparison.carried(subject, table[controls.PAPER], chosen.task)
     for name in ("in_context", "finetuned"):
         for of in found[name].values():
             np.testing.assert_allclose(of["all"], of["answer"], atol=1e-5)
@@ -201,9 +201,9 @@ def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
 
 def test_what_two_fine_tunings_change_is_compared(table):
     paper = table[controls.PAPER]
-    same = carried.alpha(paper, paper)
+    same = comparison.alpha(paper, paper)
     np.testing.assert_allclose([same["scores"], same["outputs"]], 1, rtol=1e-5)
-    assert abs(carried.alpha(paper, table["random_update"])["outputs"]) < 0.9
+    assert abs(comparison.alpha(paper, table["random_update"])["outputs"]) < 0.9
 
 
 def test_the_order_of_demonstrations(subject, chosen):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.dai.analysis import Analysis
-from experiments.dai.common import Network, network
-from experiments.dai.networks import RANDOM, every_network, load_networks, one_network, source_digest
+from experiments.dai.common import RANDOM, Network, network
+from experiments.dai.networks import every_network, load_networks, one_network, source_digest
 from icl_lab.lab import Session, records
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.record import flat

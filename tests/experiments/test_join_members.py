@@ -8,7 +8,7 @@ import pytest
 
 from experiments import anchoring, join_members
 from experiments.dai import implicit_finetuning, pretrain
-from experiments.dai.networks import COMMITTED, RANDOM
+from experiments.dai.common import COMMITTED, RANDOM
 from experiments.dai.pretrain import PRESETS
 from experiments.dai.tables import by_task
 from experiments.join_members import joined, vouched
