@@ -1,7 +1,7 @@
 """What the binaries of this paper share: pre-trained network, made-up language, held-out tasks, the gate."""
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -104,6 +104,12 @@ class Networks(NamedTuple):
     languages: Language
     tasks: TextTask
     demonstrations: int
+
+
+def count(config: Any, positions: str) -> int:
+    """How many networks of this position encoding there are, by ``members``, ``positions`` and ``fewer``."""
+    at = config.positions.index(positions)
+    return min([config.members, *config.fewer[at - 1 : at]]) if at else config.members
 
 
 def check_network(config: Network) -> None:

@@ -115,15 +115,9 @@ _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 
 EXPERIMENT = binary(
-    "dai.dual_form",
-    __doc__,
-    PRESETS,
-    measured,
-    (DESCENT, HEADS, FINETUNING, SHARE),
-    check=check,
-    given=True,
-    reads=("dai.pretrain",),
-)
+    "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE),
+    check=check, given=True, reads=("dai.pretrain",),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

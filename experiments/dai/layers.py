@@ -89,15 +89,9 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
 
 
 EXPERIMENT = binary(
-    "dai.layers",
-    __doc__,
-    PRESETS,
-    measured,
-    (ACCURACY, SIMILARITY, NOISE),
-    check=check,
-    given=True,
-    reads=("dai.pretrain",),
-)
+    "dai.layers", __doc__, PRESETS, measured, (ACCURACY, SIMILARITY, NOISE),
+    check=check, given=True, reads=("dai.pretrain",),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

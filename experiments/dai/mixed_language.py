@@ -16,7 +16,7 @@ from experiments import settings
 from experiments.dai import mixers
 from experiments.settings import Members, member_keys
 from icl_lab.lab import FlagError, arguments, setting
-from icl_lab.lab.trainings import Fits, Table
+from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
 from icl_lab.training import Training
 
@@ -99,7 +99,8 @@ def initial(network: LanguageModel, key: Array, own: Setting) -> dict:
 def trainings_of(config: Network, network: LanguageModel, loss: Loss, measure: Measure) -> Table:
     """``training`` of all fixed mixers, ``training_learned`` of the others; M members of each mixer.
 
-    They are two programs: the gradient of a coefficient costs as much as half a step.
+    They are two programs: the gradient of a coefficient costs as much as half a step. Patterns of long contexts are
+    large, so they are made when they are needed.
 
     Args:
       config: the setting, with the names of its V mixers.
@@ -108,7 +109,7 @@ def trainings_of(config: Network, network: LanguageModel, loss: Loss, measure: M
       measure: ``(params, key, setting) -> {name: array}`` during training.
     """
 
-    def planned(names: list[str]) -> Training:
+    def planned(names: list[str], fits: Fits) -> Training:
         keys = paired_keys(config, names)
         return Training(
             lambda key, own: initial(network, key, own),
@@ -122,7 +123,7 @@ def trainings_of(config: Network, network: LanguageModel, loss: Loss, measure: M
             members_at_once=1 if jax.default_backend() == "cpu" else None,
         )
 
-    return {stage: planned(names) for stage, names in _stages(config).items()}
+    return {stage: After(partial(planned, names)) for stage, names in _stages(config).items()}
 
 
 def _stages(config: Network) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.common import RANDOM, Network, Networks, OfNetworks, network
+from experiments.dai.common import RANDOM, Network, Networks, OfNetworks, count, network
 from experiments.settings import member_keys
 from icl_lab.lab import FlagError, Record, report
 from icl_lab.lab.record import RecordError, below
@@ -18,12 +18,6 @@ from icl_lab.lab.records import load
 from icl_lab.lab.trainings import Fits
 from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
 from icl_lab.prompts.text_tasks import HELD_OUT
-
-
-def count(config: OfNetworks, positions: str) -> int:
-    """How many networks of a position encoding are analysed."""
-    at = config.positions.index(positions)
-    return min([config.members, *config.fewer[max(at - 1, 0) : at]])
 
 
 def check_networks(config: OfNetworks) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import jax
 
-from experiments.dai.common import check_network, network, per_network
+from experiments.dai.common import check_network, count, network, per_network
 from experiments.dai.pretrain_stages import Config, measured_of, trainings_of, worlds_of
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once
@@ -91,12 +91,6 @@ def trainings(config: Config) -> Table:
     for positions in config.positions:
         table |= trainings_of(config, positions, network(config, positions), count(config, positions))
     return table
-
-
-def count(config: Config, positions: str) -> int:
-    """How many networks there are of this position encoding."""
-    at = config.positions.index(positions)
-    return min([config.members, *config.fewer[at - 1 : at]]) if at else config.members
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from experiments.dai import pretrain_stages
-from experiments.dai.common import gated, network, worlds
-from experiments.dai.pretrain import PRESETS, check, count
+from experiments.dai.common import count, gated, network, worlds
+from experiments.dai.pretrain import PRESETS, check
 from experiments.dai.pretrain_shown import CLAIMS, encoding_difference, follows_meaning
 from experiments.dai.pretrain_stages import accuracies, measured_of, trainings_of
 from icl_lab.lab import Session
