@@ -230,6 +230,8 @@ def test_a_binary_trains_at_another_rate_by_the_same_program(binary, changes):
             pass
 
         class Reading:
+            given = checkpoint = None
+
             def bar(self, *_):
                 return contextlib.nullcontext(lambda *_: None)
 

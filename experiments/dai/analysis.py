@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
+from experiments.dai.common import RANDOM, Networks, OfNetworks
 from experiments.dai.material import Material, encoded, toy_material
-from experiments.dai.networks import RANDOM, Networks, OfNetworks
 from experiments.dai.programs import (
     Jobs,
     Tuned,

@@ -4,14 +4,15 @@ A network that does not learn in context has no value in a claim that is about i
 different position encodings are never put together: they differ by construction.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from experiments.dai.analysis import present_mean
-from experiments.dai.common import encodings, gated
+from experiments.dai.common import ACCURACY, encodings, gated
 from icl_lab.lab import Claim, NotRun, Record
+from icl_lab.lab.quantities import Quantity
 
 MAIN, SECOND = "rotary", "sinusoidal"
 """The encoding that all claims are about, and the paper's, of which there are fewer networks: its claims end in its
@@ -22,27 +23,32 @@ Values = Callable[[Record, str], np.ndarray]
 """(M, ..) values of the networks of an encoding."""
 
 
-def of_networks(record: Record, name: str, positions: str) -> np.ndarray:
-    """(M, ..) an array of the networks of an encoding.
+def of_networks(record: Record, quantity: Quantity, positions: str) -> Any:
+    """(M, ..) arrays of the networks of an encoding; a dict where the quantity has places left.
 
     Raises:
       NotRun: where the encoding was not run.
     """
     if positions not in encodings(record):
         raise NotRun(f"networks of {positions} positions")
-    return record[f"{positions}/{name}"]
+    return quantity(record, positions=positions)
 
 
 def learned(record: Record, positions: str) -> np.ndarray:
     """(M,) whether a network learns in context, by its accuracies in this record."""
-    ends = (of_networks(record, name, positions) for name in ("zero_shot", "in_context"))
+    ends = (of_networks(record, ACCURACY.at(learner=name), positions) for name in ("zero_shot", "in_context"))
     return gated(np.stack([*ends], axis=-1))
 
 
-def array(name: str, first_layer: int = 0) -> Values:
-    """An array by its name, from a layer on."""
-    of = lambda record, positions: of_networks(record, name, positions)  # noqa: E731
-    return (lambda record, positions: of(record, positions)[..., first_layer:]) if first_layer else of
+def gate_of(record: Record, positions: str) -> str:
+    """How many networks of an encoding passed the gate, for titles and legends."""
+    passed = learned(record, positions)
+    return f"{positions}: {passed.sum()} of {passed.size} learn in context"
+
+
+def values_of(quantity: Quantity) -> Values:
+    """What a claim is about, of a quantity whose other places are filled."""
+    return lambda record, positions: of_networks(record, quantity, positions)
 
 
 def network_means(values: np.ndarray) -> np.ndarray:
@@ -51,32 +57,31 @@ def network_means(values: np.ndarray) -> np.ndarray:
 
 
 def claims_by_encoding(
-    judged: Callable[..., Claim], name: str, where: str, statement: str, of: Values, over: Values | None = None,
-    expected: float = 0.0, *, second: bool = False, gate: bool = True, **more: Any,
+    judged: Callable[..., Claim], name: str, statement: str, of: Values, over: Values | None = None, *,
+    where: str, second: bool = False, gate: bool = True, **more: Any,
 ) -> list[Claim]:  # fmt: skip
     """A claim about the networks of ``MAIN``, and another one about those of ``SECOND`` where that is asked for.
 
     Args:
       judged: what makes a claim of this figure (``claims_of``).
       name: of the claim.
-      where: in the paper.
       statement: a sentence.
       of: a metric; the claim is about its mean over tasks, and layers where it is defined.
       over: another of the same shape, whose values are taken off one by one.
-      expected: as in ``Claim``.
-      second: whether ``SECOND`` is judged too.
+      where: in the paper.
+      second: whether ``SECOND`` is judged too; a headline is about ``MAIN``.
       gate: only networks that learn in context have a value.
-      more: fields of ``Claim``.
+      more: keywords of the claim.
     """
 
-    def of_encoding(positions: str, name: str) -> Claim:
+    def of_encoding(positions: str, name: str, **own: Any) -> Claim:
         def value(record: Record) -> np.ndarray:
             found = network_means(of(record, positions) - (over(record, positions) if over else 0))
             return np.where(learned(record, positions), found, np.nan) if gate else found
 
         control = (lambda record: network_means(over(record, positions))) if over else None
-        options = {"minimum_members": TEN if gate else 2} | more
-        return judged(name, f"{where}; {positions}", statement, value, expected, control=control, **options)
+        options = {"minimum_members": TEN if gate else 2, "control": control} | more | own
+        return judged(name, statement, value, where=f"{where}; {positions}", **options)
 
-    there: Collection[tuple[str, str]] = [(MAIN, name), (SECOND, f"{name}_{SECOND}")][: 1 + second]
-    return [of_encoding(positions, own) for positions, own in there]
+    claims = [of_encoding(MAIN, name)]
+    return [*claims, of_encoding(SECOND, f"{name}_{SECOND}", headline=0, quick=None)] if second else claims

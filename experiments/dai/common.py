@@ -1,6 +1,7 @@
 """What the binaries of this paper share: pre-trained network, made-up language, held-out tasks, the gate."""
 
 import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -8,7 +9,9 @@ from jax import Array
 
 from experiments.settings import Members, member_keys
 from icl_lab.lab import FlagError, Record, setting
+from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.models import LanguageModel
+from icl_lab.models.transformer import Params
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
 from icl_lab.prompts.text_sequences import sequence_length
 from icl_lab.prompts.text_tasks import held_out_tasks
@@ -17,8 +20,24 @@ ENCODINGS = ("rotary", "sinusoidal", "learned")
 """Position encodings: the paper's is sinusoidal; learned ones, of random offset in training, are a control."""
 WORLDS = 100
 """PRNG stream of languages and held-out tasks."""
+COMMITTED = "figures/dai/pretrain/lab"
+"""The networks that come with the laboratory, a folder below its root."""
+RANDOM = "random"
+"""Stands for a folder: small untrained networks and random tasks, to try a binary in seconds."""
 GAIN, TASKS = 0.1, 4
 """A network learns in context where demonstrations gain so much accuracy on at least so many of the six tasks."""
+
+
+def per_network(name: str, *axes: str, **domains: Domain) -> Quantity:
+    """Arrays (M, ..) of the networks of each position encoding, ``{positions}/name``."""
+    return quantity(f"{{positions}}/{name}", "{positions}_member", *axes, positions="positions", **domains)
+
+
+ACCURACY = per_network(
+    "{learner}", "task",
+    learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
+)  # fmt: skip
+"""Accuracies of an analysis of these networks."""
 
 
 def gains(accuracy: np.ndarray) -> np.ndarray:
@@ -55,6 +74,42 @@ class Network(Members):
     offsets: int = setting(
         0, "learned positions: the largest offset at which a training sequence begins; at test half of it", at_least=0
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class OfNetworks(Members):
+    """Which networks a binary analyses."""
+
+    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out", path=True)
+    members: int = setting(3, "how many of its networks of the first position encoding", at_least=1)
+    first: int = setting(0, "number of the first network, of each encoding", at_least=0)
+    fewer: tuple[int, ...] = setting((10, 3), "at most so many of the second encoding, of the third, ..", at_least=1)
+    positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
+    demonstrations: int = setting(32, "N", at_least=1)
+
+
+class Networks(NamedTuple):
+    """Networks of one position encoding, with what they were trained on. M members.
+
+    Attributes:
+      module: the network.
+      params: its params, with a leading member axis.
+      languages: of every member.
+      tasks: (M, 6) held-out tasks.
+      demonstrations: the most that a training sequence had.
+    """
+
+    module: LanguageModel
+    params: Params
+    languages: Language
+    tasks: TextTask
+    demonstrations: int
+
+
+def count(config: Any, positions: str) -> int:
+    """How many networks of this position encoding there are, by ``members``, ``positions`` and ``fewer``."""
+    at = config.positions.index(positions)
+    return min([config.members, *config.fewer[at - 1 : at]]) if at else config.members
 
 
 def check_network(config: Network) -> None:

@@ -14,24 +14,24 @@ in a run without demonstrations whose query has the same positions; in higher la
 
 import dataclasses
 import sys
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.dai.dual_form_claims import CLAIMS
-from experiments.dai.dual_form_figures import figures
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
+from experiments.dai.common import RANDOM, Networks, OfNetworks, per_network
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
-from experiments.dai.networks import RANDOM, Networks, OfNetworks, by_positions, every_network, source_digest, stacked
+from experiments.dai.networks import by_positions, every_network, source_digest, stacked
 from experiments.dai.programs import rows
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, Session, main, setting
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
 
 ASKED = 400
@@ -64,20 +64,24 @@ def check(config: Config) -> None:
     check_each_once("positions", config.positions)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+DESCENT = quantity("descent/{precision}", "member", precision=PRECISIONS)
+HEADS = per_network("{metric}", "task", "layer", "head")
+FINETUNING = per_network("finetuning_identity", "task", "head")
+SHARE = per_network("{term}_share", "task", "head", term=("values", "keys", "both"))
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Errors of the dual form (M,) by precision; of every network (M, 6, L, H) or (M, 6, H) by position encoding.
 
     Raises:
       FlagError: where the networks are not there.
     """
-    found = [
-        (positions, of_network(key, network, config))
-        for positions, key, network in every_network(config, session, ASKED)
-    ]
+    each = every_network(config, fits, ASKED)
+    found = [(positions, of_network(key, network, config)) for positions, key, network in each]
     keys, sizes = member_keys(config, ASKED), (config.steps, config.inputs, config.outputs)
-    descent = {kind: np.array([descent_error(key, *sizes, kind) for key in keys]) for kind in PRECISIONS}
-    metrics = {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
-    return metrics, {"descent": descent, **by_positions(found)}
+    yield DESCENT, {kind: np.array([descent_error(key, *sizes, kind) for key in keys]) for kind in PRECISIONS}
+    yield by_positions(found)
+    yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 
 def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.ndarray]:
@@ -92,11 +96,11 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
         place = np.arange(task.in_context.shape[1])
         shown = jnp.asarray((place > 0) & (place < task.context))
         without = in_place(networks.params, task.context)
-        measured = [
+        metrics = [
             head_metrics(networks.module, networks.params, without, Pair(jnp.asarray(whole), jnp.asarray(alone), shown))
             for whole, alone in zip(task.in_context, task.zero_shot[:, 1:])
         ]
-        over = stacked(measured)
+        over = stacked(metrics)
         tuned = _finetuning_terms(
             networks.module, networks.params, task.examples, task.example_lengths, config.learning_rate
         )
@@ -109,16 +113,10 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
 
 _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
-AXES = {
-    "descent/*": ("member",),
-    "*/*_share": ("{0}_member", "task", "head"),
-    "*/finetuning_identity": ("{0}_member", "task", "head"),
-    "*/*": ("{0}_member", "task", "layer", "head"),
-}
 
-EXPERIMENT = Experiment(
-    "dai.dual_form", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["dual_form"], finding=FINDINGS["dual_form"], given=True,
+EXPERIMENT = binary(
+    "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE),
+    check=check, given=True, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

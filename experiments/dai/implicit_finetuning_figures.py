@@ -4,12 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.by_encoding import learned, network_means
-from experiments.dai.common import encodings
-from experiments.dai.controls import FROM_SECOND
-from experiments.dai.implicit_finetuning_claims import of_row
+from experiments.dai.by_encoding import gate_of, learned, network_means, of_networks
+from experiments.dai.common import ACCURACY, encodings
+from experiments.dai.controls import FROM_SECOND, NUMBERS
+from experiments.dai.implicit_finetuning import (
+    CARRIED,
+    CARRIED_BY_LAYER,
+    CURVE,
+    NUMBER,
+    ORDER,
+    PATH,
+    PATH_BY_LAYER,
+    RATE,
+    SIMILARITY,
+)
 from experiments.panels import ABOVE, SERIES
-from icl_lab.lab import Record
+from icl_lab.lab import NotRun, Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -48,7 +58,20 @@ METRICS: dict[str, tuple[str, str | None, str]] = {
 """Panels: the metric, what it has to be above, and the name of that."""
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
-CARRIED = {"in_context": "in_context", "finetuned": "finetuned", "finetuned_sized": "finetuned"}
+READINGS = {"in_context": "in_context", "finetuned": "finetuned", "finetuned_sized": "finetuned"}
+
+
+def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:
+    """(M, 6, ..) a metric in a row of the table.
+
+    Raises:
+      NotRun: for a row or an encoding that was not run.
+    """
+    rows = record.metrics["rows"]
+    if row not in rows:
+        raise NotRun(f"row {row}")
+    quantity = NUMBER if metric in NUMBERS else SIMILARITY
+    return of_networks(record, quantity.at(metric=metric), positions)[:, :, rows.index(row)]
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -56,12 +79,6 @@ def figures(record: Record) -> dict[str, Figure]:
     there = encodings(record)
     drawn = (_accuracy, _by_task, _demonstrations, _controls, _rates, _carried, _order)
     return {one.__name__[1:]: one(record, there) for one in drawn}
-
-
-def gate_of(record: Record, positions: str) -> str:
-    """How many networks of an encoding passed the gate, for titles and legends."""
-    passed = learned(record, positions)
-    return f"{positions}: {passed.sum()} of {passed.size} learn in context"
 
 
 def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, first: bool, **look: Any) -> None:
@@ -91,12 +108,12 @@ def _accuracy(record: Record, there: list[str]) -> Figure:
     for at, positions in zip(axes[:, 0], there):
         passed = learned(record, positions)
         for i, (name, setting) in enumerate(BARS.items()):
-            look, values = SETTINGS[setting], record[f"{positions}/{name}"]
+            look, values = SETTINGS[setting], ACCURACY(record, positions=positions, learner=name)
             x = np.arange(len(tasks)) + 0.27 * (i - 1)
             at.bar(x, network_means(values[passed].T), 0.25, color=look["color"], alpha=0.55, label=look["label"])
             _points(at, x, values, passed, i == 0, marker=look["marker"], color="black")
         for name, dash in (("chance", ":"), ("ceiling", "--")):
-            means = record[f"{positions}/{name}"].mean(0)
+            means = ACCURACY(record, positions=positions, learner=name).mean(0)
             label = {"chance": "chance", "ceiling": "Bayes answer"}[name]
             at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
         _tasks(at, tasks)
@@ -139,7 +156,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for t, (at, task) in enumerate(zip(row, tasks)):
             for name in ("finetuned", "in_context"):
-                curves = record[f"{positions}/curve/{name}"][:, t]
+                curves = CURVE(record, positions=positions, learner=name)[:, t]
                 if passed.any():
                     band(at, counts, curves[passed], **SETTINGS[name])
                 if (~passed).any():
@@ -148,7 +165,7 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
                     at.plot(counts, curves[~passed].T, color=color, linewidth=0.4, label=None)
                     at.plot([], [], color=color, linewidth=0.4, label=label)
             for name, dash, label in (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer")):
-                mean = record[f"{positions}/{name}"][:, t].mean()
+                mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
             at.set_title(f"for {task} ({positions})")
             at.set_xlabel("demonstrations")
@@ -189,14 +206,11 @@ def _controls(record: Record, there: list[str]) -> Figure:
             at.set_xscale("log")
         elif metric not in ("recall", "sim_am_after"):
             at.axvline(0, color="0.7", linewidth=0.8)
-        if i % 4 == 0 or floor:
-            own = slice(None) if i == 0 else slice(-1, None)
-            handles, labels = at.get_legend_handles_labels()
-            floors = [k for k, label in enumerate(labels) if label == floor_name]
-            keep = range(len(labels))[own] if i == 0 else floors
-            if keep:
-                at.legend([handles[k] for k in keep], [labels[k] for k in keep], loc="upper center",
-                          bbox_to_anchor=(0.5, -0.07), fontsize=6)  # fmt: skip
+        handles, labels = at.get_legend_handles_labels()
+        keep = [k for k, label in enumerate(labels) if i == 0 or label == floor_name]
+        if keep:
+            at.legend([handles[k] for k in keep], [labels[k] for k in keep], loc="upper center",
+                      bbox_to_anchor=(0.5, -0.07), fontsize=6)  # fmt: skip
     return figure
 
 
@@ -217,11 +231,12 @@ def _rates(record: Record, there: list[str]) -> Figure:
         passed = learned(record, positions)
         for at, (title, lines) in zip(row, columns.items()):
             for (name, label), look in zip(lines.items(), SERIES):
-                values = np.moveaxis(record[f"{positions}/path/{name}"][passed], 2, 1)  # (M, R, 6, ..)
+                path = PATH if name == "log_probability" else PATH_BY_LAYER
+                values = np.moveaxis(path(record, positions=positions, metric=name)[passed], 2, 1)  # (M, R, 6, ..)
                 values = network_means(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
                 if np.isfinite(values).any():
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
-            chosen = record[f"{positions}/rate"][passed].ravel()
+            chosen = RATE(record, positions=positions)[passed].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3,
                     transform=at.get_xaxis_transform())  # fmt: skip
             at.set_xscale("log")
@@ -241,16 +256,17 @@ def _carried(record: Record, there: list[str]) -> Figure:
     labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
     for at, positions in zip(axes[0], there):
         passed = learned(record, positions)
-        for (name, setting), look in zip(CARRIED.items(), SERIES):
-            of = record[f"{positions}/carried/{name}/accuracy"]
-            values = [*np.moveaxis(of["layer"][passed].mean(1), 1, 0), of["all"][passed].mean(1)]
+        for (name, setting), look in zip(READINGS.items(), SERIES):
+            which = {"positions": positions, "reading": name, "measure": "accuracy"}
+            by_layer, of = CARRIED_BY_LAYER(record, **which), CARRIED(record, **which)
+            values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
             x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
-            dash = look["linestyle"]
             if passed.any():
                 at.plot(x, np.stack(values), color=color, linewidth=0.3, alpha=0.4)
-                at.plot(x, np.mean(values, 1), color=color, linestyle=dash, marker=look["marker"], label=labels[name])
-        layers = record[f"{positions}/carried/in_context/accuracy/layer"].shape[2]
+                at.plot(x, np.mean(values, 1), color=color, label=labels[name],
+                        linestyle=look["linestyle"], marker=look["marker"])  # fmt: skip
+        layers = by_layer.shape[2]
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
         at.set_xlabel("layer whose attention output is put in")
@@ -267,7 +283,8 @@ def _order(record: Record, there: list[str]) -> Figure:
     for at, (measure, label) in zip(axes[0], measures.items()):
         for p, positions in enumerate(there):
             passed = learned(record, positions)
-            values = [network_means(record[f"{positions}/order/{name}/{measure}"][passed]) for name in learners]
+            of = ORDER.at(positions=positions, measure=measure)
+            values = [network_means(of(record, learner=name)[passed]) for name in learners]
             x = np.arange(len(learners)) + 0.12 * (len(there) - 1) * (2 * p - 1)
             look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": ""}
             if passed.any():

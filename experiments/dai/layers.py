@@ -11,25 +11,24 @@ A slope needs depth: at lab the networks have eight layers, which is what ``pret
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 from jax import Array
 
+from experiments.dai import controls
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, present_mean, subjects
-from experiments.dai.controls import PAPER, measured, readings
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
-from experiments.dai.layers_claims import CLAIMS, NOISE, SHOWN
-from experiments.dai.layers_figures import figures
-from experiments.dai.networks import Networks, by_positions, every_network, source_digest, stacked
-from icl_lab.lab import Experiment, Session, main, setting
+from experiments.dai.common import ACCURACY, Networks, per_network
+from experiments.dai.controls import PAPER
+from experiments.dai.networks import by_positions, every_network, source_digest, stacked
+from icl_lab.lab import main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
 
 ASKED = 300
 """PRNG stream of the test questions."""
-
-
 DEEP = "figures/dai/pretrain/lab-8-layers"
 """Networks of eight layers; the first of them comes with the laboratory."""
 
@@ -51,17 +50,24 @@ PRESETS = {
 }
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+CONTROL = "random_update"
+SHOWN = (
+    "sim_aou", "sim_aou_raw", "floor", "random", "sim_am_before", "sim_am_after", "sim_am_delta", "kendall",
+    "kendall_random",
+)  # fmt: skip
+SIMILARITY = per_network("{metric}", "task", "question", "layer", metric=SHOWN)
+NOISE = per_network("noise/{metric}", "task", "question", "layer", metric=SHOWN)
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """By position encoding: metrics (M, 6, I, L), the same with noise, and accuracies (M, 6).
 
     Raises:
       FlagError: where the networks are not there.
     """
-    found = [
-        (positions, by_layer(key, network, config)) for positions, key, network in every_network(config, session, ASKED)
-    ]
-    metrics = {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
-    return metrics, by_positions(found)
+    each = every_network(config, fits, ASKED)
+    yield by_positions([(positions, by_layer(key, network, config)) for positions, key, network in each])
+    yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 
 def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
@@ -72,25 +78,19 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
         of_task, sets = jax.random.fold_in(of_rows, t), []
         for s in range(config.seeds):
             own, chosen = jax.random.fold_in(of_task, s), choose(subject, config, s)
-            table = readings(own, subject, chosen, config, (NOISE,))
-            of_set = {name: measured(own, row, chosen.task, config) for name, row in table.items()}
+            table = controls.readings(own, subject, chosen, config, (CONTROL,))
+            of_set = {name: controls.measured(own, row, chosen.task, config) for name, row in table.items()}
             accuracies = dict(zip(("zero_shot", "in_context"), of_set[PAPER].hits.mean(1)))
             similarities = {name: of_set[PAPER].similarities[name] for name in SHOWN}
-            noise = {name: of_set[NOISE].similarities[name] for name in SHOWN}
+            noise = {name: of_set[CONTROL].similarities[name] for name in SHOWN}
             sets.append(accuracies | similarities | {"noise": noise})
         found.append(jax.tree.map(lambda values: present_mean(values, 0), stacked(sets)))
     return stacked(found)
 
 
-AXES = {
-    "*/zero_shot": ("{0}_member", "task"),
-    "*/in_context": ("{0}_member", "task"),
-    "*/*": ("{0}_member", "task", "question", "layer"),
-}
-
-EXPERIMENT = Experiment(
-    "dai.layers", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["layers"], finding=FINDINGS["layers"], given=True,
+EXPERIMENT = binary(
+    "dai.layers", __doc__, PRESETS, measured, (ACCURACY, SIMILARITY, NOISE),
+    check=check, given=True, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

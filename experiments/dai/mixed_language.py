@@ -15,8 +15,10 @@ from jax.typing import ArrayLike
 from experiments import settings
 from experiments.dai import mixers
 from experiments.settings import Members, member_keys
-from icl_lab.lab import FlagError, Session, arguments, setting
+from icl_lab.lab import FlagError, arguments, setting
+from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
+from icl_lab.training import Training
 
 MIXERS = (
     "vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "normalised_0.9", "learned_0.5", "recent_1", "recent_4",
@@ -24,6 +26,8 @@ MIXERS = (
 
 Setting = dict[str, Array]
 """Setting of a member (``mixers.settings``)."""
+Loss = Callable[[dict, Array, Setting], Array]
+Measure = Callable[[dict, Array, Setting], dict[str, Array]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,62 +96,68 @@ def initial(network: LanguageModel, key: Array, own: Setting) -> dict:
     return {"params": weights | learned}
 
 
-def train(
-    session: Session,
-    stage: str,
-    config: Network,
-    network: LanguageModel,
-    loss: Callable[[dict, Array, Setting], Array],
-    measure: Callable[[dict, Array, Setting], dict[str, Array]],
-    finish: Callable[[dict, Array, Setting], dict[str, Array]] | None = None,
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Trains all mixers of the configuration, M members each, and measures what they became.
+def trainings_of(config: Network, network: LanguageModel, loss: Loss, measure: Measure) -> Table:
+    """``training`` of all fixed mixers, ``training_learned`` of the others; M members of each mixer.
 
-    Fixed mixers are one program, learned ones another: the gradient of a coefficient costs as much as half a step.
+    They are two programs: the gradient of a coefficient costs as much as half a step. Patterns of long contexts are
+    large, so they are made when they are needed.
 
     Args:
-      session: where it runs.
-      stage: name of the checkpoints and the progress bars.
       config: the setting, with the names of its V mixers.
       network: the module.
       loss: ``(params, key, setting) -> ()``.
       measure: ``(params, key, setting) -> {name: array}`` during training.
-      finish: the same, once at the end, with keys of its own; None for nothing.
-
-    Returns:
-      (R,) steps, and (V, M, R, ..) measured during training, (V, M, ..) at the end, by name.
     """
-    names = config.mixers
-    groups = [[n for n in names if (mixers.kind(n) == "learned") == learned] for learned in (False, True)]
-    found: dict[str, dict[str, np.ndarray]] = {}
-    for group, suffix in zip(groups, ("", "_learned")):
-        if not group:
-            continue
-        each = mixers.settings(tuple(group), config.members, config.context)
-        if not suffix:
-            each = {"mixing": each["mixing"]}
-        keys = paired_keys(config, group)
-        fitted = session.fit(
-            stage + suffix,
+
+    def planned(names: list[str], fits: Fits) -> Training:
+        keys = paired_keys(config, names)
+        return Training(
             lambda key, own: initial(network, key, own),
             loss,
             lambda own: optimizer(own["config"]),
             keys,
-            each | {"config": arguments(config, keys.shape[0])},
+            _settings(config, names) | {"config": arguments(config, keys.shape[0])},
             steps=config.steps,
             measure_every=config.measure_every,
             measure=measure,
             members_at_once=1 if jax.default_backend() == "cpu" else None,
         )
-        values = dict(fitted.metrics)
+
+    return {stage: After(partial(planned, names)) for stage, names in _stages(config).items()}
+
+
+def _stages(config: Network) -> dict[str, list[str]]:
+    """The mixers of each training, by its name."""
+    learned = [name for name in config.mixers if mixers.kind(name) == "learned"]
+    fixed = {"training": [name for name in config.mixers if name not in learned]}  # vanilla is one of them
+    return fixed | ({"training_learned": learned} if learned else {})
+
+
+def _settings(config: Network, names: list[str]) -> Setting:
+    """(V M, ..) settings of the members of some mixers, all of them learned or none."""
+    each = mixers.settings(tuple(names), config.members, config.context)
+    return each if mixers.kind(names[0]) == "learned" else {"mixing": each["mixing"]}
+
+
+def measured_of(config: Network, fits: Fits, finish: Measure | None = None) -> dict[str, np.ndarray]:
+    """``steps`` (R,); (V, M, R, ..) measured during the trainings, (V, M, ..) at their end, by name.
+
+    Args:
+      config: the setting.
+      fits: of ``trainings_of``.
+      finish: what is measured at the end, with keys of its own; None for nothing.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for stage, names in _stages(config).items():
+        values = dict(fits[stage].metrics)
         if finish is not None:
             last = jax.jit(lambda *members: jax.lax.map(lambda one: finish(*one), members))
-            ended = last(fitted.params, paired_keys(config, group, 900), each)
+            ended = last(fits[stage].params, paired_keys(config, names, 900), _settings(config, names))
             values |= {name: np.asarray(value) for name, value in ended.items()}
-        for i, name in enumerate(group):
+        for i, name in enumerate(names):
             found[name] = {k: v[i * config.members : (i + 1) * config.members] for k, v in values.items()}
-    arrays = {k: np.stack([found[name][k] for name in names]) for k in found["vanilla"]}
-    return fitted.steps, arrays
+    arrays = {k: np.stack([found[name][k] for name in config.mixers]) for k in found["vanilla"]}
+    return {"steps": fits["training"].steps, **arrays}
 
 
 def paired_keys(config: Members, names: Sequence[str], stage: int = 0) -> Array:

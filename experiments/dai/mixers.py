@@ -16,6 +16,7 @@ from jax.typing import ArrayLike
 
 from experiments.settings import check_each_once
 from icl_lab.lab import FlagError, NotRun, Record
+from icl_lab.lab.quantities import Quantity
 from icl_lab.models.attention import momentum_pattern, recent_pattern
 
 NAME = r"vanilla|(momentum|normalised|learned)_(0?\.\d+)|recent_([1-9]\d*)"
@@ -104,7 +105,7 @@ def by_mixer(values: ArrayLike, mixers: tuple[str, ...]) -> np.ndarray:
     return values.reshape(len(mixers), -1, *values.shape[1:])
 
 
-def of(record: Record, array: str, mixer: str) -> np.ndarray:
+def of(record: Record, quantity: Quantity, mixer: str) -> np.ndarray:
     """(M, ..) an array of the record for one mixer.
 
     Raises:
@@ -112,7 +113,7 @@ def of(record: Record, array: str, mixer: str) -> np.ndarray:
     """
     if mixer not in record.config["mixers"]:
         raise NotRun(mixer)
-    return record[array][list(record.config["mixers"]).index(mixer)]
+    return quantity(record)[list(record.config["mixers"]).index(mixer)]
 
 
 def momenta(record: Record) -> list[str]:

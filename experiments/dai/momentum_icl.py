@@ -14,22 +14,31 @@ starts. So the deciding comparison is that of momentum with the shift by one tok
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 from jax import Array
 
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
-from experiments.dai.mixed_language import Network, Setting, check_network, logits, network_of, train
-from experiments.dai.momentum_icl_claims import CLAIMS
-from experiments.dai.momentum_icl_figures import figures
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from experiments.dai.mixed_language import (
+    Network,
+    Setting,
+    check_network,
+    logits,
+    measured_of,
+    network_of,
+    trainings_of,
+)
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
+
+TASKS = ("strings", "pairs")
+"""Repeated random strings; pairs of a word and a label."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +68,56 @@ PRESETS = {
     ),
     "paper": Config(),
 }  # fmt: skip
+
+
+def check(config: Config) -> None:
+    """Raises FlagError where fields do not fit together."""
+    check_network(config)
+    if config.context % 8:
+        raise FlagError(f"--context={config.context}: allowed is a multiple of 8: strings have periods up to T / 2")
+    if config.batch % 2:
+        raise FlagError(f"--batch={config.batch}: allowed is an even number: each task has half of it")
+    if config.labels > config.words:
+        raise FlagError(f"--labels={config.labels}: allowed is at most --words={config.words}")
+    if 2 * config.shown > config.words:
+        raise FlagError(f"--shown={config.shown}: allowed is at most half of --words={config.words}")
+
+
+STEPS = quantity("steps", "step")
+CURVE = quantity("{task}/{metric}", "mixer", "member", "step", task=TASKS, metric=("accuracy", "loss", "harder"))
+TRAIN_LOSS = quantity("train_loss", "mixer", "member", "step")
+
+
+def trainings(config: Config) -> Table:
+    """V mixers (here V is not the words) times M members on both tasks, half of every batch each."""
+    network = network_of(config, config.words + config.labels)
+
+    def score(params: dict, own: Setting, drawn: Sequences) -> tuple[Array, Array]:
+        """Mean loss and accuracy of the scored tokens."""
+        found, target = logits(network, params, own, drawn.tokens[:, :-1]), drawn.tokens[:, 1:]
+        losses = optax.softmax_cross_entropy_with_integer_labels(found, target)
+        weight = drawn.scored / jnp.maximum(drawn.scored.sum(), 1)
+        return (weight * losses).sum(), (weight * (found.argmax(-1) == target)).sum()
+
+    def loss(params: dict, key: Array, own: Setting) -> Array:
+        return score(params, own, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
+
+    def measure(params: dict, key: Array, own: Setting) -> dict[str, Array]:
+        found: dict[str, Array] = {}
+        for harder in (False, True):
+            for task, draw in samplers(config, harder=harder).items():
+                lost, accuracy = score(params, own, draw(key, config.eval_sequences))
+                found |= (
+                    {f"{task}/harder": accuracy} if harder else {f"{task}/accuracy": accuracy, f"{task}/loss": lost}
+                )
+        return found
+
+    return trainings_of(config, network, loss, measure)
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Arrays (V, M, R)."""
+    yield measured_of(config, fits)
 
 
 class Sequences(NamedTuple):
@@ -103,19 +162,6 @@ def pairs(key: Array, batch: int, *, tokens: int, words: int, labels: int, shown
     return Sequences(both.reshape(batch, -1)[:, : tokens + 1], scored[:, 1 : tokens + 1])
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_network(config)
-    if config.context % 8:
-        raise FlagError(f"--context={config.context}: allowed is a multiple of 8: strings have periods up to T / 2")
-    if config.batch % 2:
-        raise FlagError(f"--batch={config.batch}: allowed is an even number: each task has half of it")
-    if config.labels > config.words:
-        raise FlagError(f"--labels={config.labels}: allowed is at most --words={config.words}")
-    if 2 * config.shown > config.words:
-        raise FlagError(f"--shown={config.shown}: allowed is at most half of --words={config.words}")
-
-
 def samplers(config: Config, *, harder: bool = False) -> dict[str, Callable[[Array, int], Sequences]]:
     """``(key, batch) -> Sequences`` of both tasks."""
     sizes: dict[str, Any] = {"tokens": config.context, "words": config.words, "harder": harder}
@@ -130,40 +176,9 @@ def joined(parts: list[Sequences]) -> Sequences:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains V mixers (here V is not the words) times M members on both tasks, half of every batch each: (V, M, ..)."""
-    network = network_of(config, config.words + config.labels)
-
-    def score(params: dict, own: Setting, drawn: Sequences) -> tuple[Array, Array]:
-        """Mean loss and accuracy of the scored tokens."""
-        found, target = logits(network, params, own, drawn.tokens[:, :-1]), drawn.tokens[:, 1:]
-        losses = optax.softmax_cross_entropy_with_integer_labels(found, target)
-        weight = drawn.scored / jnp.maximum(drawn.scored.sum(), 1)
-        return (weight * losses).sum(), (weight * (found.argmax(-1) == target)).sum()
-
-    def loss(params: dict, key: Array, own: Setting) -> Array:
-        return score(params, own, joined([draw(key, config.batch // 2) for draw in samplers(config).values()]))[0]
-
-    def measure(params: dict, key: Array, own: Setting) -> dict[str, Array]:
-        measured: dict[str, Array] = {}
-        for harder in (False, True):
-            for task, draw in samplers(config, harder=harder).items():
-                lost, accuracy = score(params, own, draw(key, config.eval_sequences))
-                measured |= (
-                    {f"{task}/harder": accuracy} if harder else {f"{task}/accuracy": accuracy, f"{task}/loss": lost}
-                )
-        return measured
-
-    steps, arrays = train(session, "training", config, network, loss, measure)
-    return {}, {"steps": steps} | arrays
-
-
-AXES = {"steps": ("step",), "*": ("mixer", "member", "step")}
-
-EXPERIMENT = Experiment(
-    "dai.momentum_icl", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["momentum_icl"], effort={"quick": "little"},
-    finding=FINDINGS["momentum_icl"],
+EXPERIMENT = binary(
+    "dai.momentum_icl", __doc__, PRESETS, measured, (STEPS, CURVE, TRAIN_LOSS),
+    trainings=trainings, check=check, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

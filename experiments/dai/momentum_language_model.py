@@ -16,8 +16,9 @@ coefficients. The comparison with the local mixers decides whether a gain is due
 """
 
 import dataclasses
+import functools
 import sys
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +26,12 @@ import numpy as np
 from jax import Array
 
 from experiments.dai import mixed_language
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
 from experiments.dai.mixed_language import Network, Setting, next_token_losses
-from experiments.dai.momentum_language_model_claims import CLAIMS
-from experiments.dai.momentum_language_model_figures import figures
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.models import LanguageModel
 from icl_lab.prompts.corpus import Corpus, package_sources, windows
 
 BYTES = 256
@@ -80,14 +81,23 @@ def windows_needed(config: Config) -> int:
     return config.context + 1
 
 
+@functools.cache
 def corpus() -> Corpus:
     """The sources of the pinned jax package."""
     return package_sources("jax")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Trains V mixers times M members; arrays are (V, M, ..)."""
-    text, network = corpus(), mixed_language.network_of(config, BYTES)
+STEPS = quantity("steps", "step")
+LOSS = quantity("loss", "mixer", "member", "step")
+TRAIN_LOSS = quantity("train_loss", "mixer", "member", "step")
+ETA = quantity("eta", "mixer", "member", "step", "layer", "head")
+FINAL = quantity("final", "mixer", "member", "context")
+LAGS = quantity("lags", "mixer", "member", "layer", "lag")
+
+
+def trainings(config: Config) -> Table:
+    """V mixers times M members."""
+    network, text = mixed_language.network_of(config, BYTES), corpus()
     draw, held_out = (windows(part, windows_needed(config)) for part in (text.training, text.validation))
 
     def loss(params: dict, key: Array, own: Setting) -> Array:
@@ -97,6 +107,14 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         tokens = held_out(key, config.eval_windows)
         eta = jax.nn.sigmoid(params["params"].get("eta", jnp.full((config.layers, config.heads), -jnp.inf)))
         return {"loss": next_token_losses(network, params, own, tokens).mean(), "eta": eta}
+
+    return mixed_language.trainings_of(config, network, loss, measure)
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Arrays (V, M, ..)."""
+    text, network = corpus(), mixed_language.network_of(config, BYTES)
+    held_out = windows(text.validation, windows_needed(config))
 
     def finish(params: dict, key: Array, own: Setting) -> dict[str, Array]:
         tokens = held_out(key, config.final_windows)
@@ -108,16 +126,18 @@ def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, np.
         lags = mixed_language.attention_by_lag(network, params, own, tokens[: config.attention_windows, :-1])
         return {"final": jnp.stack([at(parts) for parts in (4, 2, 1)]), "lags": lags}
 
-    steps, arrays = mixed_language.train(session, "training", config, network, loss, measure, finish)
-    metrics = {
-        "corpus_sha256": text.digest,
-        "corpus_files": text.files,
-        "training_bytes": text.training.size,
-        "validation_bytes": text.validation.size,
-        "parameters": _parameters(network),
-        "unigram": _unigram(text),
-    }
-    return metrics, {"steps": steps} | arrays
+    yield mixed_language.measured_of(config, fits, finish)
+    yield (
+        "facts",
+        {
+            "corpus_sha256": text.digest,
+            "corpus_files": text.files,
+            "training_bytes": text.training.size,
+            "validation_bytes": text.validation.size,
+            "parameters": _parameters(network),
+            "unigram": _unigram(text),
+        },
+    )
 
 
 def divided(tokens: Array, parts: int) -> Array:
@@ -126,7 +146,7 @@ def divided(tokens: Array, parts: int) -> Array:
     return jnp.concatenate([tokens[:, i * size : (i + 1) * size + 1] for i in range(parts)])
 
 
-def _parameters(network: Any) -> int:
+def _parameters(network: LanguageModel) -> int:
     shapes = jax.eval_shape(network.init, jax.random.key(0), jnp.zeros((1,), jnp.int32))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
@@ -137,18 +157,9 @@ def _unigram(text: Corpus) -> float:
     return float(-np.log(frequency / frequency.sum())[text.validation].mean())
 
 
-AXES = {
-    "steps": ("step",),
-    "eta": ("mixer", "member", "step", "layer", "head"),
-    "final": ("mixer", "member", "context"),
-    "lags": ("mixer", "member", "layer", "lag"),
-    "*": ("mixer", "member", "step"),
-}
-
-EXPERIMENT = Experiment(
-    "dai.momentum_language_model", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["momentum_language_model"], effort={"quick": "little"},
-    finding=FINDINGS["momentum_language_model"],
+EXPERIMENT = binary(
+    "dai.momentum_language_model", __doc__, PRESETS, measured, (STEPS, LOSS, TRAIN_LOSS, ETA, FINAL, LAGS),
+    trainings=trainings, check=check, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,21 +1,62 @@
-"""Figures of ``momentum_language_model``: losses, paired differences at three lengths, where attention looks."""
+"""Figures of ``momentum_language_model``: losses, paired differences at three lengths, where attention looks.
+
+And what is read off them: the gap between momentum and vanilla, its limit, and how far back attention looks.
+"""
 
 import numpy as np
 
 from experiments.dai.mixed_language import falls_from
-from experiments.dai.mixers import kind, label, looks, of
-from experiments.dai.momentum_language_model_claims import (
-    LENGTHS,
-    drift_of_gap,
-    gap,
-    judged_steps,
-    limit_of_gap,
-    mean_lag,
-)
+from experiments.dai.mixers import chosen, kind, label, looks, of
+from experiments.dai.momentum_language_model import ETA, FINAL, LAGS, LOSS, STEPS
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.intervals import t_interval
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
+
+LENGTHS = ("T/4", "T/2", "T")
+
+
+def gap(record: Record) -> np.ndarray:
+    """(M, R) nats a byte by which the momentum that is best in the end is ahead of vanilla, over training."""
+    ahead = chosen(record, "momentum", LOSS(record), by=FINAL(record)[..., 2])
+    return of(record, LOSS, "vanilla") - ahead
+
+
+def judged_steps(record: Record) -> np.ndarray:
+    """(R,) whether a measurement is of the second half of the steps before the learning rate falls.
+
+    Where the rate falls everything comes to a stop, so a gap that stands still there says nothing.
+    """
+    end = falls_from(record.config)
+    return (STEPS(record) >= end / 2) & (STEPS(record) <= end)
+
+
+def drift_of_gap(record: Record) -> tuple[float, float]:
+    """Change of the mean gap over the judged steps by a straight line, and its mean there, in nats a byte.
+
+    The change is infinite where fewer than three measurements are judged.
+    """
+    those = judged_steps(record)
+    steps, mean = STEPS(record)[those], gap(record)[:, those].mean(0)
+    if steps.size < 3:
+        return np.inf, np.nan
+    return float(np.polyfit(steps, mean, 1)[0] * (steps[-1] - steps[0])), float(mean.mean())
+
+
+def limit_of_gap(record: Record) -> np.ndarray:
+    """(M,) the gap after endless training at the constant rate: where its line against 1 / steps meets zero.
+
+    NaN where fewer than three measurements are judged.
+    """
+    those = judged_steps(record)
+    values = gap(record)[:, those]
+    return np.polyfit(1 / STEPS(record)[those], values.T, 1)[1] if those.sum() > 2 else np.full(len(values), np.nan)
+
+
+def mean_lag(record: Record, mixer: str) -> np.ndarray:
+    """(M, L) how many tokens back attention looks on average (softmax alone)."""
+    lags = of(record, LAGS, mixer)
+    return lags @ np.arange(lags.shape[-1])
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -43,7 +84,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _perplexity(axes: Axes, record: Record) -> None:
     """Against steps below and bytes above: a step of every mixer sees as many."""
     for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, record["steps"], np.exp(of(record, "loss", name)), None, **look | {"marker": ""})
+        band(axes, STEPS(record), np.exp(of(record, LOSS, name)), None, **look | {"marker": ""})
     _from_ten(axes)
     axes.set_xlabel("training step")
     axes.legend(ncols=2, **ABOVE | {"bbox_to_anchor": (0.5, 1.22)})
@@ -58,7 +99,7 @@ def _over_time(axes: Axes, record: Record) -> None:
     for name, look in looks(tuple(record.config["mixers"])).items():
         stage = stages["training_learned" if kind(name) == "learned" else "training"]
         each = stage["seconds"] / stage["members"] / stage["steps"]
-        band(axes, record["steps"] * each, np.exp(of(record, "loss", name)), None, **look | {"marker": ""})
+        band(axes, STEPS(record) * each, np.exp(of(record, LOSS, name)), None, **look | {"marker": ""})
     _from_ten(axes)
     axes.set_xlabel(f"seconds a member (mean of {members})")
 
@@ -74,7 +115,7 @@ def _from_ten(axes: Axes) -> None:
 
 def _gap(axes: Axes, record: Record) -> None:
     """The gap of the best momentum over training, its limit, and where its stability is judged."""
-    steps, those, limits = record["steps"], judged_steps(record), limit_of_gap(record)
+    steps, those, limits = STEPS(record), judged_steps(record), limit_of_gap(record)
     end_of_rate = falls_from(record.config)
     band(axes, steps, gap(record), None, color="#D55E00", linestyle="--", label="best momentum")
     if np.isfinite(limits).all():
@@ -96,9 +137,9 @@ def _gap(axes: Axes, record: Record) -> None:
 
 def _curves(axes: Axes, record: Record) -> None:
     for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, record["steps"], of(record, "loss", name), None, **look | {"marker": ""})
+        band(axes, STEPS(record), of(record, LOSS, name), None, **look | {"marker": ""})
     axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
-    lowest = float(np.nanmin(record["loss"]))
+    lowest = float(np.nanmin(LOSS(record)))
     axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
     axes.set_xlabel("training step")
     axes.set_ylabel("validation loss (nats a byte)")
@@ -107,10 +148,10 @@ def _curves(axes: Axes, record: Record) -> None:
 
 def _behind(axes: Axes, record: Record) -> None:
     """Validation loss less that of the vanilla member with the same start and data, over training."""
-    vanilla = of(record, "loss", "vanilla")
+    vanilla = of(record, LOSS, "vanilla")
     for name, look in looks(tuple(record.config["mixers"])).items():
         if name != "vanilla":
-            band(axes, record["steps"], of(record, "loss", name) - vanilla, None, **look | {"marker": ""})
+            band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | {"marker": ""})
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss less vanilla's (nats a byte)")
@@ -120,11 +161,11 @@ def _behind(axes: Axes, record: Record) -> None:
 def _differences(axes: Axes, record: Record) -> None:
     """Paired differences of final loss with 95 % intervals, at the three context lengths."""
     names = [name for name in record.config["mixers"] if name != "vanilla"]
-    vanilla = of(record, "final", "vanilla")
+    vanilla = of(record, FINAL, "vanilla")
     for i, (length, marker, tone) in enumerate(zip(LENGTHS, "os^", ("#0072B2", "#D55E00", "#000000"))):
         middle, ends = [], []
         for name in names:
-            mean, (low, high) = t_interval(of(record, "final", name)[:, i] - vanilla[:, i])
+            mean, (low, high) = t_interval(of(record, FINAL, name)[:, i] - vanilla[:, i])
             middle.append(mean)
             ends.append((mean - low, high - mean) if np.isfinite(low) else (0.0, 0.0))
         at = np.arange(len(names)) + 0.2 * (i - 1)
@@ -138,7 +179,7 @@ def _differences(axes: Axes, record: Record) -> None:
 def _lags(axes: Axes, record: Record) -> None:
     """Share of attention at most so many tokens back, mean over layers."""
     for name, look in looks(tuple(record.config["mixers"])).items():
-        share = of(record, "lags", name).mean(1).cumsum(-1)[:, :-1]
+        share = of(record, LAGS, name).mean(1).cumsum(-1)[:, :-1]
         band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | {"marker": ""})
     axes.set_xscale("log", base=2)
     axes.set_xlabel("tokens, counted back from the current one")
@@ -148,7 +189,7 @@ def _lags(axes: Axes, record: Record) -> None:
 
 def _mean_lags(axes: Axes, record: Record) -> None:
     names = list(record.config["mixers"])
-    layers = record["lags"].shape[2]
+    layers = LAGS(record).shape[2]
     shown = sorted({0, layers // 2, layers - 1})
     for i, layer in enumerate(shown):
         values = np.stack([mean_lag(record, name)[:, layer] for name in names])
@@ -164,12 +205,12 @@ def _mean_lags(axes: Axes, record: Record) -> None:
 
 def _coefficients(axes: Axes, record: Record, name: str) -> None:
     """Learned coefficients over training; every head is a line, its median over members."""
-    curves = np.median(of(record, "eta", name), axis=0)  # (R, L, H)
+    curves = np.median(of(record, ETA, name), axis=0)  # (R, L, H)
     for layer in range(curves.shape[1]):
         dash, tone = ("-", "--", "-.", ":")[layer % 4], ("#0072B2", "#D55E00", "#000000", "#009E73")[layer % 4]
         for head in range(curves.shape[2]):
             text = f"layer {layer + 1}" if head == 0 and layer < 4 else None
-            axes.plot(record["steps"], curves[:, layer, head], color=tone, linestyle=dash, label=text)
+            axes.plot(STEPS(record), curves[:, layer, head], color=tone, linestyle=dash, label=text)
     axes.set_xlabel("training step")
     axes.set_ylabel(r"learned coefficient $\eta$ of each head")
     axes.set_ylim(0, 1)

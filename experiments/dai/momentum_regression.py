@@ -22,8 +22,9 @@ leaves, and about what those that left became.
 
 import dataclasses
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,19 +34,18 @@ from jax import Array
 
 from experiments import settings
 from experiments.dai import descents, mixers
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
 from experiments.dai.linear_mixing import MixedNetwork, mixed_network
-from experiments.dai.momentum_regression_claims import CLAIMS
-from experiments.dai.momentum_regression_figures import figures
 from experiments.settings import Members, member_keys
-from experiments.training import mean_in_chunks, members_at_once, squared_error
+from experiments.training import always, mean_in_chunks, members_at_once, squared_error
 from icl_lab.compare import compare_batches
-from icl_lab.lab import Experiment, FlagError, Session, arguments, main, setting
+from icl_lab.lab import FlagError, arguments, main, setting
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Sample, Sampler, linear_regression
 from icl_lab.theory.linear_attention.momentum import copied_pairs, mixed_step_optimum, mixer_penalty
-from icl_lab.training import Fit
+from icl_lab.training import Fit, Training
 
 MIXERS = ("vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "learned_0.5", "recent_1", "recent_4")
 PARTS = ("joint", "alternating")
@@ -108,24 +108,98 @@ def check(config: Config) -> None:
         raise FlagError(f"--mixers={','.join(config.mixers)}: a momentum_E must be among them")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains V mixers times M members of each part; arrays are (V, M, ..)."""
+STEPS = quantity("{part}/steps", "{part}_step", part="only")
+LOSS = quantity("{part}/loss", "mixer", "member", "{part}_step", part="only")
+ETA = quantity("{part}/eta", "mixer", "member", "{part}_step", "{part}_layer", part="only")
+FINAL = quantity("{part}/final/{learner}", "mixer", "member", part="only")
+COMPARED = quantity(
+    "{part}/{learner}/{metric}", "mixer", "member", part="only",
+    learner=lambda config: ["without", "gd", "analogy", *(f"heavy_ball_{steps}" for steps in config["descents"])],
+)  # fmt: skip
+PENALTY = quantity("{part}/penalty", "mixer", "member", part="only")
+VALUES_NORM = quantity("{part}/values_norm", "mixer", "member", part="only")
+
+
+def trainings(config: Config) -> Table:
+    """One training for each part; members of one number share start, tasks and evaluation whatever their mixer."""
+    return {name: _planned(config, name, _part(config, name)) for name in PARTS if name in config.only}
+
+
+class Part(NamedTuple):
+    """What is trained: V mixers times M members in one program.
+
+    Attributes:
+      network: of all of them.
+      each: their settings (V M, ..), ``mixers.settings``.
+      size: D.
+      batch: fresh tasks in a training step.
+      steps: of training.
+      rate: Adam's learning rate, or its schedule, and the clip of the gradient's norm.
+    """
+
+    network: MixedNetwork
+    each: dict[str, Array]
+    size: int
+    batch: int
+    steps: int
+    rate: Callable[[Config], tuple[Any, float]]
+
+
+def _part(config: Config, name: str) -> Part:
+    n, members, size = config.context_length, config.members, config.alternating_size
+    if name == "joint":
+        return Part(
+            mixed_network(1, n, config.input_size, config.init_scale),
+            mixers.settings(config.mixers, members, n + 1, n),
+            config.input_size, config.batch, config.steps,
+            lambda now: (now.learning_rate, now.gradient_clip),
+        )  # fmt: skip
+    return Part(
+        mixed_network(2, n, size, config.alternating_scale, alternating=True),
+        mixers.settings(config.mixers, members, 2 * n + 1, 2 * n),
+        size, config.alternating_batch, config.alternating_steps,
+        lambda now: (optax.cosine_decay_schedule(now.alternating_rate, now.alternating_steps), now.alternating_clip),
+    )  # fmt: skip
+
+
+def _planned(config: Config, name: str, part: Part) -> Training:
+    network, draw, keys = part.network, _sampler(config, part.size), _keys(config, PARTS.index(name))
+
+    def adam(own: dict) -> optax.GradientTransformation:
+        rate, clip = part.rate(own["config"])
+        return optax.chain(optax.clip_by_global_norm(clip), optax.adam(rate, b2=own["config"].adam_b2))
+
+    return Training(
+        lambda key, own: network.init(key, own["logit"]),
+        lambda params, key, own: _loss(network.learner(params, own), draw(key, part.batch)),
+        adam,
+        keys,
+        part.each | {"config": arguments(config, keys.shape[0])},
+        steps=part.steps,
+        measure_every=config.measure_every,
+        measure=lambda params, key, own: {
+            "loss": _loss(network.learner(params, own), draw(key, config.eval_tasks)),
+            "eta": jax.nn.sigmoid(params["params"]["eta"]),
+        },
+        members_at_once=members_at_once(part.batch, 1),
+        sampler=always(draw),
+    )
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """What each part became; arrays are (V, M, ..)."""
     parts = {"joint": _joint, "alternating": _alternating}
-    found = {part: parts[part](config, session) for part in PARTS if part in config.only}
-    metrics = {f"{part}_{name}": value for part, (values, _) in found.items() for name, value in values.items()}
-    return metrics, {part: arrays for part, (_, arrays) in found.items()}
+    for name, fit in fits.items():
+        facts, found = parts[name](config, _part(config, name), fit)
+        found |= {metric: fit.metrics[metric] for metric in ("loss", "eta")}
+        found = jax.tree.map(partial(mixers.by_mixer, mixers=config.mixers), found)
+        yield {name: {"steps": fit.steps, **found}}
+        yield "facts", {f"{name}_{fact}": value for fact, value in facts.items()}
 
 
-def _joint(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+def _joint(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     """One layer on joint tokens, compared with the descents."""
-    size, n = config.input_size, config.context_length
-    network = mixed_network(1, n, size, config.init_scale)
-
-    def adam(now: Config) -> optax.GradientTransformation:
-        return optax.chain(optax.clip_by_global_norm(now.gradient_clip), optax.adam(now.learning_rate, b2=now.adam_b2))
-
-    each = mixers.settings(config.mixers, config.members, n + 1, n)
-    fitted = _train(config, session, "joint", network, each, adam, size, config.batch, config.steps)
+    size, n, network = part.size, config.context_length, part.network
     step, best = descents.best_step(n, size)
     heavy_balls, tuned = descents.best_heavy_balls(
         member_keys(config, 10_000, 1)[0], config.descents, config.oracle_contexts, context_length=n, input_size=size
@@ -136,41 +210,29 @@ def _joint(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, 
         found = {"trained": network.learner(params, own), "without": without, "gd": step, **heavy_balls}
         return found | {"analogy": descents.pass_over_demonstrations(own["mixing"], size)}
 
-    found = _finals(config, fitted, each, size, learners, compared=True)
-    rows = np.asarray(jax.vmap(lambda own, eta: mixers.mixing(own, eta)[0, -1])(each, fitted.params["params"]["eta"]))
-    columns = np.asarray(jax.vmap(lambda params: folded_weights(params)[1][0, 0, :, -1])(fitted.params))
+    found = _finals(config, fit.params, part.each, size, learners, compared=True)
+    eta = fit.params["params"]["eta"]
+    rows = np.asarray(jax.vmap(lambda own, eta: mixers.mixing(own, eta)[0, -1])(part.each, eta))
+    columns = np.asarray(jax.vmap(lambda params: folded_weights(params)[1][0, 0, :, -1])(fit.params))
     penalty = [float(mixer_penalty(row, b, input_variance=descents.VARIANCE)) for row, b in zip(rows, columns)]
     found |= {"penalty": np.array(penalty), "values_norm": np.linalg.norm(columns, axis=1)}
-    metrics = {"best_step": best, "zero": size * descents.VARIANCE / 2, **tuned}
-    return metrics, _by_mixer(config, found, fitted)
+    return {"best_step": best, "zero": size * descents.VARIANCE / 2, **tuned}, found
 
 
-def _alternating(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+def _alternating(config: Config, part: Part, fit: Fit) -> tuple[dict[str, Any], dict[str, Any]]:
     """Two layers on tokens x_1, y_1, x_2, .., x_q without positions."""
-    size, n = config.alternating_size, config.context_length
-    network = mixed_network(2, n, size, config.alternating_scale, alternating=True)
-
-    def adam(now: Config) -> optax.GradientTransformation:
-        rate = optax.cosine_decay_schedule(now.alternating_rate, now.alternating_steps)
-        return optax.chain(optax.clip_by_global_norm(now.alternating_clip), optax.adam(rate, b2=now.adam_b2))
-
-    each = mixers.settings(config.mixers, config.members, 2 * n + 1, 2 * n)
-    fitted = _train(
-        config, session, "alternating", network, each, adam, size, config.alternating_batch, config.alternating_steps
-    )
+    size, n, network = part.size, config.context_length, part.network
     step, best = descents.best_step(n, size)
     zero = lambda prompts: jnp.zeros((prompts.x.shape[0], 1))  # noqa: E731
     learners = lambda params, own: {"trained": network.learner(params, own), "gd": step, "zero": zero}  # noqa: E731
-    found = _finals(config, fitted, each, size, learners)
+    found = _finals(config, fit.params, part.each, size, learners)
     sizes: dict[str, Any] = {"input_size": size, "input_variance": descents.VARIANCE}
     by_hand = {
         name: mixed_step_optimum(copied_pairs(mixers.fixed_mixing(name, 2 * n + 1, 2 * n)), **sizes)[1]
         for name in config.mixers
         if mixers.kind(name) in ("momentum", "normalised", "recent")
     }
-    return {"best_step": best, "zero": size * descents.VARIANCE / 2, "by_hand": by_hand}, _by_mixer(
-        config, found, fitted
-    )
+    return {"best_step": best, "zero": size * descents.VARIANCE / 2, "by_hand": by_hand}, found
 
 
 def _sampler(config: Config, size: int) -> Sampler:
@@ -181,39 +243,9 @@ def _loss(learner: BatchLearner, samples: Sample) -> Array:
     return squared_error(learner(samples.prompt), samples).mean()
 
 
-def _train(
-    config: Config,
-    session: Session,
-    stage: str,
-    network: MixedNetwork,
-    each: dict[str, Array],
-    adam: Callable[[Config], optax.GradientTransformation],
-    size: int,
-    batch: int,
-    steps: int,
-) -> Fit:
-    """Trains the members of all mixers in one program; those of one number share start, tasks and evaluation."""
-    draw, keys = _sampler(config, size), _keys(config, PARTS.index(stage))
-    return session.fit(
-        stage,
-        lambda key, own: network.init(key, own["logit"]),
-        lambda params, key, own: _loss(network.learner(params, own), draw(key, batch)),
-        lambda own: adam(own["config"]),
-        keys,
-        each | {"config": arguments(config, keys.shape[0])},
-        steps=steps,
-        measure_every=config.measure_every,
-        measure=lambda params, key, own: {
-            "loss": _loss(network.learner(params, own), draw(key, config.eval_tasks)),
-            "eta": jax.nn.sigmoid(params["params"]["eta"]),
-        },
-        members_at_once=members_at_once(batch, 1),
-    )
-
-
 def _finals(
     config: Config,
-    fitted: Fit,
+    params: dict,
     each: dict[str, Array],
     size: int,
     learners: Callable[[dict, dict], dict[str, BatchLearner]],
@@ -235,7 +267,7 @@ def _finals(
 
         return mean_in_chunks(means, key, config.population_tasks)
 
-    found = jax.jit(lambda *members: jax.lax.map(one, members))(fitted.params, each, _keys(config, 900 + size))
+    found = jax.jit(lambda *members: jax.lax.map(one, members))(params, each, _keys(config, 900 + size))
     return jax.tree.map(np.asarray, found)
 
 
@@ -244,20 +276,10 @@ def _keys(config: Config, stage: int) -> Array:
     return jnp.concatenate([member_keys(config, stage)] * len(config.mixers))
 
 
-def _by_mixer(config: Config, found: dict[str, Any], fitted: Fit) -> dict[str, Any]:
-    found = found | {name: fitted.metrics[name] for name in ("loss", "eta")}
-    return {"steps": fitted.steps, **jax.tree.map(lambda values: mixers.by_mixer(values, config.mixers), found)}
-
-
-AXES = {
-    "*/steps": ("{0}_step",), "*/eta": ("mixer", "member", "{0}_step", "{0}_layer"),
-    "*/loss": ("mixer", "member", "{0}_step"), "*": ("mixer", "member"),
-}  # fmt: skip
-
-EXPERIMENT = Experiment(
-    "dai.momentum_regression", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: [f"{part}/*" for part in c["only"]],
-    axes=AXES, quick=QUICK["momentum_regression"], finding=FINDINGS["momentum_regression"],
+EXPERIMENT = binary(
+    "dai.momentum_regression", __doc__, PRESETS, measured,
+    (STEPS, LOSS, ETA, FINAL, COMPARED, PENALTY, VALUES_NORM),
+    trainings=trainings, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

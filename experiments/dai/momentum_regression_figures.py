@@ -1,11 +1,11 @@
-"""Figures of ``momentum_regression``: one layer on joint tokens, two on alternating ones."""
+"""Figures of ``momentum_regression``: one layer on joint tokens, two on alternating ones; and who left the plateau."""
 
 from typing import Any
 
 import numpy as np
 
 from experiments.dai.mixers import eta_of, kind, label, looks, momenta, of
-from experiments.dai.momentum_regression_claims import added, left
+from experiments.dai.momentum_regression import COMPARED, ETA, FINAL, LOSS, PENALTY, STEPS
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
@@ -15,6 +15,26 @@ REFERENCES: dict[str, dict[str, Any]] = {
     "analogy": {"color": "#D55E00", "marker": "s", "label": "a pass with momentum"},
     "heavy_ball": {"color": "#0072B2", "marker": "^", "label": "heavy ball"},
 }
+
+
+def added(record: Record) -> tuple[np.ndarray, np.ndarray]:
+    """(V', M) what the mixer adds to the loss of the same weights, measured and by ``mixer_penalty``; of all mixers."""
+    present = [i for i, name in enumerate(record.config["mixers"]) if kind(name) != "vanilla"]
+    trained, without = (FINAL(record, part="joint", learner=name)[present] for name in ("trained", "without"))
+    return trained - without, PENALTY(record, part="joint")[present]
+
+
+def left(record: Record, part: str, mixer: str) -> np.ndarray:
+    """(M,) whether a member left the plateau of its start.
+
+    Its final loss is more than half of the way from that of predicting zero to the least that theory allows: the best
+    step, on alternating tokens after copying by hand with this mixer.
+    """
+    trained = of(record, FINAL.at(part=part, learner="trained"), mixer)  # first: a run without this part is told by it
+    zero, best = (record.metrics[f"{part}_{name}"] for name in ("zero", "best_step"))
+    if part == "alternating":
+        best = record.metrics["alternating_by_hand"].get(mixer, best)
+    return trained < (zero + best) / 2
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -39,11 +59,11 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
     styles = looks(tuple(record.config["mixers"]))
-    for (name, look), curves in zip(styles.items(), record[f"{part}/loss"]):
+    for (name, look), curves in zip(styles.items(), LOSS(record, part=part)):
         line, gone = look | {"marker": ""}, left(record, part, name)  # members stay on plateaus, or leave them
-        axes.plot(record[f"{part}/steps"], curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
+        axes.plot(STEPS(record, part=part), curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
         text = f"{look['label']}: {gone.sum()} of {gone.size}"
-        axes.plot(record[f"{part}/steps"], curves[gone if gone.any() else ~gone].mean(0), **line | {"label": text})
+        axes.plot(STEPS(record, part=part), curves[gone if gone.any() else ~gone].mean(0), **line | {"label": text})
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xlabel("training step")
@@ -73,7 +93,7 @@ def _distances(axes: Axes, record: Record) -> None:
         look = REFERENCES["heavy_ball"] | {"label": f"heavy ball, {steps} steps", "marker": "^v<>"[i % 4]}
         learners[f"heavy_ball_{steps}"] = look
     for i, (name, look) in enumerate(learners.items()):
-        measure = f"joint/{name}/sensitivity_difference"
+        measure = COMPARED.at(part="joint", learner=name, metric="sensitivity_difference")
         values = [of(record, measure, mixer)[left(record, "joint", mixer)] for mixer in shown]
         at = np.arange(len(shown)) + 0.12 * (i - (len(learners) - 1) / 2)
         low, middle, high = np.array([np.quantile(found, [0.1, 0.5, 0.9]) for found in values]).reshape(-1, 3).T
@@ -91,12 +111,12 @@ def _coefficient(axes: Axes, record: Record) -> None:
     for part, (colour, dash) in lines.items():
         if part not in record.config["only"]:
             continue
-        for name, curves in zip(record.config["mixers"], record[f"{part}/eta"]):
+        for name, curves in zip(record.config["mixers"], ETA(record, part=part)):
             for layer in range(curves.shape[-1] if kind(name) == "learned" else 0):
                 where = f"{part} tokens" + (f", layer {layer + 1}" if curves.shape[-1] > 1 else "")
                 look = {"color": colour, "linestyle": dash, "label": where, "alpha": 1 - 0.4 * layer}
                 gone = left(record, part, name)
-                band(axes, record[f"{part}/steps"], curves[gone if gone.any() else ~gone, :, layer], None, **look)
+                band(axes, STEPS(record, part=part), curves[gone if gone.any() else ~gone, :, layer], None, **look)
     axes.set_xlabel("training step")
     axes.set_ylabel(r"learned coefficient $\eta$")
     axes.set_ylim(0, 1)
@@ -114,7 +134,10 @@ def _copying(axes: Axes, record: Record) -> None:
         return text if new else None
 
     for i, name in enumerate(names):
-        found, gone = of(record, "alternating/final/trained", name), left(record, "alternating", name)
+        found, gone = (
+            of(record, FINAL.at(part="alternating", learner="trained"), name),
+            left(record, "alternating", name),
+        )
         parts = {"left the plateau": (gone, "#0072B2"), "stayed": (~gone, "white")}
         for text, (those, fill) in parts.items():
             if those.any():

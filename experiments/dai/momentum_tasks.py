@@ -13,6 +13,7 @@ they are in no mean.
 
 import dataclasses
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,16 +21,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.dai import mixers, pretrain
-from experiments.dai.common import ENCODINGS, network
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
-from experiments.dai.momentum_tasks_claims import CLAIMS
-from experiments.dai.momentum_tasks_figures import figures
-from experiments.dai.networks import COMMITTED, record_of
-from experiments.dai.pretrain_stages import Config as Training
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from experiments.dai.common import COMMITTED, ENCODINGS, network
+from experiments.dai.networks import record_of
+from experiments.dai.pretrain_stages import Config as Schedule
+from experiments.dai.pretrain_stages import measured_of, trainings_of, worlds_of
+from icl_lab.lab import FlagError, main, setting
+from icl_lab.lab.binary import binary
 from icl_lab.lab.flags import to_json
-from icl_lab.lab.record import Record, flat
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LanguageModel
 from icl_lab.prompts.text_sequences import STAGES
 from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy
@@ -39,12 +40,10 @@ TRAINED_HERE = "none"
 """Stands for a folder: the arm without a mixer is trained too."""
 FREE = {"members", "first", "positions", "fewer", "mixers", "networks"}
 """Settings in which a run of ``pretrain`` may differ."""
-MEASURED = ("reached", "end/steps", "end/late_loss", "end/label_entropy", "final_accuracy")
-"""What is kept of every mixer's networks."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Training):
+class Config(Schedule):
     """How the networks are pre-trained: as those of ``pretrain``."""
 
     members: int = setting(3, "networks of each mixer; the paper has one", at_least=1)
@@ -85,6 +84,28 @@ def check(config: Config) -> None:
         raise FlagError(f"--mixers={','.join(config.mixers)}: a momentum_E or learned_E must be among them")
 
 
+CEILING = quantity("ceiling", "member", "task")
+REACHED = quantity("reached", "mixer", "member")
+END = quantity("end/{metric}", "mixer", "member", "stage")
+FINAL = quantity("final_accuracy", "mixer", "member", "task", "demonstrations")
+ETA = quantity(
+    "eta/{mixer}", "member", "layer", "head",
+    mixer=lambda config: [name for name in config["mixers"] if mixers.kind(name) == "learned"],
+)  # fmt: skip
+
+
+def trainings(config: Config) -> Table:
+    """The stages of the networks of every mixer that is trained here."""
+    table: dict[str, Any] = {}
+    for name in _trained_here(config):
+        table |= trainings_of(config, name, module_of(config, name), config.members)
+    return table
+
+
+def _trained_here(config: Config) -> list[str]:
+    return [name for name in config.mixers if name != "vanilla" or config.networks == TRAINED_HERE]
+
+
 def without_mixer(config: Config) -> Record:
     """The run of ``pretrain`` whose networks of the same numbers are the arm without a mixer.
 
@@ -94,7 +115,12 @@ def without_mixer(config: Config) -> Record:
     record, own = record_of(config.networks), to_json(config)
     unlike = [k for k, v in record.config.items() if k not in FREE and own.get(k) != v]
     (positions,), asked = config.positions, _numbers(config, record)
-    if unlike or asked.start < 0 or len(record.arrays.get(f"{positions}/reached", ())) < asked.stop:
+    if (
+        unlike
+        or asked.start < 0
+        or positions not in record.config["positions"]
+        or len(pretrain.REACHED(record, positions=positions)) < asked.stop
+    ):
         last = config.first + config.members - 1
         raise FlagError(
             f"--networks={config.networks}: allowed is a run of dai.pretrain with the networks {config.first} to "
@@ -122,44 +148,38 @@ def module_of(config: Config, mixer: str) -> LanguageModel:
     return network(config, config.positions[0]).clone(**options["momentum" if normalised else mixers.kind(mixer)])
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """V mixers times M networks; arrays are (V, M, ..)."""
-    world, found, params = pretrain.worlds_of(config), {}, {}
-    read = None if config.networks == TRAINED_HERE else without_mixer(config)
+    params, each = {}, []
     for name in config.mixers:
-        if name == "vanilla" and read is not None:
-            prefix = f"{config.positions[0]}/"
-            found[name] = {k.removeprefix(prefix): v for k, v in read.arrays.items() if k.startswith(prefix)}
-            found[name] = {k: v[_numbers(config, read)] for k, v in found[name].items()}
-            continue
-        module = module_of(config, name)
-        params[name], measured = pretrain.trained(session, config, name, module, config.members, world)
-        found[name] = {k: np.asarray(v) for k, v in flat(measured).items()}
-    session.params = params
+        if name in _trained_here(config):
+            params[name], found = measured_of(config, name, module_of(config, name), config.members, fits)
+            each.append({part: found[part] for part in ("reached", "end", "final_accuracy")})
+        else:
+            each.append(_read(config))
+    yield "params", params
     of_worlds = jax.jit(jax.vmap(jax.vmap(ceiling_accuracy, (0, None, 0)), (None, 0, 0)))
-    keys = jax.random.split(jax.random.key(config.seed), len(HELD_OUT))
-    arrays: dict[str, Any] = {"ceiling": np.asarray(of_worlds(keys, world["language"], world["tasks"]))}
-    for name in MEASURED:
-        arrays[name] = np.stack([found[mixer][name] for mixer in config.mixers])
-    for name in (name for name in params if mixers.kind(name) == "learned"):
-        arrays[f"eta/{name}"] = np.asarray(jax.nn.sigmoid(jnp.asarray(params[name]["params"]["eta"])))
+    keys, world = jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), worlds_of(config)
+    yield CEILING, of_worlds(keys, world["language"], world["tasks"])
+    yield jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    for name in params:
+        if mixers.kind(name) == "learned":
+            yield ETA.at(mixer=name), jax.nn.sigmoid(jnp.asarray(params[name]["params"]["eta"]))
     classes = [task.classes for task in HELD_OUT]
-    return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES), "classes": classes}, arrays
+    yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES), "classes": classes}
 
 
-AXES = {
-    "ceiling": ("member", "task"),
-    "final_accuracy": ("mixer", "member", "task", "demonstrations"),
-    "end/*": ("mixer", "member", "stage"),
-    "eta/*": ("member", "layer", "head"),
-    "*": ("mixer", "member"),
-}
+def _read(config: Config) -> dict[str, Any]:
+    """What is kept of the networks without a mixer that ``pretrain`` trained."""
+    record, (positions,) = without_mixer(config), config.positions
+    handles = {"reached": pretrain.REACHED, "end": pretrain.END, "final_accuracy": pretrain.FINAL}
+    found = {part: handle(record, positions=positions) for part, handle in handles.items()}
+    return jax.tree.map(lambda values: values[_numbers(config, record)], found)
 
-EXPERIMENT = Experiment(
-    "dai.momentum_tasks", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda c: [f"eta/{name}" for name in c["mixers"] if mixers.kind(name) == "learned"], axes=AXES,
-    quick=QUICK["momentum_tasks"], effort={"quick": "little"},
-    finding=FINDINGS["momentum_tasks"],
+
+EXPERIMENT = binary(
+    "dai.momentum_tasks", __doc__, PRESETS, measured, (CEILING, REACHED, END, FINAL, ETA),
+    trainings=trainings, check=check, effort={"quick": "little"}, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

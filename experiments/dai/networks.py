@@ -4,62 +4,20 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.common import ENCODINGS, Network, network
-from experiments.settings import Members, member_keys
-from icl_lab.lab import FlagError, Record, Session, report, setting
+from experiments.dai.common import RANDOM, Network, Networks, OfNetworks, count, network
+from experiments.settings import member_keys
+from icl_lab.lab import FlagError, Record, report
 from icl_lab.lab.record import RecordError, below
 from icl_lab.lab.records import load
-from icl_lab.models import LanguageModel
-from icl_lab.models.transformer import Params
+from icl_lab.lab.trainings import Fits
 from icl_lab.prompts.text import CLASSES, LABELS, LENGTH, MEANING, WORDS, Language, TextTask
 from icl_lab.prompts.text_tasks import HELD_OUT
-
-COMMITTED = "figures/dai/pretrain/lab"
-"""The networks that come with the laboratory, a folder below its root."""
-RANDOM = "random"
-"""Stands for a folder: small untrained networks and random tasks, to try a binary in seconds."""
-
-
-@dataclasses.dataclass(frozen=True)
-class OfNetworks(Members):
-    """Which networks a binary analyses."""
-
-    networks: str = setting(COMMITTED, "folder of a finished run of dai.pretrain, or random to try it out", path=True)
-    members: int = setting(3, "how many of its networks of the first position encoding", at_least=1)
-    first: int = setting(0, "number of the first network, of each encoding", at_least=0)
-    fewer: tuple[int, ...] = setting((10, 3), "at most so many of the second encoding, of the third, ..", at_least=1)
-    positions: tuple[str, ...] = setting(ENCODINGS[:2], "position encodings, networks of each", choices=ENCODINGS)
-    demonstrations: int = setting(32, "N", at_least=1)
-
-
-class Networks(NamedTuple):
-    """Networks of one position encoding, with what they were trained on. M members.
-
-    Attributes:
-      module: the network.
-      params: its params, with a leading member axis.
-      languages: of every member.
-      tasks: (M, 6) held-out tasks.
-      demonstrations: the most that a training sequence had.
-    """
-
-    module: LanguageModel
-    params: Params
-    languages: Language
-    tasks: TextTask
-    demonstrations: int
-
-
-def count(config: OfNetworks, positions: str) -> int:
-    """How many networks of a position encoding are analysed."""
-    at = config.positions.index(positions)
-    return min([config.members, *config.fewer[max(at - 1, 0) : at]])
 
 
 def check_networks(config: OfNetworks) -> None:
@@ -112,12 +70,12 @@ def one_network(networks: Networks, member: int) -> Networks:
     return networks._replace(params=own[0], languages=own[1], tasks=own[2])
 
 
-def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[tuple[str, Array, Networks]]:
+def every_network(config: OfNetworks, fits: Fits, stage: int) -> Iterator[tuple[str, Array, Networks]]:
     """Position encoding, key and network, one after the other, with a progress bar.
 
     Args:
       config: which networks.
-      session: where the binary runs.
+      fits: for the progress bar, and what passes loaded parameters.
       stage: PRNG stream of the keys; networks of one number have the same key in every encoding.
 
     Raises:
@@ -125,13 +83,13 @@ def every_network(config: OfNetworks, session: Session, stage: int) -> Iterator[
     """
     check_networks(config)
     done, total = 0, sum(count(config, positions) for positions in config.positions)
-    with session.bar("networks", total) as advance:
+    with fits.bar("networks", total) as advance:
         for positions in config.positions:
             members = count(config, positions)
             networks = load_networks(config.networks, positions, members, config.first)
             for m, key in enumerate(member_keys(config, stage, config.first + members)[config.first :]):
                 one = one_network(networks, m)
-                yield positions, key, one._replace(params=session.given(one.params))
+                yield positions, key, one._replace(params=fits.given(one.params))
                 done += 1
                 advance(done, total)
 

@@ -20,27 +20,21 @@ Networks are trained one after the other. To share them among cores, give each p
 """
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import jax
-import numpy as np
-from jax import Array
 
-from experiments.dai.common import check_network, network, worlds
-from experiments.dai.findings import FINDINGS
-from experiments.dai.headlines import QUICK
-from experiments.dai.pretrain_claims import CLAIMS
-from experiments.dai.pretrain_figures import figures
-from experiments.dai.pretrain_stages import Config, accuracies_of_tasks, train
+from experiments.dai.common import check_network, count, network, per_network
+from experiments.dai.pretrain_stages import Config, measured_of, trainings_of, worlds_of
 from experiments.settings import check as check_schedule
-from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, FlagError, Session, main
-from icl_lab.models import LanguageModel
+from experiments.settings import check_each_once
+from icl_lab.lab import FlagError, main
+from icl_lab.lab.binary import binary
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts.text_sequences import STAGES
-from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, held_out_sets, meaning_only_accuracy
-
-TEST = 200
-"""PRNG stream of the test at the end."""
+from icl_lab.prompts.text_tasks import HELD_OUT, ceiling_accuracy, meaning_only_accuracy
 
 SMALL: dict[str, Any] = {
     "layers": 4, "heads": 4, "width": 64, "demonstrations": 12, "offsets": 32, "batch": 16, "learning_rate": 2e-3,
@@ -79,78 +73,45 @@ def check(config: Config) -> None:
         raise FlagError(f"--fewer={given}: allowed is a number for each of --positions but the first")
 
 
-def count(config: Config, positions: str) -> int:
-    """How many networks there are of this position encoding."""
-    at = config.positions.index(positions)
-    return min([config.members, *config.fewer[at - 1 : at]]) if at else config.members
+LANGUAGE = quantity("language/{part}", "member", "{part}", "meaning")
+TASK = quantity("task/{part}", "member", "task")
+DIRECTIONS = quantity("task/directions", "member", "task", "class", "place", "meaning")
+LABELS = quantity("task/labels", "member", "task", "class")
+CEILING, MEANING_ONLY = (quantity(name, "member", "task") for name in ("ceiling", "meaning_only"))
+FINAL = per_network("final_accuracy", "task", "demonstrations")
+REACHED = per_network("reached")
+END = per_network("end/{metric}", "stage")
+CURVE = per_network("{stage}/{metric}", "{stage}_step", stage=STAGES)
+ACCURACY = per_network("{stage}/accuracy", "{stage}_step", "task", "demonstrations", stage=STAGES)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the networks of every position encoding; those of one number share language, tasks and sequences."""
-    world = worlds_of(config)
-    of, tasks = world["language"], world["tasks"]
-    measures = {"ceiling": ceiling_accuracy, "meaning_only": meaning_only_accuracy}
-    arrays: dict[str, Any] = {"language": vars(of), "task": vars(tasks)}
-    for name, measure in measures.items():
+def trainings(config: Config) -> Table:
+    """The stages of the networks of every position encoding."""
+    table: dict[str, Any] = {}
+    for positions in config.positions:
+        table |= trainings_of(config, positions, network(config, positions), count(config, positions))
+    return table
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The worlds, which networks of one number share, and the networks; kept are those at the end of their training."""
+    of, tasks = (worlds_of(config)[name] for name in ("language", "tasks"))
+    yield {"language": vars(of), "task": vars(tasks)}
+    for handle, measure in ((CEILING, ceiling_accuracy), (MEANING_ONLY, meaning_only_accuracy)):
         of_worlds = jax.jit(jax.vmap(jax.vmap(measure, (0, None, 0)), (None, 0, 0)))
-        arrays[name] = of_worlds(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks)
-    arrays = jax.tree.map(np.asarray, arrays)
-    params = {}
+        yield handle, of_worlds(jax.random.split(jax.random.key(config.seed), len(HELD_OUT)), of, tasks)
     for positions in config.positions:
         module, members = network(config, positions), count(config, positions)
-        params[positions], arrays[positions] = trained(session, config, positions, module, members, world)
-    session.params = params  # those at the end of the last stage, without those of the others
-    return {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}, arrays
+        params, found = measured_of(config, positions, module, members, fits)
+        yield {positions: found}
+        yield "params", {positions: params}
+    yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}
 
 
-def trained(
-    session: Session, config: Config, prefix: str, module: LanguageModel, members: int, world: dict[str, Any]
-) -> tuple[dict, dict[str, Any]]:
-    """The first M networks of a module, ``train`` of one after the other: params, and all that is measured, stacked."""
-    each = [
-        train(session, config, prefix, module, config.first + m, jax.tree.map(lambda leaf, m=m: leaf[m : m + 1], world))
-        for m in range(members)
-    ]
-    params, found = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
-    return params, found | {"final_accuracy": _final_accuracies(config, module, params, world)}
-
-
-def worlds_of(config: Config) -> dict[str, Any]:
-    """The ``language`` of every network, its held-out ``tasks``, and the sets of labels that are ``held_out``."""
-    of, tasks, keys = worlds(config, config.first)
-    return jax.device_get({"language": of, "tasks": tasks, "held_out": jax.jit(jax.vmap(held_out_sets))(keys)})
-
-
-def _final_accuracies(config: Config, module: LanguageModel, params: dict, world: dict[str, Any]) -> np.ndarray:
-    """(M, 6, n + 1) accuracies of the networks at the end, on ``test_tasks`` new sequences of each task."""
-    members = len(jax.tree.leaves(params)[0])
-    worlds = jax.tree.map(lambda leaf: leaf[:members], world)
-    keys = member_keys(config, TEST, config.first + members)[config.first :]
-
-    def member(own: tuple) -> Array:
-        key, params, world = own
-        return accuracies_of_tasks(config, module, params, key, world, config.test_tasks)
-
-    return np.asarray(jax.jit(lambda *own: jax.lax.map(member, own))(keys, params, worlds))
-
-
-AXES = {
-    "ceiling": ("member", "task"),
-    "meaning_only": ("member", "task"),
-    "language/*": ("member", "{0}", "meaning"),
-    "task/directions": ("member", "task", "class", "place", "meaning"),
-    "task/labels": ("member", "task", "class"),
-    "task/*": ("member", "task"),
-    "*/final_accuracy": ("{0}_member", "task", "demonstrations"),
-    "*/reached": ("{0}_member",),
-    "*/end/*": ("{0}_member", "stage"),
-    "*/*/accuracy": ("{0}_member", "{1}_step", "task", "demonstrations"),
-    "*/*/*": ("{0}_member", "{1}_step"),
-}
-
-EXPERIMENT = Experiment(
-    "dai.pretrain", __doc__, PRESETS, run, figures, CLAIMS, check, lambda c: [f"{name}/*" for name in c["positions"]],
-    feeds_others=True, axes=AXES, quick=QUICK["pretrain"], finding=FINDINGS["pretrain"],
+EXPERIMENT = binary(
+    "dai.pretrain", __doc__, PRESETS, measured,
+    (LANGUAGE, TASK, DIRECTIONS, LABELS, CEILING, MEANING_ONLY, FINAL, REACHED, END, CURVE, ACCURACY),
+    trainings=trainings, check=check, feeds_others=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """How ``pretrain`` trains one network through the stages of its curriculum, and what it measures."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,18 +12,21 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.dai.common import ENCODINGS, Network
+from experiments.dai.common import ENCODINGS, Network, worlds
 from experiments.settings import member_keys
 from icl_lab.fast.microbatches import in_microbatches
-from icl_lab.lab import Session, setting
+from icl_lab.lab import setting
+from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.models import LanguageModel
 from icl_lab.models.language import last_residual, unembedded
 from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
 from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows, unrelated
-from icl_lab.prompts.text_tasks import HELD_OUT
-from icl_lab.training import Fit
+from icl_lab.prompts.text_tasks import HELD_OUT, held_out_sets
+from icl_lab.training import Fit, Training
 
 LAST = STAGES[-1]
+TEST = 200
+"""PRNG stream of the test at the end."""
 PART = 4
 """Sequences whose gradient is taken at once: the number that is fastest on a CPU."""
 
@@ -54,57 +58,83 @@ class Config(Network):
     test_tasks: int = setting(2000, "sequences of each held-out task at the end", at_least=1)
 
 
-def train(
-    session: Session, config: Config, prefix: str, module: LanguageModel, number: int, world: dict[str, Any]
-) -> tuple[dict, dict[str, Any]]:
-    """One network through the stages: its params, and what was measured.
+@functools.cache
+def worlds_of(config: Config) -> dict[str, Any]:
+    """The ``language`` of every network, its held-out ``tasks``, and the sets of labels that are ``held_out``."""
+    of, tasks, keys = worlds(config, config.first)
+    return jax.device_get({"language": of, "tasks": tasks, "held_out": jax.jit(jax.vmap(held_out_sets))(keys)})
 
-    A stage ends when its ``late_loss`` is at its goal, the last one after ``steps``; a network that has not got to the
-    last stage after ``most_steps`` stops there.
 
-    Args:
-      session: where it runs; every stage is a training of its own there.
-      config: the setting.
-      prefix: begins the names of its trainings, with the number and the stage behind it.
-      module: what is trained.
-      number: of the network.
-      world: its ``language``, ``tasks`` and ``held_out`` sets of labels, with a leading axis of one.
+def trainings_of(config: Config, prefix: str, module: LanguageModel, members: int) -> Table:
+    """Every stage of the first M networks of a module, a training each, named by prefix, number and stage.
 
-    Returns:
-      Params; and ``reached``, how many stages came to their end; ``end/late_loss``, ``end/label_entropy`` and
-      ``end/steps`` (4,) where every stage ended; and by stage the curves of ``_measured`` (R, ..), NaN where it was
-      not measured.
+    A stage starts where the one before ended. It ends when its ``late_loss`` is at its goal, the last one after
+    ``steps``; a network that has not got to the last stage after ``most_steps`` stops there.
     """
-    key, left = member_keys(config, 0, number + 1)[number], config.most_steps
+
+    def planned(m: int, stage: str, fits: Fits) -> Training | None:
+        i, number = STAGES.index(stage), config.first + m
+        before = [] if config.text else [fits[f"{prefix}_{number}_{earlier}"] for earlier in STAGES[:i]]
+        through, left = _progress(config, before)
+        steps, goal = (config.steps, -np.inf) if stage == LAST else (left, config.stage_loss[i])
+        if not through or not steps:
+            return None
+        world = jax.tree.map(lambda leaf: leaf[m : m + 1], worlds_of(config))
+        start = {"start": before[-1].params} if before else {}
+        key = jax.random.fold_in(member_keys(config, 0, number + 1)[number], i)[None]
+        return _planned(config, module, stage, steps, goal, key, world | start)
+
+    return {
+        f"{prefix}_{config.first + m}_{stage}": After(functools.partial(planned, m, stage))
+        for m in range(members)
+        for stage in _stages(config)
+    }
+
+
+def _stages(config: Config) -> tuple[str, ...]:
+    return (LAST,) if config.text else STAGES
+
+
+def _progress(config: Config, fits: list[Fit | None]) -> tuple[bool, int]:
+    """Whether a network came through these stages, the first ones, and the steps left for others but the last."""
+    trained = [fit for fit in fits if fit is not None]
+    ended = [float(fit.metrics["late_loss"][0, -1]) <= goal for fit, goal in zip(trained, config.stage_loss)]
+    return len(trained) == len(fits) and all(ended), config.most_steps - sum(int(fit.steps[-1]) for fit in trained)
+
+
+def measured_of(
+    config: Config, prefix: str, module: LanguageModel, members: int, fits: Fits
+) -> tuple[dict, dict[str, Any]]:
+    """Params (M, ..) of the networks at the end of their last stage, and what was measured (``_network``)."""
+    each = [_network(config, f"{prefix}_{config.first + m}", fits) for m in range(members)]
+    params, found = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+    return params, found | {"final_accuracy": _final_accuracies(config, module, params)}
+
+
+def _network(config: Config, prefix: str, fits: Fits) -> tuple[dict, dict[str, Any]]:
+    """One network at the end of its last stage: its params, and what was measured.
+
+    That is ``reached``, how many stages came to their end; ``end/late_loss``, ``end/label_entropy`` and ``end/steps``
+    (4,) where every stage ended; and by stage the curves of ``_measured`` (R, ..), NaN where it was not measured.
+    """
+    done = {stage: fit for stage in _stages(config) if (fit := fits[f"{prefix}_{stage}"]) is not None}
+    curves = {stage: {name: values[0] for name, values in fit.metrics.items()} for stage, fit in done.items()}
     names = ("late_loss", "label_entropy")
     end: dict[str, np.ndarray] = {name: np.full(len(STAGES), np.nan) for name in names}
-    end["steps"], reached = np.zeros(len(STAGES), int), 0
-    params: dict[str, Any] = {}
-    curves: dict[str, dict[str, np.ndarray]] = {}
-    for i, stage in enumerate(STAGES):
-        if config.text and stage != LAST:
-            reached += 1
-            continue
-        steps, goal = (config.steps, -np.inf) if stage == LAST else (left, config.stage_loss[i])
-        if not steps:
-            break
-        fitted = _fit(
-            session, f"{prefix}_{number}_{stage}", config, module, stage, steps, goal,
-            jax.random.fold_in(key, i)[None], world | ({"start": params} if params else {}),
-        )  # fmt: skip
-        params, curves[stage] = fitted.params, {name: values[0] for name, values in fitted.metrics.items()}
-        end["steps"][i] = fitted.steps[-1]
+    end["steps"] = np.zeros(len(STAGES), int)
+    for stage, curve in curves.items():
+        i = STAGES.index(stage)
+        end["steps"][i] = done[stage].steps[-1]
         for name in names:
-            end[name][i] = curves[stage][name][-1]
-        if stage != LAST and not end["late_loss"][i] <= goal:
-            break
-        reached, left = reached + 1, left - end["steps"][i]
+            end[name][i] = curve[name][-1]
+    through, _ = _progress(config, [*done.values()])
+    reached = len(STAGES) if LAST in done else len(done) - (not through)
     nothing, padded = {name: curve[:0] for name, curve in next(iter(curves.values())).items()}, {}
     for stage in STAGES:
         rows = (config.steps if stage == LAST else config.most_steps) // config.measure_every + 1
         padded[stage] = {name: _padded(curve, rows) for name, curve in curves.get(stage, nothing).items()}
-    own = jax.tree.map(lambda leaf: np.asarray(leaf[0]), params)
-    return own, {"reached": np.array(reached), "end": end, **padded}
+    params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), [*done.values()][-1].params)
+    return params, {"reached": np.array(reached), "end": end, **padded}
 
 
 def _padded(curve: np.ndarray, rows: int) -> np.ndarray:
@@ -112,10 +142,9 @@ def _padded(curve: np.ndarray, rows: int) -> np.ndarray:
     return np.concatenate([curve, missing])
 
 
-def _fit(
-    session: Session, name: str, config: Config, module: LanguageModel, stage: str, steps: int, goal: float,
-    keys: Array, settings: dict[str, Any],
-) -> Fit:  # fmt: skip
+def _planned(
+    config: Config, module: LanguageModel, stage: str, steps: int, goal: float, keys: Array, settings: dict[str, Any]
+) -> Training:
     """One stage of one network, (1,) keys and settings, until its ``late_loss`` is at its goal."""
     rate, warm = config.learning_rate, config.warm_up
     schedule = optax.warmup_constant_schedule(rate / warm, rate, warm)
@@ -137,8 +166,8 @@ def _fit(
         starts = jax.random.randint(of_starts, (config.batch,), 0, config.offsets + 1)
         return in_microbatches(of_part, math.gcd(PART, config.batch))(params, (sequences, starts))
 
-    return session.fit(
-        name, init, loss,
+    return Training(
+        init, loss,
         optax.chain(optax.clip_by_global_norm(config.clip), optax.adamw(schedule, weight_decay=config.weight_decay)),
         keys, settings,
         steps=steps,
@@ -146,6 +175,7 @@ def _fit(
         measure=lambda params, key, setting: _measured(config, module, stage, params, key, setting),
         members_at_once=1 if jax.default_backend() == "cpu" else None,
         until=lambda row: bool(np.isfinite(row["train_loss"]).all() and (row["late_loss"] <= goal).all()),
+        kept=False,
     )  # fmt: skip
 
 
@@ -183,11 +213,24 @@ def _measured(
         "late_accuracy": mean(right),
         "all_loss": losses.mean(),
         "label_entropy": sequences.entropy.mean(),
-        "accuracy": accuracies_of_tasks(config, module, params, of_tasks, setting, config.held_out_tasks),
+        "accuracy": _accuracies_of_tasks(config, module, params, of_tasks, setting, config.held_out_tasks),
     }
 
 
-def accuracies_of_tasks(
+def _final_accuracies(config: Config, module: LanguageModel, params: dict) -> np.ndarray:
+    """(M, 6, n + 1) accuracies of the networks at the end, on ``test_tasks`` new sequences of each task."""
+    members = len(jax.tree.leaves(params)[0])
+    worlds = jax.tree.map(lambda leaf: leaf[:members], worlds_of(config))
+    keys = member_keys(config, TEST, config.first + members)[config.first :]
+
+    def member(own: tuple) -> Array:
+        key, params, world = own
+        return _accuracies_of_tasks(config, module, params, key, world, config.test_tasks)
+
+    return np.asarray(jax.jit(lambda *own: jax.lax.map(member, own))(keys, params, worlds))
+
+
+def _accuracies_of_tasks(
     config: Config, module: LanguageModel, params: dict, key: Array, setting: dict, count: int
 ) -> Array:
     """(6, n + 1) accuracies of one network on ``count`` sequences of each task."""

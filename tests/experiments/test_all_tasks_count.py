@@ -1,7 +1,6 @@
 """Losses over many tasks are means over exactly as many as were asked for, a remainder of the chunks included."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -63,8 +62,7 @@ def test_final_losses_of_momentum_regression_count_every_task(monkeypatch):
     draw = recording(momentum_regression._sampler(config, 2), sizes)
     monkeypatch.setattr(momentum_regression, "_sampler", lambda *_: draw)
     learners = lambda params, own: {"trained": zero}  # noqa: E731
-    fitted = SimpleNamespace(params=jnp.zeros(1))
-    found = momentum_regression._finals(config, fitted, {"own": jnp.zeros(1)}, 2, learners)
+    found = momentum_regression._finals(config, jnp.zeros(1), {"own": jnp.zeros(1)}, 2, learners)
     assert sorted(set(sizes)) == [5_000, 10_000]
     first, rest = jax.random.split(momentum_regression._keys(config, 902)[0])
     drawn = jax.jit(draw, static_argnums=1)

@@ -1,16 +1,29 @@
 """What is asked of a network, and what is chosen, changed and compared."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai import analysis, carried, controls, dual_form, implicit_finetuning, layers, material, programs
-from experiments.dai.networks import RANDOM, check_networks, load_networks, one_network
+from experiments.dai import (
+    analysis,
+    comparison,
+    controls,
+    dual_form,
+    implicit_finetuning,
+    layers,
+    material,
+    programs,
+)
+from experiments.dai.common import RANDOM
+from experiments.dai.networks import check_networks, load_networks, one_network
 from icl_lab.compare import jensen_shannon, relative_sizes
+from icl_lab.lab import Session
 from icl_lab.lab.flags import FlagError
+from icl_lab.lab.trainings import Fits
 from icl_lab.models import language_logits
 from icl_lab.prompts.encoding import with_demonstrations
 from icl_lab.prompts.text import BEGIN, FIRST_WORD
@@ -19,6 +32,9 @@ CONFIG = dataclasses.replace(
     implicit_finetuning.PRESETS["smoke"], development_queries=5, test_queries=5, rates=(0.05, 0.5), jobs_at_once=2,
     prompts_at_once=4,
 )  # fmt: skip
+
+
+FITS = Fits({}, None, Session(Path(), "", float("inf"), None))
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +165,7 @@ def test_metrics_of_a_row(table, chosen):
     still = table[controls.PAPER]._replace(finetuned=table[controls.PAPER].zero_shot)
     nothing = controls.measured(jax.random.key(2), still, chosen.task, CONFIG)
     assert np.isnan(nothing.similarities["sim_aou"]).all()
-    numbers, why = implicit_finetuning.row_numbers(implicit_finetuning.joined([nothing]), chosen.task.targets)
+    numbers, why = comparison.row_numbers(comparison.joined([nothing]), chosen.task.targets)
     assert set(numbers) == set(controls.NUMBERS)
     assert why["sim_aou"] == "nothing changed in layers 1"
 
@@ -166,14 +182,14 @@ def test_scores_count_all_sets_alike_and_halves_share_no_question():
     assert numbers["accuracy_in_context"] == 0.75
     assert numbers["recall"] == numbers["base_rate"] == 0.5  # two errors behind each set
     row = controls.Measured({"sim_aou": np.arange(8.0).reshape(2, 4, 1)}, {"shannon": said[0] + 0.0}, said, hits)
-    halves = [implicit_finetuning.retested(row, targets, half) for half in (0, 1)]
+    halves = [comparison.retested(row, targets, half) for half in (0, 1)]
     assert [half["sim_aou"] for half in halves] == [1, 6]  # questions 0 and 2 of the first set, 1 and 3 of the second
     assert [half["accuracy_in_context"] for half in halves] == [1, 0]
     assert np.isnan(halves[0]["recall"])  # questions 0 and 2 are right without anything
 
 
 def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
-    found = carried.carried(subject, table[controls.PAPER], chosen.task)
+    found = comparison.carried(subject, table[controls.PAPER], chosen.task)
     for name in ("in_context", "finetuned"):
         for of in found[name].values():
             np.testing.assert_allclose(of["all"], of["answer"], atol=1e-5)
@@ -185,9 +201,9 @@ def test_outputs_of_all_layers_carry_the_answer(subject, table, chosen):
 
 def test_what_two_fine_tunings_change_is_compared(table):
     paper = table[controls.PAPER]
-    same = carried.alpha(paper, paper)
+    same = comparison.alpha(paper, paper)
     np.testing.assert_allclose([same["scores"], same["outputs"]], 1, rtol=1e-5)
-    assert abs(carried.alpha(paper, table["random_update"])["outputs"]) < 0.9
+    assert abs(comparison.alpha(paper, table["random_update"])["outputs"]) < 0.9
 
 
 def test_the_order_of_demonstrations(subject, chosen):
@@ -217,7 +233,7 @@ def test_fields_that_do_not_fit_are_refused(check, field, value, said):
 @pytest.mark.parametrize("binary", [implicit_finetuning, layers, dual_form])
 def test_without_networks_nothing_is_begun(binary):
     with pytest.raises(FlagError, match="--networks=nowhere"):
-        binary.run(dataclasses.replace(binary.PRESETS["smoke"], networks="nowhere"), None)
+        list(binary.measured(dataclasses.replace(binary.PRESETS["smoke"], networks="nowhere"), FITS))
 
 
 def test_a_mean_is_of_what_is_defined():

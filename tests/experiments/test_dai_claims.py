@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from experiments.dai import by_encoding, dual_form_claims, layers_claims
-from experiments.dai import implicit_finetuning_claims as claims
+from experiments.dai import by_encoding, dual_form_shown, layers_shown
+from experiments.dai import implicit_finetuning_shown as claims
 from icl_lab.lab.claims import NotRun
 from icl_lab.lab.record import Record, flat
 
@@ -93,15 +93,15 @@ def test_every_claim_beside_a_control_names_it():
 
 
 def test_the_slope_over_depth():
-    np.testing.assert_allclose(layers_claims.slope(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]])), [2, 1], rtol=1e-12)
-    assert np.isnan(layers_claims.slope(np.ones((2, 1)))).all()
+    np.testing.assert_allclose(layers_shown.slope(np.array([[1.0, 2.0, 3.0], [0.0, 0.0, 1.0]])), [2, 1], rtol=1e-12)
+    assert np.isnan(layers_shown.slope(np.ones((2, 1)))).all()
     values = np.broadcast_to([1.0, 2.0, 4.0], (2, 6, 5, 3))
-    np.testing.assert_allclose(layers_claims.layer_means(values), [[1, 2, 4]] * 2, rtol=1e-12)
-    rising = next(claim for claim in layers_claims.CLAIMS if claim.id.endswith("kendall_rises"))
+    np.testing.assert_allclose(layers_shown.layer_means(values), [[1, 2, 4]] * 2, rtol=1e-12)
+    rising = next(claim for claim in layers_shown.CLAIMS if claim.id.endswith("kendall_rises"))
     np.testing.assert_allclose(rising.statistic(record(kendall=values)), [2, np.nan], rtol=1e-12)  # from the second
 
 
 def test_heads_of_all_networks_of_an_encoding_count():
     found = Record("dai.dual_form", "lab", {"positions": ["rotary"]}, {}, {"rotary/cosine": np.ones((2, 6, 3, 4)) / 2})
-    claim = next(claim for claim in dual_form_claims.CLAIMS if claim.id.endswith("relaxed_direction"))
+    claim = next(claim for claim in dual_form_shown.CLAIMS if claim.id.endswith("relaxed_direction"))
     np.testing.assert_allclose(claim.statistic(found), [0.5, 0.5], rtol=1e-12)

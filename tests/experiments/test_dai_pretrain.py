@@ -1,17 +1,21 @@
 import dataclasses
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.dai.common import gated, network, worlds
-from experiments.dai.pretrain import PRESETS, check, count
-from experiments.dai.pretrain_claims import CLAIMS, encoding_difference, follows_meaning
-from experiments.dai.pretrain_stages import accuracies, train
+from experiments.dai import pretrain_stages
+from experiments.dai.common import count, gated, network, worlds
+from experiments.dai.pretrain import PRESETS, check
+from experiments.dai.pretrain_shown import CLAIMS, encoding_difference, follows_meaning
+from experiments.dai.pretrain_stages import accuracies, measured_of, trainings_of
+from icl_lab.lab import Session
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import Fits
 from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, sentences, text_task
 from icl_lab.prompts.text_sequences import STAGES, example_rows
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -21,37 +25,48 @@ CONFIG = dataclasses.replace(PRESETS["lab"], members=4)
 
 
 class Reading:
-    """A session that trains nothing: a stage has the steps and the losses that it is told, unless they do not end."""
+    """Trains nothing: a stage has the steps and the losses that it is told, unless they do not end."""
 
     def __init__(self, losses):
         self.losses, self.asked = losses, []
 
-    def fit(self, name, init, loss, optimizer, keys, settings, *, steps, measure_every, until, **_):
-        self.asked.append((name, steps, "start" in settings))
-        rows, every = [{"train_loss": np.array([np.nan]), "late_loss": np.array([0.0])}], measure_every
-        losses = iter(self.losses[name.rsplit("_", 1)[1]])
-        while len(rows) <= steps // every and not until(rows[-1]):
+    def fit(self, stage, training):
+        self.asked.append((stage, training.steps, "start" in training.settings))
+        rows, every = [{"train_loss": np.array([np.nan]), "late_loss": np.array([0.0])}], training.measure_every
+        losses = iter(self.losses[stage.rsplit("_", 1)[1]])
+        while len(rows) <= training.steps // every and not training.until(rows[-1]):
             rows.append({"train_loss": np.array([1.0]), "late_loss": np.array([next(losses)])})
         metrics = {key: np.stack([row[key] for row in rows], 1) for key in rows[0]}
         metrics["label_entropy"] = np.ones_like(metrics["late_loss"])
         return Fit({"w": np.full(1, len(self.asked))}, every * np.arange(len(rows)), metrics, np.full(1, -1))
 
 
-def through(losses, config=CONFIG):
-    session = Reading(losses)
+@pytest.fixture
+def through(monkeypatch):
+    """What ``Reading`` was asked, the last params and what was measured of network 3 for the losses of its stages."""
     world = dict.fromkeys(("language", "tasks", "held_out"), np.zeros(1))
-    return session, *train(session, config, "rotary", network(config, "rotary"), 3, world)
+    monkeypatch.setattr(pretrain_stages, "worlds_of", lambda config: world)
+    monkeypatch.setattr(pretrain_stages, "_final_accuracies", lambda config, module, params: np.zeros(1))
+
+    def trained(losses, config=CONFIG):
+        config, module, reading = dataclasses.replace(config, first=3), network(config, "rotary"), Reading(losses)
+        fits = Fits(trainings_of(config, "rotary", module, 1), reading.fit, Session(Path(), "", float("inf"), None))
+        params, found = measured_of(config, "rotary", module, 1, fits)
+        fits.check_all_asked()
+        return reading.asked, *jax.tree.map(lambda leaf: leaf[0], (params, found))
+
+    return trained
 
 
-def test_a_stage_ends_by_its_loss_and_the_mixture_by_its_steps():
+def test_a_stage_ends_by_its_loss_and_the_mixture_by_its_steps(through):
     low = [goal * 0.99 for goal in CONFIG.stage_loss]
     losses = {"strings": [5, 5, low[0]], "couples": [5, low[1]], "clear": [low[2]], "mixture": [0.1] * 1000}
-    session, params, found = through(losses)
+    asked, params, found = through(losses)
     every, mixture = CONFIG.measure_every, CONFIG.steps
-    assert [name for name, *_ in session.asked] == [f"rotary_3_{stage}" for stage in STAGES]
+    assert [name for name, *_ in asked] == [f"rotary_3_{stage}" for stage in STAGES]
     left = [CONFIG.most_steps, CONFIG.most_steps - 3 * every, CONFIG.most_steps - 5 * every, mixture]
-    assert [steps for _, steps, _ in session.asked] == left
-    assert [starts for *_, starts in session.asked] == [False, True, True, True]
+    assert [steps for _, steps, _ in asked] == left
+    assert [starts for *_, starts in asked] == [False, True, True, True]
     assert (found["reached"], params["w"]) == (4, 4)
     np.testing.assert_array_equal(found["end"]["steps"], [3 * every, 2 * every, every, mixture])
     np.testing.assert_allclose(found["end"]["late_loss"], [*low, 0.1])
@@ -61,7 +76,7 @@ def test_a_stage_ends_by_its_loss_and_the_mixture_by_its_steps():
     assert np.isnan(curve[3:]).all()
 
 
-def test_a_network_that_takes_too_long_is_counted_with_the_stage_it_is_in():
+def test_a_network_that_takes_too_long_is_counted_with_the_stage_it_is_in(through):
     _, params, found = through({"strings": [1.0], "couples": [5] * 1000})
     assert found["reached"] == 1
     assert params["w"] == 2
@@ -71,9 +86,9 @@ def test_a_network_that_takes_too_long_is_counted_with_the_stage_it_is_in():
     assert np.isnan(found["mixture"]["late_loss"]).all()
 
 
-def test_text_is_trained_on_without_the_curriculum():
-    session, params, found = through({"mixture": [0.1] * 1000}, dataclasses.replace(CONFIG, text=True))
-    assert session.asked == [("rotary_3_mixture", CONFIG.steps, False)]
+def test_text_is_trained_on_without_the_curriculum(through):
+    asked, params, found = through({"mixture": [0.1] * 1000}, dataclasses.replace(CONFIG, text=True))
+    assert asked == [("rotary_3_mixture", CONFIG.steps, False)]
     assert (found["reached"], params["w"]) == (4, 1)
     assert np.isnan(found["strings"]["late_loss"]).all()
 

@@ -8,13 +8,13 @@ import pytest
 
 from experiments import anchoring, join_members
 from experiments.dai import implicit_finetuning, pretrain
-from experiments.dai.networks import COMMITTED, RANDOM
-from experiments.dai.pretrain import AXES, PRESETS
+from experiments.dai.common import COMMITTED, RANDOM
+from experiments.dai.pretrain import PRESETS
 from experiments.dai.tables import by_task
 from experiments.join_members import joined, vouched
 from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, Session, flags, records
-from icl_lab.lab.axes import resolved
+from icl_lab.lab.axes import checked
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import below, flat
 from icl_lab.lab.records import Record
@@ -22,6 +22,10 @@ from icl_lab.lab.records import Record
 TASKS = 6
 WHOLE = dataclasses.replace(PRESETS["lab"], positions=("rotary", "sinusoidal", "learned"), members=4, fewer=(2, 1))
 COUNTS = dict(zip(WHOLE.positions, (4, 2, 1)))
+
+
+def resolved(experiment, config, arrays):
+    return checked(experiment.axes_of(arrays, flags.to_json(config)), arrays, config.members)
 
 
 def made(config, label):
@@ -38,7 +42,7 @@ def made(config, label):
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
     origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=elsewhere/runs"]
-    axes = resolved(AXES, arrays, config.members)
+    axes = resolved(pretrain.EXPERIMENT, config, arrays)
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
 
@@ -128,9 +132,9 @@ def transformers(folder, **changes):
     config = dataclasses.replace(
         nonlinear_transformer.PRESETS["smoke"], steps=4, measure_every=2, warm_up=1, positions=("without",), **changes
     )
-    metrics, arrays = nonlinear_transformer.run(config, Session(folder, "", float("inf"), None))
+    metrics, arrays = nonlinear_transformer.EXPERIMENT.run(config, Session(folder, "", float("inf"), None))
     arrays = flat(arrays)
-    axes = resolved(nonlinear_transformer.AXES, arrays, config.members)
+    axes = resolved(nonlinear_transformer.EXPERIMENT, config, arrays)
     origin = {"sources": "a", "versions": {}, "precision": {}}
     name = nonlinear_transformer.EXPERIMENT.name
     return Record(name, "lab", flags.to_json(config), metrics, arrays, origin, axes)
@@ -179,12 +183,12 @@ def analyses():
 
 
 def analysis(config):
-    whole = implicit_finetuning.run(
+    whole = implicit_finetuning.EXPERIMENT.run(
         dataclasses.replace(config, networks=RANDOM), Session(Path(), "", float("inf"), None)
     )
     metrics, arrays = whole[0] | {"networks": config.networks}, flat(whole[1])
     origin = {"sources": config.networks, "versions": {}, "precision": {}}
-    axes = resolved(implicit_finetuning.AXES, arrays, config.members)
+    axes = resolved(implicit_finetuning.EXPERIMENT, config, arrays)
     return Record("dai.implicit_finetuning", "lab", flags.to_json(config), metrics, arrays, origin, axes)
 
 

@@ -12,11 +12,12 @@ import pytest
 from experiments.dai import mixers, momentum_icl, momentum_language_model, momentum_regression
 from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixed_network, mixed_predictions
 from experiments.dai.mixed_language import attention_by_lag, falls_from, initial, learning_rate, logits, network_of
-from experiments.dai.momentum_icl_claims import CLAIMS as ICL_CLAIMS
-from experiments.dai.momentum_icl_claims import TASKS, acquired_at
-from experiments.dai.momentum_language_model_claims import CLAIMS as LANGUAGE_CLAIMS
-from experiments.dai.momentum_language_model_claims import drift_of_gap, limit_of_gap
-from experiments.dai.momentum_regression_claims import CLAIMS as REGRESSION_CLAIMS
+from experiments.dai.momentum_icl import CURVE, TASKS
+from experiments.dai.momentum_icl_shown import CLAIMS as ICL_CLAIMS
+from experiments.dai.momentum_icl_shown import acquired_at
+from experiments.dai.momentum_language_model_figures import drift_of_gap, limit_of_gap
+from experiments.dai.momentum_language_model_shown import CLAIMS as LANGUAGE_CLAIMS
+from experiments.dai.momentum_regression_shown import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batch_learner
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
 from icl_lab.lab.flags import FlagError
@@ -412,7 +413,7 @@ def _icl_record(order):
     middle = np.array([order.index(name) for name in names])[:, None] * 20 + 30 + np.arange(6)[None]
     curves = 1 / (1 + np.exp(-(steps - middle[:, :, None]) / 4))
     curves = curves - 0.2 * middle[:, :, None] / 100  # neighbours differ by .04
-    a = {"steps": steps} | {f"{task}/{what}": curves for task in TASKS for what in ("accuracy", "harder")}
+    a = {"steps": steps} | CURVE.named(dict.fromkeys(TASKS, dict.fromkeys(("accuracy", "harder"), curves)))
     return Record("dai.momentum_icl", "paper", {"mixers": names, "members": 6}, {}, a, {})
 
 

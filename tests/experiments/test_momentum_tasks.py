@@ -1,20 +1,24 @@
 """Momentum through the curriculum: which network a mixer's name stands for, the arm without, and what claims read."""
 
 import dataclasses
-import types
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from experiments.dai import mixers, momentum_tasks, pretrain
-from experiments.dai.momentum_tasks_claims import CLAIMS, better, sooner
+from experiments.dai.momentum_tasks_shown import CLAIMS, better, sooner
 from experiments.join_members import joined
-from icl_lab.lab.axes import resolved
+from icl_lab.lab import Session
+from icl_lab.lab.axes import checked
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.record import flat
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import Fits, collected
 from icl_lab.models import language
+from icl_lab.prompts.text_sequences import STAGES
 
 SMOKE = momentum_tasks.PRESETS["smoke"]
 
@@ -36,7 +40,7 @@ def test_a_network_has_the_mixer_of_its_name(name):
 def test_the_arm_without_a_mixer_is_of_the_same_training(monkeypatch):
     config = dataclasses.replace(SMOKE, networks="there")
     same = {"most_steps": config.most_steps, "stage_loss": config.stage_loss}
-    of_pretrain = dataclasses.replace(pretrain.PRESETS["smoke"], members=5, positions=("sinusoidal", "rotary"), **same)
+    of_pretrain = dataclasses.replace(pretrain.PRESETS["smoke"], members=5, **same)
     trained = to_json(of_pretrain)
     arrays = {"rotary/reached": np.full(5, 4)}
     monkeypatch.setattr(
@@ -54,24 +58,26 @@ def test_the_arm_without_a_mixer_is_of_the_same_training(monkeypatch):
 def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
     """Networks 3 and 4 are compared with the third and fourth of a run that begins with 1, not with its first."""
     config = dataclasses.replace(SMOKE, networks="there", mixers=("vanilla", "momentum_0.5"), first=3, members=2)
-    reached = np.arange(1, 6)
-    arrays = {f"rotary/{name}": np.tile(reached[:, None], 6) for name in momentum_tasks.MEASURED}
+    reached = np.tile(np.arange(1, 6)[:, None], 6)
+    end = dict.fromkeys(("steps", "late_loss", "label_entropy"), reached)
+    arrays = flat({"rotary": {"reached": reached, "end": end, "final_accuracy": reached}})
     there = Record("dai.pretrain", "smoke", to_json(config) | {"first": 1, "members": 5}, {}, arrays, {})
+    zeros = np.zeros((2, 6))
+    found = {"reached": zeros, "end": dict.fromkeys(("steps", "late_loss", "label_entropy"), zeros)}
     monkeypatch.setattr(momentum_tasks, "record_of", lambda folder: there)
-    monkeypatch.setattr(
-        pretrain, "trained",
-        lambda session, config, *_: ({}, {name: np.zeros((config.members, 6)) for name in momentum_tasks.MEASURED}),
-    )  # fmt: skip
-    monkeypatch.setattr(pretrain, "worlds_of", lambda config: {"language": np.zeros(2), "tasks": np.zeros((2, 6))})
+    monkeypatch.setattr(momentum_tasks, "measured_of", lambda *_: ({}, found | {"final_accuracy": zeros}))
+    monkeypatch.setattr(momentum_tasks, "worlds_of", lambda config: {"language": np.zeros(2), "tasks": zeros})
     monkeypatch.setattr(momentum_tasks, "ceiling_accuracy", lambda key, of, task: of + task)
-    _, found = momentum_tasks.run(config, types.SimpleNamespace())
-    np.testing.assert_array_equal(found["reached"][0, :, 0], [3, 4])
+    assert list(momentum_tasks.trainings(config)) == [f"momentum_0.5_{n}_{stage}" for n in (3, 4) for stage in STAGES]
+    _, arrays, _ = collected(momentum_tasks.measured(config, Fits({}, None, Session(Path(), "", np.inf, None))))
+    np.testing.assert_array_equal(arrays["reached"][0, :, 0], [3, 4])
 
 
 def test_networks_trained_apart_are_joined():
     config = dataclasses.replace(SMOKE, mixers=("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), members=6)
     record, origin = _record(), {"sources": "a", "versions": {}, "precision": {}, "stages": {}}
-    axes = resolved(momentum_tasks.AXES, record.arrays, 6)
+    axes = momentum_tasks.EXPERIMENT.axes_of(record.arrays, to_json(config))
+    axes = checked(axes, record.arrays, 6)
     whole = dataclasses.replace(record, config=to_json(config), axes=axes, provenance=origin | {"seconds": 1.0})
     shares = [
         dataclasses.replace(

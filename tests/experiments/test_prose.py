@@ -11,7 +11,9 @@ import pytest
 from experiments.dai.by_encoding import learned, network_means
 from experiments.dai.common import gated
 from experiments.dai.controls import PAPER
-from experiments.dai.implicit_finetuning_claims import of_row
+from experiments.dai.implicit_finetuning import BOTH, CARRIED, CURVE
+from experiments.dai.implicit_finetuning_figures import of_row
+from experiments.dai.pretrain import FINAL
 from experiments.reddy.interventions import remaining
 from icl_lab.lab import records
 from icl_lab.lab.intervals import t_interval, wilson_interval
@@ -35,13 +37,14 @@ def beside_the_claims_of_dai():
     """Shares that fine-tuning's change carries, by either gate; SimAOU of those that fail; the lead behind one."""
     record, networks = (records.load(ROOT / f"figures/dai/{name}/lab") for name in ("implicit_finetuning", "pretrain"))
     for positions in ("rotary", "sinusoidal"):
-        passing, by_pretrain = learned(record, positions), gated(networks[f"{positions}/final_accuracy"])
+        passing, by_pretrain = learned(record, positions), gated(FINAL(networks, positions=positions))
         for reading, measure in itertools.product(("finetuned", "finetuned_sized"), ("accuracy", "log_probability")):
-            ends = (f"{reading}/{measure}/all", f"in_context/{measure}/answer")
-            share = np.divide(*(record[f"{positions}/carried/{name}"].mean(1) for name in ends))
+            carried = CARRIED.at(positions=positions, measure=measure)
+            ends = carried.at(reading=reading, place="all"), carried.at(reading="in_context", place="answer")
+            share = np.divide(*(end(record).mean(1) for end in ends))
             yield from (share[passing], share[by_pretrain])
         above = network_means(of_row(record, "sim_aou", PAPER, positions) - of_row(record, "floor", PAPER, positions))
-        curves = (record[f"{positions}/curve/{reading}"][..., 1].mean(1) for reading in ("in_context", "finetuned"))
+        curves = (CURVE(record, positions=positions, learner=name)[..., 1].mean(1) for name in BOTH)
         yield from (above[~passing], np.subtract(*curves)[passing])
 
 

@@ -1,0 +1,165 @@
+"""What ``layers`` claims and shows: similarity rises with depth, more than its control, and low layers are noisy.
+
+Figures: box plots over the questions of one network, and below them a line for every network.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.dai.by_encoding import Values, claims_by_encoding, gate_of, learned, network_means, of_networks
+from experiments.dai.common import encodings
+from experiments.dai.layers import NOISE, SIMILARITY
+from experiments.panels import ABOVE
+from icl_lab.claims import FAILS
+from icl_lab.lab import Claim, Record, claims_of
+from icl_lab.lab.quantities import Quantity
+from icl_lab.lab.style import Axes, Figure, panels
+
+
+def layer_means(values: np.ndarray) -> np.ndarray:
+    """(M, 6, I, L) -> (M, L) means over tasks and questions."""
+    by_layer = np.moveaxis(values, -1, 1)
+    members, layers = by_layer.shape[:2]
+    return network_means(by_layer.reshape(members * layers, by_layer[:1, :1].size)).reshape(members, layers)
+
+
+def _slope(quantity: Quantity, first: int = 0) -> Values:
+    return lambda record, positions: slope(layer_means(of_networks(record, quantity, positions)[..., first:]))
+
+
+def _noise_slope(quantity: Quantity, first: int = 0) -> Values:
+    """Of the standard deviation over the questions of a task, mean over tasks."""
+
+    def of(record: Record, positions: str) -> np.ndarray:
+        values = np.asarray(of_networks(record, quantity, positions), np.float64)[..., first:]
+        center = values.mean(2, keepdims=True)
+        return -slope(np.sqrt(((values - center) ** 2).mean(2)).mean(1))
+
+    return of
+
+
+def slope(by_layer: np.ndarray) -> np.ndarray:
+    """(M,) least-squares slope over depth, from 0 in the first of the layers to 1 in the last; NaN for a single one."""
+    if by_layer.shape[1] < 2:
+        return np.full(len(by_layer), np.nan)
+    depth = np.linspace(-0.5, 0.5, by_layer.shape[1])
+    return by_layer @ depth / np.square(depth).sum()
+
+
+SIX = 6
+"""Networks that learn in context, without which a claim has no verdict: four fewer than elsewhere, because one of eight
+layers takes twice as long to train."""
+RISE = 0.1
+"""The least change from the first layer to the last that counts as a rise: twice ``ALIKE``, within which two
+similarities are called the same."""
+_BELOW = "a similarity, paired by network; less than twice .05, within which two are called the same, is no rise"
+
+_AT_LAB = dict.fromkeys(
+    (
+        *(f"{name}_rises" for name in ("sim_aou", "sim_am_after", "kendall")), "sim_aou_rises_above_floor",
+        *(f"{name}_rises_more_than_noise" for name in ("sim_am_after", "kendall")),
+        "sim_am_rises_more_than_before", "sim_aou_noisy_below",
+    ), FAILS,
+) | dict.fromkeys(("sim_aou_rises_more_than_noise", "sim_am_after_noisy_below"))  # fmt: skip
+"""Verdicts that are expected at lab where a claim is not expected to hold, written before the record of eight layers,
+from networks of four: there no slope was above .05, and low layers were less noisy. Two are estimates without a
+verdict: they are so near their bound that some four hundred networks would be needed."""
+_judged = claims_of("dai.layers", at_lab=_AT_LAB, presets=("lab",), reason=_BELOW)
+
+
+def _claim(name: str, statement: str, *of: Values, at_least: float = RISE, **more: Any) -> list[Claim]:
+    return claims_by_encoding(_judged, name, statement, *of, at_least=at_least, minimum_members=SIX, **more)
+
+
+_PAPER, _WITH = "Dai et al. 2022, first version, box plots", "Dai et al. 2022, first version, with a control"
+_METRICS = {
+    # the first layer: scores to the query are the same in context, and Kendall's correlation the same after fine-tuning
+    "sim_aou": ("SimAOU", 0), "sim_am_after": ("SimAM", 1), "kendall": ("Kendall's correlation", 1),
+}  # fmt: skip
+
+CLAIMS = tuple(
+    claim for claims in (
+        *(
+            _claim(f"{name}_rises", f"{what} after fine-tuning rises with depth, by .1 or more (slope over layers).",
+                   _slope(SIMILARITY.at(metric=name), first), where=_PAPER, headline=1 * (name == "sim_aou"))
+            for name, (what, first) in _METRICS.items()
+        ),
+        _claim("sim_aou_rises_above_floor",
+               "SimAOU rises with depth by .1 more than its floor, what normalising gives to updates with nothing in "
+               "common.",
+               _slope(SIMILARITY.at(metric="sim_aou")), _slope(SIMILARITY.at(metric="floor")), where=_WITH, headline=2),
+        _claim("sim_am_rises_more_than_before",
+               "SimAM after fine-tuning rises with depth by .1 more than before it.",
+               _slope(SIMILARITY.at(metric="sim_am_after"), 1), _slope(SIMILARITY.at(metric="sim_am_before"), 1),
+               where=_WITH),
+        *(
+            _claim(f"{name}_rises_more_than_noise",
+                   f"{what} rises with depth by .1 more than for noise of equal size in every layer.",
+                   _slope(SIMILARITY.at(metric=name), first), _slope(NOISE.at(metric=name), first), where=_WITH)
+            for name, (what, first) in _METRICS.items()
+        ),
+        *(
+            _claim(f"{name}_noisy_below", f"{what} is noisier in low layers (slope of its spread over questions).",
+                   _noise_slope(SIMILARITY.at(metric=name), first), at_least=0.0, where=_PAPER,
+                   reason="an ordering, paired by network")
+            for name, (what, first) in _METRICS.items() if name != "kendall"
+        ),
+    ) for claim in claims
+)  # fmt: skip
+
+PANELS = {
+    "SimAOU": ("sim_aou", "floor", "floor"),
+    "SimAM": ("sim_am_after", "sim_am_before", "before fine-tuning"),
+    "Kendall": ("kendall", "kendall_random", "random weights"),
+}
+"""By title the metric, and its floor by what it is called."""
+LOOKS = (("#0072B2", "-", "o"), ("#888888", ":", "v"), ("#D55E00", "--", "s"))
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One for each position encoding."""
+    return {f"layers_{positions}": _layers(record, positions) for positions in encodings(record)}
+
+
+def _layers(record: Record, positions: str) -> Figure:
+    passed = learned(record, positions)
+    one = int(np.argmax(passed))  # the first that learns in context
+    figure, axes = panels(len(PANELS), 2, width=3.6, height=2.6)
+    for column, (title, (metric, floor, what)) in zip(axes.T, PANELS.items()):
+        series = {
+            "fine-tuning": SIMILARITY.at(metric=metric),
+            what: SIMILARITY.at(metric=floor),
+            "noise of equal size": NOISE.at(metric=metric),
+        }
+        for i, ((label, quantity), (color, dash, marker)) in enumerate(zip(series.items(), LOOKS)):
+            values = quantity(record, positions=positions)
+            questions = np.moveaxis(values[one], -1, 0)  # (L, 6, I)
+            _box(column[0], questions.reshape(len(questions), -1), 0.27 * (i - 1), color, label)
+            if passed.any():
+                lines, x = layer_means(values[passed]), np.arange(len(questions))
+                column[1].plot(x, lines.T, color=color, linestyle=dash, linewidth=0.4, alpha=0.6)
+                column[1].plot(x, lines.mean(0), color=color, linestyle=dash, marker=marker, label=label)
+        for at in column:
+            at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
+            at.axhline(0, color="0.7", linewidth=0.6)
+            at.set_xlabel("layer")
+        column[0].set_title(f"{title}: questions of network {one}", fontsize=8, pad=20)
+        column[1].set_title("a line for each network, and their mean", fontsize=8)
+        column[0].set_ylabel(f"{title} ({positions})")
+        column[0].legend(fontsize=7, ncols=3, **ABOVE)
+    figure.suptitle(gate_of(record, positions), fontsize=9)
+    return figure
+
+
+def _box(axes: Axes, by_layer: np.ndarray, shift: float, color: str, label: str) -> None:
+    """Boxes of the values that are defined, whiskers at the 5th and 95th percentile."""
+    drawn = axes.boxplot(
+        [values[~np.isnan(values)] for values in by_layer],
+        positions=np.arange(len(by_layer)) + shift, widths=0.22, whis=(5, 95), showfliers=False, patch_artist=True,
+        manage_ticks=False, medianprops={"color": "black"},
+    )  # fmt: skip
+    for box in drawn["boxes"]:
+        box.set_facecolor(color)
+        box.set_alpha(0.6)
+    drawn["boxes"][0].set_label(label)

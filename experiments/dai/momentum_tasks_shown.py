@@ -1,0 +1,154 @@
+"""What ``momentum_tasks`` claims and shows: whether momentum helps on the six tasks, and more than a local mixer does.
+
+Expectations and tolerances were committed before any network was trained. A network counts where it and the one without
+a mixer, or both that are compared, came through the curriculum; how many did is shown.
+
+The figure: accuracy on each task, behind more demonstrations, and steps of the curriculum.
+"""
+
+import numpy as np
+
+from experiments.dai.mixers import chosen, label, looks
+from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
+from experiments.panels import ABOVE
+from icl_lab.lab import Record, claims_of
+from icl_lab.lab.style import Axes, Figure, band, panels
+
+PUBLISHED = 0.028
+"""Mean gain of accuracy on the six data sets of Table 7: 51.9 to 54.7 %."""
+
+
+def through(record: Record) -> np.ndarray:
+    """(V, M) whether a network came through the curriculum, the last stage included."""
+    return REACHED(record) == len(record.metrics["stages"])
+
+
+def accuracy(record: Record) -> np.ndarray:
+    """(V, M) behind all demonstrations, mean of the six tasks."""
+    return FINAL(record)[..., -1].mean(-1)
+
+
+def _best(record: Record, which: str, values: np.ndarray) -> np.ndarray:
+    """(M,) of the mixer of a kind that is most accurate for the other members; of its own where there is one."""
+    return chosen(record, which, values, by=1 - accuracy(record))
+
+
+def _both(record: Record, values: np.ndarray, *kinds: str) -> np.ndarray:
+    """(M,) values where the networks of these kinds came through; NaN elsewhere."""
+    came = through(record).astype(float)
+    return np.where(np.min([_best(record, which, came) for which in kinds], axis=0) == 1, values, np.nan)
+
+
+def better(record: Record, which: str = "momentum", than: str = "vanilla") -> np.ndarray:
+    """(M,) accuracy of a kind less that of another."""
+    ends = accuracy(record)
+    return _both(record, _best(record, which, ends) - _best(record, than, ends), which, than)
+
+
+def sooner(record: Record, which: str = "momentum", than: str = "vanilla") -> np.ndarray:
+    """(M,) steps to the mixture of a kind, of all stages but the last, over those of another."""
+    steps = END(record, metric="steps")[..., :-1].sum(-1).astype(float)
+    return _both(record, _best(record, which, steps) / np.maximum(_best(record, than, steps), 1), which, than)
+
+
+_claim = claims_of("dai.momentum_tasks", "Dai et al. 2022, ", minimum_members=3)
+_GAIN = "the published gain: whether there is any gain at all would take thousands of networks"
+
+CLAIMS = (
+    _claim(
+        "better",
+        "With momentum of a fixed coefficient a network answers more questions behind all demonstrations, by the "
+        "paper's .028 or more (accuracy, mean of the six tasks, less that without a mixer).",
+        better, at_least=PUBLISHED, where="Table 7", headline=1, reason=_GAIN,
+        control=lambda record: better(record, "recent"),
+    ),
+    _claim(
+        "learned_better", "So does one whose coefficients are learned, one a head.",
+        lambda record: better(record, "learned"), at_least=PUBLISHED, where="Table 7 (this lab)", reason=_GAIN,
+        control=lambda record: better(record, "recent"),
+    ),
+    _claim(
+        "no_more_than_local_mixers",
+        "What momentum does for accuracy, the better of two local mixers does too: they differ by no more than the "
+        "gain that the paper reports.",
+        lambda record: better(record, "momentum", "recent"), near=0.0, tolerance=PUBLISHED,
+        where="Table 7 (this lab)", headline=2, reason="2.8 points, the published gain",
+    ),
+    _claim(
+        "sooner",
+        "With momentum a network comes to the mixture in fewer steps (those of the first three stages, which end by "
+        "their loss, over those without a mixer).",
+        sooner, at_most=1.0, where="Table 7 (implied)", reason="fewer is less than one",
+        control=lambda record: sooner(record, "recent"),
+    ),
+    _claim(
+        "sooner_than_local_mixers",
+        "It comes there in fewer steps than the better of two local mixers (steps over theirs). The paper's reading "
+        "implies it.",
+        lambda record: sooner(record, "momentum", "recent"), at_most=1.0, where="section 4 (implied)",
+        reason="fewer is less than one",
+    ),
+)  # fmt: skip
+
+SHADES = ("0.1", "0.4", "0.62", "0.8")
+"""Of the stages, dark to light."""
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Table 7 as a figure: by task, by number of demonstrations, and the way there."""
+    figure, (row,) = panels(3, 1, width=4.2, height=3.6)
+    _tasks(row[0], record)
+    _demonstrations(row[1], record)
+    _steps(row[2], record)
+    return {"tasks": figure}
+
+
+def _tasks(axes: Axes, record: Record) -> None:
+    """Accuracy behind all demonstrations; a network is a marker, open where it did not come through."""
+    tasks, came = record.metrics["tasks"], through(record)
+    styles = looks(tuple(record.config["mixers"]))
+    for i, look in enumerate(styles.values()):
+        at = np.arange(len(tasks)) + 0.13 * (i - (len(styles) - 1) / 2)
+        ends = FINAL(record)[i, :, :, -1]
+        for member, values in enumerate(ends):
+            fill = look["color"] if came[i, member] else "white"
+            marker = {"linestyle": "", "markersize": 4, "markerfacecolor": fill}
+            axes.plot(at, values, **look | marker | {"label": look["label"] if member == 0 else None})
+    chance = 1 / np.array(record.metrics["classes"])
+    for t in range(len(tasks)):
+        ends = (t - 0.4, t + 0.4)
+        axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
+        axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
+    axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
+    axes.set_ylabel("accuracy behind all demonstrations")
+    axes.set_ylim(-0.02, 1.02)
+    axes.legend(ncols=2, **ABOVE)
+
+
+def _demonstrations(axes: Axes, record: Record) -> None:
+    """Mean of the six tasks against the number of demonstrations, networks that came through; of each arm how many."""
+    came = through(record)
+    for i, look in enumerate(looks(tuple(record.config["mixers"])).values()):
+        curves = FINAL(record)[i].mean(1)
+        own = curves[came[i]] if came[i].any() else curves
+        text = f"{look['label']}: {came[i].sum()} of {len(curves)}"
+        band(axes, np.arange(own.shape[1]), own, **look | {"marker": "", "label": text})
+    axes.set_xlabel("demonstrations")
+    axes.set_ylabel("accuracy, mean of the six tasks")
+    axes.legend(ncols=2, title="networks that came through", **ABOVE)
+
+
+def _steps(axes: Axes, record: Record) -> None:
+    """Steps of every stage but the last, a bar for each network."""
+    names, stages = list(record.config["mixers"]), record.metrics["stages"][:-1]
+    members = END(record, metric="steps").shape[1]
+    for i in range(len(names)):
+        for m in range(members):
+            below, at = 0.0, i + 0.8 * ((m + 0.5) / members - 0.5)
+            for s, steps in enumerate(END(record, metric="steps")[i, m, :-1].astype(float)):
+                text = stages[s] if i == m == 0 else None
+                axes.bar(at, steps, 0.7 / members, below, color=SHADES[s % len(SHADES)], label=text, zorder=2)
+                below += steps
+    axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    axes.set_ylabel("steps until the mixture")
+    axes.legend(ncols=len(stages), **ABOVE)
