@@ -5,9 +5,9 @@ An anchor is the record of a smoke run, in the folder ``anchor`` beside the reco
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy as np
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.provenance import other_settings, provenance, versions
-from icl_lab.lab.record import Record, RecordError, flat, in_single
-from icl_lab.lab.session import Session
+from icl_lab.lab.record import Record, RecordError, in_single
+from icl_lab.lab.trainings import Fits
 from icl_lab.machine import CAP, vectors
 from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 ANCHOR = "anchor"
 NEARBY = 3
@@ -105,16 +106,16 @@ def differs_from_smoke(record: Record, experiment: Experiment) -> str:
 def smoke_run(experiment: Experiment, number: int = 0, size: float = 0.0) -> dict[str, np.ndarray]:
     """The arrays of the present smoke preset, from initial parameters that are changed by a relative ``size``."""
 
-    class Perturbed(Session):
-        def fit(self, stage: str, init: anchors.Init, *args: Any, **options: Any) -> Fit:
-            return super().fit(stage, anchors.perturbed(init, number, size) if size else init, *args, **options)
+    def moved(init: anchors.Init) -> anchors.Init:
+        return anchors.perturbed(init, number, size) if size else init
 
-        def given(self, params: Any) -> Any:
-            return anchors.perturbed(lambda *_: params, number, size)(jax.random.key(0), None) if size else params
+    def fit(stage: str, training: Training) -> Fit:
+        return replace(training, init=moved(training.init)).carried_out(warn=False)
 
-    with tempfile.TemporaryDirectory() as folder:
-        tree = experiment.run(experiment.presets["smoke"], Perturbed(Path(folder), "", float("inf"), None))[1]
-    return {name: np.asarray(in_single(array)) for name, array in flat(tree).items()}
+    config = experiment.presets["smoke"]
+    given = lambda params: moved(lambda *_: params)(jax.random.key(0), None)  # noqa: E731
+    _, arrays, _ = experiment.carried_out(config, Fits(experiment.trainings(config), fit, given=given))
+    return {name: np.asarray(in_single(array)) for name, array in arrays.items()}
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Times the laboratory: training steps, ensembles, tuning. Compilation is timed apart.
+"""Times the laboratory: training steps, ensembles, start-up, identify. Compilation is timed apart.
 
     python -m experiments.benchmark
 
@@ -24,19 +24,11 @@ from rich.table import Table
 from experiments.benchmarks.cluster import cluster
 from experiments.benchmarks.devices import devices
 from experiments.benchmarks.dry_run import dry_run
-from experiments.benchmarks.finetuning import finetuning
-from experiments.benchmarks.grid import grid
 from experiments.benchmarks.identify import identify_stages
 from experiments.benchmarks.induction import induction
-from experiments.benchmarks.layouts import layouts
-from experiments.benchmarks.prefixes import prefixes
-from experiments.benchmarks.pretraining import pretraining
-from experiments.benchmarks.scaling import scaling
 from experiments.benchmarks.startup import startup
-from experiments.benchmarks.theory import theory
 from experiments.benchmarks.timing import PARTS, Config, Row
 from experiments.benchmarks.training import ensemble, members, others, steps
-from experiments.benchmarks.tuning import tuning
 from icl_lab.lab import flags, records
 from icl_lab.lab.command_line import Screen, command
 from icl_lab.lab.flags import FlagError, setting
@@ -47,20 +39,12 @@ RUN: dict[str, Callable[[Config], dict[str, list[Row]] | Tables]] = {
     "steps": steps,
     "others": others,
     "ensemble": ensemble,
-    "tuning": tuning,
-    "prefixes": prefixes,
-    "theory": theory,
     "induction": induction,
-    "finetuning": finetuning,
-    "pretraining": pretraining,
     "members": members,
-    "grid": grid,
-    "scaling": scaling,
     "cluster": cluster,
     "devices": devices,
     "dry_run": dry_run,
     "startup": startup,
-    "layouts": layouts,
     "identify": identify_stages,
 }
 

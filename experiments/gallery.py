@@ -35,7 +35,7 @@ from experiments.page.drawing import shrink
 from experiments.reproduce import choose, discover
 from experiments.verdict_tables import ledger_page, with_summary
 from icl_lab.lab import anchors, drift, provenance, records, report
-from icl_lab.lab import experiment as lab
+from icl_lab.lab import execution as lab
 from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment

@@ -29,7 +29,7 @@ from experiments.joining import stages
 from experiments.reproduce import discover
 from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
 from icl_lab.lab.command_line import DONE, check_writable, command
-from icl_lab.lab.experiment import draw
+from icl_lab.lab.execution import draw
 from icl_lab.lab.provenance import USUAL
 from icl_lab.lab.record import Record, below
 

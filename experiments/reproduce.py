@@ -34,8 +34,9 @@ from experiments.page import write_page
 from experiments.papers import pictures
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import drift, flags, records, report, stopping
+from icl_lab.lab.execution import Outcome, default_outdir
 from icl_lab.lab.executors import run_elsewhere
-from icl_lab.lab.experiment import PRESETS, Experiment, Outcome, default_outdir
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import setting
 from icl_lab.lab.plans import Run
 from icl_lab.lab.records import LOG

@@ -9,7 +9,8 @@ from typing import Any
 
 from experiments.papers import ORDER, paper_of
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, is_identity
-from icl_lab.lab.experiment import Experiment, Outcome
+from icl_lab.lab.execution import Outcome
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.report import estimate, expected, unresolved
 
 Row = Mapping[str, Any]

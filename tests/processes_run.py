@@ -23,7 +23,8 @@ from icl_lab.lab import stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.command_line import main
-from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import setting
 from icl_lab.training import processes
 

@@ -10,7 +10,7 @@ from accelerators import lowering
 
 from experiments.reproduce import discover
 from icl_lab.lab import session, style
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 
 
 class SmokeRun(NamedTuple):

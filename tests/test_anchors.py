@@ -15,7 +15,8 @@ from experiments import anchoring, gallery, verdict_tables
 from icl_lab import machine
 from icl_lab.lab import anchors, flags, records, session
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.experiment import Experiment, execute
+from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import RecordError
 from icl_lab.lab.style import panels
 from icl_lab.training.fitting import Fit

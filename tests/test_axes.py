@@ -15,7 +15,8 @@ from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError, checked, resolved
-from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.record import RecordError, flat
 
 FIGURES = Path(__file__).parents[1] / "figures"

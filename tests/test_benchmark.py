@@ -3,7 +3,6 @@ import json
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -14,23 +13,16 @@ from experiments.benchmarks import (
     cluster,
     devices,
     dry_run,
-    finetuning,
     floor,
-    grid,
-    grid_run,
     induction,
-    prefixes,
     programs,
-    resuming,
-    theory,
     timing,
     training,
-    tuning,
 )
 from experiments.reddy.settings import SMOKE, Schedule
 
 TINY = timing.Config(
-    rounds=2, batch=8, chunk=2, loop_steps=1, tasks=40, scan=3,
+    rounds=2, batch=8, chunk=2, loop_steps=1,
     members=(2,), networks=("looped_1",),
 )  # fmt: skip
 
@@ -76,41 +68,11 @@ def test_ensemble_and_members_give_rows(monkeypatch):
         _sound(rows)
 
 
-def test_tuning_gives_rows():
-    rows = _sound(tuning.tuning(dataclasses.replace(TINY, networks=("looped_1", "looped_2")))["tuning"])
-    assert [row["name"].split(": ")[1].split(" ")[0] for row in rows] == ["scan", "GD", "GD++"]
-    assert all(0 < row["loss"] < 10 / 24 for row in rows)
-
-
-def test_prefixes_give_rows(monkeypatch):
-    monkeypatch.setattr(prefixes, "PRESETS", {"lab": prefixes.PRESETS["smoke"]})
-    (rows,) = prefixes.prefixes(dataclasses.replace(TINY, prefix_batch=4)).values()
-    assert len(_sound(rows)) == 2
-
-
-def test_theory_gives_rows(monkeypatch):
-    monkeypatch.setattr(theory, "HORIZON", 0.5)
-    few = dataclasses.replace(TINY, flows=2, plain_flows=1, dimension=6, kronecker_dimension=3)
-    rows = _sound(theory.flows(few))
-    assert rows[0]["loss difference"] < 1e-5
-    forms = _sound(theory.closed_forms(few))
-    assert forms[1]["loss difference"] < 1e-12
-
-
 def test_induction_gives_rows(monkeypatch):
     monkeypatch.setattr(induction, "SETTINGS", {"smoke": Schedule(**SMOKE)})
     (rows,) = induction.induction(dataclasses.replace(TINY, induction_members=1)).values()
     assert [row.name for row in rows] == [induction.PLAIN, induction.FULL, induction.OURS]
     _sound(rows)
-
-
-def test_finetuning_gives_rows(monkeypatch):
-    monkeypatch.setattr(finetuning, "NETWORK", finetuning.NETWORK.clone(vocabulary=5, layers=1, heads=1, width=4))
-    monkeypatch.setattr(finetuning, "EXAMPLES", 2)
-    tables = finetuning.finetuning(dataclasses.replace(TINY, rates=2, finetuning_queries=3))
-    assert [title.split(", and ")[1:] for title in tables] == [[], ["answers to 3 queries"]]
-    for rows in tables.values():
-        assert [row["name"] for row in _sound(rows)] == [finetuning.LOOP, finetuning.STEPS, finetuning.GRID]
 
 
 def test_dry_runs_give_rows(monkeypatch):
@@ -139,24 +101,17 @@ def test_plain_batch_holds_item_label_sequences():
 def test_cluster_gives_rows(monkeypatch):
     runs, nothing = [], [sys.executable, "-S", "-c", ""]
     monkeypatch.setattr(cluster, "_run", lambda command, _: runs.append(command) or subprocess.run(nothing, check=True))
-    monkeypatch.setattr(resuming, "_start_of_a_process", lambda: 5.0)
     few = dataclasses.replace(
         TINY, rounds=1, ensemble=2, ensemble_batch=4, large_ensemble=1, devices=(2,), processes=1,
-        grown_members=2, grown_steps=2, run_seconds=0.2,
+        grown_members=2, grown_steps=2,
     )  # fmt: skip
     tables = list(cluster.cluster(few))
-    (_, by_core), (_, grown), (_, simulated), (_, writes), (_, stopped) = tables
+    (_, by_core), (_, grown), (_, simulated) = tables
     for rows in (by_core, simulated):
         _sound(rows)
     assert [row.name for row in simulated] == ["2 devices"]
     assert [row.name.split(", ")[1] for row in grown] == ["cold", "cold", "warm", "warm"]
     assert sum("--members=2" in words for words in runs) == 1 + 2  # cold; first and warm
-    total = writes[-1]
-    assert total.milliseconds == pytest.approx(sum(row.milliseconds for row in writes[1:-1]))
-    assert writes[1].name.startswith("1 checkpoint")
-    extra, compiled, process = (row.milliseconds for row in stopped[1:4])
-    assert 0 < extra < compiled == process - 5000
-    assert stopped[1].columns["share"] == pytest.approx(extra / stopped[0].milliseconds)
 
 
 def test_devices_gives_rows(monkeypatch):
@@ -237,29 +192,10 @@ def test_tables_are_shown_as_they_come(monkeypatch):
     assert list(record["tables"]) == shown == ["first", "second"]
 
 
-@pytest.mark.parametrize("wrong", [0.0, 0.5])
-def test_a_grid_trains_what_a_program_for_each_trains(monkeypatch, wrong):
-    alone = grid_run.alone
-
-    def in_this_process(command, cwd, **_):
-        monkeypatch.chdir(cwd)
-        assert grid_run.carry_out(command[3:]) == 0
-
-    monkeypatch.setattr(grid_run, "alone", lambda cell: alone(cell) * (1 + wrong))
-    monkeypatch.setattr(grid, "subprocess", SimpleNamespace(run=in_this_process))
-    tiny = dataclasses.replace(TINY, ensemble=4, batch=8, grid_steps=2)
-    ((name, rows),) = grid.grid(tiny).items()
-    assert name == "2 learning rates, four members each, 2 steps, batch 8"
-    each, runs, together = _sound(rows)
-    assert each["compiled"] == 2
-    assert runs["training"] > 0
-    np.testing.assert_allclose(together["largest difference of weights"], wrong / (1 + wrong), atol=1e-6)
-
-
 def test_parts_in_order_and_by_backend(monkeypatch):
-    every = ["steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning"]
+    every = ["steps", "others", "ensemble", "induction"]
     assert benchmark.chosen(timing.Config(), False) == every
-    assert benchmark.chosen(timing.Config(only=("tuning", "steps")), True) == ["steps", "tuning"]
+    assert benchmark.chosen(timing.Config(only=("others", "steps")), True) == ["steps", "others"]
     monkeypatch.setattr(benchmark.jax, "default_backend", lambda: "gpu")
     assert "members" in benchmark.chosen(timing.Config(), False)
     assert benchmark.chosen(timing.Config(only=("steps",)), True) == ["steps"]

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from icl_lab.lab import flags
-from icl_lab.lab.experiment import Experiment, execute
+from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.profile import OUTSIDE, Profile, table
 from icl_lab.training import effort
 

@@ -11,7 +11,7 @@ import pytest
 
 from icl_lab import load_run
 from icl_lab.lab.axes import AxesError
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 from icl_lab.models.attention import ATTENTIONS
 from icl_lab.prompts import Prompt
 

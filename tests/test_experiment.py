@@ -15,7 +15,8 @@ from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.experiment import Experiment, default_outdir, execute
+from icl_lab.lab.execution import default_outdir, execute
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.records import RecordError
 from icl_lab.lab.style import panels
 

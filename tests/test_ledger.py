@@ -9,7 +9,7 @@ from test_reproduce import Toy
 import experiments
 from experiments import gallery, verdict_tables
 from icl_lab.lab import provenance
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 from icl_lab.lab.record import Record
 
 

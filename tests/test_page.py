@@ -30,7 +30,8 @@ from experiments.papers import ORDER, paper_of
 from experiments.reproduce import GALLERY, discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.experiment import PRESETS, Experiment, draw
+from icl_lab.lab.execution import draw
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.records import Record
 from icl_lab.lab.style import panels
 

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 from icl_lab.training import processes
 
 HOME = Path(__file__).parents[1]

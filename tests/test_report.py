@@ -5,7 +5,8 @@ import pytest
 
 from icl_lab.lab import flags, report
 from icl_lab.lab.claims import Claim, judge
-from icl_lab.lab.experiment import PRESETS, Experiment, Outcome
+from icl_lab.lab.execution import Outcome
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.records import Record
 
 

@@ -15,7 +15,8 @@ from experiments.papers import ORDER, Paper
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
-from icl_lab.lab.experiment import PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.execution import default_outdir, execute
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.plans import Run
 from icl_lab.lab.record import Record
 from icl_lab.lab.records import LOG

@@ -9,7 +9,7 @@ from experiments import summary
 from experiments.papers import ORDER, paper_of
 from experiments.reproduce import committed_verdicts, discover
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
-from icl_lab.lab.experiment import Outcome
+from icl_lab.lab.execution import Outcome
 
 BINARIES, LEDGER, PAGE = discover(), committed_verdicts(), Path("runs/report-quick.html")
 

@@ -14,11 +14,12 @@ from typing import Any
 import jax
 
 from experiments.benchmarks import induction
-from experiments.benchmarks.programs import Program, in_chunks, networks, other_networks, program
+from experiments.benchmarks.programs import in_chunks, networks, other_networks, program
 from experiments.benchmarks.timing import Config, chunks_of_fit
 from experiments.von_oswald.common import Setting
 from icl_lab.lab import from_json
 from icl_lab.models import LinearSelfAttention
+from icl_lab.training import Training
 from icl_lab.training.ensembles import member_mesh
 
 
@@ -35,7 +36,7 @@ def main() -> int:
     return 0
 
 
-def _program(asked: dict[str, Any]) -> Program:
+def _program(asked: dict[str, Any]) -> Training:
     if "network" not in asked:
         return program(LinearSelfAttention(layers=1, looped=True), Setting(batch=asked["batch"]), asked["members"])
     if asked["network"] in induction.SETTINGS:

@@ -1,4 +1,4 @@
-"""What it costs to run many members: in one program, in one process, on several devices; and to be interrupted.
+"""What it costs to run many members: in one program, in one process, on several devices.
 
 Seconds of cores are CPU time of all threads, so that a form that keeps two cores busy is not taken for a faster one.
 """
@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from experiments.benchmarks.programs import by_fit
-from experiments.benchmarks.resuming import resuming
 from experiments.benchmarks.timing import Config, Row, chunks_of_fit
 from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
@@ -33,12 +32,11 @@ SMALL = ("--preset=quick", "--eval_tasks=500", "--oracle_contexts=1000", "--appl
 
 
 def cluster(config: Config) -> Tables:
-    """Tables as they come: members by core-second, start-up, simulated devices, resuming and writes."""
+    """Tables as they come: members by core-second, start-up, simulated devices."""
     yield f"members in one program, batch {config.ensemble_batch}, by core-seconds", by_core_seconds(config)
     title = f"{config.grown_members} members of {config.grown_steps} steps, batch {config.ensemble_batch}"
     yield f"{title}, start-up and compilation counted", whole_processes(config)
     yield f"{config.ensemble} members at batch {config.ensemble_batch} on simulated devices", simulated(config)
-    yield from resuming(config)
 
 
 def by_core_seconds(config: Config) -> list[Row]:

@@ -8,7 +8,7 @@ import jax
 from experiments.benchmarks.timing import Config, Row
 from experiments.reproduce import discover
 from icl_lab.lab.dry_run import cost
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 
 PRESET = "lab"
 BINARIES = (

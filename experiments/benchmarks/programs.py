@@ -2,7 +2,8 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,50 +11,23 @@ import optax
 from jax import Array
 
 from experiments.benchmarks.timing import Config
-from experiments.settings import member_keys
 from experiments.von_oswald import common
 from icl_lab.fast import batch_learner
-from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, Transformer, learner
 from icl_lab.prompts import Prompt, Sample
-from icl_lab.training.fitting import fit
+from icl_lab.training import Training
 
 Network = tuple[Transformer, common.Setting]
 
 
-class Program(NamedTuple):
-    """The arguments with which ``common.train`` calls ``fit``."""
-
-    init: Callable[[Array, Any], dict]
-    loss: Callable[[dict, Array, Any], Array]
-    optimizer: Callable[[Any], optax.GradientTransformation]
-    keys: Array
-    settings: Any
-    options: dict[str, Any]
-
-    def first(self) -> Any:
-        """The setting of the first member, as its step sees it."""
-        return jax.tree.map(lambda leaf: leaf[0], self.settings)
-
-
-class _Arguments:
-    """A session that hands back what it was asked to train."""
-
-    def fit(
-        self, stage: str, init: Any, loss: Any, optimizer: Any, keys: Array, settings: Any, **options: Any
-    ) -> Program:
-        return Program(init, loss, optimizer, keys, settings, options)
-
-
-def program(network: Transformer, setting: common.Setting, members: int = 1) -> Program:
+def program(network: Transformer, setting: common.Setting, members: int = 1) -> Training:
     """Training of some members of a network, without measurements on the way."""
-    keys, model = member_keys(setting, members=members), common.model(network, setting)
-    return collected(lambda session: common.train(session, "", setting, model, keys=keys, measured=False))
+    return common.planned(setting, common.model(network, setting), members=members, measured=False)
 
 
-def collected(train: Callable[[Session], Any]) -> Program:
-    """What ``train`` asks its session to fit."""
-    return cast(Program, train(cast(Session, _Arguments())))
+def first(training: Training) -> Any:
+    """The setting of the first member, as its step sees it."""
+    return jax.tree.map(lambda leaf: leaf[0], training.settings)
 
 
 def networks(config: Config) -> dict[str, Network]:
@@ -91,35 +65,35 @@ def other_networks(config: Config) -> dict[str, Network]:
     }  # fmt: skip
 
 
-def counted_gflop(p: Program) -> float:
+def counted_gflop(p: Training) -> float:
     """10^9 floating-point operations of our loss and its gradient, sampler and all, as XLA counts them."""
-    params = jax.eval_shape(lambda key: p.init(key, p.first()), p.keys[0])
-    step = jax.jit(lambda params, key: jax.value_and_grad(p.loss)(params, key, p.first()))
+    params = jax.eval_shape(lambda key: p.init(key, first(p)), p.keys[0])
+    step = jax.jit(lambda params, key: jax.value_and_grad(p.loss)(params, key, first(p)))
     return 1e-9 * (step.lower(params, p.keys[0]).cost_analysis() or {}).get("flops", 0.0)
 
 
 def by_fit(
     network: Transformer, setting: common.Setting, chunk: int, members: int = 1, **options: Any
 ) -> Callable[[Callable[[int, int], None]], Any]:
-    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``common.train`` chooses."""
+    """``progress -> fit(...)``, in chunks, without end; ``options`` go before those that ``common.planned`` chooses."""
     return in_chunks(program(network, setting, members), chunk, **options)
 
 
-def in_chunks(p: Program, chunk: int, **options: Any) -> Callable[[Callable[[int, int], None]], Any]:
+def in_chunks(p: Training, chunk: int, **options: Any) -> Callable[[Callable[[int, int], None]], Any]:
     """``progress -> fit(...)`` of a program, as ``by_fit``."""
-    endless = {"steps": 10**6 * chunk, "measure_every": chunk}
-    arguments = (p.init, p.loss, p.optimizer, p.keys, p.settings)
-    return lambda progress: fit(*arguments, **(p.options | endless | options), progress=progress)
+    own = {name: options.pop(name) for name in vars(p) if name in options}  # what is left is of ``fit`` alone
+    endless = replace(p, steps=10**6 * chunk, measure_every=chunk, **own)
+    return lambda progress: endless.carried_out(progress=progress, **options)
 
 
 def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """Our training step, sampler and all, jitted and called from a Python loop."""
     p = program(network, setting)
-    optimizer = p.optimizer(p.first())
+    optimizer = p.optimizer(first(p))
 
     @jax.jit
     def step(params: dict, state: Any, key: Array, t: Array) -> tuple[dict, Any, Array]:
-        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), p.first())
+        loss, gradient = jax.value_and_grad(p.loss)(params, jax.random.fold_in(key, t), first(p))
         updates, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, updates), state, loss
 
@@ -129,7 +103,7 @@ def by_loop(network: Transformer, setting: common.Setting, steps: int) -> Callab
 def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> Callable[[], Any]:
     """The baseline: a Python loop that calls a jitted per-task sampler, then a jitted step of the per-task network."""
     p, draw = program(network, setting), plain_sampler(setting)
-    optimizer = p.optimizer(p.first())
+    optimizer = p.optimizer(first(p))
 
     @jax.jit
     def update(params: dict, state: Any, samples: Sample) -> tuple[dict, Any, Array]:
@@ -143,10 +117,10 @@ def by_plain_loop(network: Transformer, setting: common.Setting, steps: int) -> 
     return looped(p, step, steps)
 
 
-def looped(p: Program, step: Callable, steps: int) -> Callable[[], Any]:
+def looped(p: Training, step: Callable, steps: int) -> Callable[[], Any]:
     """Some steps ``(params, state, key, t) -> (params, state, loss)`` in a Python loop, from the program's start."""
     start = jax.jit(p.init)(p.keys[0], None)
-    begin = (start, p.optimizer(p.first()).init(start))
+    begin = (start, p.optimizer(first(p)).init(start))
 
     def run() -> Any:
         params, state = begin

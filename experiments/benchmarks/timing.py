@@ -12,10 +12,7 @@ import numpy as np
 
 from icl_lab.lab.flags import setting
 
-PARTS = (
-    "steps", "others", "ensemble", "tuning", "prefixes", "theory", "induction", "finetuning", "members",
-    "grid", "scaling", "cluster", "devices", "dry_run", "startup", "layouts", "identify", "pretraining",
-)  # fmt: skip
+PARTS = ("steps", "others", "ensemble", "induction", "members", "cluster", "devices", "dry_run", "startup", "identify")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +20,7 @@ class Config:
     """What is timed, and how often."""
 
     only: tuple[str, ...] = setting(
-        PARTS[:8], "parts to run; members, for accelerators, joins the default there", choices=PARTS
+        PARTS[:4], "parts to run; members, for accelerators, joins the default there", choices=PARTS
     )
     networks: tuple[str, ...] = setting(
         ("looped_1", "looped_2", "free_5"),
@@ -38,24 +35,12 @@ class Config:
     ensemble: int = setting(32, "members of the ensemble of small batches", at_least=1)
     ensemble_batch: int = setting(256, "its batch", at_least=1)
     large_ensemble: int = setting(10, "members of the ensemble at the batch of a training step", at_least=1)
-    tasks: int = setting(10_000, "tasks and contexts on which learning rates are tuned", at_least=2)
-    scan: int = setting(250, "learning rates of the published scan", at_least=1)
-    prefix_batch: int = setting(64, "prompts in a training step of the nonlinear transformer", at_least=1)
-    flows: int = setting(1000, "gradient flows in one call", at_least=1)
-    plain_flows: int = setting(10, "of them, how many are also run one at a time", at_least=1)
-    flow_rounds: int = setting(1, "rounds of gradient flows", at_least=1)
-    dimension: int = setting(256, "d of the closed forms", at_least=1)
-    kronecker_dimension: int = setting(48, "d at which the d^2 by d^2 form is run beside", at_least=1)
     induction_members: int = setting(16, "members of the ensemble of induction networks", at_least=1)
-    rates: int = setting(54, "learning rates of fine-tuning's grid", at_least=1, at_most=54)
-    finetuning_queries: int = setting(100, "queries that each fine-tuned network answers", at_least=1)
     members: tuple[int, ...] = setting((1, 64, 1024), "members in one program, in the part members", at_least=1)
     grown_members: int = setting(64, "members of a run whose start-up and compilation count", at_least=1)
     grown_steps: int = setting(500, "its training steps", at_least=1)
-    grid_steps: int = setting(1000, "training steps of each cell of the grid", at_least=1)
     processes: int = setting(4, "of its processes of one member each, how many are run", at_least=1)
     devices: tuple[int, ...] = setting((1, 2, 8), "simulated devices, the first is the baseline", at_least=1)
-    run_seconds: float = setting(60.0, "length of the run that is stopped and resumed", above=0)
 
 
 @dataclasses.dataclass(frozen=True)

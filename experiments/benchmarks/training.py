@@ -95,7 +95,7 @@ def ensemble_rows(config: Config, members: int, batch: int, groups: tuple[int, .
     """One ensemble, in groups of these sizes and of the size that the binaries choose."""
     network, setting = next(iter(networks(config).values()))
     setting = dataclasses.replace(setting, batch=batch)
-    rule = min(program(network, setting).options["members_at_once"] or members, members)
+    rule = min(program(network, setting).members_at_once or members, members)
     tried = sorted({min(g, members) for g in (*groups, rule)})
     alone, chunk = f"1 member, {FIT}", -(-config.chunk // 4)
     names = {g: f"{members} members, {FIT}, {g} at once" + (" (the rule)" * (g == rule)) for g in tried}

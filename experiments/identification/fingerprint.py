@@ -16,8 +16,7 @@ from typing import Any
 
 from experiments.identification.networks import GALLERY, identify_members, members_of
 from experiments.settings import Members
-from icl_lab.lab import load_run, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, load_run, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 
@@ -60,7 +59,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             advance(done, len(config.networks))
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "identification.fingerprint", __doc__, PRESETS, measured, (GRID, TRAINING, FACTORS, DENSE, CURVES, RESIDUALS),
     given=True, reads=("von_oswald.weight_maps",),
 )  # fmt: skip

@@ -22,8 +22,7 @@ from experiments.identification.judging import COLUMNS, CONTAINS, EQUAL, OUTCOME
 from experiments.identification.outsiders import KINDS
 from experiments.identification.suite import NAMES
 from experiments.settings import Members
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 
@@ -169,7 +168,7 @@ def at_most(count: int, total: int) -> float:
     return float(betaincinv(count + 1, total - count, 0.95)) if count < total else 1.0
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "identification.planted", __doc__, PRESETS, measured, (COLUMN, FAMILY), given=True, check=check,
 )  # fmt: skip
 

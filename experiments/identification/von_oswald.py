@@ -32,8 +32,7 @@ from experiments.von_oswald.common import Setting, model, planned
 from icl_lab.compare.identify.decision import asymmetry_by_chance
 from icl_lab.compare.identify.families import FAMILIES
 from icl_lab.identify import Identified
-from icl_lab.lab import load_run, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, load_run, main, setting
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.record import RecordError
@@ -159,7 +158,7 @@ def said_of(found: Identified) -> dict[str, Any]:
     }
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "identification.von_oswald", __doc__, PRESETS, measured, (GRID, FACTOR, EQUALS, LOSS, NUMBER),
     trainings=trainings, given=True,
     reads=tuple(sorted({f"von_oswald.{name.split('/')[0]}" for name in EXPECTED if name not in CONTROLS})),

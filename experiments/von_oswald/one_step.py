@@ -25,8 +25,7 @@ from experiments.training import always, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, planned, sampler
 from experiments.von_oswald.tuning import best_step
 from icl_lab.compare import align_weights
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -160,7 +159,7 @@ def finals(config: Config, fit: Fit) -> dict[str, np.ndarray]:
     return paired_losses(learners(config), always(sampler(config)), fit.params, keys, config.population_tasks)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.one_step", __doc__, PRESETS, measured,
     (STEPS, CURVE, FINAL, RANGE, DISTANCE, AT_SIZE, ONSET_STEPS, ONSET),
     trainings=trainings, check=checks("sizes", "onset_batches"),

@@ -90,8 +90,9 @@ class Claim:
             return 1
         return max(self.minimum_members, MEDIAN_MEMBERS if self.interval == "median" else 2)
 
-    def at_quick(self, quick: Quick | None) -> "Claim":
+    def at_quick(self) -> "Claim":
         """The claim as runs of the preset quick are judged by it; not judged without ``quick``."""
+        quick = self.quick
         if quick is None:
             return dataclasses.replace(self, expected_verdict={})
         changed = dataclasses.replace(

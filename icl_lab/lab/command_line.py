@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from icl_lab import machine
 from icl_lab.lab import flags, options, records, report, stopping
-from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment, default_outdir, execute
+from icl_lab.lab.execution import default_outdir, execute
+from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options, check_compiling, check_writable
 from icl_lab.lab.plans import Grid, Run, parse_grid

@@ -1,6 +1,6 @@
 """What a run would cost: every training compiled and timed for a moment, and all else from a run that is committed.
 
-``cost`` follows ``Experiment.run`` on networks that were hardly trained, and nothing is written. A run that ends within
+``cost`` follows what is measured on networks that were hardly trained, and nothing is written. A run that ends within
 the budget is timed as it is; else the rest is what the committed run of that preset (``lab`` where there is none) took
 beside its trainings, scaled by the speed of the trainings.
 """
@@ -9,9 +9,8 @@ import contextlib
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -21,9 +20,11 @@ import numpy as np
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
+from icl_lab.lab.trainings import Fits, Unkept, Yield, collected
 from icl_lab.training.ensembles import Ensemble, member_mesh
 from icl_lab.training.fitting import Fit, member
 from icl_lab.training.memory import GIB, DoesNotFitError
+from icl_lab.training.plans import Training
 
 BUDGET = 60.0
 TRIED, CALLS, OPERATIONS = 1.0, 100, 5e9
@@ -59,7 +60,7 @@ class _Enough(BaseException):
 
 
 def cost(experiment: Experiment, preset: str, config: Any, limit: float | None = None, gallery: Path = GALLERY) -> Cost:
-    """What ``experiment.run(config, session)`` would cost here, with so many bytes on each device; nothing is written.
+    """What a run of this configuration would cost here, with so many bytes on each device; nothing is written.
 
     Raises:
       DoesNotFitError: if a training does not fit into the limit.
@@ -77,10 +78,10 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         known = {}  # an older record does not say all, and the seconds of a run that was resumed are not all
     began, trying = time.perf_counter(), 0.0
 
-    def fit(stage: str, *args: Any, **options: Any) -> Fit:
+    def fit(stage: str, training: Training) -> Fit:
         nonlocal trying
         start = time.perf_counter()
-        tried[stage], fitted = _tried(limit, *args, **options)
+        tried[stage], fitted = _tried(limit, training)
         trying += time.perf_counter() - start
         if known and only_numbers and folder.name == preset and known.keys() <= tried.keys():
             raise _Enough
@@ -91,15 +92,22 @@ def cost(experiment: Experiment, preset: str, config: Any, limit: float | None =
         if time.perf_counter() - began > BUDGET:
             raise _Enough
 
-    unsaved = SimpleNamespace(load=lambda like: None, save=lambda tree, finished: in_time())
-    nothing: Any = contextlib.nullcontext(in_time)
-    as_it_is = lambda params: params  # noqa: E731
-    session: Any = SimpleNamespace(
-        fit=fit, bar=lambda label, total: nothing, checkpoint=lambda stage: unsaved, given=as_it_is
-    )
+    class Timed(Unkept):
+        def save(self, tree: Callable[[], Any], finished: bool) -> None:
+            in_time()
+
+    def followed(pieces: Iterable[Yield]) -> Iterator[Yield]:
+        for piece in pieces:
+            yield piece
+            in_time()
+
     try:
         with experiment.compiling(preset):
-            experiment.run(config, session)
+            fits = Fits(
+                experiment.trainings(config), fit,
+                bar=lambda label, total: contextlib.nullcontext(in_time), checkpoint=lambda name: Timed(),
+            )  # fmt: skip
+            collected(followed(experiment.measured(config, fits)))
         return Cost(tried, time.perf_counter() - began - trying, "timed just now")
     except _Enough:
         why = "stopped after its last training or its budget"
@@ -139,23 +147,22 @@ def said(found: Cost, runs: int = 1) -> str:
     return "\n".join([*lines, f"{word} {seconds / size:.3g} {unit} on {where}{cells}"])
 
 
-def _tried(
-    limit: float | None, init: Any, loss: Any, optimizer: Any, keys: jax.Array, settings: Any = None, *, steps: int,
-    measure: Any = None, measure_every: int | None = None, members_at_once: int | None = None, schedule: Any = None,
-    measure_schedule: Any = None, until: Any = None,
-) -> tuple[Stage, Fit]:  # fmt: skip
-    """What ``fit`` with these arguments costs, and what it would return after a few steps."""
+def _tried(limit: float | None, training: Training) -> tuple[Stage, Fit]:
+    """What a training costs, and what it would give after a few steps."""
     began = time.perf_counter()
-    one = member(init, loss, optimizer, measure, schedule, measure_schedule)
-    settings = jax.tree.map(jnp.asarray, settings)
+    keys, steps, settings = training.keys, training.steps, jax.tree.map(jnp.asarray, training.settings)
+    one = member(
+        training.init, training.loss, training.optimizer, training.measure, training.schedule,
+        training.measure_schedule,
+    )  # fmt: skip
     of_one = jax.tree.map(lambda leaf: leaf[0], (keys, settings))
     step = jax.jit(one.step).lower(jax.eval_shape(one.begin, *of_one), *of_one)
     operations = (step.cost_analysis() or {}).get("flops", 0.0) * len(keys)
-    every = measure_every or steps
+    every = training.measure_every or steps
     chunk = min(every, 1000, max(1, int(OPERATIONS / max(operations, 1.0))))  # of small steps 1000 are enough
     ensemble = Ensemble(
         one.begin, one.chunk(chunk), one.observe, keys, settings,
-        members_at_once=members_at_once, mesh=member_mesh(), memory_limit=limit,
+        members_at_once=training.members_at_once, mesh=member_mesh(), memory_limit=limit,
     )  # fmt: skip
     state = jax.block_until_ready(ensemble.begin())
     compiling = time.perf_counter() - began

@@ -17,7 +17,7 @@ from typing import Any
 from rich.progress import Progress
 
 from icl_lab.lab import stopping
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Run

@@ -11,7 +11,8 @@ import numpy as np
 
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import judge
-from icl_lab.lab.experiment import Experiment, draw
+from icl_lab.lab.execution import draw
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.plans import Grid
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, RecordError, digest

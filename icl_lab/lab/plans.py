@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icl_lab.lab import flags, records
-from icl_lab.lab.experiment import Experiment, default_outdir, warn_of_settings
+from icl_lab.lab.execution import default_outdir, warn_of_settings
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record, RecordError
 

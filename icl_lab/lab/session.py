@@ -4,20 +4,20 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 from rich.progress import Progress
 
 from icl_lab.lab import records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.profile import Profile
+from icl_lab.lab.trainings import Fits, Table
 from icl_lab.training import memory
 from icl_lab.training.ensembles import member_mesh
-from icl_lab.training.fitting import Fit, fit
+from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 log = logging.getLogger("icl_lab")
 
@@ -27,8 +27,7 @@ class Session:
     """What a running experiment may use beside its configuration: resumable training and progress bars.
 
     ``stages`` says of every training so far ``members``, ``steps`` taken, ``seconds`` in this process and ``memory`` in
-    bytes on each device, and of a resumed one ``resumed``, the steps that earlier processes had taken; ``params`` holds
-    the final parameters of those whose parameters are nested dicts.
+    bytes on each device, and of a resumed one ``resumed``, the steps that earlier processes had taken.
     """
 
     folder: Path
@@ -37,11 +36,14 @@ class Session:
     progress: Progress | None
     memory_gb: float = 0.0
     stages: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    params: dict[str, Any] = dataclasses.field(default_factory=dict)
     profile: Profile = dataclasses.field(default_factory=Profile)
 
-    def fit(self, stage: str, *args, **options) -> Fit:
-        """``training.fit`` with this stage's checkpoint and progress bar. A finished stage is not trained again.
+    def fits(self, table: Table) -> Fits:
+        """The trainings of a table, carried out here as they are asked for."""
+        return Fits(table, self.fit, bar=self.bar, checkpoint=self.checkpoint)
+
+    def fit(self, stage: str, training: Training) -> Fit:
+        """Carries a training out with this stage's checkpoint and progress bar. A finished stage is not trained again.
 
         Raises:
           ValueError: for a stage that this run has trained: its checkpoint would stand for this training too.
@@ -49,10 +51,10 @@ class Session:
         if stage in self.stages:
             raise ValueError(f"stage {stage!r} is trained twice in one run; every training needs a name of its own")
         began = time.monotonic()
-        with self.bar(stage, options["steps"]) as advance, stopping.held(), self.profile.training(stage):
-            result = fit(
-                *args, resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
-                memory_limit=memory.limit(self.memory_gb), warn=False, **options,
+        with self.bar(stage, training.steps) as advance, stopping.held(), self.profile.training(stage):
+            result = training.carried_out(
+                resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
+                memory_limit=memory.limit(self.memory_gb), warn=False,
             )  # fmt: skip
         self.stages[stage] = {
             "members": result.diverged_at.size,
@@ -62,18 +64,12 @@ class Session:
         }
         if result.resumed:
             self.stages[stage]["resumed"] = result.resumed
-        if isinstance(result.params, Mapping):
-            self.params[stage] = jax.tree.map(np.asarray, result.params)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             named = [f"{m} at step {result.diverged_at[m]}" for m in stopped[:8]] + ["..."] * (stopped.size > 8)
             counts = (stage, stopped.size, result.diverged_at.size)
             log.warning("%s: %d of %d members diverged and were stopped (member %s)", *counts, ", ".join(named))
         return result
-
-    def given(self, params: Any) -> Any:
-        """Loaded parameters pass through here unchanged; anchors perturb their last bits here, as in ``fit``."""
-        return params
 
     def checkpoint(self, stage: str) -> Checkpoint:
         """Where a stage that is no training keeps ``{"state": pytree, "metrics": arrays}`` after each piece."""

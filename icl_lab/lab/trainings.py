@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -33,29 +34,52 @@ Yield = tuple[Quantity | str, Any] | Mapping[str, Any]
 """What ``measured`` yields, see ``collected``."""
 
 
-class Fits(Mapping[str, Any]):
-    """``fits[stage]`` is the ``Fit`` of a training, carried out by ``fit(stage, training)`` at the first request.
+class Unkept:
+    """A checkpoint of work that is not kept (``Session.checkpoint`` keeps it)."""
 
-    Work that is no training gets ``bar``, ``given`` and ``checkpoint`` of the session, and nothing else.
+    def load(self, like: Callable[[], Any]) -> None:
+        """There is none."""
+
+    def save(self, tree: Callable[[], Any], finished: bool) -> None:
+        """Nothing is saved."""
+
+
+def unseen(label: str, total: int) -> AbstractContextManager[Callable[..., None]]:
+    """A progress bar that nobody sees (``Session.bar`` shows one)."""
+    return nullcontext(lambda done, of: None)
+
+
+class Fits(Mapping[str, Any]):
+    """``fits[stage]`` is the ``Fit`` of a training, carried out when it is first asked for.
+
+    Args:
+      table: the trainings by stage.
+      fit: carries one out, ``(stage, training) -> Fit``.
+      bar: ``(label, total)`` -> a context of ``advance(done, total)``, for work that is no training.
+      given: loaded parameters pass through here; anchors change their last bits.
+      checkpoint: by name, where work that is no training keeps its state.
     """
 
-    def __init__(self, table: Table, fit: Callable[[str, Training], Fit], session: Any):
-        self.table, self._fit = table, fit
+    def __init__(
+        self,
+        table: Table,
+        fit: Callable[[str, Training], Fit],
+        *,
+        bar: Callable[[str, int], AbstractContextManager[Callable[..., None]]] = unseen,
+        given: Callable[[Any], Any] = lambda params: params,
+        checkpoint: Callable[[str], Any] = lambda name: Unkept(),
+    ):
+        self.bar, self.given, self.checkpoint = bar, given, checkpoint
+        self._table, self._fit = table, fit
         self._done: dict[str, Fit | None] = {}
         self._planned: dict[str, Training] = {}
         self._waiting: list[str] = []
-        self.bar = session.bar
-        """``bar(label, total)``: a progress bar of work that is no training (``Session.bar``)."""
-        self.given = session.given
-        """``given(params)``: loaded parameters pass through here unchanged (``Session.given``)."""
-        self.checkpoint = session.checkpoint
-        """``checkpoint(name)``: where work that is no training keeps its state (``Session.checkpoint``)."""
 
     def __getitem__(self, stage: str) -> Any:
         if stage in self._waiting:
             raise ValueError(f"training {stage!r} waits for itself ({' -> '.join([*self._waiting, stage])})")
         if stage not in self._done:
-            entry = self.table[stage]
+            entry = self._table[stage]
             self._waiting.append(stage)
             training = entry.plan(self) if isinstance(entry, After) else entry
             self._waiting.pop()
@@ -65,10 +89,10 @@ class Fits(Mapping[str, Any]):
         return self._done[stage]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.table)
+        return iter(self._table)
 
     def __len__(self) -> int:
-        return len(self.table)
+        return len(self._table)
 
     def params(self) -> dict[str, Any]:
         """Final parameters of the trainings that keep theirs, on the host, by stage."""
@@ -77,7 +101,7 @@ class Fits(Mapping[str, Any]):
 
     def check_all_asked(self) -> None:
         """Raises ValueError naming the stages that nothing asked for."""
-        if unasked := [stage for stage in self.table if stage not in self._done]:
+        if unasked := [stage for stage in self._table if stage not in self._done]:
             raise ValueError(f"nothing asks for the trainings {', '.join(unasked)}")
 
 

@@ -11,7 +11,7 @@ from experiments.reddy.transition import CURVE, matched_item, waits
 from experiments.reddy.transition import STEPS as MEASURED_AT
 from experiments.reddy.transition_shown import CLAIMS
 from icl_lab.lab.claims import FAILS, HOLDS, judge
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 

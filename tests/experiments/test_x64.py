@@ -10,7 +10,7 @@ NAMES = ("dai.layers", "dai.implicit_finetuning", "zhang_frei_bartlett.random_co
 """Two that fine-tune float32 networks on what is float64 there, and one that trains."""
 PROGRAM = """
 import importlib, pathlib, sys
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 for name in sys.argv[2:]:
     binary = importlib.import_module(f"experiments.{name}").EXPERIMENT
     record = execute(binary, "smoke", binary.presets["smoke"], pathlib.Path(sys.argv[1], name)).record

@@ -21,8 +21,9 @@ from rich.progress import Progress
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line, flags, merging, records, stopping
 from icl_lab.lab.command_line import FAILED
+from icl_lab.lab.execution import execute
 from icl_lab.lab.executors import Job, run_elsewhere, start_here, starter
-from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.records import LOG

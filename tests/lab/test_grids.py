@@ -17,7 +17,8 @@ import pytest
 from icl_lab.lab import command_line, flags, merging, records
 from icl_lab.lab.axes import resolved
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.experiment import Experiment, execute
+from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid, program_of
 from icl_lab.lab.records import Record, RecordError

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from icl_lab.lab import flags, provenance, records
-from icl_lab.lab.experiment import PRESETS, Experiment, execute
+from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.merging import OF_A_CELL, merged
 from icl_lab.lab.plans import Grid, Run
 from icl_lab.lab.records import Record, RecordError

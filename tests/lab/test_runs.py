@@ -12,7 +12,7 @@ from experiments.training import squared_error
 from experiments.von_oswald import one_step, softmax
 from experiments.von_oswald.common import sampler
 from icl_lab.lab import from_json, records
-from icl_lab.lab.experiment import execute
+from icl_lab.lab.execution import execute
 from icl_lab.lab.record import RecordError, below, flat
 
 
