@@ -105,7 +105,7 @@ def reproduce(options: Options) -> int:
     for e in chosen.values():
         config = dataclasses.replace(e.presets[options.preset], seed=options.seed)
         flags.validate(config)
-        e.check(config)
+        e.validate(config)
         folder = default_outdir(e, options.preset, config, root)
         plan.append(Run(e.name, e, options.preset, config, folder, shared))
     lab.check_writable(root, "outroot")

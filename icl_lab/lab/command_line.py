@@ -1,14 +1,13 @@
 """The command line of a binary: its flags, ``--help``, progress bars, exit statuses."""
 
 import contextlib
-import dataclasses
 import importlib
 import logging
 import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +20,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from icl_lab import machine
 from icl_lab.lab import flags, options, records, report, stopping
 from icl_lab.lab.execution import default_outdir, execute
-from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment
+from icl_lab.lab.experiment import EFFORT, Experiment
 from icl_lab.lab.flags import FlagError
-from icl_lab.lab.options import Options, check_compiling, check_writable
+from icl_lab.lab.options import Options, check_compiling, check_writable, described, help_text
 from icl_lab.lab.plans import Grid, Run, parse_grid
 from icl_lab.lab.provenance import precision
 from icl_lab.lab.records import RecordError
@@ -243,7 +242,7 @@ def parse_command_line(experiment: Experiment, words: list[str]) -> tuple[Option
     options.check(chosen)
     effort.whole_process(EFFORT.get(chosen.preset, "full"))
     config = flags.parse(experiment.presets[chosen.preset], values)
-    experiment.check(config)
+    experiment.validate(config)
     outdir = Path(chosen.outdir) if chosen.outdir else default_outdir(experiment, chosen.preset, config)
     what: Run | Grid = Run(experiment.name, experiment, chosen.preset, config, outdir)
     if chosen.grid:
@@ -272,7 +271,7 @@ def command(about: str | None, usual: C, run: Callable[[C], int], argv: Sequence
     words, values = list(sys.argv if argv is None else argv), absl_flags.FlagValues()
     flags.define(type(usual), values)
     if {"-h", "--help"} & set(words[1:]):
-        print("\n".join([(about or "").strip(), "", *_described(usual, {"": usual})]))
+        print("\n".join([(about or "").strip(), "", *described(usual, {"": usual})]))
         return DONE
     try:
         _read(values, words)
@@ -287,24 +286,3 @@ def _read(values: absl_flags.FlagValues, words: Sequence[str]) -> None:
     """Reads flags, and refuses any other word."""
     if rest := values(list(words))[1:]:
         raise FlagError(f"unexpected argument {rest[0]!r}; settings are given as --name=value")
-
-
-def help_text(experiment: Experiment) -> str:
-    """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
-    return "\n".join([
-        experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", "",
-        "How it is run (beside --preset and --grid, none of these changes a number by more than rounding):",
-        *_described(Options(), {"": Options()}),
-        f"Settings, which --preset chooses together ({', '.join(PRESETS)}):",
-        *_described(experiment.presets["paper"], experiment.presets),
-    ])  # fmt: skip
-
-
-def _described(of: Any, configs: Mapping[str, Any]) -> Iterator[str]:
-    """Two lines for each flag: what it means; its value in each of some configurations, and what is allowed."""
-    for field in dataclasses.fields(of):
-        shown = {name: flags.text(getattr(config, field.name), ",") or "empty" for name, config in configs.items()}
-        same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
-        each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
-        yield f"  --{field.name}: {field.metadata['about']}"
-        yield f"      {each}. Allowed: {flags.allowed(field)}"

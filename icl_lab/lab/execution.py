@@ -62,8 +62,7 @@ def execute(
         work in it (where it is not waited for).
       OSError: if the folder cannot be written.
     """
-    flags.validate(config)
-    experiment.check(config)
+    experiment.validate(config)
     plain = flags.to_json(config)
     identity = {"experiment": experiment.name, "config": plain, "precision": precision()}
     started = time.monotonic()

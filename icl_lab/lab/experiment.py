@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.lab import flags
+from icl_lab.lab import constraints, flags
 from icl_lab.lab.axes import Axes
 from icl_lab.lab.claims import Claim, judge
+from icl_lab.lab.constraints import Constraint
 from icl_lab.lab.provenance import loaded, source_version
 from icl_lab.lab.quantities import Quantity, axes_of
 from icl_lab.lab.record import Record
@@ -52,10 +53,12 @@ class Experiment:
       measured: ``(config, fits)`` -> what is measured, piece by piece (``lab.trainings.collected``).
       quantities: of every array that it yields.
       trainings: ``config -> {stage: training}``, cheap: it trains nothing.
-      check: raises FlagError for a configuration whose fields do not fit together.
+      constraints: what must hold between the settings (``lab.constraints``).
+      check: raises FlagError for a configuration that is not allowed for another reason.
       claims: of its record.
       figures: ``record -> {name: figure}``.
       finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
+      unused: settings that do not matter here: accepted as in every binary of the kind, and not shown by ``--help``.
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
       given: members are loaded from another run, or do not depend on the seed, so a grid over seeds repeats them.
@@ -73,10 +76,12 @@ class Experiment:
     quantities: tuple[Quantity, ...]
     _: dataclasses.KW_ONLY
     trainings: Callable[[Any], Table] = lambda config: {}
+    constraints: tuple[Constraint, ...] = ()
     check: Callable[[Any], None] = lambda config: None
     claims: tuple[Claim, ...] = dataclasses.field(default_factory=lambda: ASKED)
     figures: Callable[[Record], dict[str, Figure]] = dataclasses.field(default_factory=lambda: ASKED)
     finding: str = dataclasses.field(default_factory=lambda: ASKED)
+    unused: tuple[str, ...] = ()
     feeds_others: bool = False
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
     given: bool = False
@@ -125,6 +130,12 @@ class Experiment:
         if missing := [name for name in PRESETS if name not in self.presets]:
             raise ValueError(f"{self.name}: there is no preset {', '.join(missing)}")
         flags.check_class(type(self.presets["paper"]), needed=("seed", "members"))
+
+    def validate(self, config: Any) -> None:
+        """Raises FlagError for a configuration that is not allowed, naming the setting and what is."""
+        flags.validate(config)
+        constraints.check(config, self.constraints)
+        self.check(config)
 
     @property
     def headlines(self) -> tuple[str, ...]:

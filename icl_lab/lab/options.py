@@ -3,12 +3,14 @@
 import dataclasses
 import re
 import tempfile
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from icl_lab.lab.experiment import EFFORT, PRESETS
+from icl_lab.lab import flags
+from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.machine import cores
 
@@ -116,3 +118,24 @@ def check_writable(outdir: Path, flag: str = "outdir") -> None:
     except OSError as error:
         said = f"{existing} cannot be written ({error.strerror}); allowed is a folder you can write"
         raise FlagError(f"--{flag}={outdir}: {said}") from error
+
+
+def help_text(experiment: Experiment) -> str:
+    """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
+    return "\n".join([
+        experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", "",
+        "How it is run (beside --preset and --grid, none of these changes a number by more than rounding):",
+        *described(Options(), {"": Options()}),
+        f"Settings, which --preset chooses together ({', '.join(PRESETS)}):",
+        *described(experiment.presets["paper"], experiment.presets, experiment.unused),
+    ])  # fmt: skip
+
+
+def described(of: Any, configs: Mapping[str, Any], hidden: Collection[str] = ()) -> Iterator[str]:
+    """Two lines for each flag: what it means; its value in each of some configurations, and what is allowed."""
+    for field in (field for field in dataclasses.fields(of) if field.name not in hidden):
+        shown = {name: flags.text(getattr(config, field.name), ",") or "empty" for name, config in configs.items()}
+        same = f"{next(iter(shown.values()))}{' in every preset' if len(shown) > 1 else ''}"
+        each = same if len(set(shown.values())) == 1 else "; ".join(f"{k} {v}" for k, v in shown.items())
+        yield f"  --{field.name}: {field.metadata['about']}"
+        yield f"      {each}. Allowed: {flags.allowed(field)}"

@@ -113,7 +113,7 @@ class Grid(NamedTuple):
             config = dataclasses.replace(self.config, **setting)
             try:
                 flags.validate(config)
-                self.experiment.check(config)
+                self.experiment.validate(config)
             except FlagError as error:
                 raise FlagError(f"{error} (in the cell {name} of --grid)") from error
             # the cell's name where every file system takes it, and keeps it apart from others; else with a digest
