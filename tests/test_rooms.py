@@ -8,7 +8,7 @@ import pytest
 from icl_lab.prompts.corpus import source_files
 
 LIBRARY = Path(__file__).parents[1] / "icl_lab"
-ROOMS = ("prompts", "models", "fast", "constructions", "theory", "solvers", "compare", "training", "lab")
+ROOMS = ("prompts", "models", "fast", "constructions", "theory", "solvers", "compare", "identify", "training", "lab")
 
 
 def imported(path):

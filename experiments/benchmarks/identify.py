@@ -9,13 +9,22 @@ import numpy as np
 
 from experiments.benchmarks.timing import Config, Row, Timing, row
 from icl_lab import solvers
-from icl_lab.compare.identify import refusal
-from icl_lab.compare.identify.asking import asked
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.one import all_fits, one_member
-from icl_lab.compare.identify.probes import answers, battery, in_units, rotations, training_prompts
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.structure import EXACT, fingerprint, structure
+from icl_lab.identify import (
+    EXACT,
+    FAMILIES,
+    Setting,
+    all_fits,
+    answers,
+    asked,
+    battery,
+    fingerprint,
+    in_units,
+    one_member,
+    refusal,
+    rotations,
+    structure,
+    training_prompts,
+)
 from icl_lab.prompts import linear_regression
 
 

@@ -9,14 +9,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Ask, Floats
-from icl_lab.compare.identify.decision import by_chance, classes, named
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.fitting import Fit
-from icl_lab.compare.identify.one import all_fits, with_mixed_examples
-from icl_lab.compare.identify.probes import Answers
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.structure import grade
+from icl_lab.identify import (
+    FAMILIES,
+    Answers,
+    Ask,
+    Fit,
+    Floats,
+    Setting,
+    all_fits,
+    by_chance,
+    classes,
+    grade,
+    named,
+    with_mixed_examples,
+)
 
 CENTRED = ("GD", "GD++", "ridge", "least squares", "gradient flow")
 NAMES = (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from experiments.identification.fingerprint import FACTORS, GRID, TRAINING
-from icl_lab.compare.identify.picture import draw
+from icl_lab.identify.picture import draw
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import Figure
 

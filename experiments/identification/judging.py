@@ -23,27 +23,32 @@ from experiments.identification import before, disturbances, suite
 from experiments.identification.disturbances import disturbed
 from experiments.identification.outsiders import outsiders
 from experiments.identification.suite import Law, Planted, planted, sampler
-from icl_lab.compare.identify.asking import Ask, Floats, asked
-from icl_lab.compare.identify.decision import Member
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.family import containers
-from icl_lab.compare.identify.fitting import Fit, predicted, refitted, relative
-from icl_lab.compare.identify.one import one_member
-from icl_lab.compare.identify.probes import (
+from icl_lab.identify import (
     CONTEXTS,
+    FAMILIES,
     FIT,
     JUDGE,
     QUERIES,
     Answers,
+    Ask,
     Battery,
+    Fit,
+    Floats,
+    Member,
+    Setting,
     answers,
+    asked,
     battery,
+    containers,
     in_units,
+    one_member,
+    predicted,
+    refitted,
+    relative,
     rotations,
+    structure,
     training_prompts,
 )
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.structure import structure
 from icl_lab.prompts import linear_regression
 
 OUTCOMES = ("own name", "a name that contains it", "equal within the disturbance", "refused", "not separable", "wrong")

@@ -8,9 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from icl_lab.compare.identify.fitting import predicted
-from icl_lab.compare.identify.probes import battery, training_prompts
-from icl_lab.identify import Identified, identify
+from icl_lab.identify import Identified, battery, identify, predicted, training_prompts
 from icl_lab.lab.runs import FinishedRun, load_run
 from icl_lab.prompts import BatchLearner, Prompt, Sampler, gaussian_regression, linear_regression
 

@@ -29,9 +29,7 @@ from experiments.identification.networks import GALLERY, functions, held_back_lo
 from experiments.settings import member_keys
 from experiments.training import Model
 from experiments.von_oswald.common import Setting, model, planned
-from icl_lab.compare.identify.decision import asymmetry_by_chance
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.identify import Identified
+from icl_lab.identify import FAMILIES, Identified, asymmetry_by_chance
 from icl_lab.lab import Experiment, load_run, main, setting
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.quantities import quantity

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from icl_lab import solvers
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.family import containers
-from icl_lab.compare.identify.fitting import Fit
-from icl_lab.compare.identify.numbers import reported
-from icl_lab.compare.identify.others import general_preconditioner
-from icl_lab.compare.identify.probes import Battery, Units, battery, in_units
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.structure import grade, structure
+from icl_lab.identify.families import FAMILIES
+from icl_lab.identify.family import containers
+from icl_lab.identify.fitting import Fit
+from icl_lab.identify.numbers import reported
+from icl_lab.identify.others import general_preconditioner
+from icl_lab.identify.probes import Battery, Units, battery, in_units
+from icl_lab.identify.setting import Setting
+from icl_lab.identify.structure import grade, structure
 from icl_lab.prompts import Prompt, linear_regression
 
 N, D = 7, 3

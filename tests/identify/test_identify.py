@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from icl_lab import solvers
-from icl_lab.compare.identify import decision
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.fitting import Fit, free_filter
-from icl_lab.compare.identify.probes import FIT, JUDGE, battery, inputs_with, rotations, spectrum
-from icl_lab.identify import LearnerError, identify
+from icl_lab.identify import LearnerError, decision, identify
+from icl_lab.identify.families import FAMILIES
+from icl_lab.identify.fitting import Fit, free_filter
+from icl_lab.identify.probes import FIT, JUDGE, battery, inputs_with, rotations, spectrum
 from icl_lab.prompts import Sample, linear_regression
 
 N, D = 8, 3

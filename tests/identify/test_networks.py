@@ -14,8 +14,8 @@ from experiments.identification.networks import (
     sampler_of,
 )
 from experiments.identification.von_oswald import NAMES, arrays_of
-from icl_lab.compare.identify.decision import asymmetry_by_chance
 from icl_lab.identify import FAMILIES, Identified, Member, identify
+from icl_lab.identify.decision import asymmetry_by_chance
 from icl_lab.lab import load_run
 
 GALLERY = Path(__file__).parents[2] / "figures"

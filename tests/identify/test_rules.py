@@ -11,13 +11,12 @@ import stranger_learners as plain
 from strangers import pool, prompts
 
 from icl_lab import solvers
-from icl_lab.compare.identify import decision, refusal, stability
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.family import Family, containers
-from icl_lab.compare.identify.fitting import Fit, fitted, judged, refitted
-from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, battery
-from icl_lab.compare.identify.structure import EXACT
-from icl_lab.identify import identify
+from icl_lab.identify import decision, identify, refusal, stability
+from icl_lab.identify.families import FAMILIES
+from icl_lab.identify.family import Family, containers
+from icl_lab.identify.fitting import Fit, fitted, judged, refitted
+from icl_lab.identify.probes import FIT, JUDGE, Answers, battery
+from icl_lab.identify.structure import EXACT
 from icl_lab.prompts import Prompt, Sample, linear_regression
 
 N, D = 8, 3

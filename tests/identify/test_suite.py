@@ -25,9 +25,9 @@ from experiments.identification.suite import (
     planted,
     solver,
 )
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.fitting import fitted
-from icl_lab.compare.identify.probes import FIT
+from icl_lab.identify.families import FAMILIES
+from icl_lab.identify.fitting import fitted
+from icl_lab.identify.probes import FIT
 from icl_lab.prompts import Prompt
 
 LAW = Law(2, 5, "normal")

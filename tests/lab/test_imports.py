@@ -4,10 +4,10 @@ import subprocess
 import sys
 
 import pytest
+from icl_lab.lab.binary import Binary
 
 from experiments.reproduce import discover
 from icl_lab.lab import imports, provenance
-from icl_lab.lab.binary import Binary
 
 BINARIES = discover()
 ONE_STEP = "experiments.von_oswald.one_step"

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from icl_lab.lab.binary import Binary
 
 from experiments.reproduce import discover
-from icl_lab.lab.binary import Binary
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, collected
 from icl_lab.models import LinearSelfAttention

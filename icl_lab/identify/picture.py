@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.decision import NAMED
+from icl_lab.identify.decision import NAMED
 
 LEAST = 1e-5
 """Where the axis of residuals begins; a bar of less is drawn a little longer than that."""

@@ -9,30 +9,39 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import LearnerError, asked, rounding
-from icl_lab.compare.identify.decision import Member
-from icl_lab.compare.identify.families import FAMILIES
-from icl_lab.compare.identify.family import Family, Model, Parameter, filter_family
-from icl_lab.compare.identify.one import one_member
-from icl_lab.compare.identify.outputs import combined, one_output, outputs_of
-from icl_lab.compare.identify.probes import battery, in_units, rotations, training_prompts
-from icl_lab.compare.identify.report import Identified, verdict_of
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
+from icl_lab.identify.asking import Ask, Floats, LearnerError, asked, rounding
+from icl_lab.identify.decision import Member, asymmetry_by_chance, by_chance, classes, named
+from icl_lab.identify.families import FAMILIES
+from icl_lab.identify.family import Family, Model, Parameter, containers, filter_family
+from icl_lab.identify.fitting import Fit, predicted, refitted, relative
+from icl_lab.identify.one import all_fits, one_member, with_mixed_examples
+from icl_lab.identify.outputs import combined, one_output, outputs_of
+from icl_lab.identify.probes import (
+    CONTEXTS,
+    FIT,
+    JUDGE,
+    QUERIES,
+    Answers,
+    Battery,
+    answers,
+    battery,
+    in_units,
+    rotations,
+    training_prompts,
+)
+from icl_lab.identify.report import Identified, verdict_of
+from icl_lab.identify.setting import Setting
+from icl_lab.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
 from icl_lab.prompts.prompt import Sampler
 from icl_lab.prompts.tracing import check_seed
 
-__all__ = [
-    "FAMILIES",
-    "Family",
-    "Identified",
-    "LearnerError",
-    "Member",
-    "Model",
-    "Parameter",
-    "filter_family",
-    "identify",
-]
+__all__ = ["FAMILIES", "Family", "Identified", "LearnerError", "Member", "Model", "Parameter", "filter_family"]
+__all__ += ["identify"]
+# the stages, for whoever measures how often a name is right
+__all__ += ["CONTEXTS", "EXACT", "FIT", "JUDGE", "QUERIES", "Answers", "Ask", "Battery", "Fit", "Floats", "Setting"]
+__all__ += ["all_fits", "answers", "asked", "asymmetry_by_chance", "battery", "by_chance", "classes", "containers"]
+__all__ += ["fingerprint", "grade", "in_units", "named", "one_member", "predicted", "refitted", "relative", "rotations"]
+__all__ += ["structure", "training_prompts", "with_mixed_examples"]
 
 
 def identify(

@@ -1,10 +1,10 @@
 """All families, by name, in the order in which the first of equal ones gives a class its name."""
 
-from icl_lab.compare.identify.family import Family, centred, with_intercept
-from icl_lab.compare.identify.filters import FILTERS
-from icl_lab.compare.identify.others import OTHERS
-from icl_lab.compare.identify.robust import ROBUST
-from icl_lab.compare.identify.sets import MIXTURE
+from icl_lab.identify.family import Family, centred, with_intercept
+from icl_lab.identify.filters import FILTERS
+from icl_lab.identify.others import OTHERS
+from icl_lab.identify.robust import ROBUST
+from icl_lab.identify.sets import MIXTURE
 
 CENTRED = ("GD", "GD++", "ridge", "least squares", "gradient flow")
 """Filters that are also tried on centred inputs and labels, without and with the mean of the labels."""

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 
-from icl_lab.compare.identify.asking import Ask
-from icl_lab.compare.identify.probes import Battery, Units, haar, inputs_with
+from icl_lab.identify.asking import Ask
+from icl_lab.identify.probes import Battery, Units, haar, inputs_with
 
 EXACT, APPROXIMATE = 1e-5, 0.15
 ROUNDINGS = 2

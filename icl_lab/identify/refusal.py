@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.compare.identify import decision
-from icl_lab.compare.identify.family import FILTER, Family
-from icl_lab.compare.identify.fitting import Fit
-from icl_lab.compare.identify.stability import Decided
-from icl_lab.compare.identify.structure import grade
+from icl_lab.identify import decision
+from icl_lab.identify.family import FILTER, Family
+from icl_lab.identify.fitting import Fit
+from icl_lab.identify.stability import Decided
+from icl_lab.identify.structure import grade
 
 FORCING = ("odd_linear", "linear_query", "permutation", "one_step")
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import Key, Model, Parameter
-from icl_lab.compare.identify.probes import Battery, Rows, Spectrum
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.family import Key, Model, Parameter
+from icl_lab.identify.probes import Battery, Rows, Spectrum
 
 ROBUST = 0.02
 """Relative error of a context beyond which it counts in proportion, not squared: medians judge the fit."""

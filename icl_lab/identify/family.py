@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.probes import Battery
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.probes import Battery
 
 FILTER = ("linear_labels", "linear_query", "permutation", "example_rotation")
 CENTRED = ("linear_labels", "linear_query", "permutation", "centred_rotation")

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Mapping
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import Family
-from icl_lab.compare.identify.probes import Battery, Units
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.family import Family
+from icl_lab.identify.probes import Battery, Units
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.fitting import Fit
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.fitting import Fit
 
 NAMED, ROUGHLY, ASYMMETRY, ZERO = 0.05, 0.10, 0.15, 1e-3
 LADDER = (0.10, 0.05, 0.02, 0.01)

@@ -3,10 +3,10 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from icl_lab.compare.identify import decision
-from icl_lab.compare.identify.fitting import Fit
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.stability import Decided
+from icl_lab.identify import decision
+from icl_lab.identify.fitting import Fit
+from icl_lab.identify.setting import Setting
+from icl_lab.identify.stability import Decided
 
 DETERMINED = 10.0
 """A parameter is not reported where fits that are as good differ by more than this factor, or a quarter of its line."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import Family, Key, Model, Parameter
-from icl_lab.compare.identify.probes import Battery
-from icl_lab.compare.identify.sets import DMMSE
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.family import Family, Key, Model, Parameter
+from icl_lab.identify.probes import Battery
+from icl_lab.identify.sets import DMMSE
 
 LINEAR = ("linear_labels", "linear_query")
 SIMILARITY = ("linear_labels", "permutation")

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import Family, Key, Model, Parameter
-from icl_lab.compare.identify.probes import Battery
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.family import Family, Key, Model, Parameter
+from icl_lab.identify.probes import Battery
 
 NOISE = Parameter("noise_variance", 1e-3, 1e2, labels=2)
 STRENGTH = Parameter("strength", 1e-3, 1e3, eigenvalue=1)

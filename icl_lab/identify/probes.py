@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from icl_lab.compare.identify.asking import Ask, Floats
+from icl_lab.identify.asking import Ask, Floats
 from icl_lab.prompts.prompt import Sample, Sampler, check_batch, check_differ
 from icl_lab.prompts.regression import linear_regression
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import FILTER, Family, Key, Model, Parameter, filter_family, filtered
-from icl_lab.compare.identify.probes import Battery
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.family import FILTER, Family, Key, Model, Parameter, filter_family, filtered
+from icl_lab.identify.probes import Battery
 
 RATE = Parameter("learning_rate", 1e-3, 10.0, eigenvalue=-1)
 GAMMA = Parameter("gamma", 1e-4, 3.0, eigenvalue=-1, examples=-1)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.family import Family, Model, Parameter
-from icl_lab.compare.identify.probes import Battery
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.family import Family, Model, Parameter
+from icl_lab.identify.probes import Battery
 
 ITERATIONS = 12
 EPS = float(np.finfo(float).eps)

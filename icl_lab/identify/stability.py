@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.compare.identify import decision
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.fitting import Fit, predicted, refitted, relative
-from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery
+from icl_lab.identify import decision
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.fitting import Fit, predicted, refitted, relative
+from icl_lab.identify.probes import FIT, JUDGE, Answers, Battery
 
 STRENGTHS = (0.1, 1.0)
 REACH = 0.1

@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
-from icl_lab.compare.identify.decision import Member
-from icl_lab.compare.identify.report import Identified, verdict_of
+from icl_lab.identify.decision import Member
+from icl_lab.identify.report import Identified, verdict_of
 from icl_lab.prompts.prompt import Sample, Sampler
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from icl_lab.compare.identify.asking import Floats
-from icl_lab.compare.identify.decision import Member, described
-from icl_lab.compare.identify.fitting import Fit
-from icl_lab.compare.identify.picture import draw
-from icl_lab.compare.identify.probes import Units
-from icl_lab.compare.identify.structure import ROUNDINGS
+from icl_lab.identify.asking import Floats
+from icl_lab.identify.decision import Member, described
+from icl_lab.identify.fitting import Fit
+from icl_lab.identify.picture import draw
+from icl_lab.identify.probes import Units
+from icl_lab.identify.structure import ROUNDINGS
 
 AGREEMENT = 0.8
 
@@ -178,7 +178,7 @@ class Identified:
         }  # fmt: skip
 
     def plot(self) -> Any:
-        """The fingerprint as a matplotlib ``Figure`` (``icl_lab.compare.identify.picture.draw``)."""
+        """The fingerprint as a matplotlib ``Figure`` (``icl_lab.identify.picture.draw``)."""
         return draw(*self.fingerprint())
 
 

@@ -6,15 +6,15 @@ from functools import partial
 
 import numpy as np
 
-from icl_lab.compare.identify import decision, numbers, refusal, stability
-from icl_lab.compare.identify.asking import Ask, Floats
-from icl_lab.compare.identify.decision import Member
-from icl_lab.compare.identify.family import Family, Key, Model, containers
-from icl_lab.compare.identify.fitting import GAIN, Fit, fitted, free_filter, judged, predicted, relative
-from icl_lab.compare.identify.probes import FIT, JUDGE, Answers, Battery, answers, over_examples
-from icl_lab.compare.identify.setting import Setting
-from icl_lab.compare.identify.stability import Decided
-from icl_lab.compare.identify.structure import EXACT
+from icl_lab.identify import decision, numbers, refusal, stability
+from icl_lab.identify.asking import Ask, Floats
+from icl_lab.identify.decision import Member
+from icl_lab.identify.family import Family, Key, Model, containers
+from icl_lab.identify.fitting import GAIN, Fit, fitted, free_filter, judged, predicted, relative
+from icl_lab.identify.probes import FIT, JUDGE, Answers, Battery, answers, over_examples
+from icl_lab.identify.setting import Setting
+from icl_lab.identify.stability import Decided
+from icl_lab.identify.structure import EXACT
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 
