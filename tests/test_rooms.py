@@ -1,10 +1,16 @@
-"""The rooms of icl_lab lie one above the other: what is below imports nothing of what is above."""
+"""The rooms of icl_lab lie one above the other: what is below imports nothing of what is above.
+
+In experiments what runs a binary imports nothing of what shows its records, and no binary what another one shows.
+"""
 
 import ast
 from pathlib import Path
 
 import pytest
 
+from experiments.reproduce import discover
+from icl_lab.lab import imports
+from icl_lab.lab.provenance import HOME
 from icl_lab.prompts.corpus import source_files
 
 LIBRARY = Path(__file__).parents[1] / "icl_lab"
@@ -38,3 +44,22 @@ def test_no_import_goes_upwards(room):
         if name.partition(".")[0] == "experiments" or (name.startswith("icl_lab.") and name.split(".")[1] in above)
     ]
     assert wrong == []
+
+
+TEXTS = imports.texts(HOME)
+SHOWN = [name for name in TEXTS if name.endswith("_shown")]
+
+
+def test_every_binary_has_what_it_shows_beside_it():
+    assert {f"experiments.{name}_shown" for name in discover()} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", discover())
+def test_what_runs_imports_nothing_that_is_shown(name):
+    needed = imports.needed([f"experiments.{name}"], TEXTS)
+    assert [one for one in needed if one in SHOWN or one in ("icl_lab.lab.style", "experiments.panels")] == []
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_no_binary_imports_what_another_one_shows(name):
+    assert [one for one in imports.needed([name], TEXTS) if one in SHOWN] == [name]
