@@ -11,13 +11,14 @@ import optax
 from jax import Array
 
 from experiments.benchmarks import floor
-from experiments.benchmarks.programs import Program, collected, counted_gflop, in_chunks
+from experiments.benchmarks.programs import counted_gflop, in_chunks
 from experiments.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from experiments.reddy import training
 from experiments.reddy.settings import SMALL, WORLDS, Schedule, laws
 from experiments.settings import member_keys
 from icl_lab.models import InductionNetwork
 from icl_lab.prompts import NOVEL_CLASSES
+from icl_lab.training import Training
 
 SETTINGS = {"published": Schedule(), "small": Schedule(**SMALL)}
 PLAIN, FULL, OURS = "plain loop", "full form in fit", "ours in fit"
@@ -51,15 +52,14 @@ def _rows(setting: Schedule, config: Config) -> list[Row]:
     ]  # fmt: skip
 
 
-def program(setting: Schedule, members: int, full: bool = False) -> Program:
+def program(setting: Schedule, members: int, full: bool = False) -> Training:
     """Training as the binaries do it; in the full form every prompt passes the module."""
     model = training.network(setting)
     if full:
         model = model._replace(logits=partial(_full_logits, model))
     keys = member_keys(setting, members=members)
     law = laws(setting, member_keys(setting, WORLDS, members))
-    planned = training.planned(setting, model, keys, law)
-    return collected(lambda session: planned.carried_out(partial(session.fit, "")))
+    return training.planned(setting, model, keys, law)
 
 
 def _full_logits(model: training.Induction, params: dict, prompts: Any) -> Array:

@@ -28,8 +28,7 @@ from experiments.dai.material import encoded, toy_material
 from experiments.dai.networks import by_positions, every_network, source_digest, stacked
 from experiments.dai.programs import rows
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -114,7 +113,7 @@ def of_network(key: Array, networks: Networks, config: Config) -> dict[str, np.n
 _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE),
     check=check, given=True, reads=("dai.pretrain",),
 )  # fmt: skip

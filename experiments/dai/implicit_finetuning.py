@@ -37,8 +37,7 @@ from experiments.dai.networks import by_positions, every_network, load_networks,
 from experiments.dai.real_text import check_files, real_subject
 from experiments.dai.tables import tables
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import FlagError, main
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
 
@@ -161,7 +160,7 @@ def analysed(key: Array, asked: list[Subject], config: Config) -> tuple[dict[str
     return stacked([arrays for arrays, _ in found]), [reason for _, reasons in found for reason in reasons]
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.implicit_finetuning", __doc__, PRESETS, measured,
     (
         ACCURACY, CURVE, BY_SET, RATE, FREE_RATE, ROW_RATE, MISMATCH, NUMBER, SIMILARITY, RETEST, PATH, PATH_BY_LAYER,

@@ -22,8 +22,7 @@ from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choo
 from experiments.dai.common import ACCURACY, Networks, per_network
 from experiments.dai.controls import PAPER
 from experiments.dai.networks import by_positions, every_network, source_digest, stacked
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
 
@@ -88,7 +87,7 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
     return stacked(found)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.layers", __doc__, PRESETS, measured, (ACCURACY, SIMILARITY, NOISE),
     check=check, given=True, reads=("dai.pretrain",),
 )  # fmt: skip

@@ -32,8 +32,7 @@ from experiments.dai.mixed_language import (
     network_of,
     trainings_of,
 )
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 
@@ -176,7 +175,7 @@ def joined(parts: list[Sequences]) -> Sequences:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.momentum_icl", __doc__, PRESETS, measured, (STEPS, CURVE, TRAIN_LOSS),
     trainings=trainings, check=check, effort={"quick": "little"},
 )  # fmt: skip

@@ -27,8 +27,7 @@ from jax import Array
 
 from experiments.dai import mixed_language
 from experiments.dai.mixed_language import Network, Setting, next_token_losses
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LanguageModel
@@ -157,7 +156,7 @@ def _unigram(text: Corpus) -> float:
     return float(-np.log(frequency / frequency.sum())[text.validation].mean())
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.momentum_language_model", __doc__, PRESETS, measured, (STEPS, LOSS, TRAIN_LOSS, ETA, FINAL, LAGS),
     trainings=trainings, check=check, effort={"quick": "little"},
 )  # fmt: skip

@@ -38,8 +38,7 @@ from experiments.dai.linear_mixing import MixedNetwork, mixed_network
 from experiments.settings import Members, member_keys
 from experiments.training import always, mean_in_chunks, members_at_once, squared_error
 from icl_lab.compare import compare_batches
-from icl_lab.lab import FlagError, arguments, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, arguments, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import folded_weights
@@ -276,7 +275,7 @@ def _keys(config: Config, stage: int) -> Array:
     return jnp.concatenate([member_keys(config, stage)] * len(config.mixers))
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.momentum_regression", __doc__, PRESETS, measured,
     (STEPS, LOSS, ETA, FINAL, COMPARED, PENALTY, VALUES_NORM),
     trainings=trainings, check=check,

@@ -25,8 +25,7 @@ from experiments.dai.common import COMMITTED, ENCODINGS, network
 from experiments.dai.networks import record_of
 from experiments.dai.pretrain_stages import Config as Schedule
 from experiments.dai.pretrain_stages import measured_of, trainings_of, worlds_of
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.record import Record
@@ -177,7 +176,7 @@ def _read(config: Config) -> dict[str, Any]:
     return jax.tree.map(lambda values: values[_numbers(config, record)], found)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.momentum_tasks", __doc__, PRESETS, measured, (CEILING, REACHED, END, FINAL, ETA),
     trainings=trainings, check=check, effort={"quick": "little"}, reads=("dai.pretrain",),
 )  # fmt: skip

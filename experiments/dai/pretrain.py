@@ -29,8 +29,7 @@ from experiments.dai.common import check_network, count, network, per_network
 from experiments.dai.pretrain_stages import Config, measured_of, trainings_of, worlds_of
 from experiments.settings import check as check_schedule
 from experiments.settings import check_each_once
-from icl_lab.lab import FlagError, main
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts.text_sequences import STAGES
@@ -108,7 +107,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "stages": list(STAGES)}
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "dai.pretrain", __doc__, PRESETS, measured,
     (LANGUAGE, TASK, DIRECTIONS, LABELS, CEILING, MEANING_ONLY, FINAL, REACHED, END, CURVE, ACCURACY),
     trainings=trainings, check=check, feeds_others=True,

@@ -36,8 +36,7 @@ from experiments.reddy.training import (
 )
 from experiments.settings import member_keys
 from experiments.training import members_at_once
-from icl_lab.lab import FlagError, arguments, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, arguments, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Intervention, Trace
@@ -266,7 +265,7 @@ def measure(config: Schedule, model: Induction) -> Callable[..., dict[str, Array
     return measured
 
 
-EXPERIMENT = binary("reddy.clamping", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
+EXPERIMENT = Experiment("reddy.clamping", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

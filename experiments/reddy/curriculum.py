@@ -36,8 +36,7 @@ from experiments.reddy.training import (
     sgd,
 )  # fmt: skip
 from experiments.settings import member_keys
-from icl_lab.lab import FlagError, arguments, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, arguments, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, ItemLabelLaw, burstiness_values
@@ -217,7 +216,9 @@ def check(config: Config) -> None:
         )
 
 
-EXPERIMENT = binary("reddy.curriculum", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
+EXPERIMENT = Experiment(
+    "reddy.curriculum", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

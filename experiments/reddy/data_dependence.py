@@ -29,8 +29,7 @@ from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, laws, rep
 from experiments.reddy.training import Induction, later, network, planned, reduced
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.training.plans import Training
@@ -238,7 +237,7 @@ def check(config: Config) -> None:
         )
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "reddy.data_dependence", __doc__, PRESETS, measured, (STEPS, *CURVES.values()), trainings=trainings, check=check
 )
 

@@ -28,8 +28,7 @@ from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, l
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
 from experiments.reddy.training import Induction, network, sgd
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import FlagError, arguments, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, arguments, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models.inspection import Intervention
@@ -187,7 +186,7 @@ def check(config: Config) -> None:
                 raise FlagError(f"--windows: allowed are shares of {one.steps} steps at which --measure_every measures")
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "reddy.interventions", __doc__, PRESETS, measured, (STEPS, CURVE),
     trainings=trainings, check=check, effort={"quick": "little"},
 )  # fmt: skip

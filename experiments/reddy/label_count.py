@@ -20,8 +20,7 @@ from experiments.reddy import settings
 from experiments.reddy.settings import SMALL, SMOKE, Schedule, laws
 from experiments.reddy.training import Induction, later, network, planned
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES
@@ -142,7 +141,9 @@ def check(config: Config) -> None:
         settings.check_burstiness("burstiness", config.burstiness, one)
 
 
-EXPERIMENT = binary("reddy.label_count", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
+EXPERIMENT = Experiment(
+    "reddy.label_count", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

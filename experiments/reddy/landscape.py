@@ -25,8 +25,7 @@ import numpy as np
 
 from experiments.settings import Members, check_each_once
 from icl_lab import theory
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.theory.nested_logits.loss import FORMS
@@ -224,7 +223,7 @@ def check(config: Config) -> None:
         raise FlagError("--factors: allowed are values that give each of --lengths different numbers of labels")
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "reddy.landscape", __doc__, PRESETS, measured,
     (
         BETA_1, ALPHA, PLANE, WAIT_LIMIT, WAIT_LABELS, PLANE_MAP, MAP, EQUAL_MAP, EQUAL_PATHS, PATH, LENGTHS_LOSS, LOSS,

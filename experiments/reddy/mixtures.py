@@ -16,8 +16,7 @@ import numpy as np
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, check_training, laws, repeated
 from experiments.reddy.training import Induction, later, network, planned
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.training.plans import Training
@@ -88,7 +87,7 @@ def plan(config: Config, model: Induction) -> Training:
     return planned(config, model, repeated(member_keys(config), bursty.size), law)
 
 
-EXPERIMENT = binary("reddy.mixtures", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
+EXPERIMENT = Experiment("reddy.mixtures", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

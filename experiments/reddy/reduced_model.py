@@ -38,8 +38,7 @@ from experiments.reddy.training import (
 )  # fmt: skip
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw
@@ -224,7 +223,7 @@ def check(config: Config) -> None:
         settings.check_burstiness("burstiness", config.burstiness, _smaller(config, labels))
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "reddy.reduced_model", __doc__, PRESETS, measured, (STEPS, EQUAL_STEPS, CURVE, *FROM.values(), THEORY_PATH),
     trainings=trainings, check=check,
 )  # fmt: skip

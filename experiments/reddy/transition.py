@@ -28,8 +28,7 @@ from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, 
 from experiments.reddy.statistics import copies
 from experiments.reddy.training import Induction, evaluation_samples, later, measure, network, planned, progress
 from experiments.settings import member_keys
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models.inspection import Trace
@@ -145,7 +144,7 @@ def plan(config: Config, model: Induction) -> Training:
     return planned(config, model, keys, law, observe=observe, one_by_one=True)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "reddy.transition", __doc__, PRESETS, measured, (STEPS, CURVE, MAP), trainings=trainings, check=check
 )
 

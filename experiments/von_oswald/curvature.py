@@ -17,8 +17,7 @@ import numpy as np
 from experiments.settings import checks, member_keys
 from experiments.von_oswald.common import Setting, model, optimizer, planned, strengths
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -110,7 +109,7 @@ def shown_length(lengths: Sequence[int]) -> int:
     return lengths[min(1, len(lengths) - 1)]
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.curvature", __doc__, PRESETS, measured, (OF_MEMBER, EXTREME, KAPPA, EIGENVALUES),
     trainings=trainings, check=checks("lengths"),
 )  # fmt: skip

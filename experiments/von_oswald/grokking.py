@@ -22,8 +22,7 @@ from jax import Array
 from experiments.settings import checks, member_keys
 from experiments.von_oswald.common import Schedule, law_sizes, model, sampler, with_batch
 from experiments.von_oswald.tuning import after, best_step
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -101,7 +100,7 @@ def from_set(tasks: Sample) -> Sampler:
     return draw
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.grokking", __doc__, PRESETS, measured, (STEPS, LOSS),
     trainings=trainings, check=checks("batches", "rates"),
 )  # fmt: skip

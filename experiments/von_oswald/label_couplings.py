@@ -16,8 +16,7 @@ from experiments.settings import check, member_keys
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Setting, constructed, decoupled, model, planned
 from experiments.von_oswald.tuning import exactly_tuned, solver_json
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -74,7 +73,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", {"gd++": solver_json(solver)}
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.label_couplings", __doc__, PRESETS, measured, (STEPS, LOSS, *SHIFTED.values()),
     trainings=trainings, check=check,
 )  # fmt: skip

@@ -19,8 +19,7 @@ from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Networks, check_networks, chosen_of, model, sampler, unpack
 from experiments.von_oswald.tuning import after, compared_with, solver_json, tunings
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
@@ -123,7 +122,7 @@ def columns(config: Config) -> dict[str, tuple[float, ...]]:
     return {"inputs": config.ranges, "targets": config.target_scales}
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.layer_norm", __doc__, PRESETS, measured, (STEPS, CURVE, WITHOUT, FINAL, RANGE, TARGETS),
     trainings=trainings, check=check_norms,
 )  # fmt: skip

@@ -31,8 +31,7 @@ from experiments.training import Model, always, paired_losses
 from experiments.von_oswald.common import Setting, model, planned, strengths
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer
@@ -282,7 +281,7 @@ def _bayes_minus_map(config: Config, most_probable: BatchLearner) -> tuple[Array
     return difference(task_key)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.logistic", __doc__, PRESETS, measured, (STEPS, CURVE, AGREEMENT, FINAL, COSINES, DRAWS),
     trainings=trainings, check=check_draws,
 )  # fmt: skip

@@ -31,8 +31,7 @@ from experiments.von_oswald.common import (
     unpack,
 )
 from experiments.von_oswald.tuning import Compared, after, compared_with, solver_json, tunings
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
@@ -151,7 +150,7 @@ def _finals(config: Any, one: Compared, fit: Fit) -> dict[str, Any]:
     return paired_losses(learners, always(sampler(config)), fit.params, keys, config.population_tasks)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.multi_step", __doc__, PRESETS, measured, QUANTITIES,
     trainings=lambda config: trainings(config, config.decays), check=check_decays,
 )  # fmt: skip

@@ -21,8 +21,7 @@ from experiments.settings import check, member_keys
 from experiments.training import Model, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, planned, sampler
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -94,7 +93,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", {"learning_rate": eta}
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.noisy_labels", __doc__, PRESETS, measured, (STEPS, LOSS, CORRUPTED, NOISY),
     trainings=trainings, check=check_labels,
 )  # fmt: skip

@@ -19,8 +19,7 @@ from experiments.training import Model, always, paired_losses
 from experiments.von_oswald.common import Setting, constructed, interpolated, model, planned, sampler
 from experiments.von_oswald.noisy_labels import check_labels
 from experiments.von_oswald.tuning import exactly_tuned, tuned, tuning
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -117,7 +116,7 @@ def _finals(config: Config, trained: Model, params: dict, count: int, solvers: n
     )
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.noisy_labels_retrained", __doc__, PRESETS, measured, (STEPS, LOSS, FINAL),
     trainings=trainings, check=check_labels,
 )  # fmt: skip

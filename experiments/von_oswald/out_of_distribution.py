@@ -18,8 +18,7 @@ from experiments.settings import member_keys
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Networks, check_networks, chosen_of, interpolated, model, planned, unpack
 from experiments.von_oswald.tuning import Compared, compared_with, solver_json, tunings
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
 
@@ -91,7 +90,7 @@ def _shifted(config: Config, one: Compared, params: dict) -> dict[str, dict[str,
     return shifts.losses(config, learners, params, member_keys(config, 900 + one.stage), columns)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.out_of_distribution", __doc__, PRESETS, measured, tuple(SHIFTED.values()),
     trainings=trainings, check=check_networks,
 )  # fmt: skip

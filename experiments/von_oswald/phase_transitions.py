@@ -18,8 +18,7 @@ from experiments.settings import checks, member_keys
 from experiments.training import Model
 from experiments.von_oswald.common import Setting, law_sizes, model, planned, sampler, with_batch
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -100,7 +99,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", {"learning_rate": eta, "closed_form": best, "predict_zero": zero}
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.phase_transitions", __doc__, PRESETS, measured, (STEPS, SET_STEPS, LOSS, OF_SET),
     trainings=trainings, check=check_ensembles,
 )  # fmt: skip

@@ -20,8 +20,7 @@ from jax import Array
 from experiments.settings import checks, member_keys
 from experiments.von_oswald.common import Setting, constructed, model, planned, sampler
 from experiments.von_oswald.tuning import best_step, eigenvalues
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, traced
@@ -112,7 +111,7 @@ def exact(config: Config, rate: float) -> np.ndarray:
     return np.array(losses)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.roll_out", __doc__, PRESETS, measured, (STEPS, LOSS, ROLLED_OUT, EXACT),
     trainings=trainings, check=checks("dampings"),
 )  # fmt: skip

@@ -35,8 +35,7 @@ from experiments.von_oswald.common import Setting, law_sizes, model, planned, sa
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import Transformer
@@ -221,7 +220,7 @@ def _two_steps(config: Config) -> float:
     return oracle.tune_gradient_descent(fitting, 2, **given).loss
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.separate_tokens", __doc__, PRESETS, measured,
     (STEPS, *CURVE.values(), *FINAL.values(), *ATTENTION.values(), BY_HAND, BY_HAND_ATTENTION),
     trainings=trainings, check=check_positions, effort={"quick": "little"},

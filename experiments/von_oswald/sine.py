@@ -27,8 +27,7 @@ from experiments.training import Model, always, paired_losses, squared_error
 from experiments.von_oswald.common import Setting, model, planned
 from icl_lab.compare import compare_batches
 from icl_lab.constructions import gradient_descent_weights
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, learner, traced
@@ -285,7 +284,7 @@ def _as_gradient_steps(
     return jnp.stack(errors)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.sine", __doc__, PRESETS, measured,
     (STEPS, CURVE, FINAL, KERNEL_ERROR, VALUE_R2, FUNCTIONAL_ERROR, X, Y, GRID, TASK, QUERIES, ANSWER, KERNEL),
     trainings=trainings, check=check_laws, effort={"quick": "little"},

@@ -24,8 +24,7 @@ from experiments.von_oswald import shifts
 from experiments.von_oswald.common import Setting, constructed, law_sizes, model, planned, sampler
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
-from icl_lab.lab import FlagError, main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
@@ -119,7 +118,7 @@ def _centred(config: Config) -> float:
     return float(theory.centred_step_optimum(**law_sizes(config))[1])
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.softmax", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, MAPS, *SHIFTED.values()),
     trainings=trainings, check=check_heads,
 )  # fmt: skip

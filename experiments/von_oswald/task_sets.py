@@ -29,8 +29,7 @@ from experiments.von_oswald.common import (
     with_batch,
 )
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
@@ -119,7 +118,7 @@ def _coefficient(config: Config, eta: float) -> float:
     return overfitting_coefficient(losses, {"params": {"w_kq": a, "w_pv": b}}, samples)
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.task_sets", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, *SHIFTED.values()),
     trainings=trainings, check=checks("sets"),
 )  # fmt: skip

@@ -15,8 +15,7 @@ import sys
 
 from experiments.von_oswald.common import Networks, check_networks
 from experiments.von_oswald.multi_step import QUANTITIES, measured, trainings
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,7 @@ PRESETS = {
     "paper": Config(),
 }  # fmt: skip
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.twelve_layers", __doc__, PRESETS, measured, QUANTITIES, trainings=trainings, check=check_networks,
     effort={"quick": "little"},
 )  # fmt: skip

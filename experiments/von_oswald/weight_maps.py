@@ -17,8 +17,7 @@ import jax
 from experiments.von_oswald.common import Networks, check_networks, chosen_of, model, unpack
 from experiments.von_oswald.tuning import Compared, after, compared_with, solver_json, tunings
 from icl_lab.compare import align_weights
-from icl_lab.lab import main, setting
-from icl_lab.lab.binary import binary
+from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.solvers.oracle import TunedSolver
@@ -92,7 +91,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         yield "facts", {name: solver_json(solver)}
 
 
-EXPERIMENT = binary(
+EXPERIMENT = Experiment(
     "von_oswald.weight_maps", __doc__, PRESETS, measured, (DISTANCE, COSINE, MATRIX),
     trainings=trainings, check=check_networks,
 )  # fmt: skip
