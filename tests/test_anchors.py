@@ -10,15 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import made_up
 
 from experiments import anchoring, gallery, verdict_tables
 from icl_lab import machine
-from icl_lab.lab import anchors, flags, records, session
+from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import RecordError
 from icl_lab.lab.style import panels
+from icl_lab.training import Training
 from icl_lab.training.fitting import Fit
 
 
@@ -28,6 +31,13 @@ class Config:
     members: int = flags.setting(2, "members", at_least=1)
     steps: int = flags.setting(20, "training steps", at_least=1)
     rate: float = flags.setting(0.1, "learning rate", above=0)
+
+
+STEPS, RATES, CURVE = (
+    quantity("steps", "measurement"),
+    quantity("rates", "rate"),
+    quantity("{metric}", "member", "measurement"),
+)
 
 
 @dataclasses.dataclass
@@ -43,7 +53,7 @@ class Toy:
     smoke: Config = Config()
     lab: Config = Config(members=3, steps=40)
 
-    def run(self, config, session):
+    def trainings(self, config):
         def draw(rng):
             drawn = rng.uniform(-1, 1, (16, 4)).astype(np.float32)
             return drawn[:, :3], drawn[:, :3].sum(1) + np.float32(self.noise) * drawn[:, 3]
@@ -61,8 +71,12 @@ class Toy:
 
         keys = jax.random.split(jax.random.key(config.seed), config.members)
         init = lambda key, _: jax.random.normal(key, (3,))  # noqa: E731
-        fitted = session.fit("toy", init, step, measure, keys, steps=config.steps)
-        return {}, {"steps": fitted.steps, "rates": np.array([0.1, 0.2])} | fitted.metrics
+        return {"toy": Training(init, step, None, keys, steps=config.steps, measure=measure)}
+
+    def measured(self, config, fits):
+        yield STEPS, fits["toy"].steps
+        yield RATES, np.array([0.1, 0.2])
+        yield CURVE, fits["toy"].metrics
 
     def figures(self, record):
         figure, axes = panels(1, width=1, height=1)
@@ -75,12 +89,15 @@ class Toy:
             expected=9.0, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
         )  # fmt: skip
         presets = {"smoke": self.smoke, "quick": Config(), "lab": self.lab, "paper": Config(steps=60)}
-        axes = {"steps": ("measurement",), "rates": ("rate",), "*": ("member", "measurement")}
-        return Experiment("toy.anchored", "A toy.", presets, self.run, self.figures, (claim,), axes=axes)
+        return made_up(
+            "toy.anchored", presets, self.measured, (STEPS, RATES, CURVE), trainings=self.trainings,
+            figures=self.figures, claims=(claim,),
+        )  # fmt: skip
 
 
-def plainly_fitted(init, step, measure, keys, steps, **_):
-    """Stands for ``fit`` without compiling anything: a loop over members and steps."""
+def plainly_fitted(training, **_):
+    """Stands for ``Training.carried_out`` without compiling anything: a loop over members and steps."""
+    init, step, measure, steps, keys = (vars(training)[name] for name in ("init", "loss", "measure", "steps", "keys"))
     measured = []
     for number, key in enumerate(keys):
         w, rng, rows, losses = np.asarray(init(key, None)), np.random.default_rng(number), [], [np.nan]
@@ -98,7 +115,7 @@ def plainly_fitted(init, step, measure, keys, steps, **_):
 @pytest.fixture(scope="module", autouse=True)
 def nothing_is_compiled():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session, "fit", plainly_fitted)
+        patch.setattr(Training, "carried_out", plainly_fitted)
         yield
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_reproduce import start_inside
+from toys import made_up
 
 import experiments
 from experiments import forks, reproduce
@@ -13,7 +14,8 @@ from experiments.reproduce import discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import FAILS, HOLDS, Claim, judge
 from icl_lab.lab.drift import committed, drift
-from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import Record
 
 FIGURES = Path(experiments.__file__).parents[1] / "figures"
@@ -116,19 +118,11 @@ class Config:
 
 
 def test_reproduce_against_a_gallery_says_drift_and_is_an_error(tmp_path, monkeypatch, capsys):
-    def run(config, session):
-        return {}, dict(record(seed=config.seed).arrays)
+    def measured(config, fits):
+        yield dict(record(seed=config.seed).arrays)
 
-    toy = Experiment(
-        "a.b",
-        "About.",
-        dict.fromkeys(PRESETS, Config()),
-        run,
-        lambda r: {},
-        CLAIMS,
-        axes={"near": ("member",), "exact": ("one",)},
-    )
-    monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": toy})
+    binary = made_up("a.b", Config(), measured, (quantity("near", "member"), quantity("exact", "one")), claims=CLAIMS)
+    monkeypatch.setattr(reproduce, "discover", lambda: {"a.b": binary})
     monkeypatch.setattr(forks, "starter", lambda _: start_inside)
     gallery, folder = tmp_path / "gallery", tmp_path / "gallery" / "a" / "b" / "lab"
     gallery.mkdir()

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import jaxlib
 import numpy as np
 import pytest
+from toys import made_up
 
 from icl_lab.lab import flags
 from icl_lab.lab.execution import execute
-from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.profile import OUTSIDE, Profile, table
 from icl_lab.training import effort
 
@@ -67,13 +67,12 @@ def test_a_block_lowers_the_effort_and_never_raises_it(optimising):
 def test_an_experiment_says_how_hard_xla_works_on_a_preset(optimising, tmp_path):
     found = []
 
-    def run(config, session):
+    def measured(config, fits):
         found.append(effort.of("full"))
-        return {}, {}
+        return ()
 
     config = Config()
-    presets = dict.fromkeys(("smoke", "quick", "lab", "paper"), config)
-    usual = Experiment("toy.a", "", presets, run, lambda record: {}, ())
+    usual = made_up("toy.a", config, measured)
     lowered = dataclasses.replace(usual, effort={"quick": "little"})
     for experiment, preset in ((usual, "quick"), (lowered, "quick"), (usual, "lab"), (lowered, "lab")):
         execute(experiment, preset, config, tmp_path / str(len(found)))

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from toys import made_up
 
 import icl_lab.__main__ as front
 from experiments import page
@@ -31,7 +32,6 @@ from experiments.reproduce import GALLERY, discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import draw
-from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.records import Record
 from icl_lab.lab.style import panels
 
@@ -57,8 +57,7 @@ def experiment(name, finding=""):
 
     claims = (claim("kept", "holds"), claim("broken", "fails"), claim("bound", "holds", relation=">=", expected=0.9))
     about = f"A curve <i>of</i> {name} (Toy 2020, Fig. 1)."
-    presets = {preset: Config() for preset in PRESETS}
-    return Experiment(name, about, presets, lambda c, s: ({}, {}), curve, claims, finding=finding)
+    return made_up(name, Config(), about=about, figures=curve, claims=claims, finding=finding)
 
 
 TOYS = {

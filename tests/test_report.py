@@ -2,11 +2,11 @@ import dataclasses
 
 import numpy as np
 import pytest
+from toys import made_up
 
 from icl_lab.lab import flags, report
 from icl_lab.lab.claims import Claim, judge
 from icl_lab.lab.execution import Outcome
-from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.records import Record
 
 
@@ -24,14 +24,7 @@ def claim(name, verdict, **changes):
 
 
 CLAIMS = (claim("kept", "holds"), claim("broken", "fails"), claim("bound", "holds", relation=">=", expected=1.2))
-EXPERIMENT = Experiment(
-    "toy.curve",
-    "A curve of <script>.",
-    {p: Config() for p in PRESETS},
-    lambda c, s: ({}, {}),
-    lambda record: {},
-    CLAIMS,
-)
+EXPERIMENT = made_up("toy.curve", Config(), about="A curve of <script>.", claims=CLAIMS)
 
 
 @pytest.fixture(scope="module")

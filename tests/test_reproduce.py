@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from toys import made_up
 
 from experiments import anchoring, forks, gallery, pace, papers, reproduce, verdict_tables
 from experiments.page import drawing
@@ -16,17 +17,22 @@ from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
 from icl_lab.lab.execution import default_outdir, execute
-from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.plans import Run
+from icl_lab.lab.quantities import quantity
 from icl_lab.lab.record import Record
 from icl_lab.lab.records import LOG
 from icl_lab.lab.style import panels
+from icl_lab.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     seed: int = flags.setting(0, "seed", at_least=0)
     members: int = flags.setting(6, "members", at_least=1)
+
+
+VALUES = quantity("values", "member")
 
 
 @dataclasses.dataclass
@@ -40,19 +46,21 @@ class Toy:
     runs: int = 0
     traces: int = 0
 
-    def run(self, config, session):
-        self.runs += 1
-
+    def trainings(self, config):
         def loss(params, key, setting):
             self.traces += 1
             return (params - jax.random.normal(key)) ** 2
 
         keys = jax.random.split(jax.random.key(config.seed), config.members)
-        if self.trains:
-            session.fit("train", lambda k, s: jax.random.normal(k), loss, optax.sgd(0.1), keys, steps=2)
+        one = Training(lambda k, s: jax.random.normal(k), loss, optax.sgd(0.1), keys, steps=2)
+        return {"train": one} if self.trains else {}
+
+    def measured(self, config, fits):
+        self.runs += 1
+        list(fits.values())
         if self.raises is not None:
             raise self.raises
-        return {}, {"values": np.arange(config.members, dtype=float)}
+        yield VALUES, np.arange(config.members, dtype=float)
 
     def experiment(self):
         claim = Claim(
@@ -65,6 +73,8 @@ class Toy:
             reason="any fraction will do",
             interval="wilson",
             expected_verdict={"lab": self.verdict},
+            quick=Quick(1.0, "as at lab", self.verdict),
+            headline=1,
         )
 
         def figures(record):
@@ -72,9 +82,9 @@ class Toy:
             axes[0, 0].plot(record.arrays["values"])
             return {"values": figure}
 
-        return Experiment(
-            self.name, f"About {self.name}.", {p: Config() for p in PRESETS}, self.run, figures, (claim,),
-            axes={"values": ("member",)}, quick={"finite": Quick(1.0, "as at lab", self.verdict)},
+        return made_up(
+            self.name, Config(), self.measured, (VALUES,), about=f"About {self.name}.", trainings=self.trainings,
+            figures=figures, claims=(claim,),
         )  # fmt: skip
 
 
