@@ -9,21 +9,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from toys import made_up
 
 from experiments import gallery
 from experiments.anchoring import belongs
 from experiments.reproduce import discover
 from icl_lab.lab import flags, records
-from icl_lab.lab.axes import AxesError, checked, resolved
+from icl_lab.lab.axes import AxesError, checked
 from icl_lab.lab.execution import execute
-from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.experiment import PRESETS
+from icl_lab.lab.quantities import axes_of, quantity
 from icl_lab.lab.record import RecordError, flat
 
 FIGURES = Path(__file__).parents[1] / "figures"
 COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
 
 
-PATTERNS = {"steps": ("step",), "free_*_gamma": ("member", "free_{0}_layer"), "*_*": ("member", "{0}_step")}
+OF_METRIC = quantity("{network}_{metric}", "member", "{network}_step", network=("a", "b"))
+QUANTITIES = (
+    quantity("steps", "step"), quantity("free_{layers}_gamma", "member", "free_{layers}_layer"), OF_METRIC
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,17 +37,18 @@ class Config:
     members: int = flags.setting(3, "members", at_least=1)
 
 
-def run_of(tmp_path, arrays, axes):
-    toy = Experiment(
-        "toy.a", "", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, arrays), lambda _: {}, (), axes=axes
-    )
-    return execute(toy, "smoke", Config(), tmp_path).record
+def resolved(quantities, arrays, members):
+    return checked(axes_of(quantities, arrays, {}), arrays, members)
 
 
-def test_the_first_pattern_that_matches_names_the_axes():
+def run_of(tmp_path, arrays, *quantities):
+    return execute(made_up("toy.a", Config(), lambda *_: [arrays], quantities), "smoke", Config(), tmp_path).record
+
+
+def test_the_quantity_of_an_array_names_its_axes():
     arrays = {"steps": np.zeros(4), "free_5_gamma": np.zeros((3, 5)), "free_2_gamma": np.zeros((3, 2))}
     arrays |= {"a_loss_b": np.zeros((3, 7)), "b_loss": np.zeros((3, 8))}
-    assert resolved(PATTERNS, arrays, 3) == {
+    assert resolved(QUANTITIES, arrays, 3) == {
         "steps": ("step",),
         "free_5_gamma": ("member", "free_5_layer"),
         "free_2_gamma": ("member", "free_2_layer"),
@@ -51,8 +57,9 @@ def test_the_first_pattern_that_matches_names_the_axes():
     }
 
 
-def test_a_pattern_is_the_whole_name_and_holds_no_other_signs():
-    assert resolved({"gd++": ("member",), "*": ("step",)}, {"gd++": np.zeros(2), "gd+++": np.zeros(3)}, 2) == {
+def test_a_name_is_a_whole_one_and_its_signs_mean_themselves():
+    quantities = quantity("gd++", "member"), quantity("{other}", "step")
+    assert resolved(quantities, {"gd++": np.zeros(2), "gd+++": np.zeros(3)}, 2) == {
         "gd++": ("member",),
         "gd+++": ("step",),
     }
@@ -61,7 +68,8 @@ def test_a_pattern_is_the_whole_name_and_holds_no_other_signs():
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"loss": np.zeros(3)}, r"array loss: no pattern .* matches it \(steps, free"),
+        ({"loss": np.zeros(3)}, "array loss: no quantity"),
+        ({"c_loss": np.zeros(3)}, "array c_loss: no quantity"),
         ({"steps": np.zeros((3, 1))}, r"array steps has shape \(3, 1\), but its axes are step"),
         ({"a_loss": np.zeros((2, 4))}, r"array a_loss has length 2 on its axis member, which is 3 in the config"),
         (
@@ -72,28 +80,28 @@ def test_a_pattern_is_the_whole_name_and_holds_no_other_signs():
 )
 def test_what_does_not_fit_is_refused_by_name(arrays, message):
     with pytest.raises(AxesError, match=message):
-        resolved(PATTERNS, arrays, 3)
+        resolved(QUANTITIES, arrays, 3)
 
 
 def test_an_axis_is_named_once_in_an_array():
     with pytest.raises(AxesError, match="its axes are row, row"):
-        resolved({"*": ("row", "row")}, {"matrix": np.eye(2)}, 3)
+        resolved((quantity("matrix", "row", "row"),), {"matrix": np.eye(2)}, 3)
 
 
 def test_a_run_writes_the_axes_of_its_arrays_beside_them(tmp_path):
     arrays = {"loss": np.zeros((3, 2)), "rate": np.array(0.5)}
-    found = run_of(tmp_path, arrays, {"loss": ("member", "step"), "rate": ()})
+    found = run_of(tmp_path, arrays, quantity("loss", "member", "step"), quantity("rate"))
     assert found.axes == records.load(tmp_path).axes == {"loss": ("member", "step"), "rate": ()}
 
 
 def test_a_run_with_an_array_without_axes_is_finished_once_they_are_named(tmp_path):
     found = {"loss": np.zeros(3), "other": np.zeros(3)}
     with pytest.raises(AxesError, match="array other"):
-        run_of(tmp_path, found, {"loss": ("member",)})
+        run_of(tmp_path, found, quantity("loss", "member"))
     with pytest.raises(RecordError, match="not both values and axes are known of loss, other"):
         next(records.load(tmp_path).table())
     assert gallery.collect(tmp_path, {"toy.a": None}) == {}
-    run_of(tmp_path, found, {"*": ("member",)})
+    run_of(tmp_path, found, quantity("{name}", "member"))
     assert records.load(tmp_path).axes["other"] == ("member",)
 
 

@@ -1,24 +1,30 @@
 import contextlib
 import dataclasses
+import inspect
 import json
 import logging
-import os
+import re
+import shutil
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from toys import made_up
 
-from icl_lab import machine
 from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import default_outdir, execute
-from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.experiment import OLDER, Experiment
+from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import RecordError
+from icl_lab.lab.session import Session
 from icl_lab.lab.style import panels
+from icl_lab.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +35,8 @@ class Config:
     rates: tuple[float, ...] = flags.setting((0.5,), "learning rates", above=0)
 
 
-AXES = {"params_*": ("member",), "loss_*": ("member", "step")}
+PARAMS = quantity("params_{stage}", "member", stage=lambda config: range(len(config["rates"])))
+LOSS = dataclasses.replace(PARAMS, name="loss_{stage}", axes=("member", "step"))
 
 
 @dataclasses.dataclass
@@ -43,24 +50,31 @@ class Toy:
     drawn: int = 0
     reported: list = dataclasses.field(default_factory=list)
 
-    def run(self, config, session):
-        self.runs += 1
-        found = {}
+    def trainings(self, config):
         keys = jax.random.split(jax.random.key(config.seed), config.members)
-        bar = session.bar
+        of = lambda rate: Training(begin, square, optax.sgd(rate), keys, steps=config.steps, measure_every=2)  # noqa: E731
+        return {f"stage_{i}": of(rate) for i, rate in enumerate(config.rates)}
+
+    def measured(self, config, fits):
+        self.runs += 1
+        for i, _ in enumerate(config.rates):
+            fitted = fits[f"stage_{i}"]
+            yield PARAMS.at(stage=i), fitted.params
+            yield LOSS.at(stage=i), fitted.metrics["train_loss"]
+        yield "facts", {"rates": list(config.rates)}
+
+    @contextlib.contextmanager
+    def watched(self):
+        """Every step that a progress bar is told of is seen."""
+        bar = Session.bar
 
         @contextlib.contextmanager
-        def watched(label, total):
-            with bar(label, total):
+        def watched(session, label, total):
+            with bar(session, label, total):
                 yield lambda done, total: self.seen(label, done)
 
-        session.bar = watched
-        for i, rate in enumerate(config.rates):
-            fitted = session.fit(
-                f"stage_{i}", begin, square, optax.sgd(rate), keys, steps=config.steps, measure_every=2
-            )
-            found |= {f"params_{i}": np.asarray(fitted.params), f"loss_{i}": fitted.metrics["train_loss"]}
-        return {"rates": list(config.rates)}, found
+        with mock.patch.object(Session, "bar", watched):
+            yield
 
     def seen(self, stage, done):
         self.reported.append((stage, done))
@@ -79,18 +93,20 @@ class Toy:
             expected=self.expected, tolerance=0.0, relation="<=", reason="a test", expected_verdict={"lab": "holds"},
         )  # fmt: skip
         presets = {"smoke": Config(), "quick": Config(), "lab": Config(members=3), "paper": Config(steps=60)}
-        return Experiment(
-            "toy.train", "About toys and their training.", presets, self.run, self.figures, (claim,), axes=AXES
-        )
+        return made_up(
+            "toy.train", presets, self.measured, (PARAMS, LOSS), about="About toys and their training.",
+            trainings=self.trainings, figures=self.figures, claims=(claim,),
+        )  # fmt: skip
 
     def __call__(self, outdir, preset="smoke", checkpoint_seconds=1000.0, overwrite=False, **changes):
         config = dataclasses.replace(self.experiment().presets[preset], **changes)
-        return execute(
-            self.experiment(), preset, config, outdir, checkpoint_seconds=checkpoint_seconds, overwrite=overwrite
-        )
+        often = {"checkpoint_seconds": checkpoint_seconds, "overwrite": overwrite}
+        with self.watched():
+            return execute(self.experiment(), preset, config, outdir, **often)
 
     def main(self, *words):
-        return lab.main(self.experiment(), ["toy", *words])
+        with self.watched():
+            return lab.main(self.experiment(), ["toy", *words])
 
 
 def begin(key, _):
@@ -284,7 +300,7 @@ def test_overwrite_does_an_unfinished_run_of_another_configuration_over(tmp_path
 
 def test_checkpoints_of_other_code_are_not_used_and_kept(tmp_path, log, whole, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(records, "code_version", lambda: "another")
+        patch.setattr(records, "code_version", lambda _: "another")
         with pytest.raises(KeyboardInterrupt):
             Toy(raises_at=("stage_0", 4))(tmp_path, **TWO)
     other = Toy()
@@ -304,16 +320,14 @@ def test_a_folder_at_work_is_refused(tmp_path, capsys):
 def test_a_stage_that_is_trained_twice_is_refused(tmp_path):
     """Its checkpoint would return the first training in place of the second."""
 
-    def run(config, session):
-        keys = jax.random.split(jax.random.key(config.seed), config.members)
-        for rate in (0.5, 0.1):
-            fitted = session.fit("alone", begin, square, optax.sgd(rate), keys, steps=config.steps)
-        return {}, {"params": np.asarray(fitted.params)}
-
     toy = Toy()
+    (one,) = toy.trainings(Config()).values()
     for _ in range(2):  # the second time the first training is found finished
+        session = Session(tmp_path, "a fingerprint", 0.0, None)
+        session.fit("alone", one)
         with pytest.raises(ValueError, match="'alone' is trained twice"):
-            execute(dataclasses.replace(toy.experiment(), run=run), "smoke", Config(), tmp_path)
+            session.fit("alone", dataclasses.replace(one, optimizer=optax.sgd(0.1)))
+    shutil.rmtree(tmp_path / "checkpoints")
     assert toy(tmp_path).ran  # another run in this process has stages of its own
 
 
@@ -330,8 +344,8 @@ def test_a_wrong_claim_is_an_error_but_loses_no_run(tmp_path):
 
 def test_wrong_axes_are_an_error_but_lose_no_run(tmp_path):
     toy = Toy()
-    wrong = dataclasses.replace(toy.experiment(), axes={"loss_*": ("member", "step")})
-    with pytest.raises(AxesError, match="array params_0: no pattern"):
+    wrong = dataclasses.replace(toy.experiment(), quantities=(LOSS,))
+    with pytest.raises(AxesError, match="array params_0: no quantity"):
         execute(wrong, "smoke", Config(), tmp_path)
     assert not toy(tmp_path).ran
     assert toy.runs == 1
@@ -340,10 +354,8 @@ def test_wrong_axes_are_an_error_but_lose_no_run(tmp_path):
 
 def test_metrics_may_be_numbers_of_numpy_and_arrays_of_bfloat16(tmp_path):
     found = {"a": np.float32(0.5), "b": [np.arange(2), jnp.float32(0.25)]}
-    run = lambda config, session: (found, {"params_0": jnp.full(2, 0.3, jnp.bfloat16)})  # noqa: E731
-    outcome = execute(
-        dataclasses.replace(Toy().experiment(), run=run, claims=(), figures=lambda _: {}), "smoke", Config(), tmp_path
-    )
+    measured = lambda config, fits: [(PARAMS.at(stage=0), jnp.full(2, 0.3, jnp.bfloat16)), ("facts", found)]  # noqa: E731
+    outcome = execute(made_up("toy.train", Config(), measured, (PARAMS,)), "smoke", Config(), tmp_path)
     assert outcome.record.metrics == records.load(tmp_path).metrics == {"a": 0.5, "b": [[0, 1], 0.25]}
     for record in (outcome.record, records.load(tmp_path)):  # in float32: a mean of bfloat16 would be no mean
         assert record.arrays["params_0"].dtype == np.float32
@@ -356,12 +368,31 @@ def test_what_another_preset_runs_is_left_out(tmp_path):
     presets = {"smoke": Config(), "quick": Config(), "lab": Config(rates=(0.5, 0.1)), "paper": Config()}
     (claim,) = toy.experiment().claims
     claim = dataclasses.replace(claim, statistic=lambda record: record.arrays["params_1"])
-    changes = {"presets": presets, "claims": (claim,), "parts": lambda c: [f"*_{i}" for i, _ in enumerate(c["rates"])]}
-    experiment = dataclasses.replace(toy.experiment(), **changes)
-    assert experiment.left_out({"rates": [0.5]}) == {"*_1"}
+    experiment = dataclasses.replace(toy.experiment(), presets=presets, claims=(claim,))
+    assert experiment.left_out({"rates": [0.5]}) == {"params_1", "loss_1"}
     outcome = execute(experiment, "smoke", presets["smoke"], tmp_path / "smoke")
     assert "params_1" in outcome.ledger[0]["note"]
     assert not execute(experiment, "lab", presets["lab"], tmp_path / "lab").ledger[0]["note"].endswith("params_1")
+
+
+def test_the_form_of_a_former_release_is_refused_and_shows_the_new_one():
+    old, said = (lambda config, session: ({}, {})), []
+    for args, options in (
+        ((old, lambda record: {}, ()), {}),
+        ((), {"run": old, "figures": lambda record: {}, "claims": ()}),
+        *(((old, ()), {word: {}}) for word in OLDER),
+    ):
+        with pytest.raises(TypeError) as refused:
+            Experiment("toy.old", "About.", {}, *args, **options)
+        said.append(str(refused.value))
+    assert len(set(said)) == 1
+    assert said[0].startswith("toy.old: run(config, session) is now trainings(config)")
+    assert not re.search(r"[.\n] ", said[0])
+    (shown,) = re.findall(r"Experiment\((.*?)\)", said[0])
+    words = [word.split("=")[0] for word in shown.split(", ")]
+    fields = inspect.signature(Experiment.__init__)
+    fields.bind(None, **dict.fromkeys(words))
+    assert words[:5] == list(fields.parameters)[1:6]
 
 
 @pytest.mark.parametrize("ids", [("toy.train.small", "toy.train.small"), ("toy.tarin.small",), ("small",)])
@@ -441,36 +472,3 @@ def test_help_tells_the_science_the_presets_and_the_flags(capsys, word):
         assert part in text
     assert "smoke 2; quick 2; lab 3; paper 2. Allowed: whole number >= 1" in text
     assert "0.5 in every preset. Allowed: comma-separated, each: number > 0" in text
-
-
-def test_compiled_programs_are_kept_below_runs_or_where_jax_was_told_to(tmp_path):
-    before = jax.config.jax_compilation_cache_dir
-    try:
-        for told, kept in (("elsewhere", "elsewhere"), (None, str(tmp_path / ".xla_cache" / machine.processor()))):
-            jax.config.update("jax_compilation_cache_dir", told)
-            lab.use_compilation_cache(tmp_path)
-            assert jax.config.jax_compilation_cache_dir == kept
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
-
-
-@pytest.mark.parametrize(("set_before", "kept"), [(None, "off"), ("raise", "raise")])
-def test_programs_of_diffrax_are_kept_too_unless_its_checks_are_asked_for(set_before, kept, tmp_path, monkeypatch):
-    monkeypatch.delenv("EQX_ON_ERROR")
-    if set_before:
-        monkeypatch.setenv("EQX_ON_ERROR", set_before)
-    lab.use_compilation_cache(tmp_path)  # the folder of compiled programs that the tests have stays
-    assert os.environ["EQX_ON_ERROR"] == kept
-
-
-def test_without_its_checks_diffrax_does_not_call_back_into_python():
-    import diffrax
-
-    def solved(times):
-        term, how = diffrax.ODETerm(lambda t, y, _: -y), {"stepsize_controller": diffrax.PIDController(1e-3, 1e-6)}
-        saved = diffrax.SaveAt(ts=times)
-        return diffrax.diffeqsolve(
-            term, diffrax.Tsit5(), 0.0, times[-1], None, 1.0, saveat=saved, throw=False, **how
-        ).ys
-
-    assert "callback" not in jax.jit(solved).lower(np.ones(3)).as_text()  # JAX keeps no program that does on disk

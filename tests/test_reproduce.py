@@ -64,18 +64,11 @@ class Toy:
 
     def experiment(self):
         claim = Claim(
-            f"{self.name}.finite",
-            "Toy",
-            "Every member | is finite.",
-            lambda record: np.isfinite(record.arrays["values"]).astype(float),
-            expected=1.0,
-            tolerance=1.0,
-            reason="any fraction will do",
-            interval="wilson",
-            expected_verdict={"lab": self.verdict},
-            quick=Quick(1.0, "as at lab", self.verdict),
-            headline=1,
-        )
+            f"{self.name}.finite", "Toy", "Every member | is finite.",
+            lambda record: np.isfinite(record.arrays["values"]).astype(float), expected=1.0, tolerance=1.0,
+            reason="any fraction will do", interval="wilson", expected_verdict={"lab": self.verdict},
+            quick=Quick(1.0, "as at lab", self.verdict), headline=1,
+        )  # fmt: skip
 
         def figures(record):
             figure, axes = panels(1)
