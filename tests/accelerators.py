@@ -6,6 +6,8 @@ from unittest import mock
 
 import jax
 
+from icl_lab.lab import Session
+from icl_lab.training import Training
 from icl_lab.training.fitting import Fit, member
 
 PLATFORMS = ("cuda", "tpu")
@@ -45,12 +47,10 @@ def unwanted(program: str) -> set[str]:
 
 
 def lowering(fit: Callable[..., Fit], found: list[set[str]]) -> Callable[..., Fit]:
-    """``fit``, which first lowers its programs and adds what is unwanted in them to ``found``."""
+    """``Session.fit``, which first lowers the programs and adds what is unwanted in them to ``found``."""
 
-    def both(*args, **options) -> Fit:
-        # where an ensemble runs is not part of the program
-        program = {name: value for name, value in options.items() if name not in ("resume", "progress", "mesh")}
-        found.append(unwanted(lowered(*args, **program)))
-        return fit(*args, **options)
+    def both(session: Session, stage: str, training: Training) -> Fit:
+        found.append(unwanted(training.carried_out(lowered)))
+        return fit(session, stage, training)
 
     return both

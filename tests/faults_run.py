@@ -24,10 +24,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from toys import made_up
 
 from icl_lab.lab import command_line, flags, provenance, records, report
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.session import Session
+from icl_lab.lab.trainings import After
+from icl_lab.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,27 +43,39 @@ class Config:
     poisoned: int = flags.setting(-1, "member whose loss is not a number from step 2 of the first training on")
 
 
+PARAMS, LOSS = quantity("params_{stage}", "member", "number"), quantity("loss_{stage}", "member", "step")
+NOISE = quantity("noise", "draw")
 PAUSE = {"stage": 0.0, "evaluation": 0.0}  # seconds after every chunk
 
 
-def run(config, session):
-    """Two trainings, the second from where the first ended, and an evaluation."""
-    keys = jax.random.split(jax.random.key(config.seed), config.members)
-    start, found = jnp.ones((config.members, 4)), {}
-    session.bar = telling(session.bar)
-    for stage in range(2):
-        poison = (np.arange(config.members) == config.poisoned) & (stage == 0)
-        fitted = session.fit(
-            f"stage_{stage}", lambda key, setting: setting[0] / 2, loss, optax.sgd(0.1, momentum=0.9), keys,
-            (start, jnp.asarray(poison)), steps=config.steps, measure_every=1,
+def trainings(config):
+    """Two, the second from where the first ended."""
+
+    def training(start, poison):
+        return Training(
+            lambda key, setting: setting[0] / 2, loss, optax.sgd(0.1, momentum=0.9),
+            jax.random.split(jax.random.key(config.seed), config.members), (start, jnp.asarray(poison)),
+            steps=config.steps, measure_every=1,
             schedule=lambda setting, step: (setting[0], setting[1] & (step == 2)),
         )  # fmt: skip
-        start = fitted.params
-        found |= {f"params_{stage}": np.asarray(start), f"loss_{stage}": fitted.metrics["train_loss"]}
-    with session.bar("evaluation", 1) as advance:
-        found["noise"] = np.random.default_rng(config.seed).normal(size=20_000)  # so that writing it takes a moment
+
+    poisoned = np.arange(config.members) == config.poisoned
+    return {
+        "stage_0": training(jnp.ones((config.members, 4)), poisoned),
+        "stage_1": After(lambda fits: training(fits["stage_0"].params, np.zeros_like(poisoned))),
+    }
+
+
+def measured(config, fits):
+    """The trainings, and an evaluation."""
+    for stage in range(2):
+        yield PARAMS.at(stage=stage), fits[f"stage_{stage}"].params
+        yield LOSS.at(stage=stage), fits[f"stage_{stage}"].metrics["train_loss"]
+    with fits.bar("evaluation", 1) as advance:
+        noise = np.random.default_rng(config.seed).normal(size=20_000)  # so that writing it takes a moment
         advance(1, 1)
-    return {"last": float(np.asarray(start).sum())}, found
+    yield NOISE, noise
+    yield "facts", {"last": float(np.asarray(fits["stage_1"].params).sum())}
 
 
 def loss(params, key, setting):
@@ -67,12 +84,12 @@ def loss(params, key, setting):
 
 
 def telling(bar):
-    """The session's bars, which also leave a file ``../told/<stage>.<steps done>``, and a line on stdout."""
+    """A session's bars, which also leave a file ``../told/<stage>.<steps done>``, and a line on stdout."""
     told = Path("told")
 
     @contextlib.contextmanager
-    def bars(label, total):
-        with bar(label, total) as advance:
+    def bars(session, label, total):
+        with bar(session, label, total) as advance:
 
             def tell(done, total):
                 told.mkdir(exist_ok=True)
@@ -90,9 +107,7 @@ CLAIM = Claim(
     "toy.faults.finite", "Toy", "Every member stays finite.", lambda r: np.isfinite(r.arrays["params_0"][:, 0]) * 1.0,
     expected=1.0, tolerance=0.0, reason="a test", expected_verdict={"lab": "holds"},
 )  # fmt: skip
-PRESETS = dict.fromkeys(("smoke", "quick", "lab", "paper"), Config())
-AXES = {"params_*": ("member", "number"), "loss_*": ("member", "step"), "noise": ("draw",)}
-TOY = Experiment("toy.faults", "Toy.", PRESETS, run, lambda record: {}, (CLAIM,), axes=AXES)
+TOY = made_up("toy.faults", Config(), measured, (PARAMS, LOSS, NOISE), trainings=trainings, claims=(CLAIM,))
 
 
 def clock_runs_backwards():
@@ -139,7 +154,7 @@ PATCHES = {
 
 def quick_to_start(cache):
     """What costs time and is not what is tested: compilation, random numbers, looking at the sources and at git."""
-    records.code_version, provenance._git = lambda sources: sources, lambda *words: ""
+    records.code_version, provenance.git = lambda sources: sources, lambda *words: ""
     Experiment.source_version = lambda self: "loaded"  # whatever is edited meanwhile
     jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_default_prng_impl", "unsafe_rbg")
@@ -158,6 +173,8 @@ def child(order):
     for patch in order.get("patches", ()):
         PATCHES[patch]()
     toy = order["binary"] == "toy"
+    if toy:
+        Session.bar = telling(Session.bar)
     experiment = TOY if toy else importlib.import_module(f"experiments.{order['binary']}").EXPERIMENT
     experiment = dataclasses.replace(experiment, figures=lambda record: {})  # a second, in which nothing is resumed
     status = 1

@@ -18,15 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from matplotlib.figure import Figure
+from toys import made_up
 
 from icl_lab.lab import stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.command_line import main
 from icl_lab.lab.execution import execute
-from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import setting
-from icl_lab.training import processes
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.session import Session
+from icl_lab.training import Training, processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +40,11 @@ class Config:
     steps: int = setting(16, "training steps", at_least=1)
 
 
-def run(config, session):
-    session.bar = signalling(session.bar)
-    fitted = session.fit(
-        "training",
+WEIGHTS, METRIC = quantity("w", "member", "number"), quantity("{metric}", "member", "step")
+
+
+def trainings(config):
+    training = Training(
         lambda key, rate: {"w": jax.random.normal(key, (3,))},
         lambda params, key, rate: jnp.sum((params["w"] - jax.random.normal(key, (3,))) ** 2 / (1 + params["w"] ** 2)),
         optax.adam,
@@ -52,17 +55,23 @@ def run(config, session):
         measure=lambda params, key, rate: {"norm": jnp.sum(params["w"] ** 2), "rate": rate},
         members_at_once=1,
     )
-    largest = float(jnp.max(fitted.params["w"]))  # outside training every process has all members
-    return {"largest": largest}, {"w": np.asarray(fitted.params["w"]), **fitted.metrics}
+    return {"training": training}
+
+
+def measured(config, fits):
+    fitted = fits["training"]
+    yield WEIGHTS, fitted.params["w"]
+    yield METRIC, fitted.metrics
+    yield "facts", {"largest": float(jnp.max(fitted.params["w"]))}  # outside training every process has all members
 
 
 def signalling(bar):
-    """The session's bars; ``TEST_SIGNAL`` names a process, a step and a signal that the process gets after it."""
+    """A session's bars; ``TEST_SIGNAL`` names a process, a step and a signal that the process gets after it."""
     process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
 
     @contextlib.contextmanager
-    def bars(label, total):
-        with bar(label, total) as advance:
+    def bars(session, label, total):
+        with bar(session, label, total) as advance:
 
             def tell(done, total):
                 if done == int(at) and jax.process_index() == int(process):
@@ -78,15 +87,10 @@ CLAIM = Claim(
     "tests.processes.norm", "none", "The norm.", lambda record: record.arrays["norm"][:, -1], expected=0.0,
     tolerance=1.0, reason="none", expected_verdict={},
 )  # fmt: skip
-EXPERIMENT = Experiment(
-    "tests.processes",
-    "Test.",
-    dict.fromkeys(PRESETS, Config()),
-    run,
-    lambda record: {"empty": Figure()},
-    (CLAIM,),
-    axes={"w": ("member", "number"), "*": ("member", "step")},
-)
+EXPERIMENT = made_up(
+    "tests.processes", Config(), measured, (WEIGHTS, METRIC), trainings=trainings,
+    figures=lambda record: {"empty": Figure()}, claims=(CLAIM,),
+)  # fmt: skip
 
 
 def spoken_load(self, like, load=Checkpoint.load):
@@ -140,7 +144,7 @@ def child(words, environment, said):
 
 
 def serve():
-    Checkpoint.load = spoken_load
+    Checkpoint.load, Session.bar = spoken_load, signalling(Session.bar)
     importlib.import_module("scipy.special")  # imported late: here, and not by every child
     for line in sys.stdin:
         running = []

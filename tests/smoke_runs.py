@@ -9,7 +9,7 @@ from unittest import mock
 from accelerators import lowering
 
 from experiments.reproduce import discover
-from icl_lab.lab import session, style
+from icl_lab.lab import Session, style
 from icl_lab.lab.execution import execute
 
 
@@ -36,7 +36,7 @@ def made(root: Path, name: str) -> SmokeRun:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
             binary, unwanted = discover()[name], []
-            lowered = mock.patch.object(session, "fit", lowering(session.fit, unwanted))
+            lowered = mock.patch.object(Session, "fit", lowering(Session.fit, unwanted))
             with lowered, mock.patch.object(style, "save", sketched):
                 outcome = execute(binary, "smoke", binary.presets["smoke"], root / name)
             told.write_bytes(pickle.dumps(SmokeRun(root / name, outcome.ledger, outcome.figures, unwanted)))

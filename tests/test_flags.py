@@ -1,4 +1,3 @@
-import contextlib
 import dataclasses
 import importlib
 import json
@@ -15,6 +14,7 @@ from experiments.reproduce import discover
 from icl_lab.lab import command_line, flags
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, arguments, setting
+from icl_lab.lab.trainings import Fits
 from icl_lab.training.fitting import member
 
 BINARIES = discover()
@@ -229,19 +229,13 @@ def test_a_binary_trains_at_another_rate_by_the_same_program(binary, changes):
         class Found(Exception):  # noqa: N818
             pass
 
-        class Reading:
-            given = checkpoint = None
-
-            def bar(self, *_):
-                return contextlib.nullcontext(lambda *_: None)
-
-            def fit(self, stage, init, loss, optimizer, keys, settings=None, **options):
-                one = member(init, loss, optimizer)
-                state = jax.eval_shape(jax.vmap(one.begin), keys, settings)
-                raise Found(jax.jit(jax.vmap(one.step)).lower(state, keys, settings).as_text())
+        def fit(stage, training):
+            one, of = member(training.init, training.loss, training.optimizer), (training.keys, training.settings)
+            state = jax.eval_shape(jax.vmap(one.begin), *of)
+            raise Found(jax.jit(jax.vmap(one.step)).lower(state, *of).as_text())
 
         with pytest.raises(Found) as found:
-            experiment.run(config, Reading())
+            experiment.carried_out(config, Fits(experiment.trainings(config), fit))
         return str(found.value)
 
     experiment = importlib.import_module(f"experiments.{binary}").EXPERIMENT

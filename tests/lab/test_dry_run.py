@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from toys import made_up
 
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line, dry_run
 from icl_lab.lab.dry_run import Cost, Stage
-from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.flags import FlagError, setting, to_json
-from icl_lab.training import effort
-from icl_lab.training.fitting import Fit, fit
+from icl_lab.training import Training, effort
+from icl_lab.training.fitting import Fit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,25 +27,25 @@ class Config:
     seed: int = setting(0, "")
 
 
-def arguments(config):
-    return (
+def training(config):
+    def measure(params, key, rate):
+        return {"norm": jnp.sum(params["w"] ** 2), "all": params["w"]}
+
+    return Training(
         lambda key, rate: {"w": jnp.ones((8, 8)) * rate},
         lambda params, key, rate: jnp.sum(jnp.sin(params["w"]) ** 2),
         optax.sgd(1e-3),
         jax.random.split(jax.random.key(0), config.members),
         jnp.arange(1.0, config.members + 1),
+        steps=config.steps,
+        measure_every=config.steps // 4,
+        measure=measure,
     )
 
 
-def options(config):
-    def measure(params, key, rate):
-        return {"norm": jnp.sum(params["w"] ** 2), "all": params["w"]}
-
-    return {"steps": config.steps, "measure_every": config.steps // 4, "measure": measure}
-
-
-def of(run):
-    return Experiment("paper.figure", "", dict.fromkeys(PRESETS, Config()), run, lambda record: {}, ())
+def of(measured, *stages):
+    """An experiment that trains alike in every stage."""
+    return made_up("paper.figure", Config(), measured, trainings=lambda config: dict.fromkeys(stages, training(config)))
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +57,12 @@ def quick(monkeypatch):
 def instant(monkeypatch):
     """Trainings that take ten seconds each, without trying."""
 
-    def tried(limit, members, steps):
-        return Stage(members, steps, 10.0, 1), Fit({}, np.zeros(1), {}, np.full(members, -1))
+    monkeypatch.setattr(dry_run, "_tried", lambda limit, one: tried(one))
 
-    monkeypatch.setattr(dry_run, "_tried", tried)
+
+def tried(one, compiling=0.0):
+    members = len(one.keys)
+    return Stage(members, one.steps, 10.0, 1, compiling), Fit({}, np.zeros(1), {}, np.full(members, -1))
 
 
 def committed(gallery, seconds, stages, preset="lab", config=Config()):
@@ -76,18 +78,17 @@ def took(seconds, **more):
 
 
 def two_trainings(ran):
-    def run(config, session):
-        for name in ("first", "second"):
-            session.fit(name, members=config.members, steps=config.steps)
+    def measured(config, fits):
+        for name in fits:
+            yield "facts", {"members": len(fits[name].diverged_at)}
             ran.append(name)
 
-    return of(run)
+    return of(measured, "first", "second")
 
 
 def test_a_dry_training_gives_what_a_real_one_has_in_shape():
-    config = Config()
-    stage, dry = dry_run._tried(None, *arguments(config), **options(config))
-    real = fit(*arguments(config), **options(config))
+    stage, dry = dry_run._tried(None, training(Config()))
+    real = training(Config()).carried_out()
     assert jax.tree.map(jnp.shape, dry.params) == jax.tree.map(jnp.shape, real.params)
     assert {k: v.shape for k, v in dry.metrics.items()} == {k: v.shape for k, v in real.metrics.items()}
     np.testing.assert_array_equal(dry.steps, real.steps)
@@ -98,37 +99,36 @@ def test_a_dry_training_gives_what_a_real_one_has_in_shape():
 
 def test_a_long_training_is_tried_for_a_moment():
     began = time.perf_counter()
-    stage, _ = dry_run._tried(None, *arguments(Config()), **options(Config(steps=2_000_000_000)))
+    stage, _ = dry_run._tried(None, training(Config(steps=2_000_000_000)))
     assert stage.steps == 2_000_000_000
     assert stage.seconds > 10 * (time.perf_counter() - began)  # all of them would take minutes
 
 
 def test_a_run_that_ends_in_time_is_timed_as_it_is(instant, tmp_path):
-    def run(config, session):
-        session.fit("training", members=3, steps=8)
-        with session.bar("tasks", 3) as advance:
+    def measured(config, fits):
+        yield "facts", {"steps": fits["training"].steps}
+        with fits.bar("tasks", 3) as advance:
             time.sleep(0.1)
             advance(3, 3)
 
-    found = dry_run.cost(of(run), "quick", Config(), gallery=tmp_path)
+    found = dry_run.cost(of(measured, "training"), "quick", Config(), gallery=tmp_path)
     assert found.stages["training"].seconds == 10
     assert 0.1 <= found.rest < 5
     assert found.seconds == 10 + found.rest
 
 
 def test_a_run_that_keeps_what_is_no_training_is_followed_too(instant, tmp_path):
-    def run(config, session):
-        kept = session.checkpoint("pieces")
+    def measured(config, fits):
+        kept = fits.checkpoint("pieces")
         assert kept.load(lambda: {}) is None
         kept.save(lambda: {}, finished=False)
-        session.fit("training", members=3, steps=8)
+        yield "facts", {"steps": fits["training"].steps}
 
-    assert dry_run.cost(of(run), "quick", Config(), gallery=tmp_path).stages["training"].seconds == 10
+    assert dry_run.cost(of(measured, "training"), "quick", Config(), gallery=tmp_path).stages["training"].seconds == 10
 
 
 def test_all_else_is_not_scaled_by_compilation_and_a_resumed_record_says_nothing(tmp_path, monkeypatch):
-    compiled = lambda limit, members, steps: (Stage(members, steps, 10.0, 1, 6.0), Fit({}, np.zeros(1), {}, None))  # noqa: E731
-    monkeypatch.setattr(dry_run, "_tried", compiled)
+    monkeypatch.setattr(dry_run, "_tried", lambda limit, one: tried(one, compiling=6.0))
     committed(tmp_path / "a", 100.0, {"first": took(4.0), "second": took(16.0)})
     assert dry_run.cost(two_trainings([]), "lab", Config(), gallery=tmp_path / "a").rest == pytest.approx(80 * 8 / 20)
     committed(tmp_path / "b", 100.0, {"first": took(4.0, resumed=4), "second": took(16.0)})
@@ -137,17 +137,18 @@ def test_all_else_is_not_scaled_by_compilation_and_a_resumed_record_says_nothing
 
 
 def test_a_dry_run_compiles_with_the_effort_of_its_preset(tmp_path, compile_fully):
-    tried = []
+    found = []
 
-    def run(config, session):
-        tried.append(effort.of("full"))
-        return {}, {}
+    def measured(config, fits):
+        found.append(effort.of("full"))
+        return ()
 
+    experiment = dataclasses.replace(of(measured), effort={"quick": "little"})
     for preset in ("quick", "lab"):
-        with dataclasses.replace(of(run), effort={"quick": "little"}).compiling(preset):
-            tried.append(effort.of("full"))
-        dry_run.cost(dataclasses.replace(of(run), effort={"quick": "little"}), preset, Config(), gallery=tmp_path)
-    assert tried[0] == tried[1] != tried[2] == tried[3]
+        with experiment.compiling(preset):
+            found.append(effort.of("full"))
+        dry_run.cost(experiment, preset, Config(), gallery=tmp_path)
+    assert found[0] == found[1] != found[2] == found[3]
 
 
 def test_all_else_is_that_of_the_committed_run_scaled_by_the_speed_of_its_trainings(instant, tmp_path):
@@ -170,12 +171,12 @@ def test_trainings_that_the_committed_run_has_not_are_counted_too(instant, tmp_p
     class Named(Config):
         names: tuple[str, ...] = ("first",)
 
-    def run(config, session):
-        for name in config.names:
-            session.fit(name, members=config.members, steps=config.steps)
-
+    experiment = made_up(
+        "paper.figure", Named(), lambda config, fits: [{} for _ in fits.values()],
+        trainings=lambda config: dict.fromkeys(config.names, training(config)),
+    )  # fmt: skip
     committed(tmp_path, 100.0, {"first": took(4.0)}, config=Named())
-    found = dry_run.cost(of(run), "lab", Named(names=("first", "second", "third"), steps=80), gallery=tmp_path)
+    found = dry_run.cost(experiment, "lab", Named(names=("first", "second", "third"), steps=80), gallery=tmp_path)
     assert list(found.stages) == ["first", "second", "third"]
     assert found.seconds == pytest.approx(30, abs=1)
 
@@ -187,22 +188,27 @@ def test_a_record_of_another_preset_does_not_say_which_training_is_the_last(inst
     assert ran == ["first", "second"]
 
 
-@pytest.mark.parametrize("place", ["training", "bar"])
+@pytest.mark.parametrize("place", ["training", "bar", "checkpoint", "piece"])
 def test_what_it_did_not_come_to_in_its_budget_is_that_of_the_committed_run(instant, tmp_path, monkeypatch, place):
     monkeypatch.setattr(dry_run, "BUDGET", 0.05)
     committed(tmp_path, 100.0, {"first": took(5.0), "second": took(15.0)})
 
-    def run(config, session):
+    def measured(config, fits):
         if place == "training":
             time.sleep(0.1)  # one that has begun is finished
-        session.fit("first", members=3, steps=8)
-        with session.bar("tasks", 1000) as advance:
+        assert fits["first"]
+        with fits.bar("tasks", 1000) as advance:
             for i in range(1000):
                 time.sleep(0.01)
-                advance(i, 1000)
+                if place == "bar":
+                    advance(i, 1000)
+                elif place == "checkpoint":
+                    fits.checkpoint("pieces").save(lambda: {}, finished=False)
+                else:
+                    yield "facts", {"piece": i}
         pytest.fail("it is late")
 
-    found = dry_run.cost(of(run), "paper", Config(), gallery=tmp_path)
+    found = dry_run.cost(of(measured, "first", "second"), "paper", Config(), gallery=tmp_path)
     assert found.rest == pytest.approx(2 * 95)
     assert found.seconds == pytest.approx(10 + 190)
     assert "1 trainings not tried, 95 s of the committed lab run on 1 x cpu" in found.note
@@ -222,7 +228,7 @@ def test_a_record_that_does_not_say_what_its_trainings_took_leaves_the_rest_unkn
 
 def test_a_committed_run_without_trainings_is_said_and_not_tried(tmp_path):
     committed(tmp_path, 100.0, {})
-    found = dry_run.cost(of(lambda config, session: pytest.fail("it ran")), "lab", Config(), gallery=tmp_path)
+    found = dry_run.cost(of(lambda config, fits: pytest.fail("it ran")), "lab", Config(), gallery=tmp_path)
     assert found.seconds == 100
     assert "as in the committed lab run" in found.note
 
@@ -230,28 +236,29 @@ def test_a_committed_run_without_trainings_is_said_and_not_tried(tmp_path):
 def test_a_run_unlike_the_committed_one_is_tried_though_that_had_no_trainings(tmp_path):
     committed(tmp_path, 100.0, {})
     ran = []
-    found = dry_run.cost(of(lambda config, session: ran.append(config)), "lab", Config(steps=80), gallery=tmp_path)
+    found = dry_run.cost(of(lambda config, fits: ran.append(config) or ()), "lab", Config(steps=80), gallery=tmp_path)
     assert ran
     assert found.seconds < 100  # those of the committed run
 
 
 def test_a_run_that_fails_on_untrained_networks_is_covered_up_to_there(instant, tmp_path):
-    def run(config, session):
-        session.fit("training", members=3, steps=8)
+    def measured(config, fits):
+        yield "facts", {"steps": fits["training"].steps}
         raise ValueError("no transition")
 
-    found = dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
+    found = dry_run.cost(of(measured, "training"), "lab", Config(), gallery=tmp_path)
     assert found.seconds == 10
     assert "(ValueError: no transition)" in found.note
 
 
 @pytest.mark.parametrize("error", [FlagError, ValueError])
 def test_what_fails_before_any_training_or_is_refused_is_raised(error, tmp_path):
-    def run(config, session):
+    def refused(*_):
         raise error("--networks: not there")
 
-    with pytest.raises(error, match="not there"):
-        dry_run.cost(of(run), "lab", Config(), gallery=tmp_path)
+    for experiment in (of(refused), made_up("paper.figure", Config(), trainings=refused)):
+        with pytest.raises(error, match="not there"):
+            dry_run.cost(experiment, "lab", Config(), gallery=tmp_path)
 
 
 def test_what_is_said_names_what_was_timed_and_what_is_from_elsewhere():

@@ -17,15 +17,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 from rich.progress import Progress
+from toys import made_up
 
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line, flags, merging, records, stopping
 from icl_lab.lab.command_line import FAILED
 from icl_lab.lab.execution import execute
 from icl_lab.lab.executors import Job, run_elsewhere, start_here, starter
-from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.options import Options
 from icl_lab.lab.plans import Grid, Run, parse_grid
+from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import LOG
 
 CELL = Path(__file__).with_name("plan_cell.py")
@@ -40,10 +41,7 @@ class Config:
     dies: str = flags.setting("never", "when", choices=("never", "once", "always"))
 
 
-AXES = {"values": ("member", "step")}
-TOY = Experiment(
-    "toy.map", "A map.", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, {}), lambda _: {}, (), axes=AXES
-)
+TOY = made_up("toy.map", Config(), quantities=(quantity("values", "member", "step"),))
 
 
 class StandIn(Run):

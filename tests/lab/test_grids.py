@@ -13,18 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from toys import made_up
 
 from icl_lab.lab import command_line, flags, merging, records
-from icl_lab.lab.axes import resolved
+from icl_lab.lab.axes import checked
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import execute
-from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.plans import Grid, parse_grid, program_of
+from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import Record, RecordError
 from icl_lab.lab.runs import FinishedRun
+from icl_lab.lab.trainings import Fits
 from icl_lab.prompts.unfused import unfused
-from icl_lab.training.fitting import fit, member
+from icl_lab.training import Training
+from icl_lab.training.fitting import member
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,25 +44,31 @@ class Config:
 RAN = []
 
 
-def run(config, session):
-    RAN.append(config)
-    if config.noise == 9.0:
-        raise ValueError("no noise is so loud")
-    keys = jax.random.split(jax.random.key(config.seed), config.members)
-    found = {}
-    for size in config.sizes:
-        fitted = session.fit(
-            f"size_{size}",
+LOSS, WEIGHTS = quantity("loss", "member"), quantity("w_{size}", "member", "width", size="sizes")
+
+
+def trainings(config):
+    def training(size):
+        return Training(
             lambda key, _: config.noise * jax.random.normal(key, (config.width,)),
-            lambda w, key, _, size=size: jnp.sum((w - size * getattr(jax.random, config.law)(key, w.shape)) ** 2),
+            lambda w, key, _: jnp.sum((w - size * getattr(jax.random, config.law)(key, w.shape)) ** 2),
             optax.sgd(config.rate),
-            keys,
+            jax.random.split(jax.random.key(config.seed), config.members),
             steps=4,
             measure_every=2,
         )
-        found[f"w_{size}"] = np.asarray(fitted.params)
-        found["loss"] = fitted.metrics["train_loss"][:, -1]
-    return {"width": config.width}, found
+
+    return {f"size_{size}": training(size) for size in config.sizes}
+
+
+def measured(config, fits):
+    RAN.append(config)
+    if config.noise == 9.0:
+        raise ValueError("no noise is so loud")
+    for size in config.sizes:
+        yield WEIGHTS.at(size=size), fits[f"size_{size}"].params
+    yield LOSS, fits[f"size_{size}"].metrics["train_loss"][:, -1]
+    yield "facts", {"width": config.width}
 
 
 def check(config):
@@ -71,16 +80,7 @@ CLAIM = Claim(
     "toy.grid.small", "Toy", "Small.", lambda record: record.arrays["loss"], 1.0, 0.5, "a test",
     expected_verdict={"lab": "holds"},
 )  # fmt: skip
-PRESETS = {name: Config() for name in ("smoke", "quick", "lab", "paper")}
-AXES = {"loss": ("member",), "w_*": ("member", "width"), "axis": ("place",)}
-TOY = Experiment("toy.grid", "About a toy.", PRESETS, run, lambda record: {}, (CLAIM,), check, axes=AXES)
-
-
-class Plain:
-    """A session that trains at once and keeps nothing."""
-
-    def fit(self, stage, *args, **arguments):
-        return fit(*args, **arguments)
+TOY = made_up("toy.grid", Config(), measured, (LOSS, WEIGHTS), trainings=trainings, check=check, claims=(CLAIM,))
 
 
 def grid_of(text, outdir=Path("never")):
@@ -90,14 +90,16 @@ def grid_of(text, outdir=Path("never")):
 @functools.cache
 def alone(text):
     """The records of its cells, each trained by itself."""
-    runs = grid_of(text).runs()
-    return [of_cell(run.config, *TOY.run(run.config, Plain())) for run in runs]
+    return [of_cell(run.config) for run in grid_of(text).runs()]
 
 
-def of_cell(config, metrics, arrays):
+def of_cell(config):
     """The record of a cell with its axes, as ``execute`` makes it."""
-    axes = resolved(AXES, arrays, config.members)
-    return Record("toy.grid", "smoke", flags.to_json(config), metrics, arrays, axes=axes)
+    fits = Fits(trainings(config), lambda stage, training: training.carried_out())
+    facts, arrays, _ = TOY.carried_out(config, fits)
+    plain = flags.to_json(config)
+    axes = checked(TOY.axes_of(arrays, plain), arrays, config.members)
+    return Record("toy.grid", "smoke", plain, facts, arrays, axes=axes)
 
 
 def words(folder, grid, *more):
@@ -179,9 +181,9 @@ def test_a_cell_is_the_run_of_the_binary_alone_to_the_last_bit(tmp_path):
 
 
 def test_the_training_of_a_cell_keeps_what_is_not_to_be_fused(tmp_path, monkeypatch):
-    kept = []
+    kept, carried_out = [], Training.carried_out
 
-    def train(config, session):
+    def train(config):
         @unfused
         def product(w):
             return w * config.rate
@@ -189,18 +191,17 @@ def test_the_training_of_a_cell_keeps_what_is_not_to_be_fused(tmp_path, monkeypa
         def loss(w, key, _):
             return jnp.sum(product(w) ** 2)
 
-        def seen(init, loss, optimizer, keys, settings=None, **options):
-            one = member(init, loss, optimizer, None, options.get("schedule"))
-            first = jax.tree.map(lambda leaf: leaf[0], (keys, settings))
-            kept.append(jax.jit(one.step).lower(jax.eval_shape(one.begin, *first), *first).as_text())
-            return fit(init, loss, optimizer, keys, settings, **options)
-
         keys = jax.random.split(jax.random.key(0), config.members)
-        monkeypatch.setattr("icl_lab.lab.session.fit", seen)
-        session.fit("a", lambda key, _: jnp.ones(3), loss, optax.sgd(0.1), keys, steps=1)
-        return {}, {}
+        return {"a": Training(lambda key, _: jnp.ones(3), loss, optax.sgd(0.1), keys, steps=1)}
 
-    experiment = dataclasses.replace(TOY, run=train, claims=())
+    def seen(training, **options):
+        one = member(training.init, training.loss, training.optimizer, None, training.schedule)
+        first = jax.tree.map(lambda leaf: leaf[0], (training.keys, training.settings))
+        kept.append(jax.jit(one.step).lower(jax.eval_shape(one.begin, *first), *first).as_text())
+        return carried_out(training, **options)
+
+    monkeypatch.setattr(Training, "carried_out", seen)
+    experiment = made_up("toy.grid", Config(), lambda _, fits: [{} for _ in fits.values()], trainings=train)
     assert command_line.main(experiment, words(tmp_path, "rate:0.1,0.2")) == 0
     assert kept
     assert all(re.search(r'call @product.*inlineable = "false"', text) for text in kept)
@@ -292,13 +293,13 @@ def test_another_grid_is_another_folder():
 def test_the_command_line_prints_the_table_and_writes_it_and_a_killed_grid_resumes(tmp_path, capsys):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
 
-    def stopped_at_the_third(config, session):
+    def stopped_at_the_third(config, fits):
         if len(RAN) == 2:
             raise KeyboardInterrupt
-        return run(config, session)
+        return measured(config, fits)
 
     RAN.clear()
-    broken = dataclasses.replace(TOY, run=stopped_at_the_third)
+    broken = dataclasses.replace(TOY, measured=stopped_at_the_third)
     assert command_line.main(broken, words(killed, SEEDS)) == command_line.INTERRUPTED
     assert not (killed / "record.json").exists()
     RAN.clear()
@@ -367,6 +368,6 @@ def test_a_panel_shows_every_cell_with_its_interval():
 def test_a_cell_of_a_file_of_ones_own_is_started_by_that_file(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["mine.py", "--grid=.."])
     assert program_of(TOY) == [os.path.abspath("mine.py")]
-    assert program_of(dataclasses.replace(TOY, name="reddy.transition", claims=(), quick={})) == [
+    assert program_of(dataclasses.replace(TOY, name="reddy.transition", claims=())) == [
         "-m", "experiments.reddy.transition",
     ]  # fmt: skip

@@ -7,10 +7,10 @@ import subprocess
 import jax
 import numpy as np
 import pytest
+from toys import made_up
 
 from icl_lab.lab import flags, provenance, records
 from icl_lab.lab.execution import execute
-from icl_lab.lab.experiment import PRESETS, Experiment
 from icl_lab.lab.merging import OF_A_CELL, merged
 from icl_lab.lab.plans import Grid, Run
 from icl_lab.lab.records import Record, RecordError
@@ -27,7 +27,7 @@ class Config:
     members: int = flags.setting(2, "members", at_least=1)
 
 
-TOY = Experiment("toy.origins", "None.", dict.fromkeys(PRESETS, Config()), lambda *_: ({}, {}), lambda _: {}, ())
+TOY = made_up("toy.origins", Config())
 
 
 def merge(*origins):
@@ -121,18 +121,18 @@ def test_other_settings_than_those_of_a_finished_run_are_said(setting, tmp_path,
 def test_a_run_is_not_resumed_under_other_settings_and_goes_on_under_its_own(setting, tmp_path):
     _, said, other = setting
 
-    def work(config, session):
-        found = session.checkpoint("work").load(lambda: {"state": np.zeros(1)})
+    def work(config, fits):
+        found = fits.checkpoint("work").load(lambda: {"state": np.zeros(1)})
         if found is None:
-            session.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
+            fits.checkpoint("work").save(lambda: {"state": np.ones(1), "metrics": {}}, finished=True)
             raise KeyboardInterrupt
-        return {"state": float(found["state"][0])}, {}
+        yield "facts", {"state": float(found["state"][0])}
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, run=work)
+        run(tmp_path, measured=work)
     with other(), pytest.raises(RecordError, match=f"an unfinished run under other settings of JAX .{said}"):
-        run(tmp_path, run=work)
-    assert run(tmp_path, run=work).record.metrics == {"state": 1.0}
+        run(tmp_path, measured=work)
+    assert run(tmp_path, measured=work).record.metrics == {"state": 1.0}
 
 
 def test_a_record_that_names_no_setting_had_the_usual_ones(tmp_path, log):

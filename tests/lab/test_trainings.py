@@ -1,7 +1,6 @@
 """Trainings as values: a table trains nothing; each is carried out once, when it is first asked for."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +17,7 @@ from icl_lab.prompts import linear_regression
 from icl_lab.training import Training, fit, fitting, train, training
 
 KEYS = jax.random.split(jax.random.key(0), 2)
-UNUSED = SimpleNamespace(bar=None, given=None, checkpoint=None)
-BINARIES = {name: one for name, one in discover().items() if isinstance(one, Binary)}
+BINARIES = discover()
 
 
 def towards(target, **options):
@@ -35,7 +33,7 @@ def fits_of(table, asked=None):
             asked.append(stage)
         return one.carried_out()
 
-    return Fits(table, carried_out, UNUSED)
+    return Fits(table, carried_out)
 
 
 def test_a_training_carried_out_is_fit_of_its_arguments():
