@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from icl_lab.lab.binary import Binary
 
 from experiments.reproduce import discover
 from icl_lab.lab.quantities import quantity
