@@ -70,6 +70,7 @@ def test_parts_are_what_a_configuration_chooses():
     assert AT_SIZE.parts(CONFIG) == ["size_2/*", "size_10/*"]
     assert CURVE.parts(CONFIG) == ["a/*", "a/b/*"]
     assert STEPS.parts(CONFIG) == OPEN.parts(CONFIG) == []
+    assert AT_SIZE.parts(CONFIG | {"sizes": ()}) == []  # nothing is chosen, so all is left out
     assert AT_SIZE.values("size", {}) is None  # an older record lacks the field: any word
 
 
