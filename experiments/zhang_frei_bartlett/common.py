@@ -20,6 +20,7 @@ from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
 from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 NETWORK = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)
 LAYOUT = joint_layout(sign=1)
@@ -88,6 +89,33 @@ def block_product(blocks: Mapping[str, Any]) -> Any:
     """The same of blocks u (...), u11 (..., D, D), u12 and u21 (..., D)."""
     outer = blocks["u12"][..., :, None] * blocks["u21"][..., None, :]
     return blocks["u"][..., None, None] * blocks["u11"] + outer
+
+
+def planned(
+    config: Setting, *, sampler: Sampler | None = None, keys: Array | None = None, measured: bool = True
+) -> Training:
+    """The training of the layer by Adam, whose learning rate falls to zero as a cosine.
+
+    Args:
+      config: the setting.
+      sampler: of the tasks; None means the task distribution of the configuration.
+      keys: (M,) member keys; None means those of the configuration.
+      measured: False measures the training loss only.
+
+    Returns:
+      The training; its losses are half mean squared errors.
+    """
+
+    def optimizer(now: Setting) -> optax.GradientTransformation:
+        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
+
+    def tasks(now: Setting, _: None) -> Sampler:
+        return sampler or gaussian_regression(context_length=config.context_length, covariance=covariance(now))
+
+    return training.planned(
+        config, lsa(len(config.spectrum), config.init_scale), keys=member_keys(config) if keys is None else keys,
+        sampler_of=tasks, optimizer=optimizer, measured=measured,
+    )  # fmt: skip
 
 
 def train_lsa(
