@@ -14,7 +14,7 @@ from experiments.dai.tables import by_task
 from experiments.join_members import joined, vouched
 from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, Session, flags, records
-from icl_lab.lab.axes import resolved
+from icl_lab.lab.axes import checked, named
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import below, flat
 from icl_lab.lab.records import Record
@@ -38,7 +38,7 @@ def made(config, label):
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
     origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=elsewhere/runs"]
-    axes = resolved(AXES, arrays, config.members)
+    axes = checked(named(AXES, arrays), arrays, config.members)
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
 
@@ -128,12 +128,12 @@ def transformers(folder, **changes):
     config = dataclasses.replace(
         nonlinear_transformer.PRESETS["smoke"], steps=4, measure_every=2, warm_up=1, positions=("without",), **changes
     )
-    metrics, arrays = nonlinear_transformer.run(config, Session(folder, "", float("inf"), None))
-    arrays = flat(arrays)
-    axes = resolved(nonlinear_transformer.AXES, arrays, config.members)
-    origin = {"sources": "a", "versions": {}, "precision": {}}
-    name = nonlinear_transformer.EXPERIMENT.name
-    return Record(name, "lab", flags.to_json(config), metrics, arrays, origin, axes)
+    experiment, plain = nonlinear_transformer.EXPERIMENT, flags.to_json(config)
+    metrics, arrays = experiment.run(config, Session(folder, "", float("inf"), None))
+    axes = checked(experiment.axes_of(arrays, plain), arrays, config.members)
+    return Record(
+        experiment.name, "lab", plain, metrics, arrays, {"sources": "a", "versions": {}, "precision": {}}, axes
+    )
 
 
 def test_nonlinear_transformers_trained_apart_are_those_trained_together(tmp_path):
@@ -184,7 +184,7 @@ def analysis(config):
     )
     metrics, arrays = whole[0] | {"networks": config.networks}, flat(whole[1])
     origin = {"sources": config.networks, "versions": {}, "precision": {}}
-    axes = resolved(implicit_finetuning.AXES, arrays, config.members)
+    axes = checked(named(implicit_finetuning.AXES, arrays), arrays, config.members)
     return Record("dai.implicit_finetuning", "lab", flags.to_json(config), metrics, arrays, origin, axes)
 
 
