@@ -172,8 +172,8 @@ CLAIMS = (
         claim(
             f"limit_{c:g}",
             f"Test variances {c:g} Exp(1): limit N, M -> infinity of the risk per coordinate, a taken to the limit.",
-            _limit(c), near=value, tolerance=share * value,
-            reason=f"2 % of a, times the logarithmic derivative of the risk in a, which is {power}", **more,
+            _limit(c), near=value, tolerance=share * value, **more,
+            reason=f"2 % of a, times the logarithmic derivative of the risk in a, which is {power}",
         )
         for c, value, share, power, more in (
             (1.0, 1 / 3, 0.01, "0", {
@@ -187,8 +187,7 @@ CLAIMS = (
             f"worse_than_zero_{c:g}",
             f"Test variances {c:g} Exp(1): on the longest prompts the network is worse than predicting 0, whose "
             "normalised error is 1 (control: least squares on Exp(1)).",
-            _longest(c), at_least=1.0, control=_least_squares, reason="the closed form is far above",
-            **more,
+            _longest(c), at_least=1.0, control=_least_squares, **more, reason="the closed form is far above",
         )
         for c, more in (
             (4.0, {}), (9.0, {"headline": 3, "quick": Quick(0.0, "a bound without slack, far from the closed form")})
@@ -212,8 +211,7 @@ CLAIMS = (
             f"factor_{low:g}",
             f"Exp(1): the factor of a coordinate with |x_qi| from {low:g} to {high:g} is a* (|x_qi|/sqrt 2 + 1/2) "
             "(ratio).",
-            _in_bin(low), near=1.0, tolerance=0.05,
-            reason="2 % from the noise of A, 1 % from the prompts, twice",
+            _in_bin(low), near=1.0, tolerance=0.05, reason="2 % from the noise of A, 1 % from the prompts, twice",
         )
         for low, high in ((0.25, 0.5), (0.75, 1.0), (2.0, 3.0))
     ),

@@ -129,18 +129,16 @@ CLAIMS = (
                 f"matrix_{name}",
                 "Trained at any N, tested at any M, the layer has the risk of the closed form at Gam^-1 "
                 f"({_WHERE[name]}; largest deviation, in units of the closed form at M or at N, whichever is larger).",
-                deviation(name), at_most=0.0, tolerance=0.04,
+                deviation(name), at_most=0.0, tolerance=0.04, **matrix,
                 reason="training leaves A within 2 % of Gam^-1, which moves the risk by up to 4 % of that unit",
-                **matrix,
             ),
             claim(
                 f"best_length_{name}",
                 "For each M every other of the training lengths is worse than N = M, by 2 % at least "
                 f"({_WHERE[name]}; least ratio of risks).",
-                margin(name), at_least=1.02, where=" (this lab)",
+                margin(name), at_least=1.02, where=" (this lab)", **best_length,
                 reason="the closed form's least ratio at lab's lengths is 1.03, near N = M it tends to 1; an error of "
                        "A of 1 % moves it by .01",
-                **best_length,
             ),
             claim(
                 f"floor_rate_{name}",

@@ -140,8 +140,7 @@ CLAIMS = (
     claim(
         "weights_invariant",
         "The error is the same whatever the scale of the task (largest over smallest; control: scale of the inputs).",
-        _spread("spectrum", "weights"), near=1.0, tolerance=0.02, where=_PAPER,
-        control=_spread("spectrum", "inputs"),
+        _spread("spectrum", "weights"), near=1.0, tolerance=0.02, where=_PAPER, control=_spread("spectrum", "inputs"),
         reason="what noise leaves in u12 and u21, about .01, adds an answer that does not scale with the task",
         headline=1, quick=Quick(0.06, "u12 and u21 are left three times as large by a quarter of the steps"),
     ),
@@ -149,8 +148,8 @@ CLAIMS = (
         claim(
             f"limit_{c:g}",
             f"Inputs times {c:g}: the error tends to (1 - c^2)^2 (exact, from the learned A taken to N = infinity).",
-            _limit(c), near=(1 - c**2) ** 2, tolerance=share * (1 - c**2) ** 2, where=_PAPER,
-            reason=f"2 % of A, times d log error / d log A, which is {power}", **more,
+            _limit(c), near=(1 - c**2) ** 2, tolerance=share * (1 - c**2) ** 2, where=_PAPER, **more,
+            reason=f"2 % of A, times d log error / d log A, which is {power}",
         )
         for c, share, power, more in (
             (0.5, 0.02, "-.7", {}), (2.0, 0.06, "2.7", {}), (3.0, 0.05, "2.3", {"headline": 2, "quick": _QUICK})

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from experiments.zhang_frei_bartlett import landscape, landscape_figures, staircase, staircase_claims
+from experiments.zhang_frei_bartlett import landscape, landscape_shown, staircase, staircase_claims
+from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, PAIR, PREDICTED
 from icl_lab.lab.claims import NotRun
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.theory import Flow
 
 
@@ -56,9 +58,9 @@ def test_regrowth_tells_a_second_drop_from_one_that_only_slows():
 
 
 def test_longest_minimum():
-    assert landscape_figures.longest_minimum(np.array([1.0, 0.5, -0.1, -2.0])) == 2
-    assert landscape_figures.longest_minimum(np.array([-1.0, -2.0])) == 0
-    assert landscape_figures.longest_minimum(np.array([1.0, 2.0])) == 2
+    assert landscape_shown.longest_minimum(np.array([1.0, 0.5, -0.1, -2.0])) == 2
+    assert landscape_shown.longest_minimum(np.array([-1.0, -2.0])) == 0
+    assert landscape_shown.longest_minimum(np.array([1.0, 2.0])) == 2
 
 
 def landscape_record():
@@ -68,16 +70,19 @@ def landscape_record():
     ended[0, 0, 0] = [0, 0, 0, 1]
     ended[1, 0, 0] = [0, 1, 1, 1]
     ended[1, 0, 1, 0] = 2
-    arrays = {"dimension_2/ended": ended, "dimension_2/curvature": np.array([[2.0, 1.0, -1.0], [3.0, -1.0, -1.0]])}
-    arrays["dimension_2/predicted"] = np.array([0.75, 1.0, 0.25, 1.0]).reshape(2, 1, 2)
-    arrays["dimension_2/told"] = arrays["dimension_2/predicted"][..., None] * np.ones(4) > 0.5
-    arrays["dimension_2/above"] = np.where(ended == 2, -0.1, 0.0)
-    arrays |= {"pair/ended": np.zeros((1, 4), int), "pair/above": np.zeros((1, 4))}
-    return record(config, arrays)
+    predicted = np.array([0.75, 1.0, 0.25, 1.0]).reshape(2, 1, 2)
+    told = predicted[..., None] * np.ones(4) > 0.5
+    pieces = [
+        (ENDS.at(dimension=2), {"ended": ended, "told": told, "above": np.where(ended == 2, -0.1, 0.0)}),
+        (CURVATURE.at(dimension=2), np.array([[2.0, 1.0, -1.0], [3.0, -1.0, -1.0]])),
+        (PREDICTED.at(dimension=2), predicted),
+        (PAIR, {"ended": np.zeros((1, 4), int), "above": np.zeros((1, 4))}),
+    ]
+    return record(config, collected(pieces)[1])
 
 
 def test_landscape_pools_minima_and_saddles_apart():
-    claims, made = {c.id.split(".")[-1]: c for c in landscape.CLAIMS}, landscape_record()
+    claims, made = {c.id.split(".")[-1]: c for c in landscape_shown.CLAIMS}, landscape_record()
     at_minima, at_saddles = (claims[name].statistic(made) for name in ("minima_attract", "only_minima"))
     np.testing.assert_array_equal(at_minima, [1, np.nan, 1, np.nan])  # 1 and 3 of 4; saddles
     assert np.nansum(at_saddles) == 0
