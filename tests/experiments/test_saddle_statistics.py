@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from experiments.zhang_frei_bartlett import landscape, landscape_shown, staircase, staircase_claims
+from experiments.zhang_frei_bartlett import landscape, landscape_shown, staircase, staircase_shown
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, PAIR, PREDICTED
+from experiments.zhang_frei_bartlett.staircase import MERGED, RANK_LEVELS, RANK_LOSS, RANK_TIMES
 from icl_lab.lab.claims import NotRun
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -12,15 +13,15 @@ from icl_lab.lab.trainings import collected
 from icl_lab.theory import Flow
 
 
-def record(config, arrays):
-    return Record("x", "lab", config, {}, arrays, {})
+def record(config, *pieces):
+    return Record("x", "lab", config, {}, collected(pieces)[1], {})
 
 
 def test_rests_measure_the_time_near_each_level_until_the_optimum():
     """4 units at level 0, 2 on the way, 3 at level 1, then at the end for ever."""
     times = np.arange(1.0, 101.0)
     loss = np.concatenate([np.full(4, 1.0), [0.8, 0.7], np.full(3, 0.5), np.zeros(91)])[None]
-    found = staircase_claims.rests(times, loss, np.array([1.0, 0.5, 0.0]))
+    found = staircase_shown.rests(times, loss, np.array([1.0, 0.5, 0.0]))
     np.testing.assert_allclose(found, [[4 / 9, 3 / 9, 0.0]])
 
 
@@ -29,18 +30,19 @@ def test_rank_statistic_tells_where_the_loss_rests():
     even = np.repeat([1.0, 0.5, 0.0], [10, 10, 20])[None]
     odd = np.repeat([1.0, 0.75, 0.5, 0.25, 0.0], [10, 8, 2, 8, 12])[None]
     for loss, expected in ((even, 1.0), (odd, 0.0)):
-        made = record({"ranks": (2,)}, {"ranks/levels": levels, "ranks/times": times, "ranks/loss/2": loss})
-        np.testing.assert_allclose(staircase_claims.rest_between(2)(made), expected)
+        made = record({"ranks": (2,)}, (RANK_LEVELS, levels), (RANK_TIMES, times), (RANK_LOSS.at(rank=2), loss))
+        np.testing.assert_allclose(staircase_shown.rest_between(2)(made), expected)
     with pytest.raises(NotRun, match="rank 4"):
-        staircase_claims.rest_between(4)(made)
+        staircase_shown.rest_between(4)(made)
 
 
 def test_escape_slope_has_the_unit_of_the_theory():
     spectrum, scales = (0.6, 0.8), (1e-6, 1e-4, 1e-2)
     size = np.linalg.norm(np.square(spectrum))
     halves = 7.0 + 1.3 * np.log(1 / np.array(scales)) / size
-    made = record({"spectrum": spectrum, "merged_scales": scales}, {"merged/halves": np.stack([halves, halves + 2])})
-    np.testing.assert_allclose(staircase_claims.escape_slope(made), 1.3)
+    both = MERGED.at(of="halves"), np.stack([halves, halves + 2])
+    made = record({"spectrum": spectrum, "merged_scales": scales}, both)
+    np.testing.assert_allclose(staircase_shown.escape_slope(made), 1.3)
 
 
 def test_crossings_are_interpolated_and_absent_where_there_are_none():
@@ -78,7 +80,7 @@ def landscape_record():
         (PREDICTED.at(dimension=2), predicted),
         (PAIR, {"ended": np.zeros((1, 4), int), "above": np.zeros((1, 4))}),
     ]
-    return record(config, collected(pieces)[1])
+    return record(config, *pieces)
 
 
 def test_landscape_pools_minima_and_saddles_apart():
