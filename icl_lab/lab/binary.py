@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any
 
+from icl_lab.lab import flags
 from icl_lab.lab.axes import Axes
 from icl_lab.lab.claims import Quick
 from icl_lab.lab.experiment import Experiment, check_claims
@@ -101,3 +102,11 @@ class Binary(Experiment):
     def axes_of(self, names: Iterable[str], config: Mapping[str, Any]) -> dict[str, Axes]:
         """The axes of every array, by its name."""
         return axes_of(self.quantities, names, config)
+
+    def left_out(self, config: Mapping[str, Any]) -> set[str]:
+        """Patterns of the names of arrays that runs of a preset have and those of this configuration have not.
+
+        Place by place, so that they match where a configuration differs from every preset in another place, too.
+        """
+        presets = [flags.to_json(preset) for preset in self.presets.values()]
+        return {pattern for one in self.quantities for pattern in one.left_out(presets, config)}

@@ -15,7 +15,7 @@ import optax
 import pytest
 
 from icl_lab.lab import command_line, flags, merging, records
-from icl_lab.lab.axes import resolved
+from icl_lab.lab.axes import checked, named
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment, execute
 from icl_lab.lab.flags import FlagError
@@ -95,7 +95,7 @@ def alone(text):
 
 def of_cell(config, metrics, arrays):
     """The record of a cell with its axes, as ``execute`` makes it."""
-    axes = resolved(AXES, arrays, config.members)
+    axes = checked(named(AXES, arrays), arrays, config.members)
     return Record("toy.grid", "smoke", flags.to_json(config), metrics, arrays, axes=axes)
 
 

@@ -74,6 +74,14 @@ def test_parts_are_what_a_configuration_chooses():
     assert AT_SIZE.values("size", {}) is None  # an older record lacks the field: any word
 
 
+def test_what_a_preset_chooses_and_a_configuration_does_not_is_left_out_place_by_place():
+    one = quantity("{width}_{size}/{learner}", "member", width="widths", size="sizes", learner=("gd",))
+    presets = [{"widths": [1, 2], "sizes": [5]}, {"widths": [1], "sizes": [6]}]
+    assert one.left_out(presets, {"widths": [1], "sizes": [7]}) == {"2_*/*", "*_5/*", "*_6/*"}
+    assert one.left_out(presets, {"sizes": [5, 6]}) == {"1_*/*", "2_*/*"}  # an older record lacks the field
+    assert STEPS.left_out(presets, {}) == set()
+
+
 def test_places_may_be_called_as_arguments_are():
     odd = quantity("{record}/{self}", "member", record=("r",), self=("s",))
     found = Record("toy.a", "smoke", {}, {}, odd.at(record="r", self="s").named(np.ones(2)))
