@@ -40,7 +40,7 @@ def test_an_expectation_was_committed_before_a_record_where_the_files_are_those_
     then = lambda _, name: (home / name.split(":")[1]).read_text().strip()  # noqa: E731
     monkeypatch.setattr(provenance, "git", then)
     assert gallery.committed_before(record) == 9 * "a"
-    monkeypatch.setattr(provenance, "git", lambda *words: "" if "_claims" in words[1] else then(*words))
+    monkeypatch.setattr(provenance, "git", lambda *words: "" if "_shown" in words[1] else then(*words))
     assert gallery.committed_before(record) == ""
     assert gallery.committed_before(dataclasses.replace(record, provenance={})) == ""
 

@@ -12,14 +12,14 @@ from jax import Array
 
 from experiments import training
 from experiments.settings import Members, check_each_once, member_keys
-from experiments.training import Model, squared_error
+from experiments.training import Model
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
 from icl_lab.fast import batch_learner
-from icl_lab.lab import FlagError, Session, setting
+from icl_lab.lab import FlagError, setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
-from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 NETWORK = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)
 LAYOUT = joint_layout(sign=1)
@@ -90,29 +90,19 @@ def block_product(blocks: Mapping[str, Any]) -> Any:
     return blocks["u"][..., None, None] * blocks["u11"] + outer
 
 
-def train_lsa(
-    session: Session,
-    stage: str,
-    config: Setting,
-    trained: Model,
-    *,
-    sampler: Sampler | None = None,
-    keys: Array | None = None,
-    measured: bool = True,
-) -> Fit:
-    """Trains the layer by Adam, whose learning rate falls to zero as a cosine.
+def planned(
+    config: Setting, *, sampler: Sampler | None = None, keys: Array | None = None, measured: bool = True
+) -> Training:
+    """The training of the layer by Adam, whose learning rate falls to zero as a cosine.
 
     Args:
-      session: where it runs.
-      stage: name of the checkpoint and of the progress bar.
       config: the setting.
-      trained: the layer.
       sampler: of the tasks; None means the task distribution of the configuration.
       keys: (M,) member keys; None means those of the configuration.
       measured: False measures the training loss only.
 
     Returns:
-      A ``Fit``; its losses are half mean squared errors.
+      The training; its losses are half mean squared errors.
     """
 
     def optimizer(now: Setting) -> optax.GradientTransformation:
@@ -121,7 +111,7 @@ def train_lsa(
     def tasks(now: Setting, _: None) -> Sampler:
         return sampler or gaussian_regression(context_length=config.context_length, covariance=covariance(now))
 
-    return training.train(
-        session, stage, config, trained, keys=member_keys(config) if keys is None else keys,
-        sampler_of=tasks, optimizer=optimizer, objective=squared_error, measured=measured,
+    return training.planned(
+        config, lsa(len(config.spectrum), config.init_scale), keys=member_keys(config) if keys is None else keys,
+        sampler_of=tasks, optimizer=optimizer, measured=measured,
     )  # fmt: skip

@@ -18,7 +18,7 @@ ends at the same product, but at a much smaller u. Two causes, measured separate
 import dataclasses
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -27,15 +27,12 @@ import numpy as np
 import optax
 
 from experiments.settings import check_each_once, member_keys
-from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import paths as path_of
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance, lsa
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.gradient_flow_claims import CLAIMS
-from experiments.zhang_frei_bartlett.gradient_flow_figures import figures
-from experiments.zhang_frei_bartlett.headlines import QUICK
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.quantities import Quantity, quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.theory import gradient_flow, optimum
 from icl_lab.theory.flows.balance import edge_rate, mean_field, quiet_scale
 from icl_lab.theory.flows.fluctuations import optimum_moments, scale_course, stable
@@ -76,6 +73,75 @@ PRESETS = {
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip
+
+
+PATHS = ("sgd", "gd", "slow_gd", "adam", "exact_adam", "slow_exact_adam", "mean_field")
+COURSE = ("u", "balance", "error", "excess")
+TIME = quantity("{path}/time", "time", path=PATHS)
+PATH = quantity("{path}/{of}", "member", "time", path=PATHS, of=COURSE)
+FLOW_TIME, FLOW = quantity("flow/time", "flow_time"), quantity("flow/{of}", "member", "flow_time", of=COURSE)
+GAP, ORDER = quantity("flow/gap", "member"), quantity("order", "member")
+DRIFT, PREDICTED = quantity("drift", "member", "batch", "rate"), quantity("drift_predicted", "batch", "rate")
+QUIET_TIME, QUIET = quantity("quiet/time", "quiet_time"), quantity("quiet/u", "member", "start", "quiet_time")
+
+
+def course_of(path: str) -> tuple[Quantity, Quantity]:
+    """Times of a path, and what is measured at them; the flow has times of its own."""
+    return (FLOW_TIME, FLOW) if path == "flow" else (TIME.at(path=path), PATH.at(path=path))
+
+
+def trainings(config: Config) -> Table:
+    """The same layer by SGD and Adam from one initialisation, and by SGD from weights that are optimal."""
+    layer, table = lsa(len(config.spectrum), config.init_scale), {}
+    for name, (transformation, rate, steps) in _optimizers(config).items():
+        table[name] = path_of.planned(
+            config, layer, _scheduled(transformation, steps), keys=member_keys(config), rate=rate, batch=config.batch,
+            steps=steps, measure_every=steps // config.measurements,
+        )  # fmt: skip
+    starts = _optimal_weights(config, np.full(config.members, _flow_scale(config)))
+    drift = [round(config.drift_time / rate) for rate in config.drift_rates]
+    for i, batch in enumerate(config.drift_batches):
+        for j, rate in enumerate(config.drift_rates):
+            table[_drift_stage(batch, rate)] = path_of.planned(
+                config, layer, optax.sgd, keys=member_keys(config, 100 + len(drift) * i + j), starts=starts, rate=rate,
+                batch=batch, steps=drift[j], measure_every=math.gcd(*drift),
+            )  # fmt: skip
+    us, steps = config.quiet_starts, config.quiet_steps
+    table["quiet"] = path_of.planned(
+        config, layer, optax.sgd, keys=member_keys(config, 900, config.members * len(us)),
+        starts=_optimal_weights(config, np.tile(us, config.members)), rate=config.sgd_rate, batch=config.quiet_batch,
+        steps=steps, measure_every=steps // config.measurements,
+    )  # fmt: skip
+    return table
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """All paths from one initialisation for each member; the drift from the optimum over batches and rates."""
+    lam, n = covariance(config), config.context_length
+    times, paths = _paths(config, fits)
+    start, every = path_of.start_of(paths["sgd"]), config.sgd_steps // config.measurements
+    flows = _flow(config, {name: times[name] for name in ("gd", "slow_gd")}, start)
+    yield ORDER, np.log2(_distance(paths["gd"], flows["gd"]) / _distance(paths["slow_gd"], flows["slow_gd"]))
+    rates = _cosine(config.sgd_rate, config.sgd_steps)
+    fields = [mean_field(a, u, lam, n, rates, config.batch, every) for a, u in zip(start["u11"], start["u"])]
+    paths["mean_field"] = path_of.merged_path(*(np.stack([f[name] for f in fields]) for name in ("product", "u")))
+    paths["flow"] = {name: np.concatenate([flows["gd"][name], flows["limit"][name]], axis=1) for name in start}
+    times |= {"mean_field": times["sgd"], "flow": np.append(times["gd"], config.flow_time)}
+    excess = path_of.excess_losses(paths, config)
+    for name, path in paths.items():
+        time, course = course_of(name)
+        found = {"u": path["u"], "balance": path_of.balance(path), "error": path_of.product_error(path, config)}
+        yield time, times[name]
+        yield course, found | {"excess": excess[name]}
+    yield GAP, np.abs(block_product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
+    yield from _drifts(config, fits)
+    facts = {
+        "flow_scale": _flow_scale(config),
+        "quiet_scale": quiet_scale(lam, n),
+        "edge_rate": float(edge_rate(_flow_scale(config), lam, n)),
+        "edge_scale": math.sqrt(edge_rate(1.0, lam, n, config.batch) / config.sgd_rate),
+    }
+    yield "facts", facts
 
 
 def check(config: Config) -> None:
@@ -119,37 +185,12 @@ def _flow_scale(config: Tasks) -> float:
     return float(np.linalg.norm(_best(config)) ** 0.5)
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage: the same layer, in all but two stages from weights that are optimal."""
-    drifts = [_drift_stage(batch, rate) for batch in config.drift_batches for rate in config.drift_rates]
-    return dict.fromkeys(("sgd", "adam", *drifts, "quiet"), lsa(len(config.spectrum), config.init_scale))
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """All paths from one initialisation for each member; the drift from the optimum over batches and rates."""
-    lam, n = covariance(config), config.context_length
-    times, paths = _trainings(config, session)
-    start, every = path_of.start_of(paths["sgd"]), config.sgd_steps // config.measurements
-    flows = _flow(config, {name: times[name] for name in ("gd", "slow_gd")}, start)
-    order = np.log2(_distance(paths["gd"], flows["gd"]) / _distance(paths["slow_gd"], flows["slow_gd"]))
-    rates = _cosine(config.sgd_rate, config.sgd_steps)
-    fields = [mean_field(a, u, lam, n, rates, config.batch, every) for a, u in zip(start["u11"], start["u"])]
-    paths["mean_field"] = path_of.merged_path(*(np.stack([f[name] for f in fields]) for name in ("product", "u")))
-    paths["flow"] = {name: np.concatenate([flows["gd"][name], flows["limit"][name]], axis=1) for name in start}
-    times |= {"mean_field": times["sgd"], "flow": np.append(times["gd"], config.flow_time)}
-    excess = path_of.excess_losses(paths, config)
-    arrays: dict[str, Any] = {"order": order}
-    for name, path in paths.items():
-        arrays[name] = {"time": times[name], "u": path["u"], "balance": path_of.balance(path)}
-        arrays[name] |= {"error": path_of.product_error(path, config), "excess": excess[name]}
-    arrays["flow"]["gap"] = np.abs(block_product(flows["limit"])[:, 0] - _best(config)).max((1, 2))
-    metrics = {
-        "flow_scale": _flow_scale(config),
-        "quiet_scale": quiet_scale(lam, n),
-        "edge_rate": float(edge_rate(_flow_scale(config), lam, n)),
-        "edge_scale": math.sqrt(edge_rate(1.0, lam, n, config.batch) / config.sgd_rate),
+def _optimizers(config: Config) -> dict[str, tuple[Callable, float, int]]:
+    """Transformation, rate at the start and steps of the trainings from one initialisation."""
+    return {
+        "sgd": (optax.sgd, config.sgd_rate, config.sgd_steps),
+        "adam": (optax.adam, config.adam_rate, config.adam_steps),
     }
-    return metrics, arrays | _drifts(config, session) | {"quiet": _long_drifts(config, session)}
 
 
 def _distance(path: path_of.Path, flow: path_of.Path) -> np.ndarray:
@@ -157,7 +198,7 @@ def _distance(path: path_of.Path, flow: path_of.Path) -> np.ndarray:
     return np.abs(block_product(path) - block_product(flow)).max((1, 2, 3))
 
 
-def _trainings(config: Config, session: Session) -> tuple[dict[str, np.ndarray], dict[str, path_of.Path]]:
+def _paths(config: Config, fits: Fits) -> tuple[dict[str, np.ndarray], dict[str, path_of.Path]]:
     """Times and paths of SGD and Adam: on batches, on exact gradients, and on these at a smaller rate."""
     times, paths = {}, {}
 
@@ -166,15 +207,10 @@ def _trainings(config: Config, session: Session) -> tuple[dict[str, np.ndarray],
         paths[name] = path_of.population_path(start, config, _scheduled(transformation, steps)(rate), steps, every)
         times[name] = _times(rate, steps, every)
 
-    for name, transformation, slower in (("sgd", optax.sgd, 2), ("adam", optax.adam, 10)):
-        rate, steps = getattr(config, f"{name}_rate"), getattr(config, f"{name}_steps")
-        every = steps // config.measurements
-        paths[name] = path_of.train_blocks(
-            session, name, config, models(config)[name], _scheduled(transformation, steps), keys=member_keys(config),
-            rate=rate, batch=config.batch, steps=steps, measure_every=every,
-        )  # fmt: skip
-        times[name] = _times(rate, steps, every)
-        start, exact = path_of.start_of(paths[name]), {"sgd": "gd", "adam": "exact_adam"}[name]
+    for name, (transformation, rate, steps) in _optimizers(config).items():
+        paths[name] = path_of.blocks_of(fits[name])
+        times[name] = _times(rate, steps, steps // config.measurements)
+        start, (exact, slower) = path_of.start_of(paths[name]), {"sgd": ("gd", 2), "adam": ("exact_adam", 10)}[name]
         add(exact, start, transformation, rate, steps)
         add(f"slow_{exact}", start, transformation, rate / slower, slower * steps)
     return times, paths
@@ -218,62 +254,31 @@ def _optimal_weights(config: Config, scales: Any) -> dict:
     return jax.vmap(weights)(jnp.asarray(scales, float))
 
 
-def _drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
-    """Balance (M, batches, rates) at the drift time from the flow's limit, and predicted (batches, rates)."""
-    u, lam = _flow_scale(config), covariance(config)
-    starts = _optimal_weights(config, np.full(config.members, u))
-    steps = [round(config.drift_time / rate) for rate in config.drift_rates]
-    measured, predicted = [], []
-    for i, batch in enumerate(config.drift_batches):
-        for j, rate in enumerate(config.drift_rates):
-            stage = _drift_stage(batch, rate)
-            path = path_of.train_blocks(
-                session, stage, config, models(config)[stage], optax.sgd, starts=starts,
-                keys=member_keys(config, 100 + len(steps) * i + j),
-                rate=rate, batch=batch, steps=steps[j], measure_every=math.gcd(*steps),
-            )  # fmt: skip
-            measured.append(path_of.balance(path)[:, -1])
-            (end,) = scale_course([config.drift_time], u, lam, config.context_length, rate, batch)
-            predicted.append(end**2 - (_best(config) ** 2).sum() / end**2)
-    shape = (len(config.drift_batches), len(config.drift_rates))
-    return {"drift": np.stack(measured, axis=1).reshape(-1, *shape), "drift_predicted": np.reshape(predicted, shape)}
+def _drifts(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The balance at the drift time from the flow's limit, measured and predicted; u over the long drift.
 
-
-def _long_drifts(config: Config, session: Session) -> dict[str, np.ndarray]:
-    """u (M, S, R) of the optimal weights whose balance SGD has reached from S starts.
-
-    It is computed from the balance, which does not fluctuate with the product; the layer's own u does.
+    That is the u of the optimal weights whose balance SGD has reached. It is computed from the balance, which does not
+    fluctuate with the product; the layer's own u does.
     """
-    us, every = config.quiet_starts, config.quiet_steps // config.measurements
-    path = path_of.train_blocks(
-        session, "quiet", config, models(config)["quiet"], optax.sgd,
-        keys=member_keys(config, 900, config.members * len(us)),
-        starts=_optimal_weights(config, np.tile(us, config.members)),
-        rate=config.sgd_rate, batch=config.quiet_batch, steps=config.quiet_steps, measure_every=every,
-    )  # fmt: skip
-    times = config.sgd_rate * every * np.arange(config.measurements + 1)
-    b = path_of.balance(path).reshape(config.members, len(us), -1)
-    reached = np.sqrt((b + np.sqrt(b**2 + 4 * (_best(config) ** 2).sum())) / 2)
-    return {"time": times, "u": reached}
+    cells = [(batch, rate) for batch in config.drift_batches for rate in config.drift_rates]
+    paths = [path_of.blocks_of(fits[_drift_stage(*cell)]) for cell in cells]
+    shape = len(config.drift_batches), len(config.drift_rates)
+    yield DRIFT, np.stack([path_of.balance(path)[:, -1] for path in paths], axis=1).reshape(-1, *shape)
+    u, lam, squares = _flow_scale(config), covariance(config), (_best(config) ** 2).sum()
+    ends = np.array(
+        [scale_course([config.drift_time], u, lam, config.context_length, rate, batch)[0] for batch, rate in cells]
+    )
+    yield PREDICTED, (ends**2 - squares / ends**2).reshape(shape)
+    b = path_of.balance(path_of.blocks_of(fits["quiet"])).reshape(config.members, len(config.quiet_starts), -1)
+    every = config.quiet_steps // config.measurements
+    yield QUIET_TIME, config.sgd_rate * every * np.arange(config.measurements + 1)
+    yield QUIET, np.sqrt((b + np.sqrt(b**2 + 4 * squares)) / 2)
 
-
-AXES = {
-    "order": ("member",),
-    "drift": ("member", "batch", "rate"),
-    "drift_predicted": ("batch", "rate"),
-    "quiet/time": ("quiet_time",),
-    "quiet/u": ("member", "start", "quiet_time"),
-    "quiet/predicted": ("start", "quiet_time"),
-    "flow/gap": ("member",),
-    "flow/time": ("flow_time",),
-    "flow/*": ("member", "flow_time"),
-    "*/time": ("time",),
-    "*/*": ("member", "time"),
-}
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models), quick=QUICK["gradient_flow"], finding=FINDINGS["gradient_flow"],
+    "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, measured,
+    (TIME, PATH, FLOW_TIME, FLOW, GAP, ORDER, DRIFT, PREDICTED, QUIET_TIME, QUIET), trainings=trainings,
+    check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

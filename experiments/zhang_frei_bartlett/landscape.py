@@ -14,19 +14,18 @@ import dataclasses
 import itertools
 import sys
 import warnings
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from experiments.settings import Members, check_each_once
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
-from experiments.zhang_frei_bartlett.landscape_claims import CLAIMS
-from experiments.zhang_frei_bartlett.landscape_figures import figures
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Yield
 
 CLASSES = ("optimum", "spurious", "mixed", "unresolved")
+OPTIMUM, SPURIOUS, MIXED, UNRESOLVED = range(4)
 CLOSE = 1e-4  # of what there is to gain: how near its loss an end must be to count as optimum or spurious
 REST = 1e-6  # norm of the gradient, and Hessian in units of its largest eigenvalue: what counts as a minimum
 
@@ -74,27 +73,39 @@ def spectrum(dimension: int, exponent: float) -> np.ndarray:
     return values * dimension / values.sum()
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+ENDS = quantity(
+    "dimension_{dimension}/{of}", "exponent", "scale", "length", "member", dimension="dimensions",
+    of=("ended", "above", "told"),
+)  # fmt: skip
+PREDICTED = quantity("dimension_{dimension}/predicted", "exponent", "scale", "length", dimension="dimensions")
+CURVATURE = quantity("dimension_{dimension}/curvature", "exponent", "curvature_length", dimension="dimensions")
+PAIR = quantity("pair/{of}", "scale", "pair_member", of=("ended", "above"))
+
+Cell = tuple[np.ndarray, float, int]
+"""Covariance, standard deviation of every entry of a start, N."""
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The flows of every dimension in one program; the race's prediction; which spurious points are minima."""
-    arrays: dict[str, Any] = {}
     grid = list(itertools.product(config.exponents, config.scales, config.lengths))
     shape = tuple(len(values) for values in (config.exponents, config.scales, config.lengths))
-    with session.bar("flows", len(config.dimensions) + 1) as advance:
+    with fits.bar("flows", len(config.dimensions) + 1) as advance:
         for done, d in enumerate(config.dimensions):
-            cells = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
-            starts, found = ends_of(cells, config.members, config.horizon, np.random.default_rng((config.seed, d)))
-            predicted, thresholds = _predicted(config, d)
-            found["told"] = np.stack(
-                [_told(start, lam, threshold) for start, (lam, _, _), threshold in zip(starts, cells, thresholds)]
-            )
-            found = {name: value.reshape(*shape, config.members) for name, value in found.items()}
-            arrays[f"dimension_{d}"] = found | {"predicted": predicted, "curvature": _curvatures(config, d)}
+            cells: list[Cell] = [(np.diag(spectrum(d, p)), s, n) for p, s, n in grid]
+            starts = starts_of(cells, config.members, np.random.default_rng((config.seed, d)))
+            found, (predicted, thresholds) = ends_of(cells, starts, config.horizon), _predicted(config, d)
+            told = [_told(start, lam, threshold) for start, (lam, *_), threshold in zip(starts, cells, thresholds)]
+            ends = found | {"told": np.stack(told)}
+            yield ENDS.at(dimension=d), {name: value.reshape(*shape, -1) for name, value in ends.items()}
+            yield PREDICTED.at(dimension=d), predicted
+            yield CURVATURE.at(dimension=d), _curvatures(config, d)
             advance(done + 1, len(config.dimensions) + 1)
         cells = [(np.diag(config.pair), s, config.pair_length) for s in config.scales]
-        _, arrays["pair"] = ends_of(cells, config.pair_members, config.horizon, np.random.default_rng((config.seed, 0)))
+        starts = starts_of(cells, config.pair_members, np.random.default_rng((config.seed, 0)))
+        yield PAIR, ends_of(cells, starts, config.horizon)
         advance(len(config.dimensions) + 1, len(config.dimensions) + 1)
     pair_minimum = bool(theory.spurious_curvature(np.diag(config.pair), config.pair_length) > 0)
-    return {"classes": list(CLASSES), "pair_minimum": pair_minimum}, arrays
+    yield "facts", {"classes": list(CLASSES), "pair_minimum": pair_minimum}
 
 
 def _curvatures(config: Config, dimension: int) -> np.ndarray:
@@ -104,21 +115,24 @@ def _curvatures(config: Config, dimension: int) -> np.ndarray:
     return np.array([[theory.spurious_curvature(lam, n) for n in lengths] for lam in covariances])
 
 
-def ends_of(
-    cells: list[tuple[np.ndarray, float, int]], members: int, horizon: float, rng: np.random.Generator
-) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray]]:
-    """Flows from ``members`` dense starts in each cell: covariance, standard deviation of every entry, N.
-
-    Returns the starts of each cell; ``ended`` (cells, M), index into ``CLASSES``, and ``above`` of every end.
-
-    ``above`` is the loss less the spurious one, of what there is to gain.
-    """
+def starts_of(cells: list[Cell], members: int, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    """Blocks (M, ...) of dense starts in each cell."""
     d, flows = len(cells[0][0]), len(cells) * members
     size = np.repeat([s for _, s, _ in cells], members)
     start = {
         name: rng.standard_normal((flows, *axes)) * size.reshape(-1, *(1,) * len(axes))
         for name, axes in (("u", ()), ("u11", (d, d)), ("u12", (d,)), ("u21", (d,)))
     }
+    return [{name: value[i * members : (i + 1) * members] for name, value in start.items()} for i in range(len(cells))]
+
+
+def ends_of(cells: list[Cell], starts: list[dict[str, np.ndarray]], horizon: float) -> dict[str, np.ndarray]:
+    """Ends (cells, M) of the flows from these starts: ``ended``, index into ``CLASSES``, and ``above``.
+
+    ``above`` is the loss less the spurious one, of what there is to gain.
+    """
+    members = len(starts[0]["u"])
+    start = {name: np.concatenate([one[name] for one in starts]) for name in starts[0]}
     covariances = np.repeat([lam for lam, _, _ in cells], members, axis=0)
     with warnings.catch_warnings():  # what still rests at a saddle is counted as unresolved
         warnings.simplefilter("ignore", theory.StableManifoldWarning)
@@ -130,11 +144,8 @@ def ends_of(
         for of in (theory.optimal_loss, theory.spurious_loss, lambda lam, _: np.trace(lam) / 2)
     )
     near = [np.abs(loss - level) < CLOSE * (zero - best) for level in (best, spurious)]
-    ended = np.where(near[0], 0, np.where(near[1], 1, np.where(minimum, 2, 3)))
-    starts = [
-        {name: value[i * members : (i + 1) * members] for name, value in start.items()} for i in range(len(cells))
-    ]
-    return starts, {"ended": ended, "above": (loss - spurious) / (zero - best)}
+    ended = np.where(near[0], OPTIMUM, np.where(near[1], SPURIOUS, np.where(minimum, MIXED, UNRESOLVED)))
+    return {"ended": ended, "above": (loss - spurious) / (zero - best)}
 
 
 def _told(start: dict[str, np.ndarray], covariance: np.ndarray, threshold: float) -> np.ndarray:
@@ -156,17 +167,9 @@ def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(found).reshape(shape).swapaxes(1, 2), each.ravel()
 
 
-AXES = {
-    "*/predicted": ("exponent", "scale", "length"),
-    "*/curvature": ("exponent", "curvature_length"),
-    "pair/*": ("scale", "pair_member"),
-    "*": ("exponent", "scale", "length", "member"),
-}
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.landscape", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["landscape"], finding=FINDINGS["landscape"],
-)  # fmt: skip
+    "zhang_frei_bartlett.landscape", __doc__, PRESETS, measured, (ENDS, PREDICTED, CURVATURE, PAIR), check=check
+)
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -16,7 +16,7 @@ rows are trained. Claims pool the training lengths: a member's statistic is its 
 
 import dataclasses
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -27,18 +27,15 @@ import numpy as np
 
 from experiments import settings
 from experiments.settings import check_each_once
-from experiments.training import Model, learners_of
 from experiments.zhang_frei_bartlett import prefixes
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
-from experiments.zhang_frei_bartlett.nonlinear_transformer_claims import CLAIMS
-from experiments.zhang_frei_bartlett.nonlinear_transformer_figures import figures, tests_of
-from icl_lab.lab import Experiment, FlagError, Session, from_json, main, setting
+from icl_lab.lab import Experiment, FlagError, from_json, main, setting
+from icl_lab.lab.quantities import Quantity, quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import GPT
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(prefixes.Training):
+class Config(prefixes.Schedule):
     """Fig. 1 as published; the networks without position embeddings are this lab's."""
 
     lengths: tuple[int, ...] = setting((40, 70, 100), "N, labelled examples in a training prompt", at_least=1)
@@ -88,9 +85,70 @@ def chosen(config: Config) -> dict[str, tuple[int, str, GPT]]:
     return {stage: one for stage, one in every.items() if config.only in ("all", stage)}
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage: members on identity covariance, then as many on random covariance."""
-    return {stage: prefixes.model(network, n, config.input_size) for stage, (n, _, network) in chosen(config).items()}
+def tested(config: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """N and positions of all networks that are tested, of a configuration as plain values."""
+    given = from_json(Config, {"positions": ("with", "without")} | dict(config))  # records of before had these two
+    found = [(n, positions) for n, positions, _ in chosen(given).values()]
+    return found + [(n, "reused") for n, positions in found if positions == "with" and "reused" in given.positions]
+
+
+NETWORK: dict[str, Any] = {
+    "covariance": prefixes.COVARIANCES,
+    "length": lambda config: dict.fromkeys(n for n, _ in tested(config)),
+    "positions": lambda config: dict.fromkeys(positions for _, positions in tested(config)),
+}
+TRAINED = NETWORK | {"positions": lambda config: [one for one in NETWORK["positions"](config) if one != "reused"]}
+TEST: dict[str, Any] = {"test": lambda config: prefixes.tests_of(config["scales"])}
+STEPS = quantity("{covariance}/{length}_{positions}/steps", "step", **TRAINED)
+LOSS = quantity("{covariance}/{length}_{positions}/loss", "member", "step", **TRAINED)
+ERROR = quantity("{covariance}/{length}_{positions}/error/{test}", "member", "examples", **NETWORK, **TEST)
+INTERVAL = quantity("{covariance}/{length}_{positions}/interval/{test}", "member", "end", "examples", **NETWORK, **TEST)
+LEAST_SQUARES = (
+    quantity("least_squares/error/{test}", "member", "examples", **TEST),
+    quantity("least_squares/interval/{test}", "member", "end", "examples", **TEST),
+)
+
+
+def trainings(config: Config) -> Table:
+    """Every network, on identity covariance and, with as many members more, on random covariance."""
+    return {
+        stage: prefixes.planned(config, network, length, offsets=positions == "offset")
+        for stage, (length, positions, network) in chosen(config).items()
+    }
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Every network and least squares on every test distribution, at every M up to the longest.
+
+    A member has one key: all its networks start from the same weights (but for the position table) and see the same
+    draws, and all are tested on the same prompts.
+    """
+    tests = prefixes.tests_of(config.scales)
+    sizes = (config.test_length, config.input_size, config.covariances, config.prompts)
+
+    def on_tests(error: Quantity, interval: Quantity, predictor: prefixes.Predictor, params: Any) -> Iterator[Yield]:
+        scales = jnp.array(list(tests.values()))
+        found = np.asarray(prefixes.tested(predictor, params, prefixes.own_keys(config, 900), scales, *sizes))
+        relative = {name: errors / (tests[name] or 1.0) for name, errors in zip(tests, found)}
+        yield error, {name: errors.mean(axis=1) for name, errors in relative.items()}
+        yield interval, {name: prefixes.bootstrapped(errors, config.resamples) for name, errors in relative.items()}
+
+    yield from on_tests(*LEAST_SQUARES, prefixes.least_squares_errors, jnp.zeros(config.members))
+    for stage, (length, positions, network) in chosen(config).items():
+        predictor, fit = partial(prefixes.errors, network), fits[stage]
+        of_all = jax.device_get(fit.params)
+        for i, covariance in enumerate(prefixes.COVARIANCES):
+            own = slice(i * config.members, (i + 1) * config.members)
+            params, one = jax.tree.map(itemgetter(own), of_all), {"covariance": covariance, "length": length}
+            yield STEPS.at(**one, positions=positions), fit.steps
+            yield LOSS.at(**one, positions=positions), fit.metrics["loss"][own]
+            kinds = {positions: params}
+            if positions == "with" and "reused" in config.positions:
+                kinds["reused"] = prefixes.reused(params, length)
+            for kind, weights in kinds.items():
+                bound = one | {"positions": kind}
+                yield from on_tests(ERROR.at(**bound), INTERVAL.at(**bound), predictor, weights)
+    yield "facts", {"tests": list(tests)}
 
 
 def check(config: Config) -> None:
@@ -112,62 +170,9 @@ def check(config: Config) -> None:
         raise FlagError(f"--only={config.only}: allowed is all, {stages}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains every network; tests it and least squares on every test distribution, at every M up to the longest.
-
-    A member has one key: all its networks start from the same weights (but for the position table) and see the same
-    draws, and all are tested on the same prompts.
-    """
-    tests = tests_of(config.scales)
-    sizes = (config.test_length, config.input_size, config.covariances, config.prompts)
-
-    def tested(predictor: prefixes.Predictor, params: Any) -> dict[str, dict[str, np.ndarray]]:
-        scales = jnp.array(list(tests.values()))
-        found = np.asarray(prefixes.tested(predictor, params, prefixes.own_keys(config, 900), scales, *sizes))
-        relative = {name: errors / (tests[name] or 1.0) for name, errors in zip(tests, found)}
-        return {
-            "error": {name: errors.mean(axis=1) for name, errors in relative.items()},
-            "interval": {name: prefixes.bootstrapped(errors, config.resamples) for name, errors in relative.items()},
-        }
-
-    arrays: dict[str, Any] = {covariance: {} for covariance in prefixes.COVARIANCES}
-    arrays["least_squares"] = tested(prefixes.least_squares_errors, jnp.zeros(config.members))
-    for stage, (length, positions, network) in chosen(config).items():
-        predictor = partial(prefixes.errors, network)
-        fitted = prefixes.train(
-            session, stage, config, network, length, prefixes.own_keys(config), positions == "offset"
-        )
-        of_all = jax.device_get(fitted.params)
-        for i, covariance in enumerate(prefixes.COVARIANCES):
-            own = slice(i * config.members, (i + 1) * config.members)
-            params = jax.tree.map(itemgetter(own), of_all)
-            found = {"steps": fitted.steps, "loss": fitted.metrics["loss"][own]}
-            arrays[covariance][stage] = found | tested(predictor, params)
-            if positions == "with" and "reused" in config.positions:
-                arrays[covariance][f"{length}_reused"] = tested(predictor, prefixes.reused(params, length))
-    return {"tests": list(tests)}, arrays
-
-
-AXES = {
-    "*/steps": ("step",),
-    "*/loss": ("member", "step"),
-    "*/error/*": ("member", "examples"),
-    "*/interval/*": ("member", "end", "examples"),
-}
-
-
-def parts(config: Mapping[str, Any]) -> list[str]:
-    """Patterns of the arrays of what is trained and of the tests (``Experiment.parts``)."""
-    given = from_json(Config, {"positions": ("with", "without")} | dict(config))  # records of before had these two
-    stages, kinds = (f"*/{stage}/*" for stage in chosen(given)), (f"*_{kind}/*" for kind in given.positions)
-    return [*stages, *kinds, *(f"*/exp_{scale:g}" for scale in config["scales"])]
-
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, run, figures, CLAIMS, check, parts, axes=AXES,
-    learners=learners_of(models),
-    quick=QUICK["nonlinear_transformer"], effort={"quick": "little"},
-    finding=FINDINGS["nonlinear_transformer"],
+    "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, measured,
+    (STEPS, LOSS, ERROR, INTERVAL, *LEAST_SQUARES), trainings=trainings, check=check, effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

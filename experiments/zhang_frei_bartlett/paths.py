@@ -12,18 +12,17 @@ from numpy.typing import ArrayLike
 from experiments.training import Model, members_at_once, squared_error
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab import Session
 from icl_lab.prompts import gaussian_regression
 from icl_lab.theory import gamma, optimal_loss
 from icl_lab.theory.linear_attention.blocks import block_loss_terms
+from icl_lab.training.fitting import Fit
+from icl_lab.training.plans import Training
 
 Path = Mapping[str, np.ndarray]
 """Blocks ``u`` (M, R), ``u11`` (M, R, D, D), ``u12`` and ``u21`` (M, R, D) at R measurements, float64."""
 
 
-def train_blocks(
-    session: Session,
-    stage: str,
+def planned(
     config: Tasks,
     trained: Model,
     optimizer: Callable[[Array], optax.GradientTransformation],
@@ -34,12 +33,10 @@ def train_blocks(
     steps: int,
     measure_every: int,
     starts: dict | None = None,
-) -> Path:
-    """Trains the layer on fresh prompts and measures nothing but its blocks.
+) -> Training:
+    """The training of the layer on fresh prompts, in which nothing but its blocks is measured.
 
     Args:
-      session: where it runs.
-      stage: name of the checkpoint and of the progress bar.
       config: the task distribution.
       trained: the layer.
       optimizer: ``rate -> transformation``; the rate is an argument of the program, which is compiled once for all.
@@ -56,8 +53,7 @@ def train_blocks(
         samples = sampler(key, batch)
         return squared_error(trained.learner(params)(samples.prompt), samples).mean()
 
-    fitted = session.fit(
-        stage,
+    return Training(
         lambda key, setting: trained.init(key) if starts is None else setting[1],
         loss,
         lambda setting: optimizer(setting[0]),
@@ -67,8 +63,14 @@ def train_blocks(
         measure_every=measure_every,
         measure=lambda params, *_: linear_attention_blocks(params),
         members_at_once=members_at_once(batch, 1),
+        learner=trained.learner,
+        sampler=lambda _: sampler,
     )
-    return {name: fitted.metrics[name].astype(np.float64) for name in ("u", "u11", "u12", "u21")}
+
+
+def blocks_of(fit: Fit) -> Path:
+    """The blocks over a training, of ``planned``."""
+    return {name: fit.metrics[name].astype(np.float64) for name in ("u", "u11", "u12", "u21")}
 
 
 def start_of(path: Path) -> dict[str, np.ndarray]:

@@ -1,7 +1,10 @@
-"""How the nonlinear transformer is trained and tested: on every prefix of its prompts, by Garg et al.'s curriculum."""
+"""How the nonlinear transformer is trained and tested: on every prefix of its prompts, by Garg et al.'s curriculum.
+
+Beside it, on the same tests: least squares, and the exact error of linear attention.
+"""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,14 +16,18 @@ from jax import Array
 
 from experiments.settings import Members, member_keys
 from experiments.training import Model
-from icl_lab.lab import Session, arguments, setting
+from icl_lab.lab import arguments, setting
 from icl_lab.models import GPT, prefix_predictions
-from icl_lab.prompts import Prompt, Sample, gaussian_regression
+from icl_lab.prompts import Prompt, Sample, Sampler, gaussian_regression
 from icl_lab.solvers import least_squares
-from icl_lab.training.fitting import Fit
+from icl_lab.theory import random_covariance_optimum, random_covariance_risk, variance_moments
+from icl_lab.training.plans import Training
 
 COVARIANCES = ("identity", "random")
 """Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""
+
+TRAINED = {"identity": 0.0, "random": 1.0}
+"""c of the covariance c diag(Exp(1)) in training; 0 for the identity."""
 
 POSITIONS = ("with", "without", "reused", "offset")
 """Position embeddings: as in the paper; none; those of the first, with trained rows reused beyond the training length;
@@ -28,7 +35,7 @@ trained at random offsets, so that every row is."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Training(Members):
+class Schedule(Members):
     """How one network is trained; defaults as published."""
 
     members: int = setting(3, "independent trainings of each network, each with its own evaluation prompts", at_least=1)
@@ -52,7 +59,7 @@ class Training(Members):
     curriculum_every: int = setting(2000, "steps between stages of the curriculum", at_least=1)
 
 
-def own_keys(config: Training, stage: int = 0) -> Array:
+def own_keys(config: Schedule, stage: int = 0) -> Array:
     """(M,) keys of the members ``first`` and on, whichever run has them."""
     return member_keys(config, stage, config.first + config.members)[config.first :]
 
@@ -91,7 +98,7 @@ def errors(network: GPT, params: dict, samples: Sample) -> Array:
     return ((prefix_predictions(network, params, samples.prompt) - answers) ** 2)[:, :, 0]
 
 
-def curriculum(config: Training) -> Callable[[Setting, Array], Setting]:
+def curriculum(config: Schedule) -> Callable[[Setting, Array], Setting]:
     """Garg et al. 2022, A.2: one dimension and two points more every ``curriculum_every`` steps, up to the whole."""
 
     def schedule(whole: Setting, step: Array) -> Setting:
@@ -137,24 +144,27 @@ def offset(params: dict, length: int, key: Array) -> dict:
     return {"params": params["params"] | {"position": jnp.roll(table, -start, axis=0)}}
 
 
-def train(session: Session, stage: str, config: Training, network: GPT, length: int, keys: Array, offsets: bool) -> Fit:
-    """Trains a network by Adam on prompts of ``length`` examples: the members on identity, then on random covariance.
+def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Training:
+    """The training of a network by Adam on prompts of ``length`` examples: members on identity, then random covariance.
 
     A member has the same key on both: the same start and the same draws. One trains at a time on a CPU. Measured
     is ``loss``, the squared error over D, mean over all prefixes, on fresh tasks of the member's covariance. With
     ``offsets`` every step draws the first row of position.
     """
-    d, kinds, members = config.input_size, len(COVARIANCES), keys.shape[0]
+    d, kinds, members = config.input_size, len(COVARIANCES), config.members
+    trained = model(network, length, d)
+
+    def sampler(setting: Setting) -> Sampler:
+        return lambda key, tasks: training_tasks(key, tasks, length, setting, d)
 
     def loss(params: dict, key: Array, setting: Setting) -> Array:
-        samples = training_tasks(key, config.batch, length, setting, d)
+        samples = sampler(setting)(key, config.batch)
         if offsets:
             params = offset(params, length, jax.random.fold_in(key, 1))
         return prefix_loss(errors(network, params, samples), setting["points"])
 
     def measure(params: dict, key: Array, setting: Setting) -> dict[str, Array]:
-        samples = training_tasks(key, config.eval_tasks, length, setting, d)
-        return {"loss": errors(network, params, samples).mean() / d}
+        return {"loss": errors(network, params, sampler(setting)(key, config.eval_tasks)).mean() / d}
 
     each = jnp.ones(kinds * members, int)
     whole: Setting = {
@@ -163,15 +173,15 @@ def train(session: Session, stage: str, config: Training, network: GPT, length: 
         "dimension": d * each,
         "points": (length + 1) * each,
     }
-    init = model(network, length, d).init
-    return session.fit(
-        stage, lambda key, _: init(key), loss, lambda setting: optax.adam(learning_rate(setting["config"])),
-        jnp.tile(keys, kinds), whole, steps=config.steps, measure_every=config.measure_every, measure=measure,
-        schedule=curriculum(config), members_at_once=1 if jax.default_backend() == "cpu" else None,
+    return Training(
+        lambda key, _: trained.init(key), loss, lambda setting: optax.adam(learning_rate(setting["config"])),
+        jnp.tile(own_keys(config), kinds), whole, steps=config.steps, measure_every=config.measure_every,
+        measure=measure, schedule=curriculum(config), learner=trained.learner, sampler=sampler,
+        members_at_once=1 if jax.default_backend() == "cpu" else None,
     )  # fmt: skip
 
 
-def learning_rate(config: Training) -> optax.Schedule:
+def learning_rate(config: Schedule) -> optax.Schedule:
     """A linear rise from 0 over ``warm_up`` steps, then constant, or a cosine to 0."""
     rise = optax.linear_schedule(0.0, config.learning_rate, max(config.warm_up, 1))
     after = optax.constant_schedule(config.learning_rate)
@@ -214,6 +224,25 @@ def tested(
         return jax.lax.map(on, jnp.arange(covariances))
 
     return jax.lax.map(lambda scale: jax.lax.map(lambda pk: member(scale, *pk), (params, keys)), scales)
+
+
+def tests_of(scales: Sequence[float]) -> dict[str, float]:
+    """c of the covariance in every test, by its name; 0 for the identity."""
+    return {"identity": 0.0} | {f"exp_{c:g}": c for c in scales}
+
+
+def linear_attention_error(trained: float, length: float, test: float, test_length: float, input_size: int) -> float:
+    """Exact error of linear attention at its optimum for a c of training and N, in a test of another c at M >= 1.
+
+    A c of 0 is the identity. Zhang, Frei & Bartlett 2023, Theorems 4.1 and 4.5 for the optimum; over the error of
+    predicting zero.
+    """
+    own, other = (
+        variance_moments("exponential", input_size, scale=c) if c else variance_moments("constant", input_size)
+        for c in (trained, test)
+    )
+    best = random_covariance_optimum(own, length)
+    return float(random_covariance_risk(best, other, test_length) / other[0].sum())
 
 
 def least_squares_errors(_: Any, samples: Sample) -> Array:

@@ -13,6 +13,7 @@ finite M the network itself is sampled too.
 import dataclasses
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,14 +25,12 @@ from jax import Array
 
 from experiments import settings
 from experiments.settings import check_each_once, member_keys
-from experiments.training import Model, always, learners_of, mean_in_chunks, paired_losses
-from experiments.zhang_frei_bartlett.common import Setting, lsa, predictions, product, train_lsa
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
-from experiments.zhang_frei_bartlett.random_covariance_claims import CLAIMS
-from experiments.zhang_frei_bartlett.random_covariance_figures import figures
+from experiments.training import always, mean_in_chunks, paired_losses
+from experiments.zhang_frei_bartlett.common import Setting, planned, predictions, product
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import VARIANCE_LAWS, Sampler, random_covariance_regression
 from icl_lab.prompts.gaussian import LARGEST_LOGNORMAL
 from icl_lab.solvers import least_squares
@@ -88,6 +87,24 @@ def check(config: Config) -> None:
         raise FlagError(f"--laws={','.join(config.laws)}: allowed are lists with exponential, which the paper treats")
 
 
+SLOPES, BY_BIN = ("slope", "slope_independent"), ("factor", "variance")
+TRAINED: dict[str, Any] = {"training": lambda config: (*config["laws"], SCALED)}
+EDGES, LEAST_SQUARES = quantity("bins", "edge"), quantity("least_squares", "member", "length")
+PRODUCT = quantity("{training}/product", "member", "row", "column", **TRAINED)
+LAYER = quantity("{training}/{of}", "member", **TRAINED, of=("u", "excess", "floor"))
+RISK = quantity("{training}/risk", "member", "length", "{training}_scale", training="laws")
+SLOPE = quantity("exponential/{query}", "member", query=SLOPES)
+FACTOR = quantity("exponential/{of}", "member", "bin", of=BY_BIN)
+
+
+def trainings(config: Config) -> Table:
+    """The same layer under every distribution of the variances."""
+    return {
+        name: planned(config, sampler=tasks(config, name), keys=member_keys(config, stage))
+        for stage, name in enumerate((*config.laws, SCALED))
+    }
+
+
 def variances(config: Config, name: str) -> dict[str, Any]:
     """Distribution, shape and scale of the variances of one training."""
     if name == SCALED:
@@ -95,56 +112,59 @@ def variances(config: Config, name: str) -> dict[str, Any]:
     return {"law": name, "shape": config.shapes[config.laws.index(name)]}
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage: the same layer under every distribution of the variances."""
-    return dict.fromkeys((*config.laws, SCALED), lsa(len(config.spectrum), config.init_scale))
+def tasks(config: Config, name: str, **changes: Any) -> Sampler:
+    """The task distribution of one training, with changes (a length, a scale)."""
+    sizes = {"context_length": config.context_length, "input_size": len(config.spectrum)}
+    return random_covariance_regression(**sizes | variances(config, name) | changes)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains under every distribution; exact risks of the learned A, and the network's on prompts of every length."""
-    arrays: dict[str, Any] = {"bins": np.array(BINS), "least_squares": _least_squares(config)}
-    metrics: dict[str, Any] = {}
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Exact risks of the learned A, and the network's on prompts of every length."""
     n, d = config.context_length, len(config.spectrum)
-    for stage, (name, layer) in enumerate(models(config).items()):
-        drawn = variances(config, name)
-        sampler = random_covariance_regression(context_length=n, input_size=d, **drawn)
-        params = train_lsa(session, name, config, layer, sampler=sampler, keys=member_keys(config, stage)).params
-        a, moments = np.asarray(product(params), np.float64), theory.variance_moments(input_size=d, **drawn)
-        best, power = theory.random_covariance_optimum(moments, n), moments[0].sum()
-        loss, risk = theory.random_covariance_loss, theory.random_covariance_risk
-        arrays[name] = {
-            "product": a,
-            "u": np.asarray(linear_attention_blocks(params)["u"]),
-            "excess": loss(a, moments, n) / loss(best, moments, n) - 1,
-            "floor": risk(a, moments, math.inf) / power,
-        }
-        metrics[name] = {
+    loss, risk = theory.random_covariance_loss, theory.random_covariance_risk
+    yield EDGES, np.array(BINS)
+    yield LEAST_SQUARES, _least_squares(config)
+    for stage, name in enumerate(fits):
+        params = fits[name].params
+        moments = theory.variance_moments(input_size=d, **variances(config, name))
+        a, power = np.asarray(product(params), np.float64), moments[0].sum()
+        best = theory.random_covariance_optimum(moments, n)
+        yield PRODUCT.at(training=name), a
+        yield (
+            LAYER.at(training=name),
+            {
+                "u": np.asarray(linear_attention_blocks(params)["u"]),
+                "excess": loss(a, moments, n) / loss(best, moments, n) - 1,
+                "floor": risk(a, moments, math.inf) / power,
+            },
+        )
+        exact = {
             "moments": moments.tolist(),
             "optimum": np.diag(best).tolist(),
             "floor": float(risk(best, moments, math.inf) / power),
             "failure_law": float(theory.failure_law(moments).mean()),
             "u": theory.random_covariance_scale(moments, n),
         }
+        yield "facts", {name: exact}
         if name != SCALED:
-            arrays[name]["risk"] = _risks(config, name, layer, params, 900 + stage) / power
+            yield RISK.at(training=name), _risks(config, name, params, 900 + stage) / power
         if name == "exponential":
-            arrays[name] |= _conditional(config, sampler, params, member_keys(config, 950))
-    return metrics, arrays
+            found = _conditional(config, tasks(config, name), params, member_keys(config, 950))
+            yield SLOPE, {one: found[one] for one in SLOPES}
+            yield FACTOR, {one: found[one] for one in BY_BIN}
 
 
-def _risks(config: Config, name: str, layer: Model, params: dict, stage: int) -> np.ndarray:
+def _risks(config: Config, name: str, params: dict, stage: int) -> np.ndarray:
     """(M, lengths, scales) mean squared errors of the network; only Exp(1) is tested at every scale."""
-    scales = config.scales if name == "exponential" else (1.0,)
-    learners = lambda params: {"trained": layer.learner(params)}  # noqa: E731
+    scales = np.asarray(config.scales if name == "exponential" else (1.0,))
+    learners = lambda params: {"trained": partial(predictions, params)}  # noqa: E731
     keys, found = member_keys(config, stage), []
     for length in config.test_lengths:
 
         def scaled(scale: Array, length: int = length) -> Sampler:
-            one = variances(config, name) | {"scale": scale}
-            return random_covariance_regression(context_length=length, input_size=len(config.spectrum), **one)
+            return tasks(config, name, context_length=length, scale=scale)
 
-        losses = paired_losses(learners, scaled, params, keys, config.risk_tasks, np.asarray(scales))
-        found.append(2 * losses["trained"])
+        found.append(2 * paired_losses(learners, scaled, params, keys, config.risk_tasks, scales)["trained"])
     return np.stack(found, axis=1)
 
 
@@ -209,20 +229,9 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
     }
 
 
-AXES = {
-    "bins": ("edge",),
-    "least_squares": ("member", "length"),
-    "*/product": ("member", "row", "column"),
-    "*/risk": ("member", "length", "{0}_scale"),
-    "*/factor": ("member", "bin"),
-    "*/variance": ("member", "bin"),
-    "*": ("member",),
-}
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, run, figures, CLAIMS, check,
-    lambda config: [pattern for law in config["laws"] for pattern in (law, f"{law}/*")],
-    axes=AXES, learners=learners_of(models), quick=QUICK["random_covariance"], finding=FINDINGS["random_covariance"],
+    "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, measured,
+    (EDGES, LEAST_SQUARES, PRODUCT, LAYER, RISK, SLOPE, FACTOR), trainings=trainings, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

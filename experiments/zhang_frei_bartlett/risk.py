@@ -10,7 +10,7 @@ x_1^2 + x_2/2 + sin x_3, whose best linear predictor it approaches.
 import dataclasses
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -19,15 +19,12 @@ import numpy as np
 
 from experiments import settings
 from experiments.settings import member_keys
-from experiments.training import Model, always, learners_of, paired_losses
-from experiments.zhang_frei_bartlett.common import Setting, check_rising, lsa, predictions, train_lsa
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
-from experiments.zhang_frei_bartlett.risk_claims import CLAIMS
-from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES, labels_figure, rates_figure, risk_figure
+from experiments.training import always, paired_losses
+from experiments.zhang_frei_bartlett.common import Setting, check_rising, planned, predictions
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab import Experiment, FlagError, Record, Session, main, setting
-from icl_lab.lab.style import Figure
+from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, Sampler, gaussian_regression
 from icl_lab.theory import best_linear_predictor, block_loss, gaussian_labels, joint_risk, optimum, risk
 
@@ -67,38 +64,56 @@ def check(config: Config) -> None:
         raise FlagError("--spectrum: the nonlinear labels need three values or more")
 
 
+COVARIANCES = ("identity", "spectrum")
+RISK = quantity("{covariance}/risk", "member", "train_length", "test_length", covariance=COVARIANCES)
+FLOOR = quantity("{covariance}/floor", "member", "train_length", covariance=COVARIANCES)
+CLOSED = quantity("{covariance}/closed", "train_length", "test_length", covariance=COVARIANCES)
+CLOSED_FLOOR = quantity("{covariance}/closed_floor", "train_length", covariance=COVARIANCES)
+SAMPLED = quantity(
+    "sampled/{labels}", "member", "test_length", labels=("clean", "noisy", "nonlinear", "nonlinear_best")
+)
+PREDICTED = quantity("predicted/{labels}", "test_length", labels=("clean", "noisy", "nonlinear"))
+
+
+def trainings(config: Config) -> Table:
+    """The same layer on both covariances and at every length."""
+    return {
+        _stage(name, n): planned(
+            dataclasses.replace(config, context_length=n, spectrum=_spectrum(config, name)),
+            keys=member_keys(config, 100 * i + j), measured=False,
+        )
+        for i, name in enumerate(COVARIANCES)
+        for j, n in enumerate(config.train_lengths)
+    }  # fmt: skip
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Exact risks of all layers, sampled risks of one."""
+    every = (*config.test_lengths, math.inf)
+    for name in COVARIANCES:
+        lam, lengths = np.diag(_spectrum(config, name)), config.train_lengths
+        exact = np.stack([_exact_risks(fits[_stage(name, n)].params, lam, every) for n in lengths], axis=1)
+        closed = np.array([[risk(optimum(lam, n), test_length=m, covariance=lam) for m in every] for n in lengths])
+        yield RISK.at(covariance=name), exact[:, :, :-1]
+        yield FLOOR.at(covariance=name), exact[:, :, -1]
+        yield CLOSED.at(covariance=name), closed[:, :-1]
+        yield CLOSED_FLOOR.at(covariance=name), closed[:, -1]
+    yield SAMPLED, _sampled_risks(config, fits[_stage("spectrum", config.context_length)].params)
+    yield PREDICTED, _predicted_risks(config)
+    yield "facts", _best_linear(config)
+
+
+def _stage(covariance: str, length: int) -> str:
+    return f"{covariance}_{length}"
+
+
+def _spectrum(config: Config, covariance: str) -> tuple[float, ...]:
+    return config.spectrum if covariance == "spectrum" else (1.0,) * len(config.spectrum)
+
+
 def curved(x: Any, sine: Callable = np.sin) -> Any:
     """Nonlinear labels of the first three inputs, (..., D) -> (...)."""
     return x[..., 0] ** 2 + 0.5 * x[..., 1] + sine(x[..., 2])
-
-
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage: the same layer on both covariances and at every length."""
-    layer = lsa(len(config.spectrum), config.init_scale)
-    return {f"{name}_{n}": layer for name in COVARIANCES for n in config.train_lengths}
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains at every length on both covariances; exact risks of all, sampled risks of one."""
-    arrays: dict[str, Any] = {}
-    every, trained = (*config.test_lengths, math.inf), models(config)
-    sampled: dict = {}
-    for i, name in enumerate(COVARIANCES):
-        spectrum = config.spectrum if name == "spectrum" else (1.0,) * len(config.spectrum)
-        lam, curves = np.diag(spectrum), []
-        for j, n in enumerate(config.train_lengths):
-            one = dataclasses.replace(config, context_length=n, spectrum=spectrum)
-            stage, keys = f"{name}_{n}", member_keys(config, 100 * i + j)
-            params = train_lsa(session, stage, one, trained[stage], keys=keys, measured=False).params
-            curves.append(_exact_risks(params, lam, every))
-            if (name, n) == ("spectrum", config.context_length):
-                sampled = params
-        exact, best = np.stack(curves, axis=1), [optimum(lam, n) for n in config.train_lengths]
-        closed = np.array([[risk(a, test_length=m, covariance=lam) for m in every] for a in best])
-        arrays[name] = {"risk": exact[:, :, :-1], "floor": exact[:, :, -1]}
-        arrays[name] |= {"closed": closed[:, :-1], "closed_floor": closed[:, -1]}
-    arrays |= {"sampled": _sampled_risks(config, sampled), "predicted": _predicted_risks(config)}
-    return _best_linear(config), arrays
 
 
 def _exact_risks(params: dict, lam: np.ndarray, lengths: tuple[float, ...]) -> np.ndarray:
@@ -149,23 +164,9 @@ def _predicted_risks(config: Config) -> dict[str, np.ndarray]:
     }
 
 
-def figures(record: Record) -> dict[str, Figure]:
-    """Risk over test length for each training length; the rates; noisy and nonlinear labels."""
-    return {"risk": risk_figure(record), "rates": rates_figure(record), "labels": labels_figure(record)}
-
-
-AXES = {
-    "*/risk": ("member", "train_length", "test_length"),
-    "*/floor": ("member", "train_length"),
-    "*/closed_floor": ("train_length",),
-    "*/closed": ("train_length", "test_length"),
-    "sampled/*": ("member", "test_length"),
-    "predicted/*": ("test_length",),
-}
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.risk", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES, learners=learners_of(models),
-    quick=QUICK["risk"], finding=FINDINGS["risk"],
+    "zhang_frei_bartlett.risk", __doc__, PRESETS, measured,
+    (RISK, FLOOR, CLOSED, CLOSED_FLOOR, SAMPLED, PREDICTED), trainings=trainings, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

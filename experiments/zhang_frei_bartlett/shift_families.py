@@ -29,6 +29,7 @@ TRAININGS = {
 }
 """The covariances on which a layer is trained, and the families on which it is tested."""
 
+FAMILIES = tuple(dict.fromkeys(family for families in TRAININGS.values() for family in families))
 OVER_LENGTHS = ("orthants", "subspace", "rescaled", "orthogonal")
 
 

@@ -12,7 +12,7 @@ not this layer.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -22,15 +22,13 @@ from jax import Array
 
 from experiments import settings
 from experiments.settings import member_keys
-from experiments.training import Model, always, learners_of, paired_losses, squared_error
+from experiments.training import always, paired_losses, squared_error
 from experiments.zhang_frei_bartlett import shift_families as shift
-from experiments.zhang_frei_bartlett.common import check_rising, lsa, product, train_lsa
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
-from experiments.zhang_frei_bartlett.shift_families import OVER_LENGTHS, TRAININGS, Config, points
-from experiments.zhang_frei_bartlett.shifts_claims import CLAIMS
-from experiments.zhang_frei_bartlett.shifts_figures import figures
-from icl_lab.lab import Experiment, FlagError, Session, main
+from experiments.zhang_frei_bartlett.common import check_rising, lsa, planned, product
+from experiments.zhang_frei_bartlett.shift_families import FAMILIES, OVER_LENGTHS, TRAININGS, Config, points
+from icl_lab.lab import Experiment, FlagError, main
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, Sample, Sampler, gaussian_regression
 from icl_lab.solvers import least_squares
 
@@ -58,28 +56,36 @@ def check(config: Config) -> None:
         raise FlagError(f"--subspace_size={config.subspace_size}: allowed is at most D, {len(config.spectrum)}")
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage: the same layer on both covariances."""
-    return dict.fromkeys(TRAININGS, lsa(len(config.spectrum), config.init_scale))
+PRODUCT = quantity("{training}/product", "member", "row", "column", training=tuple(TRAININGS))
+ERROR = quantity(
+    "{training}/{family}/{of}", "member", "{training}_{family}_point", training=tuple(TRAININGS), family=FAMILIES,
+    of=("trained", "exact", "least_squares"),
+)  # fmt: skip
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains both layers; each on sampled prompts of every shift, and the closed forms of what they learned."""
-    arrays: dict[str, Any] = {}
+def trainings(config: Config) -> Table:
+    """The same layer on both covariances."""
+    return {
+        training: planned(shift.training_config(config, training), keys=member_keys(config, stage))
+        for stage, training in enumerate(TRAININGS)
+    }
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Each layer on sampled prompts of every shift, and the closed forms of what it learned."""
+    layer = lsa(len(config.spectrum), config.init_scale)
     for stage, (training, families) in enumerate(TRAININGS.items()):
-        one, layer = shift.training_config(config, training), models(config)[training]
-        params = train_lsa(session, training, one, layer, keys=member_keys(config, stage)).params
+        one, params = shift.training_config(config, training), fits[training].params
         a, keys = np.asarray(product(params), np.float64), member_keys(config, 900 + stage)
-        trained = _errors(one, families, layer.learner, params, keys, config.risk_tasks)
-        arrays[training] = {"product": a} | {family: {"trained": errors} for family, errors in trained.items()}
+        error = ERROR.at(training=training)
+        yield PRODUCT.at(training=training), a
+        yield error.at(of="trained"), _errors(one, families, layer.learner, params, keys, config.risk_tasks)
         for family in families:
             exact = [[shift.closed_form(one, family, point, member) for point in points(one, family)] for member in a]
-            arrays[training][family]["exact"] = np.array(exact)
+            yield error.at(of="exact", family=family), np.array(exact)
         if training == "isotropic":
             nothing = jnp.zeros(config.members)
-            for family, errors in _errors(one, families, _least_squares, nothing, keys, config.eval_tasks).items():
-                arrays[training][family]["least_squares"] = errors
-    return {}, arrays
+            yield error.at(of="least_squares"), _errors(one, families, _least_squares, nothing, keys, config.eval_tasks)
 
 
 def _least_squares(_: Array) -> BatchLearner:
@@ -128,14 +134,8 @@ def _square(values: Array, _: Sample) -> Array:
     return 0.5 * jnp.sum(values**2, axis=1)
 
 
-AXES = {
-    "*/product": ("member", "row", "column"),
-    "*/*/*": ("member", "{0}_{1}_point"),
-}
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.shifts", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    learners=learners_of(models), quick=QUICK["shifts"], finding=FINDINGS["shifts"],
+    "zhang_frei_bartlett.shifts", __doc__, PRESETS, measured, (PRODUCT, ERROR), trainings=trainings, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -10,17 +10,15 @@ plateau. With keys and queries of rank R a head learns R components together: pl
 
 import dataclasses
 import sys
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from experiments.settings import Members, check_each_once
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
-from experiments.zhang_frei_bartlett.staircase_claims import CLAIMS
-from experiments.zhang_frei_bartlett.staircase_figures import figures
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, Session, main, setting
+from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Yield
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,23 +75,34 @@ def check(config: Config) -> None:
         raise FlagError(f"--ranks: allowed are up to --rank_dimension={config.rank_dimension}")
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+TIMES, LEVELS, LOSS = quantity("times", "time"), quantity("levels", "level"), quantity("loss", "member", "time")
+END, REGROWTH = quantity("end", "member"), quantity("regrowth", "member")
+TOUCHED = quantity("touched", "member", "plateau")
+COMPONENT = quantity(
+    "{of}", "member", "component", of=("halves", "order", "scales", "predicted_order", "predicted_halves")
+)
+MERGED_TIMES = quantity("merged/times", "merged_time")
+MERGED_LOSS = quantity("merged/loss", "member", "merged_scale", "merged_time")
+MERGED = quantity("merged/{of}", "member", "merged_scale", of=("halves", "regrowth"))
+RANK_TIMES, RANK_LEVELS = quantity("ranks/times", "rank_time"), quantity("ranks/levels", "rank_level")
+RANK_LOSS = quantity("ranks/loss/{rank}", "rank_member", "rank_time", rank="ranks")
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The flows of all three figures and what the theory says of each."""
     total = 2 + len(config.ranks)
-    with session.bar("flows", total) as advance:
-        arrays: dict[str, Any] = _separate(config)
+    with fits.bar("flows", total) as advance:
+        yield _separate(config)
         advance(1, total)
-        arrays["merged"] = _merged(config)
+        yield {"merged": _merged(config)}
         advance(2, total)
         falling = np.arange(config.rank_dimension, 0.0, -1.0)
-        covariance, loss = np.diag(falling / falling.sum()), {}
+        covariance = np.diag(falling / falling.sum())
+        yield RANK_TIMES, _times(config.rank_horizon, config.samples)
+        yield RANK_LEVELS, theory.staircase_levels(covariance, config.context_length)
         for done, rank in enumerate(config.ranks):
-            loss[str(rank)] = _of_rank(config, rank, covariance)
+            yield RANK_LOSS.at(rank=rank), _of_rank(config, rank, covariance)
             advance(3 + done, total)
-        levels = theory.staircase_levels(covariance, config.context_length)
-        times = _times(config.rank_horizon, config.samples)
-        arrays["ranks"] = {"times": times, "levels": levels, "loss": loss}
-    return {}, arrays
 
 
 def _start(rng: np.random.Generator, scale: float, members: int, heads: int, rank: int, size: int) -> dict:
@@ -200,25 +209,10 @@ def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> np.ndarray:
     return flow.loss
 
 
-AXES = {
-    "times": ("time",),
-    "levels": ("level",),
-    "loss": ("member", "time"),
-    "end": ("member",),
-    "regrowth": ("member",),
-    "touched": ("member", "plateau"),
-    "merged/times": ("merged_time",),
-    "merged/loss": ("member", "merged_scale", "merged_time"),
-    "merged/*": ("member", "merged_scale"),
-    "ranks/times": ("rank_time",),
-    "ranks/levels": ("rank_level",),
-    "ranks/loss/*": ("rank_member", "rank_time"),
-    "*": ("member", "component"),
-}
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.staircase", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["staircase"], finding=FINDINGS["staircase"],
+    "zhang_frei_bartlett.staircase", __doc__, PRESETS, measured,
+    (TIMES, LEVELS, LOSS, END, REGROWTH, TOUCHED, COMPONENT, MERGED_TIMES, MERGED_LOSS, MERGED, RANK_TIMES,
+     RANK_LEVELS, RANK_LOSS), check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

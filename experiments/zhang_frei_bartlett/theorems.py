@@ -11,22 +11,19 @@ Nothing is trained. From the initialisations of Assumption 3.3, u = s and U11 = 
 
 import dataclasses
 import sys
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.panels import ABOVE, SERIES
 from experiments.settings import member_keys
-from experiments.statistics import array
 from experiments.zhang_frei_bartlett.common import LAYOUT, NETWORK, Tasks, check_rising, covariance
-from experiments.zhang_frei_bartlett.findings import FINDINGS
-from experiments.zhang_frei_bartlett.headlines import QUICK
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting
-from icl_lab.lab.style import THEORY, Figure, band, panels
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.models import learner
 from icl_lab.prompts import gaussian_regression
 from icl_lab.theory.flows.fluctuations import curvatures, optimum_moments
@@ -57,19 +54,26 @@ def check(config: Config) -> None:
     check_rising(config, "factors", at_least=2)
 
 
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
+TIMES, EXCESS = quantity("flow/times", "time"), quantity("flow/excess", "member", "factor", "time")
+GAP, STEEPNESS = quantity("flow/gap", "member", "factor"), quantity("flow/steepness", "member", "time")
+CONSTANT, SLOWEST = quantity("flow/constant", "member"), quantity("flow/slowest", "one")
+FORM_ERROR, SPECTRUM = quantity("form/error", "member"), quantity("form/spectrum", "member", "rank")
+RANDOM_TIMES, RANDOM_GAP = quantity("random/times", "random_time"), quantity("random/gap", "member", "random_time")
+RANDOM_U = quantity("random/{over}", "member", over=("u", "printed"))
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The flows from every scale; predictions by the form of Lemma 5.1; the flow under random covariances."""
     d = len(config.spectrum)
     drawn = np.asarray(jax.vmap(lambda key: jax.random.normal(key, (d, d)))(member_keys(config)), np.float64)
     thetas = np.stack([m / np.linalg.norm(m @ m.T) ** 0.5 for m in drawn])
-    with session.bar("theorems", 3) as advance:
-        arrays: dict[str, Any] = {"flow": _flows(config, thetas)}
+    with fits.bar("theorems", 3) as advance:
+        yield {"flow": _flows(config, thetas)}
         advance(1, 3)
-        arrays["form"] = _form(config)
+        yield {"form": _form(config)}
         advance(2, 3)
-        arrays["random"] = _random(config, thetas)
+        yield {"random": _random(config, thetas)}
         advance(3, 3)
-    return {}, arrays
 
 
 def _flows(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
@@ -146,102 +150,10 @@ def _random(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
     return {"times": times, "gap": np.stack(gaps), "u": np.array(ends) / scale, "printed": np.array(ends) / printed}
 
 
-def rate(record: Record) -> np.ndarray:
-    """(M,) exponent of the excess loss between 1e-7 and 1e-10 of L*, from the smallest scale, over 2 h."""
-    times, found = record["flow/times"], []
-    for curve in record["flow/excess"][:, 0]:
-        late = (curve < 1e-7) & (curve > 1e-10)
-        found.append(-np.polyfit(times[late], np.log(curve[late]), 1)[0] if late.sum() > 1 else np.nan)
-    return np.array(found) / (2 * record["flow/slowest"][0])
-
-
-def figures(record: Record) -> dict[str, Figure]:
-    """Excess loss from every scale; its steepness; the spectrum of H; the flow under random covariances."""
-    figure, ((excess, steep, form, random),) = panels(4, 1, width=2.9, height=2.8)
-    times, constants = record["flow/times"], record["flow/constant"]
-    for i, factor in enumerate(record.config["factors"]):
-        look = SERIES[i % len(SERIES)] | {"marker": "", "label": f"{factor:g}"}
-        band(excess, times, record["flow/excess"][:, i], **look)
-    excess.plot(times, np.exp(-2 * record["flow/slowest"][0] * times), **THEORY, label=r"$e^{-2ht}$")
-    excess.plot(times, np.exp(-constants.max() * times), color="0.6", linewidth=0.8, label=r"$e^{-\mu t}$")
-    excess.set(yscale="log", ylim=(1e-13, 1e3), xlim=(0, 0.4 * times[-1]), xlabel="flow time", ylabel="$L / L^* - 1$")
-    excess.legend(title="start over the bound of Thm 4.1", ncols=3, **ABOVE)
-    band(steep, times, record["flow/steepness"], color="#0072B2", linestyle="-", label=r"$|\nabla L|^2 / (L - L^*)$")
-    band(steep, times, np.repeat(constants[:, None], len(times), 1), color="0.6", linestyle="--", label=r"$\mu$")
-    steep.set(yscale="log", xlabel="flow time", xlim=(0, times[np.isfinite(record["flow/steepness"]).any(0)][-1]))
-    steep.legend(title="Lemma 5.4", ncols=2, **ABOVE)
-    for spectrum in record["form/spectrum"]:
-        form.plot(np.arange(1, len(spectrum) + 1), spectrum, ".", color="#0072B2", markersize=3, alpha=0.5)
-    form.axhline(0.0, color="0.6", linewidth=0.8)
-    form.set(xlabel="rank", ylabel="eigenvalues of $H$ (Lemma 5.1)", yscale="symlog")
-    band(random, record["random/times"], record["random/gap"], color="#D55E00", linestyle="-", label="Theorem 4.5")
-    random.set(xscale="log", yscale="log", xlabel="flow time", ylabel=r"largest entry of $u U_{11} - A^*$")
-    random.legend(**ABOVE)
-    return {"theorems": figure}
-
-
-_claim = claims_of("zhang_frei_bartlett.theorems", "Zhang, Frei & Bartlett 2023, ", kind="identity")
-"""All but one are proven, or follow from the merged loss, whose only critical points are the optimum and 0."""
-
-CLAIMS = (
-    _claim(
-        "beyond_bound", "Theorem 4.1",
-        "The bound on the initial scale is not needed: from its largest multiple (ten times at lab) the flow ends at "
-        "u U11 = Gam^-1 (largest entry of the gap).",
-        lambda record: record["flow/gap"][:, -1], 0.0, 1e-7, relation="<=", reason="tolerances of the solver",
-    ),
-    _claim(
-        "steepness", "Lemma 5.4", "|grad L|^2 is at least mu (L - L*) all along the flow (smallest ratio over mu).",
-        lambda record: np.nanmin(record["flow/steepness"], 1) / record["flow/constant"], 1.0, relation=">=",
-        reason="a bound that is proven: it fails where a closed form here is wrong",
-    ),
-    _claim(
-        "loose", "Lemma 5.4 (this lab)",
-        "mu is smaller than the smallest such ratio by two orders or more (the same ratio).",
-        lambda record: np.nanmin(record["flow/steepness"], 1) / record["flow/constant"], 100.0, relation=">=",
-        reason="two orders: no time that mu predicts is one that is seen", kind="claim",
-    ),
-    _claim(
-        "rate", "Theorem 4.1 (this lab)",
-        "The excess loss ends falling as exp(-2 h t), h the smallest curvature at the limit that is not zero (exponent "
-        "over 2 h).",
-        rate, 1.0, 0.01, reason="the next exponent still adds some parts in a thousand at 1e-7 of L*",
-    ),
-    _claim(
-        "form", "Lemma 5.1", "A prediction of dense weights is vec(U)^T H vec(U) (relative error).",
-        array("form/error"), 0.0, 1e-9, relation="<=", reason="rounding of float64, over a prediction near 0",
-    ),
-    _claim(
-        "indefinite", "Lemma 5.1", "H has D + 1 negative eigenvalues (their number less D + 1).",
-        lambda record: (record["form/spectrum"] < -1e-9).sum(1) - len(record.config["spectrum"]) - 1.0, 0.0,
-        reason="a count: D + 1 at least by the lemma, no more since H has rank 2 (D + 1) and a symmetric spectrum",
-    ),
-    _claim(
-        "random_limit", "Theorem 4.5", "Under random covariances the flow ends at A* (largest entry of the gap).",
-        lambda record: record["random/gap"][:, -1], 0.0, 1e-7, relation="<=", reason="tolerances of the solver",
-    ),
-    _claim(
-        "random_scale", "Theorem 4.5, (4.12)",
-        "Under random covariances u ends at |A*|_F^(1/2) (ratio; control: at what (C.15) prints).",
-        array("random/u"), 1.0, 1e-6, reason="tolerances of the solver", control=array("random/printed"),
-    ),
-)  # fmt: skip
-
-AXES = {
-    "flow/times": ("time",),
-    "flow/excess": ("member", "factor", "time"),
-    "flow/gap": ("member", "factor"),
-    "flow/steepness": ("member", "time"),
-    "flow/slowest": ("one",),
-    "form/spectrum": ("member", "rank"),
-    "random/times": ("random_time",),
-    "random/gap": ("member", "random_time"),
-    "*": ("member",),
-}
-
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.theorems", __doc__, PRESETS, run, figures, CLAIMS, check, axes=AXES,
-    quick=QUICK["theorems"], finding=FINDINGS["theorems"],
+    "zhang_frei_bartlett.theorems", __doc__, PRESETS, measured,
+    (TIMES, EXCESS, GAP, STEEPNESS, CONSTANT, SLOWEST, FORM_ERROR, SPECTRUM, RANDOM_TIMES, RANDOM_GAP, RANDOM_U),
+    check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -180,9 +180,12 @@ class Experiment:
         return axes_of(self.quantities, names, config)
 
     def left_out(self, config: Mapping[str, Any]) -> set[str]:
-        """Patterns of the names of arrays that runs of a preset have and those of this configuration have not."""
-        every = {part for preset in self.presets.values() for part in self.parts(flags.to_json(preset))}
-        return every - set(self.parts(config))
+        """Patterns of the names of arrays that runs of a preset have and those of this configuration have not.
+
+        Place by place, so that they match where a configuration differs from every preset in another place, too.
+        """
+        presets = [flags.to_json(preset) for preset in self.presets.values()]
+        return {pattern for one in self.quantities for pattern in one.left_out(presets, config)}
 
     def compiling(self, preset: str) -> contextlib.AbstractContextManager:
         """Inside this block XLA works as hard on a program as it does for runs of the preset."""

@@ -54,6 +54,11 @@ class Quantity:
         """Number of places that any word may fill."""
         return len(set(self.places) - set(self.domains))
 
+    @property
+    def chosen(self) -> list[str]:
+        """Names of the places whose values a configuration chooses."""
+        return [place for place, domain in self.domains.items() if not isinstance(domain, tuple)]
+
     def at(self, /, **values: Any) -> "Quantity":
         """With some places filled.
 
@@ -127,13 +132,21 @@ class Quantity:
 
     def parts(self, config: Config) -> list[str]:
         """Patterns (``fnmatch``) of the names that a configuration chooses; none where it chooses nothing."""
-        chosen = [place for place, domain in self.domains.items() if not isinstance(domain, tuple)]
-        if not chosen:
+        if not (chosen := self.chosen):
             return []
         rest = dict.fromkeys((place for place in self.places if place not in chosen), "*")
         found = (self.values(place, config) for place in chosen)
         each = itertools.product(*(["*"] if values is None else values for values in found))
         return [self.name.format(**rest, **dict(zip(chosen, values))) for values in each]
+
+    def left_out(self, presets: Iterable[Config], config: Config) -> set[str]:
+        """Patterns of the names of which a place holds what some preset chooses and this configuration does not."""
+        found = set()
+        for place in self.chosen:
+            others = {value for preset in presets for value in self.values(place, preset) or ()}
+            for value in others - set(self.values(place, config) or ()):
+                found.add(self.name.format(**dict.fromkeys(self.places, "*") | {place: value}))
+        return found
 
 
 def quantity(name: str, /, *axes: str, **domains: Domain) -> Quantity:

@@ -6,10 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_claims, paths
+from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_shown, paths
 from experiments.zhang_frei_bartlett.common import block_product
+from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, PREDICTED
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.theory import optimum
 from icl_lab.theory.flows.balance import mean_field
 
@@ -26,14 +28,9 @@ def blocks(u, u11):
 
 def record(drift, predicted, **metrics):
     config = {"drift_batches": [16, 64, 256], "drift_rates": [0.001, 0.002, 0.5]}
-    return Record(
-        "",
-        "lab",
-        config,
-        {"flow_scale": 1.0, "edge_rate": 1.0} | metrics,
-        {"drift": drift, "drift_predicted": predicted},
-        {},
-    )
+    pieces = [(DRIFT, drift), (PREDICTED, predicted), ("facts", {"flow_scale": 1.0, "edge_rate": 1.0} | metrics)]
+    facts, arrays, _ = collected(pieces)
+    return Record("", "lab", config, facts, arrays, {})
 
 
 def test_exponents_of_the_drift_are_read_where_it_is_small_and_far_below_the_edge():
@@ -41,12 +38,12 @@ def test_exponents_of_the_drift_are_read_where_it_is_small_and_far_below_the_edg
     predicted = -(rates**1.1) * batches**-0.9
     drift = np.stack([predicted, 2 * predicted])
     drift[:, :, 2] = -7.0  # the rate at the edge is left out
-    np.testing.assert_allclose(gradient_flow_claims.drift_exponents(record(drift, predicted)), [[1.1, 0.9]] * 2)
+    np.testing.assert_allclose(gradient_flow_shown.drift_exponents(record(drift, predicted)), [[1.1, 0.9]] * 2)
     large = predicted.copy()
     large[0] = -1.0  # and so are large drifts
     drift[:, 0] = -3.0
-    np.testing.assert_allclose(gradient_flow_claims.drift_exponents(record(drift, large)), [[1.1, 0.9]] * 2)
-    assert np.isnan(gradient_flow_claims.drift_exponents(record(drift, np.full((3, 3), -1.0)))).all()
+    np.testing.assert_allclose(gradient_flow_shown.drift_exponents(record(drift, large)), [[1.1, 0.9]] * 2)
+    assert np.isnan(gradient_flow_shown.drift_exponents(record(drift, np.full((3, 3), -1.0)))).all()
 
 
 def test_the_ratio_of_the_drift_is_that_of_small_drifts():
@@ -54,8 +51,8 @@ def test_the_ratio_of_the_drift_is_that_of_small_drifts():
     predicted[0] = -1.0
     drift = 1.5 * np.stack([predicted, 2 * predicted])
     drift[:, 0] = 9.0
-    np.testing.assert_allclose(gradient_flow_claims.drift_ratio(record(drift, predicted)), [1.5, 3.0])
-    assert np.isnan(gradient_flow_claims.drift_ratio(record(drift, predicted, flow_scale=0.01))).all()
+    np.testing.assert_allclose(gradient_flow_shown.drift_ratio(record(drift, predicted)), [1.5, 3.0])
+    assert np.isnan(gradient_flow_shown.drift_ratio(record(drift, predicted, flow_scale=0.01))).all()
 
 
 def test_every_optimum_has_no_excess_and_no_error_and_the_balance_of_its_scale():

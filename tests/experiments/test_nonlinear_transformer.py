@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.zhang_frei_bartlett import nonlinear_transformer_claims as claims
-from experiments.zhang_frei_bartlett import nonlinear_transformer_figures as figures
+from experiments.zhang_frei_bartlett import nonlinear_transformer_shown as shown
 from experiments.zhang_frei_bartlett import prefixes
-from experiments.zhang_frei_bartlett.nonlinear_transformer import EXPERIMENT, PRESETS, check, chosen, models
+from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, EXPERIMENT, PRESETS, check, chosen, trainings
 from icl_lab.lab import flags
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.theory import isotropic_risk
 
 KEY = jax.random.key(5)
@@ -100,42 +100,49 @@ def test_the_interval_is_that_of_the_mean_over_covariances():
 
 
 def test_linear_attention_has_the_published_limits_on_random_covariance():
-    error = lambda c: figures.linear_attention_error(1, np.inf, c, np.inf, 5)  # noqa: E731
+    error = lambda c: prefixes.linear_attention_error(1, np.inf, c, np.inf, 5)  # noqa: E731
     assert [c * error(c) for c in (1, 4, 9)] == pytest.approx([1 / 3, 76 / 3, 387])
-    found = figures.linear_attention_error(0, 20, 0, 10, 5)
+    found = prefixes.linear_attention_error(0, 20, 0, 10, 5)
     assert found == pytest.approx(isotropic_risk(5, 20, 10))
 
 
 def test_a_test_is_that_of_its_scale_to_the_last_digit():
-    assert list(figures.tests_of((1.0, 1.23456789)).values()) == [0.0, 1.0, 1.23456789]
+    assert list(prefixes.tests_of((1.0, 1.23456789)).values()) == [0.0, 1.0, 1.23456789]
 
 
 def record(errors):
-    lengths = [2, 3]
-    arrays = {name: np.asarray(values, float) for name, values in errors.items()}
-    config = {"lengths": lengths, "test_length": 6, "input_size": 2}
+    """Errors of networks trained on identity covariance, by N, on c = 1."""
+    one = ERROR.at(covariance="identity", positions="with", test="exp_1")
+    arrays = collected((one.at(length=n), np.asarray(values, float)) for n, values in errors.items())[1]
+    config = {"lengths": [2, 3], "test_length": 6, "input_size": 2}
     return Record("zhang_frei_bartlett.nonlinear_transformer", "lab", config, {}, arrays, {})
 
 
 def test_a_rise_is_the_mean_beyond_n_over_the_error_there_pooled_over_n():
     curve = [[1, 1, 1, 0.1, 2, 1, 0], [1, 1, 1, 0.5, 0.05, 0.05, 0.05]]
     same = np.ones((2, 7))
-    made = record({"identity/3_with/error/exp_1": curve, "identity/2_with/error/exp_1": same})
-    np.testing.assert_allclose(claims.rise("identity", "exp_1")(made), [0.5, -0.5])  # the mean over N = 2 and 3
+    made = record({3: curve, 2: same})
+    np.testing.assert_allclose(shown.rise("identity", "exp_1")(made), [0.5, -0.5])  # the mean over N = 2 and 3
 
 
 def test_arrays_of_a_training_that_was_not_run_are_left_out_not_wrong():
-    config = flags.to_json(dataclasses.replace(PRESETS["lab"], only="20_without"))
-    left_out = EXPERIMENT.left_out(config)
-    there, missing = (f"random/20_{positions}/error/exp_1" for positions in ("without", "with"))
-    assert any(fnmatchcase(missing, pattern) for pattern in left_out)
-    assert not any(fnmatchcase(there, pattern) for pattern in left_out)
+    def left_out(kind, test="exp_1", length=20, **changes):
+        name = f"random/{length}_{kind}/error/{test}"
+        patterns = EXPERIMENT.left_out(flags.to_json(dataclasses.replace(PRESETS["lab"], **changes)))
+        return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+    assert left_out("with", only="20_without")
+    assert not left_out("without", only="20_without")
+    elsewhere = {"length": 5, "lengths": (5,), "positions": ("with",), "scales": (1.0,)}  # N of no preset
+    assert left_out("without", **elsewhere)
+    assert left_out("with", "exp_9", **elsewhere)
+    assert not left_out("with", **elsewhere)
 
 
 def test_a_trained_network_is_a_learner_whose_error_is_that_of_the_longest_prefix():
     smoke = PRESETS["smoke"]
-    (_, _, network), trained = chosen(smoke)["4_with"], models(smoke)["4_with"]
-    draw = jax.jit(lambda key: (trained.init(key), prefixes.drawn(key, 3, 4, jnp.ones_like, smoke.input_size)))
+    (_, _, network), trained = chosen(smoke)["4_with"], trainings(smoke)["4_with"]
+    draw = jax.jit(lambda key: (trained.init(key, None), prefixes.drawn(key, 3, 4, jnp.ones_like, smoke.input_size)))
     params, samples = draw(KEY)
     found = jax.jit(trained.learner(params))(samples.prompt)
     assert found.shape == samples.target.shape

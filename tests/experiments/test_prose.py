@@ -14,7 +14,8 @@ from experiments.dai.controls import PAPER
 from experiments.dai.implicit_finetuning import BOTH, CARRIED, CURVE
 from experiments.dai.implicit_finetuning_figures import of_row
 from experiments.dai.pretrain import FINAL
-from experiments.reddy.interventions import remaining
+from experiments.reddy.interventions import CONTROL, conditions
+from experiments.reddy.interventions_shown import remaining
 from icl_lab.lab import records
 from icl_lab.lab.intervals import t_interval, wilson_interval
 
@@ -51,10 +52,10 @@ def beside_the_claims_of_dai():
 def of_no_claim():
     """What pages say beside it: at another setting, over all cells, of a claim that is gone."""
     longer = records.load(ROOT / "figures/reddy/interventions/lab-n8-14000-steps")
-    conditions = sorted({name.split("/")[1] for name in longer.arrays if name.endswith("/ic")})
+    shown = [CONTROL, *conditions(longer.config["windows"])]
     flow = records.load(ROOT / "figures/zhang_frei_bartlett/gradient_flow/lab")
     drifts = (flow["drift"] / flow["drift_predicted"]).mean((1, 2))
-    remains = [("reddy", remaining(8, condition)(longer)) for condition in conditions]
+    remains = [("reddy", remaining(8, condition)(longer)) for condition in shown]
     for paper, values in (*remains, ("zhang_frei_bartlett", drifts)):
         mean, interval = t_interval(values)
         yield paper, mean, *interval

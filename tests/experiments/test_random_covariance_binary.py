@@ -7,11 +7,24 @@ import pytest
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import random_covariance
-from experiments.zhang_frei_bartlett.random_covariance import BINS, CLAIMS, PRESETS, Config
+from experiments.zhang_frei_bartlett.random_covariance import (
+    BINS,
+    EDGES,
+    FACTOR,
+    LAYER,
+    LEAST_SQUARES,
+    PRESETS,
+    PRODUCT,
+    RISK,
+    SLOPE,
+    Config,
+)
+from experiments.zhang_frei_bartlett.random_covariance_shown import CLAIMS
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.prompts import random_covariance_regression
 from icl_lab.theory import (
     random_covariance_optimum,
@@ -33,26 +46,28 @@ def record(error=0.0, gain=1.0):
         for m in LENGTHS
     ]
     variance = np.linspace(0.5, 2.5, len(BINS) - 1)
-    arrays = {
-        "bins": np.array(BINS),
-        "exponential/product": members,
-        "exponential/floor": random_covariance_risk(members, MOMENTS, math.inf) / D,
-        "exponential/risk": gain * np.stack([risks] * 2),
-        "exponential/slope": regression_slope(members, MOMENTS),
-        "exponential/slope_independent": regression_slope(members, MOMENTS, MOMENTS),
-        "exponential/factor": np.stack([BEST[0, 0] * variance] * 2),
-        "exponential/variance": np.stack([variance] * 2),
-        "least_squares": np.array([[1e-12, 3.0]] * 2),
-    }
+    slopes = {"slope": regression_slope(members, MOMENTS)}
+    slopes["slope_independent"] = regression_slope(members, MOMENTS, MOMENTS)
     floor = float(random_covariance_risk(BEST, MOMENTS, math.inf) / D)
-    metrics = {"exponential": {"optimum": np.diag(BEST).tolist(), "floor": floor, "moments": MOMENTS.tolist()}}
-    return Record(
-        "toy", "lab", {"test_lengths": LENGTHS, "scales": SCALES, "laws": ["exponential"]}, metrics, arrays, {}
+    exact = {"optimum": np.diag(BEST).tolist(), "floor": floor, "moments": MOMENTS.tolist()}
+    metrics, arrays, _ = collected(
+        [
+            (EDGES, np.array(BINS)),
+            (PRODUCT.at(training="exponential"), members),
+            (LAYER.at(training="exponential"), {"floor": random_covariance_risk(members, MOMENTS, math.inf) / D}),
+            (RISK.at(training="exponential"), gain * np.stack([risks] * 2)),
+            (SLOPE, slopes),
+            (FACTOR, {"factor": np.stack([BEST[0, 0] * variance] * 2), "variance": np.stack([variance] * 2)}),
+            (LEAST_SQUARES, np.array([[1e-12, 3.0]] * 2)),
+            ("facts", {"exponential": exact}),
+        ]
     )
+    config = {"test_lengths": LENGTHS, "scales": SCALES, "laws": ["exponential"]}
+    return Record("toy", "lab", config, metrics, arrays, {})
 
 
 def verdicts(found):
-    left_out = ("gamma*", "uniform*", "lognormal*", "scaled*")
+    left_out = ("gamma/*", "uniform/*", "lognormal/*", "scaled/*")
     rows = (judge(claim, found, left_out) for claim in CLAIMS)
     return {row["id"].split(".", 2)[-1]: row["verdict"] for row in rows if row["verdict"] != "not judged"}
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from experiments.zhang_frei_bartlett import risk as binary
-from experiments.zhang_frei_bartlett import risk_claims as claims
-from experiments.zhang_frei_bartlett.risk_figures import COVARIANCES
+from experiments.zhang_frei_bartlett import risk_shown as shown
+from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab.flags import FlagError, to_json
-from icl_lab.lab.record import Record, flat
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.theory import block_loss, gaussian_labels, optimum, risk
 
 CONFIG = binary.PRESETS["lab"]
@@ -20,7 +21,7 @@ LENGTHS = (*CONFIG.test_lengths, math.inf)
 
 def record(disturb=lambda a, rng: a, members=3):
     """A record of layers whose A is Gam^-1, disturbed, with sampled risks that are exact."""
-    rng, predicted, arrays = np.random.default_rng(0), binary._predicted_risks(CONFIG), {}
+    rng, predicted, pieces = np.random.default_rng(0), binary._predicted_risks(CONFIG), []
     for name in COVARIANCES:
         lam = np.diag(CONFIG.spectrum if name == "spectrum" else (1.0,) * 5)
 
@@ -29,21 +30,20 @@ def record(disturb=lambda a, rng: a, members=3):
 
         closed = np.array([curves(optimum(lam, n)) for n in CONFIG.train_lengths])
         own = np.array([[curves(disturb(optimum(lam, n), rng)) for n in CONFIG.train_lengths] for _ in range(members)])
-        arrays[name] = {"risk": own[..., :-1], "floor": own[..., -1]}
-        arrays[name] |= {"closed": closed[:, :-1], "closed_floor": closed[:, -1]}
-    n = CONFIG.train_lengths.index(CONFIG.context_length)
+        pieces += [(RISK.at(covariance=name), own[..., :-1]), (FLOOR.at(covariance=name), own[..., -1])]
+        pieces += [(CLOSED.at(covariance=name), closed[:, :-1]), (CLOSED_FLOOR.at(covariance=name), closed[:, -1])]
+    n, facts = CONFIG.train_lengths.index(CONFIG.context_length), binary._best_linear(CONFIG)
     sampled = {labels: np.repeat(predicted[labels][None], members, 0) for labels in ("noisy", "nonlinear")}
-    sampled["clean"] = arrays["spectrum"]["risk"][:, n]
-    metrics = binary._best_linear(CONFIG)
-    sampled["nonlinear_best"] = np.full((members, len(CONFIG.test_lengths)), metrics["best_linear_risk"])
-    arrays |= {"sampled": sampled, "predicted": predicted}
-    return Record("zhang_frei_bartlett.risk", "lab", to_json(CONFIG), metrics, flat(arrays))
+    sampled["clean"] = own[:, n, :-1].copy()  # of the spectrum, the last
+    sampled["nonlinear_best"] = np.full((members, len(CONFIG.test_lengths)), facts["best_linear_risk"])
+    metrics, arrays, _ = collected([*pieces, (SAMPLED, sampled), (PREDICTED, predicted), ("facts", facts)])
+    return Record("zhang_frei_bartlett.risk", "lab", to_json(CONFIG), metrics, arrays)
 
 
 def verdicts(found):
     """Whether each claim's statistic lies in its region for every member, by the last part of its id."""
     held = {}
-    for claim in binary.CLAIMS:
+    for claim in shown.CLAIMS:
         low, high = claim.region()
         values = claim.statistic(found)
         held[claim.id.rsplit(".", 1)[1]] = bool(np.all((values >= low) & (values <= high)))
@@ -53,19 +53,19 @@ def verdicts(found):
 def test_layers_at_the_optimum_hold_every_claim():
     found = record()
     assert all(verdicts(found).values())
-    np.testing.assert_allclose(claims.deviation("spectrum")(found), 0)
-    np.testing.assert_allclose(claims.floor_rate("identity")(found), 0)
-    np.testing.assert_allclose(claims.context_rate(found), -1)
-    np.testing.assert_allclose(claims.agreement("nonlinear")(found), 1)
-    np.testing.assert_allclose(claims.excess_over_best(found), 1)
+    np.testing.assert_allclose(shown.deviation("spectrum")(found), 0)
+    np.testing.assert_allclose(shown.floor_rate("identity")(found), 0)
+    np.testing.assert_allclose(shown.context_rate(found), -1)
+    np.testing.assert_allclose(shown.agreement("nonlinear")(found), 1)
+    np.testing.assert_allclose(shown.excess_over_best(found), 1)
 
 
 def test_the_matrix_tolerates_two_per_cent_and_not_five():
     within = record(lambda a, rng: (1 + 0.02 * rng.choice([-1, 1])) * a)
     beyond = record(lambda a, rng: (1 + 0.05 * rng.choice([-1, 1])) * a)
     for name in COVARIANCES:
-        assert np.all(claims.deviation(name)(within) < 0.042)
-        assert np.all(claims.deviation(name)(beyond) > 0.06)
+        assert np.all(shown.deviation(name)(within) < 0.042)
+        assert np.all(shown.deviation(name)(beyond) > 0.06)
 
 
 def test_other_layers_break_the_claims():
@@ -76,8 +76,9 @@ def test_other_layers_break_the_claims():
     every = record(lambda a, rng: optimum(np.eye(5), 40))  # one layer for all N
     assert not verdicts(every)["best_length_identity"]
     slow = record()
-    slow.arrays["sampled/clean"] = slow["sampled/clean"] * np.array(CONFIG.test_lengths) ** 0.1
-    slow.arrays["sampled/nonlinear"] = 1.1 * slow["sampled/nonlinear"]
+    clean, nonlinear = (SAMPLED(slow, labels=labels) for labels in ("clean", "nonlinear"))
+    clean *= np.array(CONFIG.test_lengths) ** 0.1
+    nonlinear *= 1.1
     held = verdicts(slow)
     assert not any(held[name] for name in ("context_rate", "clean", "nonlinear", "best_linear"))
     assert held["noisy"]

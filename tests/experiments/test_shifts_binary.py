@@ -8,26 +8,28 @@ import pytest
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import shifts
 from experiments.zhang_frei_bartlett.shift_families import TRAININGS, Config, closed_form, points, training_config
-from experiments.zhang_frei_bartlett.shifts import CLAIMS, PRESETS
+from experiments.zhang_frei_bartlett.shifts import ERROR, PRESETS, PRODUCT
+from experiments.zhang_frei_bartlett.shifts_shown import CLAIMS
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import FlagError, to_json
-from icl_lab.lab.record import Record, flat
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
 from icl_lab.theory import optimum
 
 
 def record(gain=1.0):
     """Two members with the best A, times a factor."""
-    arrays = {}
+    pieces = []
     for training, families in TRAININGS.items():
         config = training_config(Config(), training)
         best = gain * optimum(np.diag(config.spectrum), config.context_length)
-        arrays[training] = {"product": np.stack([best] * 2)}
+        pieces.append((PRODUCT.at(training=training), np.stack([best] * 2)))
         for family in families:
-            exact = [closed_form(config, family, point, best) for point in points(config, family)]
-            found = {"trained": np.array([exact] * 2), "exact": np.array([exact] * 2)}
-            arrays[training][family] = found | {"least_squares": np.zeros((2, len(exact)))}
-    return Record("toy", "lab", to_json(Config()), {}, flat(arrays))
+            exact = np.array([[closed_form(config, family, point, best) for point in points(config, family)]] * 2)
+            found = {"trained": exact, "exact": exact.copy(), "least_squares": np.zeros_like(exact)}
+            pieces.append((ERROR.at(training=training, family=family), found))
+    return Record("toy", "lab", to_json(Config()), {}, collected(pieces)[1])
 
 
 def verdicts(found):
@@ -45,8 +47,12 @@ def test_another_layer_is_told_from_the_best():
     assert {"limit_0.5", "limit_2", "limit_3"} <= failing
     assert not any(name.startswith("sampled") for name in failing)  # that is about its own A
     better = record()
-    better.arrays["isotropic/orthants/trained"] *= 0.1
-    better.arrays["spectrum/weights/trained"] *= np.array([[1.0, 1.0, 1.0, 1.1]])
+    orthants, weights = (
+        ERROR(better, training=training, family=family, of="trained")
+        for training, family in (("isotropic", "orthants"), ("spectrum", "weights"))
+    )
+    orthants *= 0.1
+    weights *= np.array([[1.0, 1.0, 1.0, 1.1]])
     failing = {name for name, verdict in verdicts(better).items() if verdict == "fails"}
     changed = {"sampled_isotropic_orthants", "predicted_isotropic_orthants", "orthants_fail", "weights_invariant"}
     assert changed <= failing
@@ -59,7 +65,7 @@ def test_the_network_has_the_closed_form_of_its_product():
     a = np.array([[0.5, 0.1], [-0.3, 0.8]])
     params = jax.tree.map(lambda leaf: leaf[None], linear_attention_weights(2 * a, 0.5))
     families = ("task", "inputs", "query", "weights", "orthants", "rescaled", "orthogonal")
-    layer = shifts.models(config)["spectrum"].learner
+    layer = shifts.trainings(config)["spectrum"].learner
     found = shifts._errors(config, families, layer, params, member_keys(config), 60_000)
     assert set(found) == set(families)
     for family, errors in found.items():

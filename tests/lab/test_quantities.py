@@ -70,7 +70,16 @@ def test_parts_are_what_a_configuration_chooses():
     assert AT_SIZE.parts(CONFIG) == ["size_2/*", "size_10/*"]
     assert CURVE.parts(CONFIG) == ["a/*", "a/b/*"]
     assert STEPS.parts(CONFIG) == OPEN.parts(CONFIG) == []
+    assert AT_SIZE.parts(CONFIG | {"sizes": ()}) == []  # nothing is chosen, so all is left out
     assert AT_SIZE.values("size", {}) is None  # an older record lacks the field: any word
+
+
+def test_what_a_preset_chooses_and_a_configuration_does_not_is_left_out_place_by_place():
+    one = quantity("{width}_{size}/{learner}", "member", width="widths", size="sizes", learner=("gd",))
+    presets = [{"widths": [1, 2], "sizes": [5]}, {"widths": [1], "sizes": [6]}]
+    assert one.left_out(presets, {"widths": [1], "sizes": [7]}) == {"2_*/*", "*_5/*", "*_6/*"}
+    assert one.left_out(presets, {"sizes": [5, 6]}) == {"1_*/*", "2_*/*"}  # an older record lacks the field
+    assert STEPS.left_out(presets, {}) == set()
 
 
 def test_places_may_be_called_as_arguments_are():

@@ -1,5 +1,0 @@
-"""What each binary of this folder found, of ``words.toml``."""
-
-from experiments.papers import paper_of
-
-FINDINGS = paper_of("zhang_frei_bartlett").findings

@@ -1,0 +1,300 @@
+"""What ``gradient_flow`` claims and shows: functions of its record."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from experiments.panels import ABOVE
+from experiments.statistics import Statistic
+from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, GAP, ORDER, PREDICTED, QUIET, QUIET_TIME, course_of
+from icl_lab.claims import Quick
+from icl_lab.lab import Record, claims_of
+from icl_lab.lab.style import THEORY, Axes, Figure, band, panels, viridis
+from icl_lab.theory.flows.fluctuations import resting_scale, scale_course
+
+METHODS: dict[str, dict] = {
+    "gd": {"color": "#D55E00", "linestyle": "--", "label": "population GD"},
+    "sgd": {"color": "#0072B2", "linestyle": "-", "label": "SGD"},
+    "mean_field": {"color": "#56B4E9", "linestyle": (0, (4, 1, 1, 1)), "label": "u of SGD, predicted"},
+    "adam": {"color": "#009E73", "linestyle": "-.", "label": "Adam"},
+    "exact_adam": {"color": "#CC79A7", "linestyle": (0, (6, 2)), "label": "population Adam"},
+    "flow": THEORY | {"label": "gradient flow"},
+}
+FACTORS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def predicted_courses(record: Record, *, limit: bool = False) -> np.ndarray:
+    """(S, R) u of SGD along the optimal weights by the closed form at its rate; or in the limit of small rates."""
+    config = record.config
+    courses = [
+        _course(u, _long(config), config["sgd_rate"], config["quiet_batch"], limit) for u in config["quiet_starts"]
+    ]
+    return np.stack([np.interp(QUIET_TIME(record), *course) for course in courses])
+
+
+def _long(config: Mapping[str, Any]) -> tuple[tuple[float, ...], int, float]:
+    """Spectrum, N and the flow time of the long drift."""
+    return tuple(config["spectrum"]), config["context_length"], config["sgd_rate"] * config["quiet_steps"]
+
+
+@functools.cache
+def _course(
+    u: float, long: tuple[tuple[float, ...], int, float], rate: float, batch: int, limit: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and u. A small rate at the same rate / batch and the same time has the course of the limit."""
+    (spectrum, n, end), small = long, 1e-6
+    factor, small_rate, size = (rate / batch / small, small, 1) if limit else (1.0, rate, batch)
+    times = np.linspace(0.0, end, 101)
+    return times, scale_course(times * factor, u, np.diag(spectrum), n, small_rate, size)
+
+
+def _over(record: Record, path: str, of: str) -> np.ndarray:
+    """(M, R) what is measured over a path."""
+    return course_of(path)[1](record, of=of)
+
+
+def small_drifts(record: Record) -> np.ndarray:
+    """(batches, rates) where the drift is predicted to move b by less than a tenth of u*^2."""
+    return np.abs(PREDICTED(record)) < 0.1 * record.metrics["flow_scale"] ** 2
+
+
+def drift_exponents(record: Record) -> np.ndarray:
+    """(M, 2) exponents of the drift's size in the learning rate and in 1 / B: small drifts, far below the edge.
+
+    Rates above a seventh of the edge are left out, where the noise of u21 exceeds that of small rates by 4 % or more.
+    NaN where the cells that are left do not tell the two exponents apart, or where a drift has another sign than the
+    predicted one.
+    """
+    config, drift = record.config, DRIFT(record)
+    batches, rates = np.meshgrid(config["drift_batches"], config["drift_rates"], indexing="ij")
+    kept = small_drifts(record) & (rates < record.metrics["edge_rate"] / 7)
+    design = np.stack([np.ones(kept.sum()), np.log(rates[kept]), -np.log(batches[kept])], axis=1)
+    if np.linalg.matrix_rank(design) < 3:
+        return np.full((len(drift), 2), np.nan)
+    sizes = drift[:, kept] * np.sign(PREDICTED(record)[kept])[None]
+    found = np.linalg.lstsq(design, np.log(np.where(sizes > 0, sizes, 1.0)).T, rcond=None)[0][1:].T
+    return np.where((sizes > 0).all(axis=1, keepdims=True), found, np.nan)
+
+
+def drift_ratio(record: Record) -> np.ndarray:
+    """(M,) measured over predicted drift, mean over the small ones; NaN where there are none."""
+    drift, kept = DRIFT(record), small_drifts(record)
+    ratios = (drift / PREDICTED(record))[:, kept]
+    return ratios.mean(1) if kept.any() else np.full(len(drift), np.nan)
+
+
+def error(name: str, at: int = -1) -> Statistic:
+    """(M,) error of a path's product, the last one by default."""
+    return lambda record: _over(record, name, "error")[:, at]
+
+
+def end_scale(name: str) -> Statistic:
+    """(M,) last u of a path over that of the flow's limit."""
+    return lambda record: _over(record, name, "u")[:, -1] / record.metrics["flow_scale"]
+
+
+def end_ratio(name: str, reference: str) -> Statistic:
+    """(M,) last u of a path over the last u of another."""
+    return lambda record: _over(record, name, "u")[:, -1] / _over(record, reference, "u")[:, -1]
+
+
+def largest_scale(name: str) -> Statistic:
+    """(M,) largest u of a path over the u at which SGD's rate is the edge of stability."""
+    return lambda record: _over(record, name, "u").max(1) / record.metrics["edge_scale"]
+
+
+def moved(start: int) -> Statistic:
+    """(M,) last u over the first, of SGD along the optimal weights from one of the starts."""
+    return lambda record: QUIET(record)[:, start, -1] / QUIET(record)[:, start, 0]
+
+
+def course(start: int, *, limit: bool = False) -> Statistic:
+    """(M,) last u of SGD along the optimal weights from one of the starts, over the predicted one."""
+    return lambda record: QUIET(record)[:, start, -1] / predicted_courses(record, limit=limit)[start, -1]
+
+
+def largest_balance(name: str) -> Statistic:
+    """(M,) largest size of the balance over a path."""
+    return lambda record: np.abs(_over(record, name, "balance")).max(1)
+
+
+claim = claims_of("zhang_frei_bartlett.gradient_flow", where="this lab")
+_THEOREM = "Zhang, Frei & Bartlett 2023, Theorem 4.1"
+_EDGE = "the edge of stability along u21, .98, over the flow's u, 1.51"
+
+CLAIMS = (
+    claim(
+        "flow_limit", "Population gradient flow ends at u U11 = Gam^-1 (largest entry of the gap).", GAP, near=0.0,
+        tolerance=1e-8, where=_THEOREM, kind="identity", reason="tolerances of the solver", headline=1,
+        quick=Quick(1e-8, "the flow is integrated as at lab, on fewer starts", identity=True),
+    ),
+    claim(
+        "flow_scale", "Population gradient flow ends at u = |Gam^-1|_F^(1/2) (ratio).", end_scale("flow"), near=1.0,
+        tolerance=1e-5, where=_THEOREM, kind="identity", reason="tolerances of the solver over the whole path",
+        headline=2, quick=Quick(1e-5, "the flow is integrated as at lab, on fewer starts", identity=True),
+    ),
+    claim(
+        "flow_balance", "Population gradient flow keeps u^2 - |U11|_F^2 = 0 (largest size over the path).",
+        largest_balance("flow"), near=0.0, tolerance=1e-5, where=_THEOREM, kind="identity",
+        control=largest_balance("sgd"), reason="tolerances of the solver over the whole path",
+    ),
+    claim(
+        "gd_order", "Population GD is the flow to first order: its largest distance is linear in the rate (exponent).",
+        ORDER, near=1.0, tolerance=0.15, kind="identity",
+        reason="the second order, at a fifth of the largest stable rate",
+    ),
+    claim(
+        "gd_scale", "Population GD keeps the balance to first order: u ends where the flow's does (ratio).",
+        end_scale("gd"), near=1.0, tolerance=0.005, reason="one seed ends at a balance of -.009 at this rate",
+    ),
+    claim(
+        "sgd_product", "Minibatch SGD ends near u U11 = Gam^-1 (relative error; control: at the start).", error("sgd"),
+        at_most=0.08, control=error("sgd", at=0),
+        reason="half of .165, the distance of Gam^-1 from the nearest multiple of Lam^-1: SGD tells the two apart",
+    ),
+    claim(
+        "adam_product", "Adam ends nearer to u U11 = Gam^-1 than SGD (ratio of the relative errors).",
+        lambda record: error("adam")(record) / error("sgd")(record), at_most=1.0,
+        reason="an ordering, paired by member",
+    ),
+    *(
+        claim(
+            f"{name}_scale", f"{about} ends far below the u of the flow (ratio).", end_scale(name), at_most=0.65,
+            control=end_scale("gd"), reason=reason, headline=3 if name == "sgd" else 0,
+        )
+        for name, about, reason in (
+            ("sgd", "SGD", f"{_EDGE}: SGD of this rate cannot stay above it"),
+            ("adam", "Adam", f"as for SGD: {_EDGE}"),
+            ("exact_adam", "Adam on exact gradients, which breaks the balance too,", "as for Adam on batches"),
+        )
+    ),
+    claim(
+        "mean_field", "SGD ends at the u of population GD with the mean drift of b by batch noise added (ratio).",
+        end_ratio("sgd", "mean_field"), near=1.0, tolerance=0.05, control=end_ratio("gd", "mean_field"),
+        reason="fluctuations of the product, a few per cent of it, are left out",
+    ),
+    claim(
+        "edge", "SGD stays below the u at which its rate is the edge of stability along u21 (largest u, ratio).",
+        largest_scale("sgd"), at_most=1.0, control=largest_scale("gd"),
+        reason="a bound: beyond it u21 grows at every step",
+    ),
+    claim(
+        "drift_rate", "From the optimum b drifts per flow time in proportion to the learning rate (exponent).",
+        lambda record: drift_exponents(record)[:, 0], near=1.0, tolerance=0.1,
+        reason="the noise of u21 near the edge adds .05 to the exponent at these rates",
+    ),
+    claim(
+        "drift_batch", "From the optimum b drifts in proportion to 1 / B (exponent).",
+        lambda record: drift_exponents(record)[:, 1], near=1.0, tolerance=0.1,
+        reason="corrections of second order in eta / B, a tenth or two at the smallest batch",
+    ),
+    claim(
+        "drift", "The drift of the balance is the closed form (measured over predicted, mean over all small ones).",
+        drift_ratio, near=1.0, tolerance=0.1, reason="corrections of the order of 1 / B",
+    ),
+    claim(
+        "course",
+        "From optimal weights below the u of least gradient noise SGD raises u as the closed form at its rate says "
+        "(last u over predicted; control: over the limit of small rates).",
+        course(0), near=1.0, tolerance=0.05, control=course(0, limit=True),
+        reason="of the order of 1 / B: u itself fluctuates by a tenth at the start",
+    ),
+    *(
+        claim(
+            f"quiet_from_{name}", f"From optimal weights {name} the u of least gradient noise SGD {what} u (ratio).",
+            moved(start), **bound, reason="5 % is more than the noise of its mean",
+        )
+        for start, (name, what, bound) in enumerate(
+            (("below", "raises", {"at_least": 1.05}), ("above", "lowers", {"at_most": 0.95}))
+        )
+    ),
+    claim(
+        "exact_adam_rate",
+        "On exact gradients Adam ends there at a tenth of the rate too, so that it is no error of the step's size "
+        "(ratio).",
+        end_ratio("slow_exact_adam", "exact_adam"), near=1.0, tolerance=0.1, control=end_ratio("flow", "exact_adam"),
+        reason="an error of first order would fall tenfold and bring u near the flow's, the control",
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """The paths from one initialisation; the drift of the balance."""
+    return {"gradient_flow": _paths(record), "balance": _balance(record)}
+
+
+def _paths(record: Record) -> Figure:
+    """Excess loss, error of the product and u over learning rate times steps."""
+    figure, ((loss, error, scale),) = panels(3, 1, width=3.4, height=3.0)
+    end = course_of("sgd")[0](record)[-1]
+    for name, look in METHODS.items():
+        time, course = course_of(name)
+        times = time(record)
+        for axes, what in ((loss, "excess"), (error, "error"), (scale, "u")):
+            if name == "mean_field" and what != "u":  # it has no fluctuations, of which loss and error consist
+                continue
+            shown = times <= end
+            band(axes, times[shown], course(record, of=what)[:, shown], **look)
+    scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
+    scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom", fontsize=7)
+    for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of $u U_{11}$")):
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=1e-6)
+        axes.set_ylabel(label)
+    scale.set_ylabel("$u$")
+    for axes in (loss, error, scale):
+        axes.set_xlabel("learning rate × steps")
+    figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=6)
+    return figure
+
+
+def _balance(record: Record) -> Figure:
+    """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
+    from matplotlib.ticker import NullFormatter
+
+    figure, ((drift, ratio, quiet),) = panels(3, 1, width=3.4, height=3.0)
+    batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
+    measured, predicted = DRIFT(record), PREDICTED(record)
+    shades = viridis(len(rates))
+    for j, rate in enumerate(rates):
+        look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": ""}
+        order = np.argsort(rate / batches)
+        x = (rate / batches)[order]
+        drift.plot(x, -np.median(measured, axis=0)[order, j], label=rf"$\eta$ = {rate:g}", **look)
+        drift.plot(x, -predicted[order, j], **THEORY | {"label": "theory" if j == 0 else None})
+        spread = (measured / predicted)[:, :, j]
+        band(ratio, batches, spread, **look | {"linestyle": (0, (3, 1 + j))}, label=rf"$\eta$ = {rate:g}")
+    drift.set_xscale("log")
+    drift.set_yscale("log")
+    drift.xaxis.set_minor_formatter(NullFormatter())
+    drift.set_xlabel(r"learning rate / batch, $\eta / B$")
+    drift.set_ylabel(f"$-b$ at flow time {record.config['drift_time']:g}")
+    drift.legend(ncols=3, **ABOVE)
+    ratio.axhline(1.0, **THEORY)
+    ratio.set_xscale("log")
+    ratio.set_xticks(batches, [str(b) for b in batches])
+    ratio.minorticks_off()
+    ratio.set_xlabel("batch $B$")
+    ratio.set_ylabel("drift, measured / predicted")
+    _long_drift(quiet, record)
+    return figure
+
+
+def _long_drift(axes: Axes, record: Record) -> None:
+    times, config = QUIET_TIME(record), record.config
+    looks = (METHODS["sgd"], METHODS["gd"] | {"linestyle": "-."}, METHODS["adam"] | {"linestyle": "--"})
+    for i, u in enumerate(config["quiet_starts"]):
+        band(axes, times, QUIET(record)[:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
+        for limit, label, shade in ((False, "theory at this rate", {}), (True, "small rates", {"color": "0.6"})):
+            course = predicted_courses(record, limit=limit)[i]
+            axes.plot(times, course, **THEORY | shade | {"label": None if i else label})
+    spectrum, n, _ = _long(config)
+    rest = resting_scale(np.diag(spectrum), n, config["sgd_rate"], config["quiet_batch"])
+    for level, about, where in ((rest, "SGD rests", "bottom"), (record.metrics["quiet_scale"], "least noise", "top")):
+        axes.axhline(level, color="0.6", linewidth=0.8)
+        axes.text(0.6 * times[-1], level, about, ha="right", va=where, fontsize=7)
+    axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
+    axes.set_ylabel("$u$ of the optimum with this $b$")
+    axes.legend(ncols=2, **ABOVE)

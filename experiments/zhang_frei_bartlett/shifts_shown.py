@@ -1,0 +1,278 @@
+"""What ``shifts`` claims and shows: functions of its record. Errors are over that of predicting 0."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from experiments import panels
+from experiments.statistics import Statistic
+from experiments.zhang_frei_bartlett.shift_families import (
+    OVER_LENGTHS,
+    TRAININGS,
+    Config,
+    closed_form,
+    points,
+    training_config,
+)
+from experiments.zhang_frei_bartlett.shifts import ERROR, PRODUCT
+from icl_lab.claims import Quick
+from icl_lab.lab import Claim, Record, claims_of, from_json
+from icl_lab.lab.style import THEORY, Axes, Figure
+from icl_lab.lab.style import panels as axes_grid
+from icl_lab.theory import isotropic_risk, optimum, orthant_risk, risk, subspace_risk
+
+_ERROR = "error / error of predicting 0"
+_SPECTRUM = {"color": "#0072B2", "marker": "o"}
+_ISOTROPIC = {"color": "#D55E00", "marker": "s"}
+_OTHER = {"color": "#009E73", "marker": "^"}
+_PUBLISHED = {  # Garg et al. 2022: M and the error of a 12-layer GPT-2 at D = 20
+    "training distribution": ((20, 40), (0.02, 0.0006)),
+    "orthants": ((20, 40), (0.062, 0.004)),
+    "half subspace": ((10, 20, 40), (0.036, 0.0014, 0.00057)),
+}
+
+
+def _error(training: str, family: str, of: str = "trained") -> Statistic:
+    """(M, points) error of the trained layer, or of another learner, on one family."""
+    return ERROR.at(training=training, family=family, of=of)
+
+
+def _sampled(training: str, family: str) -> Statistic:
+    """(M,) the network's error on prompts over the closed form of its own A, averaged over the points."""
+    error = ERROR.at(training=training, family=family)
+    return lambda record: (error(record, of="trained") / error(record, of="exact")).mean(axis=1)
+
+
+def _predicted(training: str, family: str) -> Statistic:
+    """(M,) the network's error over the closed form of the best A, averaged over the points."""
+
+    def statistic(record: Record) -> np.ndarray:
+        config = training_config(from_json(Config, record.config), training)
+        best = optimum(np.diag(config.spectrum), config.context_length)
+        exact = np.array([closed_form(config, family, point, best) for point in points(config, family)])
+        return (_error(training, family)(record) / exact).mean(axis=1)
+
+    return statistic
+
+
+def _mean(*where: str) -> Statistic:
+    """(M,) mean over the points of a family; ``where`` as ``_error`` takes it."""
+    return lambda record: _error(*where)(record).mean(axis=1)
+
+
+def _last(*where: str) -> Statistic:
+    """(M,) the last point of a family: its largest scale, its longest prompt."""
+    return lambda record: _error(*where)(record)[:, -1]
+
+
+def _spread(*where: str) -> Statistic:
+    """(M,) largest over smallest error of a family."""
+    return lambda record: _error(*where)(record).max(axis=1) / _error(*where)(record).min(axis=1)
+
+
+def _limit(c: float) -> Statistic:
+    """(M,) limit N, M -> infinity of the error of the isotropic layer on inputs scaled by c, over c^2 D.
+
+    The learned A is taken to N = infinity by the exact ratio of the two best A, (N + D + 1) / N.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        n, d = record.config["context_length"], len(record.config["spectrum"])
+        a = PRODUCT(record, training="isotropic") * (n + d + 1) / n
+        lam = c**2 * np.eye(d)
+        return np.array([risk(one, test_length=np.inf, covariance=lam) for one in a]) / (c**2 * d)
+
+    return statistic
+
+
+def _over_own_prompts(*where: str) -> Statistic:
+    """(M,) error on the longest prompts over that of the best isotropic layer on the prompts of its training."""
+
+    def statistic(record: Record) -> np.ndarray:
+        config = record.config
+        own = isotropic_risk(len(config["spectrum"]), config["context_length"], config["test_lengths"][-1])
+        return _last(*where)(record) / own
+
+    return statistic
+
+
+_PAPER = "Zhang, Frei & Bartlett 2023, section 4.2 (closed form: this lab)"
+_GARG = "Garg et al. 2022, out-of-distribution prompts (closed form: this lab)"
+_WORDS = {
+    "inputs": "scaled inputs", "weights": "scaled weights", "query": "queries along an eigenvector",
+    "task": "tasks along an eigenvector", "orthants": "contexts in an orthant", "subspace": "prompts in a subspace",
+    "rescaled": "prompts in a subspace, rescaled",
+    "orthogonal": "queries orthogonal to the context (square of the prediction)",
+}  # fmt: skip
+_QUICK = Quick(
+    9.6, "1,500 steps of 128 tasks for 5,000 of 256: Adam leaves up to three times as much on an entry of A, of which "
+         "the error changes 2.3 times as much",
+)  # fmt: skip
+"""Of the claim ``limit_3``."""
+
+claim = claims_of("zhang_frei_bartlett.shifts")
+
+
+def _families() -> tuple[Claim, ...]:
+    found = []
+    for training, families in TRAININGS.items():
+        for family in families:
+            name, paper = f"{training}_{family}", _GARG if family in OVER_LENGTHS else _PAPER
+            who = f"{training} layer, {_WORDS[family]}: the network over the closed form of"
+            if name == "isotropic_orthogonal":
+                continue  # its closed form is 0
+            found += [
+                claim(
+                    f"sampled_{name}", f"{who} its own A (mean ratio).", _sampled(training, family), near=1.0,
+                    tolerance=0.02, where=paper, kind="identity",
+                    reason="2 million prompts a point leave .5 %; blocks that are not in A add less than 1 %",
+                ),
+                claim(
+                    f"predicted_{name}", f"{who} the best A (mean ratio).", _predicted(training, family), near=1.0,
+                    tolerance=0.05, where=paper,
+                    reason="Adam leaves 1 to 2 % on an entry of A; d log error / d log A is at most 4",
+                ),
+            ]  # fmt: skip
+    return tuple(found)
+
+
+CLAIMS = (
+    *_families(),
+    claim(
+        "weights_invariant",
+        "The error is the same whatever the scale of the task (largest over smallest; control: scale of the inputs).",
+        _spread("spectrum", "weights"), near=1.0, tolerance=0.02, where=_PAPER, control=_spread("spectrum", "inputs"),
+        reason="what noise leaves in u12 and u21, about .01, adds an answer that does not scale with the task",
+        headline=1, quick=Quick(0.06, "u12 and u21 are left three times as large by a quarter of the steps"),
+    ),
+    *(
+        claim(
+            f"limit_{c:g}",
+            f"Inputs times {c:g}: the error tends to (1 - c^2)^2 (exact, from the learned A taken to N = infinity).",
+            _limit(c), near=(1 - c**2) ** 2, tolerance=share * (1 - c**2) ** 2, where=_PAPER, **more,
+            reason=f"2 % of A, times d log error / d log A, which is {power}",
+        )
+        for c, share, power, more in (
+            (0.5, 0.02, "-.7", {}), (2.0, 0.06, "2.7", {}), (3.0, 0.05, "2.3", {"headline": 2, "quick": _QUICK})
+        )
+    ),
+    claim(
+        "inputs_fail", "With the largest inputs the layer is worse than predicting 0 (control: least squares).",
+        _last("isotropic", "inputs"), at_least=1.0, where=_GARG, control=_last("isotropic", "inputs", "least_squares"),
+        reason="the closed form is 49 at c = 3", headline=3,
+        quick=Quick(0.0, "a bound without slack; the closed form is 49"),
+    ),
+    claim(
+        "orthants_fail",
+        "With its longest contexts in one orthant the layer's error is ten times that on its training distribution "
+        "(control: least squares, over that of predicting 0).",
+        _over_own_prompts("isotropic", "orthants"), at_least=10.0, tolerance=1.0, where=_GARG,
+        control=_last("isotropic", "orthants", "least_squares"), reason="the closed form is 10.7; within 10 %",
+    ),
+    claim(
+        "subspace_is_easier",
+        "In a subspace its error is smaller than on its training distribution (ratio, longest prompts; control: in an "
+        "orthant).",
+        _over_own_prompts("isotropic", "subspace"), at_most=1.0, where=_GARG,
+        control=_over_own_prompts("isotropic", "orthants"), reason="the closed form is .77",
+    ),
+    claim(
+        "rescaled_subspace_fails",
+        "With inputs rescaled to their former mean square, as in the code of Garg et al., it is not tolerated: half "
+        "the error of predicting 0 or more (control: least squares).",
+        _last("isotropic", "rescaled"), at_least=0.5, where=_GARG,
+        control=_last("isotropic", "rescaled", "least_squares"), reason="the closed form is .99 on the longest prompts",
+    ),
+    claim(
+        "orthogonal_isotropic",
+        "For a query orthogonal to the context the isotropic layer predicts 0 (mean square over that of the answer, "
+        "mean over M; control: trained on the spectrum).",
+        _mean("isotropic", "orthogonal"), at_most=0.01, where=_GARG, control=_mean("spectrum", "orthogonal"),
+        reason="errors of 2 % on every entry of A leave .002",
+    ),
+    claim(
+        "orthogonal_spectrum", "The layer trained on the spectrum does not (control: least squares).",
+        _mean("spectrum", "orthogonal"), at_least=0.5, where=_GARG,
+        control=_mean("isotropic", "orthogonal", "least_squares"), reason="the closed form is .79",
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """One panel a family, and the best layer beside the transformer of Garg et al."""
+    figure, ((inputs, along, orthants), (subspace, orthogonal, published)) = axes_grid(3, 2, width=3.3, height=2.9)
+    config = from_json(Config, record.config)
+    for training, look in (("spectrum", _SPECTRUM), ("isotropic", _ISOTROPIC)):
+        _family(inputs, record, training, "inputs", look, f"inputs, {training}", fine=_scales(config.input_scales))
+        _family(orthants, record, training, "orthants", look, training, fine=_lengths(config))
+        _family(orthogonal, record, training, "orthogonal", look, training)
+    _family(inputs, record, "spectrum", "weights", _OTHER, "weights, spectrum", fine=_scales(config.weight_scales))
+    for family, look in (("subspace", _ISOTROPIC), ("rescaled", _OTHER)):
+        _family(subspace, record, "isotropic", family, look, f"isotropic, {family}", fine=_lengths(config))
+    for family, look in (("query", _SPECTRUM), ("task", _OTHER)):
+        _family(along, record, "spectrum", family, look, family, at=config.spectrum)
+    _least_squares(inputs, record, "inputs", config.input_scales)
+    _least_squares(orthants, record, "orthants", config.test_lengths)
+    _least_squares(subspace, record, "subspace", config.test_lengths)
+    _least_squares(orthogonal, record, "orthogonal", points(config, "orthogonal"))
+    inputs.set(xlabel="factor c of the inputs or weights", ylabel=_ERROR, xscale="log")
+    inputs.set_yscale("symlog", linthresh=1)
+    inputs.set_xticks(config.input_scales, [f"{c:.2g}" for c in config.input_scales])
+    inputs.minorticks_off()
+    along.set(xlabel="eigenvalue whose eigenvector it is along", ylabel=_ERROR, ylim=(0, None))
+    for axes, title in ((orthants, "context in one orthant"), (subspace, f"subspaces of {config.subspace_size}")):
+        axes.set(xlabel=f"examples in the test prompt M\n{title}", ylabel=_ERROR, xscale="log", ylim=(0, None))
+        axes.set_xticks(config.test_lengths, [str(m) for m in config.test_lengths])
+        axes.minorticks_off()
+    orthogonal.set(xlabel="examples in the test prompt M\nquery orthogonal to them", ylabel=r"E $\hat{y}^2$ / E $y^2$")
+    orthogonal.set_xticks(points(config, "orthogonal"))
+    _published(published)
+    for axes in (inputs, along, orthants, subspace, orthogonal):
+        axes.plot([], [], **THEORY, label="theory")
+        axes.legend(ncols=2, **panels.ABOVE)
+    return {"shifts": figure}
+
+
+def _family(
+    axes: Axes, record: Record, training: str, family: str, look: dict, label: str, *, at=None, fine=None
+) -> None:
+    """Members as median with bars from the 10th to the 90th percentile, the best layer's closed form as a line."""
+    config = training_config(from_json(Config, record.config), training)
+    best = optimum(np.diag(config.spectrum), config.context_length)
+    where = np.array(points(config, family), float)
+    x = where if at is None else np.asarray(at)
+    panels.bars(axes, x, _error(training, family)(record), label, look)
+    line = where if fine is None else fine
+    axes.plot(x if fine is None else fine, [closed_form(config, family, point, best) for point in line], **THEORY)
+
+
+def _scales(scales: ArrayLike) -> np.ndarray:
+    return np.geomspace(np.min(scales), np.max(scales), 60)
+
+
+def _lengths(config: Config) -> np.ndarray:
+    return np.geomspace(min(config.test_lengths), max(config.test_lengths), 60)
+
+
+def _least_squares(axes: Axes, record: Record, family: str, x: ArrayLike) -> None:
+    found = np.median(_error("isotropic", family, "least_squares")(record), axis=0)
+    axes.plot(np.asarray(x), found, "kx", clip_on=False, label="least squares")
+
+
+def _published(axes: Axes) -> None:
+    """The best isotropic layer at D = 20 and M = N (lines) beside a transformer's published errors (markers)."""
+    d, lengths = 20, np.arange(10, 41)
+    layers = [(int(n), n / (n + d + 1) * np.eye(d)) for n in lengths]
+    lines: dict[str, ArrayLike] = {
+        "training distribution": isotropic_risk(d, lengths, lengths),
+        "orthants": [orthant_risk(a, test_length=n, covariance=np.eye(d)) / d for n, a in layers],
+        "half subspace": [  # rescaled, so that the inputs keep their mean square D
+            subspace_risk(a, test_length=n, subspace_size=d // 2, input_scale=2**0.5) / d for n, a in layers
+        ],
+    }
+    dashes = ("-", "--", "-.")
+    for look, dash, (name, line) in zip((_SPECTRUM, _ISOTROPIC, _OTHER), dashes, lines.items()):
+        axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash, label=name)
+        axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
+    axes.plot([], [], "ko", label="GPT-2, published")
+    axes.set(xlabel="examples M = N, D = 20\nlines: best linear attention", ylabel=_ERROR, yscale="log")
+    axes.legend(ncols=2, **panels.ABOVE)
