@@ -67,10 +67,10 @@ def measured(config, fits):
 
 def signalling(bar):
     """A session's bars; ``TEST_SIGNAL`` names a process, a step and a signal that the process gets after it."""
-    process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
 
     @contextlib.contextmanager
     def bars(session, label, total):
+        process, at, what = os.environ.get("TEST_SIGNAL", "-1:0:").split(":")
         with bar(session, label, total) as advance:
 
             def tell(done, total):

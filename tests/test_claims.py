@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from toys import made_up
 
 from experiments.reproduce import discover
 from icl_lab.lab import report
@@ -24,7 +25,7 @@ from icl_lab.lab.claims import (
     is_identity,
     judge,
 )
-from icl_lab.lab.experiment import PRESETS, Experiment
+from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.intervals import median_interval, t_interval, wilson_interval
 from icl_lab.lab.records import Record
 
@@ -277,9 +278,8 @@ def test_a_claim_that_means_nothing_is_refused(wrong):
 
 def at_quick(values, tolerance=0.2, relation="==", preset="quick", at_lab=None, **quick):
     """The row of a headline, whose tolerance at lab is .1; ``at_lab`` is its criterion there."""
-    how = {"claim": Quick(tolerance, "a test", **quick)}
-    figure = Experiment("paper.figure", "", {}, None, None, (claim(relation=relation, criterion=at_lab),), quick=how)
-    return figure.judged(record(values, preset))[0]
+    one = claim(relation=relation, criterion=at_lab, quick=Quick(tolerance, "a test", **quick))
+    return made_up("paper.figure", {}, claims=(one,)).judged(record(values, preset))[0]
 
 
 def test_at_quick_a_headline_is_judged_by_its_own_tolerance():
@@ -292,13 +292,13 @@ def test_at_quick_a_headline_is_judged_by_its_own_tolerance():
 
 
 def test_at_quick_other_claims_are_not_judged():
-    figure = Experiment("paper.figure", "", {}, None, None, (claim(),))
+    figure = made_up("paper.figure", {}, claims=(claim(),))
     assert figure.judged(record([1.0] * 6, "quick"))[0]["verdict"] == NOT_JUDGED
 
 
 def test_a_verdict_at_quick_that_would_be_passed_over_is_refused():
     with pytest.raises(ValueError, match=r"paper\.figure\..*: its verdict at quick is given by quick="):
-        Experiment("paper.figure", "", {}, None, None, (claim(expected_verdict={"quick": HOLDS}),))
+        made_up("paper.figure", {}, claims=(claim(expected_verdict={"quick": HOLDS}),))
 
 
 def test_at_quick_five_members_are_too_few():
@@ -326,20 +326,28 @@ def test_a_run_that_stops_before_the_criterion_has_not_reached_the_claim():
         assert at_quick([1.1] * 6, at_lab=learned, preset=preset)["verdict"] == HOLDS
 
 
-@pytest.mark.parametrize(("quick", "said"), [({"other": None}, "no claim"), ({"claim": Quick(0.31, "")}, "3 times")])
-def test_a_headline_that_is_no_claim_or_more_than_three_times_as_tolerant_is_refused(quick, said):
-    with pytest.raises(ValueError, match=rf"paper\.figure.*{said}"):
-        Experiment("paper.figure", "", {}, None, None, (claim(),), quick=quick)
+def test_a_tolerance_at_quick_of_more_than_three_times_that_at_lab_is_refused():
+    with pytest.raises(ValueError, match=r"paper\.figure\.claim.* 3 times"):
+        claim(quick=Quick(0.31, ""))
+    assert claim(quick=Quick(0.3, "")).at_quick().tolerance == 0.3
+
+
+def test_headlines_are_in_the_order_of_their_places():
+    claims = [claim(id=f"paper.figure.{name}", headline=place) for name, place in (("b", 2), ("c", 0), ("a", 1))]
+    assert made_up("paper.figure", {}, claims=tuple(claims)).headlines == ("paper.figure.a", "paper.figure.b")
 
 
 def test_claims_of_a_figure_say_once_what_recurs():
     make = claims_of("paper.figure", "Paper, ", {"slow": FAILS, "tie": None}, minimum_members=6)
-    fast, slow = (make(name, "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test") for name in ("fast", "slow"))
+    common = {"where": "Fig. 1", "reason": "a test"}
+    fast, slow, tie = (make(name, "A sentence.", np.ones, near=1.0, **common) for name in ("fast", "slow", "tie"))
     assert (fast.id, fast.paper, fast.tolerance, fast.minimum_members) == ("paper.figure.fast", "Paper, Fig. 1", 0.0, 6)
     assert fast.expected_verdict == {"lab": HOLDS, "paper": HOLDS}
     assert slow.expected_verdict == {"lab": FAILS, "paper": HOLDS}
-    assert make("tie", "Fig. 1", "A sentence.", np.ones, 1.0, reason="a test").expected_verdict == {"paper": HOLDS}
-    own = make("own", "Fig. 1", "A sentence.", np.ones, 1.0, 0.1, "a test", minimum_members=7, expected_verdict={})
+    assert tie.expected_verdict == {"paper": HOLDS}
+    own = make(
+        "own", "A sentence.", np.ones, near=1.0, tolerance=0.1, minimum_members=7, expected_verdict={}, **common
+    )  # fmt: skip
     assert (own.tolerance, own.reason, own.minimum_members, own.expected_verdict) == (0.1, "a test", 7, {})
 
 
@@ -391,22 +399,21 @@ def test_committed_claims_say_what_is_expected(claim):
 @pytest.mark.parametrize("name", BINARIES)
 def test_every_binary_is_summed_up_by_one_to_three_claims_of_six_members_at_quick(name):
     binary = BINARIES[name]
-    claims = {claim.id: claim for claim in binary.claims}
-    assert 1 <= len(binary.headlines) <= 3
-    for headline, quick in zip(binary.headlines, binary.quick.values()):
-        if quick is not None and quick.criterion is None:
-            exact = quick.identity or claims[headline].interval == "exact"
-            assert exact or binary.presets["quick"].members >= 6, headline
-            assert quick.reason
-            low, high = claims[headline].at_quick(quick).region()
-            assert claims[headline].relation != "==" or exact or not low <= 0 <= high or headline in ZERO, headline
+    headlines = [claim for claim in binary.claims if claim.headline]
+    assert sorted(claim.headline for claim in headlines) == list(range(1, len(headlines) + 1))
+    assert 1 <= len(headlines) <= 3
+    assert [claim.id for claim in binary.claims if claim.quick and not claim.headline] == []
+    for one in headlines:
+        if one.quick is not None and one.quick.criterion is None:
+            exact = one.quick.identity or one.interval == "exact"
+            assert exact or binary.presets["quick"].members >= 6, one.id
+            assert one.quick.reason
+            low, high = one.at_quick().region()
+            assert one.relation != "==" or exact or not low <= 0 <= high or one.id in ZERO, one.id
 
 
 def test_no_headline_is_judged_more_strictly_by_a_short_run_than_at_lab():
-    for binary in BINARIES.values():
-        at_lab = {claim.id: claim.tolerance for claim in binary.claims}
-        for headline, quick in zip(binary.headlines, binary.quick.values()):
-            assert quick is None or quick.tolerance >= at_lab[headline], headline
+    assert [one.id for _, one in COMMITTED if one.quick and one.quick.tolerance < one.tolerance] == []
 
 
 def test_what_is_said_of_a_share_of_members_has_the_interval_of_a_share():
@@ -422,7 +429,7 @@ ZERO = ("zhang_frei_bartlett.landscape.race",)
 def test_thirty_binaries_judge_a_headline_at_quick_and_at_most_seven_stop_before_a_criterion():
     found = []
     for binary in BINARIES.values():
-        claims = [claim.at_quick(binary.quick.get(claim.id[len(binary.name) + 1 :])) for claim in binary.claims]
+        claims = [claim.at_quick() for claim in binary.claims]
         found.append([claim.criterion for claim in claims if claim.expected_verdict])
     assert sum(None in criteria for criteria in found) >= 30
     assert sum(any(criteria) for criteria in found) <= 7
