@@ -85,6 +85,7 @@ def test_a_new_binary_leaves_a_record_a_figure_and_claims(tmp_path):
     run = load_run(tmp_path, experiment)
     assert run.record.axes["loss"] == ("member", "step")
     assert run.learner(member=1)(Prompt(np.ones((4, 4)), np.ones((4, 1)), np.ones(4))).shape == (1,)
+    assert experiment.headlines == ("examples.figure_with_claims.loss",)
     rows = experiment.judged(run.record)
     assert [row["verdict"] for row in rows] == ["not judged"] * 2  # smoke judges nothing ...
     assert np.isfinite([row["estimate"] for row in rows]).all()  # ... but evaluates every statistic
@@ -97,7 +98,8 @@ def test_a_new_binary_leaves_a_record_a_figure_and_claims(tmp_path):
     with pytest.raises(ValueError, match="begins with examples"):
         dataclasses.replace(experiment, claims=(foreign,))
     unnamed = dataclasses.replace(
-        experiment, run=lambda config, session: ({}, {"loss": np.zeros((2, 3))}), axes={"steps": ("step",)}
-    )
-    with pytest.raises(AxesError, match="array loss: no pattern"):
+        experiment, trainings=lambda _: {}, measured=lambda *_: [{"loss": np.zeros((2, 3))}],
+        quantities=experiment.quantities[:1],
+    )  # fmt: skip
+    with pytest.raises(AxesError, match="array loss: no quantity"):
         execute(unnamed, "smoke", experiment.presets["smoke"], tmp_path / "unnamed")

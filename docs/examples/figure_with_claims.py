@@ -1,21 +1,23 @@
 """Does one trained layer of linear attention predict as one step of gradient descent of the best learning rate does?
 
-A complete binary: a configuration with four presets, a run, and a figure and two claims that are functions of the
-record. The members are trained in one program and compared with the gradient step, whose best learning rate has a
-closed form, on the same tasks. Run ``python docs/examples/figure_with_claims.py --preset=smoke --outdir=...``.
+A complete binary: a configuration with four presets, a training, what is measured, a figure and two claims. The members
+are trained in one program and compared with the gradient step, whose best learning rate has a closed form, on the same
+tasks. Run ``python docs/examples/figure_with_claims.py --preset=smoke --outdir=...``. Move the claims and figures of
+``x.py`` to ``x_shown.py`` beside it where it grows long, or where their edits must leave checkpoints and anchors valid.
 """
 
 import dataclasses
 import sys
-from typing import Any
+from collections.abc import Iterator
 
 import jax
 import optax
 
 from experiments.settings import Members, check, member_keys
-from experiments.training import Model, learners_of, model, train
-from icl_lab.lab import Experiment, Record, Session, claims_of, main, setting, style
-from icl_lab.lab.style import Figure
+from experiments.training import model, planned
+from icl_lab.lab import Experiment, Record, claims_of, main, setting, style
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import input_variance, linear_regression
 from icl_lab.solvers import gradient_descent
@@ -42,57 +44,54 @@ PRESETS = {
     "lab": Config(batch=256, eval_tasks=2000, steps=2000, **SMALL),
     "paper": Config(),
 }
+STEPS, CURVE = quantity("steps", "step"), quantity("{metric}", "member", "step")
 
 
-def models(config: Config) -> dict[str, Model]:
-    """What is trained, by stage (``load_run(folder, EXPERIMENT).learner(member)`` reads it back)."""
-    return {"training": model(LinearSelfAttention(), config.context_length, config.input_size)}
-
-
-def run(config: Config, session: Session) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Trains the members and compares them with the gradient step: metrics to read, arrays for figures and claims."""
-    sizes = {"context_length": config.context_length, "input_size": config.input_size}
-    eta, best = one_step_optimum(**sizes, input_variance=input_variance("uniform"))
-    fitted = train(
-        session, "training", config, models(config)["training"], keys=member_keys(config),
-        sampler_of=lambda now, _: linear_regression(**sizes),
+def trainings(config: Config) -> Table:
+    """The members' training by its name; nothing is trained before ``measured`` asks for it."""
+    shape = {"context_length": config.context_length, "input_size": config.input_size}
+    eta, _ = one_step_optimum(**shape, input_variance=input_variance("uniform"))
+    return {"training": planned(
+        config, model(LinearSelfAttention(), **shape), keys=member_keys(config),
+        sampler_of=lambda now, _: linear_regression(**shape),
         optimizer=lambda now: optax.adam(now.learning_rate),  # an argument: another rate compiles nothing anew
         references={"gd": jax.vmap(gradient_descent(eta, steps=1))},
-    )  # fmt: skip
-    return {"eta": float(eta), "closed_form": float(best)}, {"steps": fitted.steps, **fitted.metrics}
+    )}  # fmt: skip
 
 
-def figures(record: Record) -> dict[str, Figure]:
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """The curves over training: arrays for figures and claims, and facts to read."""
+    yield STEPS, fits["training"].steps
+    yield CURVE, fits["training"].metrics
+    yield "facts", {"final_loss": float(fits["training"].metrics["loss"][:, -1].mean())}
+
+
+def figures(record: Record) -> dict[str, style.Figure]:
     """Loss over training."""
     figure, ((axes,),) = style.panels(1)
     for name, learner in (("loss", "trained"), ("gd_loss", "gd")):
-        style.band(axes, record["steps"], record[name], learner)
-    axes.axhline(record.metrics["closed_form"], **style.THEORY, label="GD, closed form")
+        style.band(axes, STEPS(record), CURVE(record, metric=name), learner)
     axes.set(xlabel="training step", ylabel="loss")
     axes.legend()
     return {"loss": figure}
 
 
 claim = claims_of("examples.figure_with_claims", "von Oswald et al. 2022, section 3", presets=("lab",))
-
 CLAIMS = (
     claim(
-        "loss", "", "The trained layer's loss is that of the gradient step (ratio, last measurement).",
-        lambda record: record["loss"][:, -1] / record["gd_loss"][:, -1], expected=1.0, tolerance=0.02,
-        reason="chosen for this example: a fiftieth of the loss",
-        control=lambda record: record["loss"][:, 0] / record["gd_loss"][:, 0],
+        "loss", "The trained layer's loss is that of the gradient step (ratio, last measurement).",
+        lambda record: record["loss"][:, -1] / record["gd_loss"][:, -1], near=1.0, tolerance=0.02, headline=1,
+        reason="a fiftieth of the loss", control=lambda record: record["loss"][:, 0] / record["gd_loss"][:, 0],
     ),
     claim(
-        "sensitivity", "", "The layer depends on the query as the gradient step does (mean cosine of sensitivities).",
-        lambda record: record["gd_sensitivity_cosine"][:, -1], expected=0.95, relation=">=",
+        "sensitivity", "The layer depends on the query as the gradient step does (mean cosine of sensitivities).",
+        lambda record: CURVE(record, metric="gd_sensitivity_cosine")[:, -1], at_least=0.95,
         reason="a cosine of .95 is an angle of 18 degrees",
     ),
 )  # fmt: skip
-
-AXES = {"steps": ("step",), "*": ("member", "step")}
 EXPERIMENT = Experiment(
-    "examples.figure_with_claims", __doc__, PRESETS, run, figures, CLAIMS, check,
-    axes=AXES, learners=learners_of(models),
+    "examples.figure_with_claims", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check,
+    claims=CLAIMS, figures=figures, finding="The layer's loss is {loss:.2f} times that of the gradient step.",
 )  # fmt: skip
 
 if __name__ == "__main__":
