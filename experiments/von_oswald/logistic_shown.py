@@ -86,7 +86,7 @@ CLAIMS = (
         quick=Quick(0.0, "a bound without slack at lab either"),
     ),
     claim(
-        "one_step_rate", "", "The learning rate read off the layer is that of the best logistic step (ratio).",
+        "one_step_rate", "The learning rate read off the layer is that of the best logistic step (ratio).",
         _rate, near=1.0, tolerance=0.05,
         reason="the loss is flat there: 5 % of the rate cost less than 1 % of the gain",
     ),
