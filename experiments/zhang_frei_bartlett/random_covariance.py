@@ -130,14 +130,12 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         a, power = np.asarray(product(params), np.float64), moments[0].sum()
         best = theory.random_covariance_optimum(moments, n)
         yield PRODUCT.at(training=name), a
-        yield (
-            LAYER.at(training=name),
-            {
-                "u": np.asarray(linear_attention_blocks(params)["u"]),
-                "excess": loss(a, moments, n) / loss(best, moments, n) - 1,
-                "floor": risk(a, moments, math.inf) / power,
-            },
-        )
+        layer = {
+            "u": np.asarray(linear_attention_blocks(params)["u"]),
+            "excess": loss(a, moments, n) / loss(best, moments, n) - 1,
+            "floor": risk(a, moments, math.inf) / power,
+        }
+        yield LAYER.at(training=name), layer
         exact = {
             "moments": moments.tolist(),
             "optimum": np.diag(best).tolist(),
