@@ -13,18 +13,16 @@ from jax.typing import ArrayLike
 
 from experiments.settings import Scheduled
 from icl_lab.lab.flags import arguments
-from icl_lab.lab.session import Session
 from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sampler
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training import Training, effort, training
-from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model, model_of
-from icl_lab.training.trained import Objective, members_at_once, squared_error
+from icl_lab.training.plans import Objective, members_at_once, squared_error
 
 __all__ = [
-    "Model", "Objective", "always", "learners_of", "mean_in_chunks", "members_at_once", "model", "paired_losses",
-    "planned", "squared_error", "train",
+    "Model", "Objective", "always", "mean_in_chunks", "members_at_once", "model", "paired_losses",
+    "planned", "squared_error",
 ]  # fmt: skip
 
 
@@ -44,22 +42,6 @@ def model(network: Transformer, context_length: int, input_size: int, layout: La
     """A network on prompts of N pairs in D dimensions, in a layout (None: joint tokens)."""
     shapes = (context_length, input_size), (context_length, 1), (input_size,)
     return model_of(network, jax.eval_shape(lambda: Prompt(*map(jnp.zeros, shapes))), layout)
-
-
-class Learnt(Protocol):
-    """What parameters make a learner."""
-
-    def learner(self, params: dict) -> BatchLearner:
-        """The learner that these parameters are, for a whole batch of prompts."""
-
-
-def learners_of(models: Callable[[Any], Mapping[str, Learnt]]) -> Callable[[Any], dict[str, Callable]]:
-    """What the final parameters of every training predict (``Experiment.learners``).
-
-    Args:
-      models: ``config -> {stage: model}``.
-    """
-    return lambda config: {stage: model.learner for stage, model in models(config).items()}
 
 
 def always(sampler: Sampler) -> Callable[..., Sampler]:
@@ -112,11 +94,6 @@ def planned(
         measure_every=config.measure_every,
         **options,
     )
-
-
-def train(session: Session, stage: str, config: Schedule, trained: Model, **options: Any) -> Fit:
-    """Carries out what ``planned`` plans, as a stage of a session."""
-    return planned(config, trained, **options).carried_out(partial(session.fit, stage))
 
 
 def mean_in_chunks(

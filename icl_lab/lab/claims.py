@@ -141,25 +141,21 @@ def claims_of(
       common: keywords of claims that do not name their own.
     """
 
-    def claim(name: str, *positional: Any, **own: Any) -> Claim:
+    def claim(name: str, statement: str, statistic: Callable[[Record], np.ndarray], **own: Any) -> Claim:
         given: dict[str, Any] = common | own
-        if len(positional) > 2:  # where, statement, statistic, expected, tolerance: until every binary has moved
-            given |= {"where": positional[0]}
-            given |= dict(zip(("expected", "tolerance", "reason"), positional[3:]))
-            positional = positional[1:3]
         verdicts: dict[str, Any] = dict.fromkeys(given.pop("presets", presets), HOLDS)
         if at_lab and name in at_lab:
             verdicts["lab"] = at_lab[name]
         verdicts |= {preset: given.pop(f"at_{preset}") for preset in ("lab", "paper") if f"at_{preset}" in given}
         bounds = [key for key in _RELATIONS if key in given]
-        if len(bounds) + ("expected" in given) != 1:
+        if len(bounds) != 1:
             said = ", ".join(bounds) or "none"
             raise ValueError(f"{figure}.{name}: needs one of at_most, at_least and near, got {said}")
         for key in bounds:
             given |= {"expected": given.pop(key), "relation": _RELATIONS[key]}
         named = {preset: verdict for preset, verdict in verdicts.items() if verdict}
         given = {"tolerance": 0.0, "expected_verdict": named, **given}
-        return Claim(f"{figure}.{name}", f"{source}{given.pop('where', '')}", *positional, **given)
+        return Claim(f"{figure}.{name}", f"{source}{given.pop('where', '')}", statement, statistic, **given)
 
     return claim
 

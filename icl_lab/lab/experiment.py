@@ -44,7 +44,7 @@ class Experiment:
 
     Claims, figures and the finding of a binary ``experiments.paper.figure`` are read when they are first asked for:
     ``CLAIMS`` and ``figures`` of ``experiments.paper.figure_shown``, the finding of ``words.toml`` in its folder. What
-    runs imports nothing that is shown. An experiment in one file gives them itself.
+    runs imports nothing that is shown. An experiment in one file gives them itself, or has none.
 
     Attributes:
       name: ``paper.figure``.
@@ -106,16 +106,19 @@ class Experiment:
             check_claims(self.name, self.claims)
 
     def __getattr__(self, name: str) -> Any:
-        """What is shown, when it is first asked for."""
+        """What is shown, when it is first asked for; nothing where there is no such module or file."""
         if name not in LAZY or "name" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         package, _, figure = f"experiments.{self.name}".rpartition(".")
-        if name == "finding":
-            words = resources.files(package).joinpath("words.toml").read_text("utf-8")
-            found = tomllib.loads(words)["findings"][figure]
-        else:
-            shown = importlib.import_module(f"{package}.{figure}_shown")
-            found = shown.CLAIMS if name == "claims" else shown.figures
+        found: Any
+        module, found = f"{package}.{figure}_shown", {"claims": (), "figures": lambda record: {}, "finding": ""}[name]
+        if module in loaded():
+            if name == "finding":
+                words = tomllib.loads(resources.files(package).joinpath("words.toml").read_text("utf-8"))
+                found = words["findings"].get(figure, "")
+            else:
+                shown = importlib.import_module(module)
+                found = shown.CLAIMS if name == "claims" else shown.figures
         if name == "claims":
             check_claims(self.name, found)
         object.__setattr__(self, name, found)

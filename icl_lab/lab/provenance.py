@@ -107,11 +107,15 @@ def source_version(module: str, reads: Iterable[str] = ()) -> str:
     """Digest of all sources that decide the numbers of a binary: its own, and what they import (``lab.imports``).
 
     Args:
-      module: of the binary; one that is not of the laboratory, a file of a user, counts with what it imports.
+      module: of the binary; one that is not of the laboratory, a file of a user, counts with what it imports, and one
+        without a file, a notebook, with all of the laboratory.
       reads: modules of other binaries whose records it opens.
     """
     texts = loaded()
-    if module not in texts and (file := getattr(sys.modules.get(module), "__file__", None)):
+    if module not in texts:
+        file = getattr(sys.modules.get(module), "__file__", None)
+        if file is None:
+            return digest(texts)
         texts = texts | {module: Path(file).read_text("utf-8")}
     return digest({name: texts[name] for name in imports.needed([module, *reads], texts)})
 

@@ -2,7 +2,7 @@
 
 from icl_lab.training.fitting import Fit, Resume, fit
 from icl_lab.training.model import Model
-from icl_lab.training.plans import Training
-from icl_lab.training.trained import Trained, train, training
+from icl_lab.training.plans import Training, training
+from icl_lab.training.trained import Trained, train
 
 __all__ = ["Fit", "Model", "Resume", "Trained", "Training", "fit", "train", "training"]

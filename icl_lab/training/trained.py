@@ -1,31 +1,18 @@
-"""The front door: members of a network trained on a sampler in one call, or that training as a value."""
+"""The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import chex
 import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
 from flax import linen as nn
-from jax import Array
 
-from icl_lab.compare import compare_batches
-from icl_lab.prompts import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt
-from icl_lab.prompts.layouts import Layout
-from icl_lab.prompts.prompt import check_sampler
-from icl_lab.prompts.tracing import check_number, check_seed
+from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
 from icl_lab.training import fitting
 from icl_lab.training.fitting import Fit
-from icl_lab.training.model import Model, model_of
-from icl_lab.training.optimizers import Optimizer
-from icl_lab.training.plans import Training
-
-Objective = Callable[[Array, Sample], Array]
-"""``(predictions (B, O), samples) -> (B,)`` losses."""
+from icl_lab.training.model import Model
+from icl_lab.training.plans import built, training
 
 
 class Trained(NamedTuple):
@@ -61,133 +48,6 @@ class Trained(NamedTuple):
     def learners(self) -> list[Learner]:
         """Every member as a learner."""
         return [self.learner(member) for member in range(self.fit.diverged_at.size)]
-
-
-def squared_error(predictions: Array, samples: Sample) -> Array:
-    """(B,) half the squared error of every task, the loss of the released code of von Oswald et al. 2022.
-
-    Raises:
-      AssertionError: for predictions that are not (B, O): (B,) would be broadcast to every pair of tasks.
-    """
-    chex.assert_equal_shape([predictions, samples.target])
-    return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
-
-
-def training(
-    network: nn.Module | Model,
-    sampler: Sampler | Callable[[Any], Sampler],
-    *,
-    members: int | None = None,
-    steps: int = 2000,
-    batch: int = 256,
-    learning_rate: float | None = None,
-    optimizer: Optimizer | None = None,
-    layout: Layout | None = None,
-    seed: int | None = None,
-    keys: Array | None = None,
-    settings: Any = None,
-    training_sampler: Sampler | Callable[[Any], Sampler] | None = None,
-    objective: Objective = squared_error,
-    references: Mapping[str, BatchLearner] | None = None,
-    variants: Callable[[dict], Mapping[str, BatchLearner]] | None = None,
-    extra: Callable[[dict, Sample], dict[str, Array]] | None = None,
-    eval_tasks: int = 2000,
-    measure_every: int | None = None,
-    measured: bool = True,
-) -> Training:
-    """The training of independent members of one network on fresh tasks, all in one program; nothing is trained yet.
-
-    Every step draws ``batch`` fresh tasks for each member; every measurement takes a member's own ``eval_tasks``, which
-    are the same each time and apart from those of training.
-
-    Args:
-      network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
-      sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
-      members: M, how many are trained, each with its own start and data; they differ in nothing else. 10 where neither
-        they nor ``keys`` are given.
-      steps: training steps.
-      batch: tasks in a step.
-      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer; 1e-3 where
-        none is given.
-      optimizer: another one, or ``setting -> optimizer``.
-      layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
-      seed: of all draws, from 0, where none is given, to 2^32 - 1.
-      keys: (M,) member keys in place of ``members`` and ``seed``.
-      settings: pytree whose leading axis is the member, for what differs between members (noise, rates).
-      training_sampler: the task distribution of training, where it is another one than that of the measurements.
-      objective: the loss of every task.
-      references: learners of B prompts, by name, that every member is compared with (``compare_batches``).
-      variants: ``params -> learners`` made from the parameters, whose losses are measured too.
-      extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
-      eval_tasks: tasks that measure a member.
-      measure_every: steps between measurements, a divisor of ``steps``; None: about twenty measurements.
-      measured: False measures the training loss only.
-
-    Returns:
-      The training: ``learner`` is what the network's parameters predict, ``sampler`` that of the measurements. Metrics
-      are ``train_loss``, ``loss``, ``<variant>_loss``, for each reference ``<reference>_loss`` and
-      ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
-
-    Raises:
-      ValueError: for sizes below 1, a learning rate beside an optimizer, steps that ``measure_every`` does not divide,
-        a reference or variant without a name or with that of another metric, a reference that does not answer B prompts
-        with B predictions, or as the network does, a layout beside a ``Model``, a sampler that gives no ``Sample``,
-        another number of tasks, or the same ones whatever its key (``prompts.same_tasks`` says that it is meant), a
-        seed outside its range, ``members`` or ``seed`` beside ``keys``, or an optimizer that ``fit`` refuses.
-    """
-    if keys is not None and (members, seed) != (None, None):
-        raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
-    members, seed = 10 if members is None else members, check_seed(0 if seed is None else seed)
-    for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
-        if size < 1 or size != int(size):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {size}")
-    if optimizer is not None and learning_rate is not None:
-        raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
-    rate = 1e-3 if learning_rate is None else learning_rate
-    check_number("learning_rate", rate, above=0)
-    if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
-        raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
-    if keys is None:
-        keys = jax.random.split(jax.random.key(seed), members)
-    tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
-    trained = built(network, sampler, settings, layout, eval_tasks)
-    _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch)
-    optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
-
-    def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
-        losses = objective(learner(samples.prompt), samples)
-        if losses.shape != samples.prompt.x.shape[:1]:
-            raise ValueError(f"objective must give one loss a task, {samples.prompt.x.shape[:1]}; got {losses.shape}")
-        return losses.mean()
-
-    def loss(params: dict, key: Array, setting: Any) -> Array:
-        return mean_loss(trained.learner(params), training_of(setting)(key, batch))
-
-    def measure(params: dict, key: Array, setting: Any) -> dict[str, Array]:
-        samples = tasks_of(setting)(key, eval_tasks)
-        found = [{"loss": mean_loss(trained.learner(params), samples)}]
-        for name, given in (references or {}).items():
-            reference = _of_batches(f"references[{name!r}]", given)
-            compared = compare_batches(trained.learner(params), reference, samples)
-            found += [{f"{name}_{metric}": value} for metric, value in compared.items()]
-            found += [{f"{name}_loss": mean_loss(reference, samples)}]
-        for name, given in (variants(params) if variants else {}).items():
-            found += [{f"{name}_loss": mean_loss(_of_batches(f"variants: {name!r}", given), samples)}]
-        return _each_once([*found, extra(params, samples) if extra is not None else {}])
-
-    return Training(
-        lambda key, _: trained.init(key),
-        loss,
-        optimizer,
-        keys,
-        settings,
-        steps=steps,
-        measure_every=_about_twentieth(steps) if measure_every is None else measure_every,
-        measure=measure if measured else None,
-        members_at_once=members_at_once(batch, trained.layers),
-        learner=trained.learner,
-        sampler=tasks_of,
-    )
 
 
 def train(
@@ -228,79 +88,6 @@ def train(
         carried = carried.func
     with _bar(progress and carried is fitting.fit) as advance:
         return Trained(network, planned.carried_out(fit, **({"progress": advance} if advance else {})))
-
-
-def built(
-    network: nn.Module | Model, sampler: Any, settings: Any = None, layout: Layout | None = None, eval_tasks: int = 2000
-) -> Model:
-    """A network on the prompts that a sampler draws; a ``Model`` as it is. The arguments are those of ``training``.
-
-    Raises:
-      ValueError: for a layout beside a ``Model``, or a sampler that gives no ``Sample``.
-    """
-    if isinstance(network, Model) and layout is not None:
-        raise ValueError("layout: a Model brings its own, so none can be given beside it")
-    prompt = _prompt("sampler", _of_setting(sampler, settings), settings, eval_tasks)
-    return network if isinstance(network, Model) else model_of(network, prompt, layout)
-
-
-def members_at_once(batch: int, layers: int) -> int | None:
-    """All members together on an accelerator; on a CPU as many as fill its caches.
-
-    That is about 8192 tasks for one or two layers, 1024 for more, whose gradient keeps every layer's matrices.
-    """
-    tasks = 8192 if layers <= 2 else 1024
-    return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
-
-
-def _of_setting(sampler: Any, settings: Any) -> Callable[[Any], Sampler]:
-    return (lambda _: sampler) if settings is None else sampler
-
-
-def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int) -> Prompt:
-    """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
-    first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
-    try:
-        drawn = check_sampler(name, tasks_of(first), batch)
-    except TypeError as error:
-        usual = "(key, batch) -> Sample" if settings is None else "setting -> sampler, as there are settings"
-        raise ValueError(f"{name} must be a function {usual} ({error})") from error
-    parts = (drawn.prompt.x, drawn.prompt.y, drawn.prompt.x_query)
-    if [part.ndim for part in parts] != [3, 3, 2]:
-        got = ", ".join(str(part.shape) for part in parts)
-        raise ValueError(f"{name} must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for B = {batch}")
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
-
-
-def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
-    """The learner; what is none of B prompts is refused by name."""
-
-    def checked(prompts: Prompt) -> Array:
-        try:
-            found = learner(prompts)
-        except Exception as error:  # whatever a foreign function raises
-            raised = f"it raised {type(error).__name__}: {error}"
-            raise ValueError(f"{said} must take B prompts at once (jax.vmap a learner of one); {raised}") from error
-        if found.ndim < 2 or len(found) != len(prompts.x):
-            raise ValueError(f"{said} answers {len(prompts.x)} prompts with {found.shape}; jax.vmap a learner of one")
-        return found
-
-    checked.__qualname__ = said  # by which it is named in what is refused later
-    return checked
-
-
-def _each_once(found: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """All that is measured, under names of their own."""
-    names = [name for part in found for name in part]
-    if twice := {name for name in names if names.count(name) > 1 or name == "train_loss" or name.startswith("_")}:
-        said = ", ".join(sorted(twice))
-        raise ValueError(f"{said}: a name that is empty or taken; references, variants and extra need their own")
-    return {name: value for part in found for name, value in part.items()}
-
-
-def _about_twentieth(steps: int) -> int:
-    """The smallest divisor of the steps that gives at most twenty measurements behind the first."""
-    return next(every for every in range(-(-steps // 20), steps + 1) if steps % every == 0)
 
 
 @contextlib.contextmanager
