@@ -11,7 +11,7 @@ import pytest
 
 from experiments.von_oswald import roll_out
 from icl_lab.lab import command_line, options, session
-from icl_lab.training import effort
+from icl_lab.training import Training, effort
 from icl_lab.training.ensembles import Ensemble, member_mesh
 from icl_lab.training.fitting import Fit
 
@@ -90,6 +90,6 @@ def test_a_session_trains_on_all_devices(monkeypatch, tmp_path):
     given = []
     fitted = Fit({}, np.zeros(1), {}, np.full(1, -1))
     monkeypatch.setattr(session, "member_mesh", lambda: "all")
-    monkeypatch.setattr(session, "fit", lambda *args, mesh, **options: given.append(mesh) or fitted)
-    session.Session(tmp_path, "", 0.0, None).fit("stage", steps=1)
+    monkeypatch.setattr(Training, "carried_out", lambda _, mesh, **options: given.append(mesh) or fitted)
+    session.Session(tmp_path, "", 0.0, None).fit("stage", Training(None, None, None, None, steps=1))
     assert given == ["all"]

@@ -20,6 +20,7 @@ from icl_lab.prompts import linear_regression, same_tasks
 from icl_lab.prompts.layouts import joint_layout
 from icl_lab.prompts.prompt import check_sampler
 from icl_lab.solvers import gradient_descent
+from icl_lab.training import training
 from icl_lab.training.clamping import fit_clamped
 from icl_lab.training.fitting import fit
 from icl_lab.training.model import Model
@@ -112,9 +113,8 @@ def test_a_member_that_diverges_is_named_in_a_warning(carried):
 
 def test_a_session_carries_a_training_out_and_says_itself_what_diverged(tmp_path, caplog):
     session = Session(tmp_path, "these settings", 0.0, None)
-    carried = functools.partial(session.fit, "stage")
-    trained = icl_lab.train(NETWORK, sampler(), members=2, **SMALL | {"learning_rate": 1e30}, fit=carried)
-    assert (trained.fit.diverged_at >= 0).all()
+    planned = training(NETWORK, sampler(), members=2, **SMALL | {"learning_rate": 1e30})
+    assert (session.fit("stage", planned).diverged_at >= 0).all()
     assert session.stages["stage"]["members"] == 2
     assert "2 of 2 members diverged" in caplog.text  # by the log, not by a warning, which tests take for an error
 

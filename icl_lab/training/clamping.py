@@ -205,7 +205,7 @@ def fit_clamped(*args: Any, train: Callable[..., Fit] = fit, **options: Any) -> 
 
     Args:
       args: as ``clamped``.
-      train: ``fit``, or a session's with its stage.
+      train: ``fit``, or what has its arguments.
       options: as ``clamped``, and of ``fit``: ``resume``, ``progress``, ``mesh``, ``memory_limit``, ``warn``.
 
     Raises:

@@ -63,8 +63,8 @@ def train(
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
-      progress: shows a progress bar on a terminal; the ``fit`` of a session has its own.
-      fit: carries the training out (``training.fit``, or a session's, which keeps checkpoints).
+      progress: shows a progress bar on a terminal; another ``fit`` has its own.
+      fit: carries the training out, with the arguments of ``training.fit``.
       options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
         ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
 

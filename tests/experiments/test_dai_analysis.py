@@ -232,8 +232,9 @@ def test_fields_that_do_not_fit_are_refused(check, field, value, said):
 
 @pytest.mark.parametrize("binary", [implicit_finetuning, layers, dual_form])
 def test_without_networks_nothing_is_begun(binary):
+    nowhere = dataclasses.replace(binary.PRESETS["smoke"], networks="nowhere")
     with pytest.raises(FlagError, match="--networks=nowhere"):
-        list(binary.measured(dataclasses.replace(binary.PRESETS["smoke"], networks="nowhere"), FITS))
+        binary.EXPERIMENT.carried_out(nowhere, Fits(binary.EXPERIMENT.trainings(nowhere), pytest.fail))
 
 
 def test_a_mean_is_of_what_is_defined():

@@ -1,7 +1,6 @@
 """Joining runs that had some members each: records of made-up numbers, cut into shares and put together again."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +12,12 @@ from experiments.dai.pretrain import PRESETS
 from experiments.dai.tables import by_task
 from experiments.join_members import joined, vouched
 from experiments.zhang_frei_bartlett import nonlinear_transformer
-from icl_lab.lab import FlagError, Session, flags, records
+from icl_lab.lab import FlagError, flags, records
 from icl_lab.lab.axes import checked
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.record import below, flat
+from icl_lab.lab.record import below
 from icl_lab.lab.records import Record
+from icl_lab.lab.trainings import Fits
 
 TASKS = 6
 WHOLE = dataclasses.replace(PRESETS["lab"], positions=("rotary", "sinusoidal", "learned"), members=4, fewer=(2, 1))
@@ -42,7 +42,7 @@ def made(config, label):
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
     origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=elsewhere/runs"]
-    axes = resolved(pretrain.EXPERIMENT, config, arrays)
+    axes = checked(pretrain.EXPERIMENT.axes_of(arrays, flags.to_json(config)), arrays, config.members)
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
 
@@ -127,22 +127,27 @@ def test_a_folder_that_holds_anything_is_refused_before_anything_is_read(tmp_pat
     assert f"{tmp_path / '1'} holds no record.json" in capsys.readouterr().err
 
 
-def transformers(folder, **changes):
+def transformers(**changes):
     """The record of a nonlinear transformer that trains for four steps."""
     config = dataclasses.replace(
         nonlinear_transformer.PRESETS["smoke"], steps=4, measure_every=2, warm_up=1, positions=("without",), **changes
     )
-    metrics, arrays = nonlinear_transformer.EXPERIMENT.run(config, Session(folder, "", float("inf"), None))
-    arrays = flat(arrays)
-    axes = resolved(nonlinear_transformer.EXPERIMENT, config, arrays)
+    return record_of(nonlinear_transformer.EXPERIMENT, config)
+
+
+def record_of(experiment, config, **said):
+    """The record of a run of the configuration, whose own one may say otherwise."""
+    fits = Fits(experiment.trainings(config), lambda stage, training: training.carried_out())
+    facts, arrays, _ = experiment.carried_out(config, fits)
+    config = dataclasses.replace(config, **said)
     origin = {"sources": "a", "versions": {}, "precision": {}}
-    name = nonlinear_transformer.EXPERIMENT.name
-    return Record(name, "lab", flags.to_json(config), metrics, arrays, origin, axes)
+    axes = checked(experiment.axes_of(arrays, flags.to_json(config)), arrays, config.members)
+    return Record(experiment.name, "lab", flags.to_json(config), facts, arrays, origin, axes)
 
 
 def test_nonlinear_transformers_trained_apart_are_those_trained_together(tmp_path):
-    whole = transformers(tmp_path / "whole", members=2)
-    one, other = (transformers(tmp_path / str(n), members=1, first=n) for n in (0, 1))
+    whole = transformers(members=2)
+    one, other = (transformers(members=1, first=n) for n in (0, 1))
     found = joined([other, one])
     assert (found.config, found.axes, found.metrics) == (whole.config, whole.axes, whole.metrics)
     assert found.arrays.keys() == whole.arrays.keys()
@@ -183,13 +188,10 @@ def analyses():
 
 
 def analysis(config):
-    whole = implicit_finetuning.EXPERIMENT.run(
-        dataclasses.replace(config, networks=RANDOM), Session(Path(), "", float("inf"), None)
-    )
-    metrics, arrays = whole[0] | {"networks": config.networks}, flat(whole[1])
-    origin = {"sources": config.networks, "versions": {}, "precision": {}}
-    axes = resolved(implicit_finetuning.EXPERIMENT, config, arrays)
-    return Record("dai.implicit_finetuning", "lab", flags.to_json(config), metrics, arrays, origin, axes)
+    random = dataclasses.replace(config, networks=RANDOM)
+    found = record_of(implicit_finetuning.EXPERIMENT, random, networks=config.networks)
+    metrics = dict(found.metrics) | {"networks": config.networks}
+    return dataclasses.replace(found, metrics=metrics, provenance=found.provenance | {"sources": config.networks})
 
 
 def test_an_analysis_gets_further_networks(analyses):

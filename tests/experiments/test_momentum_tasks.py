@@ -10,7 +10,6 @@ import pytest
 from experiments.dai import mixers, momentum_tasks, pretrain
 from experiments.dai.momentum_tasks_shown import CLAIMS, better, sooner
 from experiments.join_members import joined
-from icl_lab.lab import Session
 from icl_lab.lab.axes import checked
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError, to_json
@@ -76,8 +75,7 @@ def test_the_arm_without_a_mixer_has_the_numbers_of_the_others(monkeypatch):
 def test_networks_trained_apart_are_joined():
     config = dataclasses.replace(SMOKE, mixers=("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), members=6)
     record, origin = _record(), {"sources": "a", "versions": {}, "precision": {}, "stages": {}}
-    axes = momentum_tasks.EXPERIMENT.axes_of(record.arrays, to_json(config))
-    axes = checked(axes, record.arrays, 6)
+    axes = checked(momentum_tasks.EXPERIMENT.axes_of(record.arrays, to_json(config)), record.arrays, 6)
     whole = dataclasses.replace(record, config=to_json(config), axes=axes, provenance=origin | {"seconds": 1.0})
     shares = [
         dataclasses.replace(
