@@ -2,7 +2,6 @@ import contextlib
 import dataclasses
 import inspect
 import json
-import logging
 import re
 import shutil
 from unittest import mock
@@ -18,7 +17,7 @@ from icl_lab.lab import command_line as lab
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError
 from icl_lab.lab.claims import Claim
-from icl_lab.lab.execution import default_outdir, execute
+from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import OLDER, Experiment
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.records import RecordError
@@ -115,14 +114,6 @@ def begin(key, _):
 
 def square(params, key, _):
     return params**2
-
-
-@pytest.fixture
-def log(caplog):
-    logger = logging.getLogger("icl_lab")
-    logger.addHandler(caplog.handler)  # a command line may have stopped the propagation
-    yield caplog
-    logger.removeHandler(caplog.handler)
 
 
 def content(folder):
@@ -311,12 +302,6 @@ def test_checkpoints_of_other_code_are_not_used_and_kept(tmp_path, log, whole, m
     assert numbers(tmp_path) == whole
 
 
-def test_a_folder_at_work_is_refused(tmp_path, capsys):
-    with records.locked(tmp_path):
-        assert Toy().main(f"--outdir={tmp_path}") == 2
-    assert "another run is at work" in capsys.readouterr().err
-
-
 def test_a_stage_that_is_trained_twice_is_refused(tmp_path):
     """Its checkpoint would return the first training in place of the second."""
 
@@ -403,6 +388,26 @@ def test_an_id_that_is_not_the_claims_own_is_refused(ids):
         dataclasses.replace(experiment, claims=claims)
 
 
+def test_a_training_that_nothing_asks_for_is_refused(tmp_path):
+    unasked = dataclasses.replace(Toy().experiment(), measured=lambda config, fits: (), claims=())
+    with pytest.raises(ValueError, match="nothing asks for the trainings stage_0"):
+        execute(unasked, "smoke", Config(), tmp_path)
+
+
+def test_a_record_keeps_the_final_parameters_or_what_is_measured_in_their_place(tmp_path):
+    def kept(folder, *yielded):
+        made = made_up("toy.params", Config(), lambda _, fits: (fits["a"], *yielded)[1:], trainings=trained)
+        return execute(made, "smoke", Config(), folder).record.params
+
+    def trained(config):
+        (one,) = Toy().trainings(config).values()
+        tree = {"init": lambda key, _: {"w": begin(key, _)}, "loss": lambda params, key, _: params["w"] ** 2}
+        return {"a": dataclasses.replace(one, **tree)}
+
+    assert {name: one.shape for name, one in kept(tmp_path / "own").items()} == {"a/w": (2,)}
+    np.testing.assert_array_equal(kept(tmp_path / "other", ("params", {"b": {"w": np.ones(3)}}))["b/w"], np.ones(3))
+
+
 def test_diverged_members_are_reported(tmp_path, log):
     Toy()(tmp_path, rates=(1e30,), steps=4, members=9)
     assert "stage_0: 9 of 9 members diverged and were stopped (member 0 at step 1, 1 at step 1" in log.text
@@ -437,38 +442,3 @@ def test_a_configuration_that_is_not_allowed_writes_nothing(tmp_path):
     with pytest.raises(flags.FlagError, match="--members=0"):
         Toy()(tmp_path / "run", members=0)
     assert not (tmp_path / "run").exists()
-
-
-def test_every_configuration_has_its_folder(tmp_path):
-    toy = Toy().experiment()
-    configs = [Config(), Config(seed=1), Config(rates=(0.5, 0.1))]
-    assert len({default_outdir(toy, "quick", config) for config in configs}) == 3
-    assert default_outdir(toy, "quick", Config(), tmp_path).parent == tmp_path / "toy" / "train"
-
-
-def test_the_command_line_runs_and_tells_where(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert Toy().main("--preset=smoke", f"--outdir={tmp_path / 'run'}", "--seed=4") == 0
-    assert str(tmp_path / "run") in capsys.readouterr().out.replace("\n", "")
-    assert records.load(tmp_path / "run").config["seed"] == 4
-
-
-def test_an_interrupt_at_the_command_line_is_130_and_resumable(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    toy = Toy(raises_at=("stage_0", 2))
-    assert toy.main("--checkpoint_seconds=0", f"--outdir={tmp_path / 'run'}") == 130
-    assert "the same command resumes" in capsys.readouterr().err
-    toy.raises_at, toy.reported = None, []
-    assert toy.main("--checkpoint_seconds=0", f"--outdir={tmp_path / 'run'}") == 0
-    assert toy.reported == [("stage_0", 2), ("stage_0", 4), ("stage_0", 6)]
-
-
-@pytest.mark.parametrize("word", ["--help", "-h"])
-def test_help_tells_the_science_the_presets_and_the_flags(capsys, word):
-    assert Toy().main(word) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("About toys and their training.")
-    for part in ("one of smoke, quick, lab, paper", "--outdir", "--overwrite", "--checkpoint_seconds"):
-        assert part in text
-    assert "smoke 2; quick 2; lab 3; paper 2. Allowed: whole number >= 1" in text
-    assert "0.5 in every preset. Allowed: comma-separated, each: number > 0" in text
