@@ -8,7 +8,7 @@ import pytest
 from experiments.dai.analysis import Analysis
 from experiments.dai.common import RANDOM, Network, network
 from experiments.dai.networks import every_network, load_networks, one_network, source_digest
-from icl_lab.lab import Session, records
+from icl_lab.lab import records
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.record import flat
 from icl_lab.lab.trainings import Fits
@@ -83,7 +83,7 @@ def test_the_digest_is_that_of_the_networks(folder):
 def test_networks_by_their_numbers_are_those_of_the_whole(folder):
     def found(**networks):
         config = Analysis(networks=str(folder), positions=("rotary",), demonstrations=3, **networks)
-        return list(every_network(config, Fits({}, None, Session(folder, "", float("inf"), None)), 5))
+        return list(every_network(config, Fits({}, pytest.fail), 5))
 
     (_, key, whole), (_, own, alone) = found(members=2)[1], found(first=1, members=1)[0]
     assert jax.random.key_data(key).tolist() == jax.random.key_data(own).tolist()

@@ -1,5 +1,4 @@
 import dataclasses
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ from experiments.dai.common import count, gated, network, worlds
 from experiments.dai.pretrain import PRESETS, check
 from experiments.dai.pretrain_shown import CLAIMS, encoding_difference, follows_meaning
 from experiments.dai.pretrain_stages import accuracies, measured_of, trainings_of
-from icl_lab.lab import Session
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -50,7 +48,7 @@ def through(monkeypatch):
 
     def trained(losses, config=CONFIG):
         config, module, reading = dataclasses.replace(config, first=3), network(config, "rotary"), Reading(losses)
-        fits = Fits(trainings_of(config, "rotary", module, 1), reading.fit, Session(Path(), "", float("inf"), None))
+        fits = Fits(trainings_of(config, "rotary", module, 1), reading.fit)
         params, found = measured_of(config, "rotary", module, 1, fits)
         fits.check_all_asked()
         return reading.asked, *jax.tree.map(lambda leaf: leaf[0], (params, found))
