@@ -2,6 +2,7 @@
 
 import fcntl
 import pickle
+import sys
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -11,6 +12,7 @@ from accelerators import lowering
 from experiments.reproduce import discover
 from icl_lab.lab import Session, style
 from icl_lab.lab.execution import execute
+from icl_lab.lab.experiment import Experiment
 
 
 class SmokeRun(NamedTuple):
@@ -28,6 +30,22 @@ def sketched(figure, path: Path, caption: str, **_) -> list[Path]:
     return [path.with_suffix(".png")]
 
 
+def seeing_nothing(carried_out):
+    """``Experiment.carried_out`` while what the binary shows cannot be imported: what runs must not need it."""
+
+    def alone(experiment, config, fits):
+        shown = f"experiments.{experiment.name}_shown"
+        before = {shown: sys.modules[shown]} if shown in sys.modules else {}
+        sys.modules[shown] = None
+        try:
+            return carried_out(experiment, config, fits)
+        finally:
+            del sys.modules[shown]
+            sys.modules.update(before)
+
+    return alone
+
+
 def made(root: Path, name: str) -> SmokeRun:
     """The smoke run of a binary below ``root``; another process that makes it is waited for."""
     root.mkdir(exist_ok=True)
@@ -37,7 +55,8 @@ def made(root: Path, name: str) -> SmokeRun:
         if not told.exists():
             binary, unwanted = discover()[name], []
             lowered = mock.patch.object(Session, "fit", lowering(Session.fit, unwanted))
-            with lowered, mock.patch.object(style, "save", sketched):
+            alone = mock.patch.object(Experiment, "carried_out", seeing_nothing(Experiment.carried_out))
+            with lowered, alone, mock.patch.object(style, "save", sketched):
                 outcome = execute(binary, "smoke", binary.presets["smoke"], root / name)
             told.write_bytes(pickle.dumps(SmokeRun(root / name, outcome.ledger, outcome.figures, unwanted)))
         return pickle.loads(told.read_bytes())

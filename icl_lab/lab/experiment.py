@@ -20,7 +20,6 @@ from icl_lab.lab.quantities import Quantity, axes_of
 from icl_lab.lab.record import Record
 from icl_lab.lab.style import Figure
 from icl_lab.lab.trainings import Fits, Table, Yield, collected
-from icl_lab.prompts import BatchLearner
 from icl_lab.training import effort
 
 PRESETS = ("smoke", "quick", "lab", "paper")
@@ -155,10 +154,6 @@ class Experiment:
         facts, arrays, params = collected(self.measured(config, fits))
         fits.check_all_asked()
         return facts, arrays, fits.params() if params is None else params
-
-    def learners(self, config: Any) -> dict[str, Callable[[Any], BatchLearner]]:
-        """What the final parameters of each training predict, by stage."""
-        return {stage: one.learner for stage, one in self.trainings(config).items() if one.learner is not None}
 
     def parts(self, config: Mapping[str, Any]) -> list[str]:
         """Patterns (``fnmatch``) of the names of arrays that a configuration chooses."""

@@ -10,7 +10,9 @@ from icl_lab import machine
 from icl_lab.lab import flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
-from icl_lab.prompts import BatchLearner, Learner, one_prompt
+from icl_lab.lab.trainings import Table
+from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
+from icl_lab.training.plans import Training
 
 
 class FinishedRun(NamedTuple):
@@ -71,6 +73,19 @@ class FinishedRun(NamedTuple):
         """A member as a learner, ``Prompt -> prediction``; raises as ``batch_learner``."""
         return one_prompt(self.batch_learner(member, stage))
 
+    def sampler(self, member: int = 0, stage: str = "") -> Sampler:
+        """The task distribution on which a member was measured, ``(key, batch) -> Sample``.
+
+        Raises:
+          RecordError: as ``params``, or if the experiment does not say on what this training was measured.
+        """
+        stage, _ = stage or self._only_stage(), self.params(member, stage)
+        planned = self._trainings()[stage]
+        if planned.sampler is None:
+            raise RecordError(f"{self.record.experiment} does not say on what prompts {stage!r} was measured")
+        settings = planned.settings if isinstance(planned, Training) else None
+        return planned.sampler(jax.tree.map(lambda leaf: leaf[member], settings))
+
     def _only_stage(self) -> str:
         stages = self.stages()
         if len(stages) > 1:
@@ -78,6 +93,9 @@ class FinishedRun(NamedTuple):
         return next(iter(stages or self._learners()), "")
 
     def _learners(self) -> dict[str, Any]:
+        return {stage: one.learner for stage, one in self._trainings().items() if one.learner is not None}
+
+    def _trainings(self) -> Table:
         if "grid" in self.record.config:
             cells = ", ".join(self.record.metrics["cells"])
             raise RecordError(f"this is a grid; its runs, each with members, are in cells/ of its folder: {cells}")
@@ -86,7 +104,7 @@ class FinishedRun(NamedTuple):
             config = flags.from_json(preset, self.record.config)
         except TypeError as error:  # a field that has gone since
             raise RecordError(f"this record of {self.record.experiment} is of other settings ({error})") from error
-        return dict(self.experiment.learners(config))
+        return self.experiment.trainings(config)
 
 
 def load_run(folder: str | Path, experiment: Experiment | None = None) -> FinishedRun:

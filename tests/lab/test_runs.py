@@ -10,7 +10,6 @@ import pytest
 import icl_lab
 from experiments.training import squared_error
 from experiments.von_oswald import one_step, softmax
-from experiments.von_oswald.common import sampler
 from icl_lab.lab import from_json, records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.record import RecordError, below, flat
@@ -27,8 +26,8 @@ def test_a_loaded_learner_predicts_what_the_record_says(folder):
     assert run.experiment is one_step.EXPERIMENT
     assert run.stages() == ["training", "onset_16", "size_2"]
     config = one_step.PRESETS["smoke"]
-    draw = jax.jit(sampler(config), static_argnums=1)
     for member in range(2):
+        draw = jax.jit(run.sampler(member, "training"), static_argnums=1)
         key = jax.random.split(one_step.member_keys(config)[member], 3)[2]
         samples = draw(key, config.eval_tasks)
         found = jax.jit(jax.vmap(run.learner(member, "training")))(samples.prompt)
@@ -46,6 +45,8 @@ def test_what_a_run_has_not_is_refused_by_name(folder):
         run.learner(2, "training")
     with pytest.raises(RecordError, match="'final'; it has those of onset_16, size_2, training"):
         run.learner(0, "final")
+    with pytest.raises(RecordError, match="no member 2 of stage 'training'"):
+        run.sampler(2, "training")
     bare = run._replace(record=dataclasses.replace(run.record, params={}))
     with pytest.raises(RecordError, match="it kept none"):
         bare.learner()

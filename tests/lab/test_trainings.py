@@ -116,4 +116,3 @@ def test_the_table_of_every_preset_trains_nothing(binary, monkeypatch):
     for preset, config in binary.presets.items():
         table = binary.trainings(config)
         assert all(isinstance(one, Training | After) for one in table.values()), preset
-        assert set(binary.learners(config)) <= set(table)
