@@ -78,16 +78,14 @@ def train(
     Raises:
       ValueError: as ``training``, or where ``fit`` refuses the optimizer.
     """
-    if not isinstance(network, Model):
-        given = {name: options.get(name) for name in ("settings", "layout")}
-        network = built(network, sampler, eval_tasks=options.get("eval_tasks", 2000), **given)
-        options.pop("layout", None)
     planned = training(network, sampler, **options)
+    given = {name: options[name] for name in ("settings", "layout", "eval_tasks") if name in options}
+    model = built(network, sampler, **given)
     carried = fit
     while isinstance(carried, functools.partial):
         carried = carried.func
     with _bar(progress and carried is fitting.fit) as advance:
-        return Trained(network, planned.carried_out(fit, **({"progress": advance} if advance else {})))
+        return Trained(model, planned.carried_out(fit, **({"progress": advance} if advance else {})))
 
 
 @contextlib.contextmanager

@@ -103,7 +103,7 @@ def test_the_command_line_says_what_is_missing(capsys):
 
 def test_the_command_writes_one_record(tmp_path, shares, monkeypatch):
     monkeypatch.setattr(join_members, "draw", lambda *_: [])
-    monkeypatch.setattr(pretrain, "EXPERIMENT", dataclasses.replace(pretrain.EXPERIMENT, claims=(), quick={}))
+    monkeypatch.setattr(pretrain, "EXPERIMENT", dataclasses.replace(pretrain.EXPERIMENT, claims=()))
     for i, one in enumerate(shares):
         records.save(one, tmp_path / str(i), [])
     folders = [str(tmp_path / str(i)) for i in range(len(shares))]
