@@ -1,9 +1,8 @@
 """Settings of the binaries of every paper: the seed, the members, and checks of a training schedule."""
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -40,17 +39,6 @@ def check(config: Scheduled, flag: str = "steps") -> None:
         raise FlagError(f"--{flag}={steps}: allowed is a multiple of --measure_every={config.measure_every}")
     if (decay := getattr(config, "decay_steps", 0)) > steps and flag == "steps":  # it would start at a lower rate
         raise FlagError(f"--decay_steps={decay}: allowed is at most --steps={steps}")
-
-
-def checks(*once: str) -> Callable[[Any], None]:
-    """``check``, and ``check_each_once`` of these fields."""
-
-    def of(config: Any) -> None:
-        check(config)
-        for name in once:
-            check_each_once(name, getattr(config, name))
-
-    return of
 
 
 def check_each_once(name: str, values: tuple) -> None:

@@ -22,7 +22,8 @@ from experiments.identification.judging import COLUMNS, CONTAINS, EQUAL, OUTCOME
 from experiments.identification.outsiders import KINDS
 from experiments.identification.suite import NAMES
 from experiments.settings import Members
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 
@@ -37,7 +38,6 @@ WORKERS, FEW = 2, 10
 class Config(Members):
     """How large the suite is."""
 
-    seed: int = setting(0, "not used: suites are the seeds here", at_least=0, at_most=2**32 - 1)
     members: int = setting(12, "draws of each family's parameters", at_least=1)
     suites: tuple[int, ...] = setting((5, 6), "seeds of the suites; 0 is for calibration", at_least=0)
     changes: tuple[float, ...] = setting(
@@ -65,13 +65,6 @@ PRESETS = {
     "lab": Config(),
     "paper": Config(),
 }
-
-
-def check(config: Config) -> None:
-    """Raises FlagError for a suite or a change that is given twice."""
-    for name in ("suites", "changes"):
-        if len(set(getattr(config, name))) != len(getattr(config, name)):
-            raise FlagError(f"--{name}: allowed is each value once")
 
 
 COLUMN = quantity("{column}", "suite", "change", "learner", column=COLUMNS)
@@ -169,7 +162,8 @@ def at_most(count: int, total: int) -> float:
 
 
 EXPERIMENT = Experiment(
-    "identification.planted", __doc__, PRESETS, measured, (COLUMN, FAMILY), given=True, check=check,
+    "identification.planted", __doc__, PRESETS, measured, (COLUMN, FAMILY), given=True, unused=("seed",),
+    constraints=(once("suites", "changes"),),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -13,16 +12,15 @@ import optax
 from jax import Array
 
 from experiments import training
-from experiments.settings import Members, check_each_once, member_keys
+from experiments.settings import Members, member_keys
 from experiments.training import Model
 from icl_lab.compare import interpolate
 from icl_lab.constructions import gd_plus_plus_weights
-from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.session import Session
+from icl_lab.lab.constraints import as_long_as, at_most, holds, multiple_of, once
+from icl_lab.lab.flags import setting
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner, Sampler, input_variance, linear_regression
 from icl_lab.prompts.layouts import Layout
-from icl_lab.training.fitting import Fit
 from icl_lab.training.plans import Training
 
 
@@ -59,6 +57,10 @@ class Setting(Schedule):
     batch: int = setting(2048, "fresh tasks in a training step", at_least=1)
 
 
+SCHEDULE = (multiple_of("steps", "measure_every"),)
+DECAYS = (*SCHEDULE, at_most("decay_steps", "steps"))  # a longer decay would start at a lower rate
+
+
 @dataclasses.dataclass(frozen=True)
 class Networks(Task):
     """Several networks in one figure, one value per network in every tuple."""
@@ -80,22 +82,16 @@ class Networks(Task):
     tuning_batch: int = setting(512, "tasks in a step that tunes GD++", at_least=1)
 
 
-def check_networks(config: Networks) -> None:
-    """Raises FlagError where the networks' tuples do not fit together."""
-    for field in dataclasses.fields(Networks):
-        value = getattr(config, field.name)
-        if isinstance(value, tuple) and len(value) != len(config.networks):
-            raise FlagError(
-                f"--{field.name} has {len(value)} values; allowed is one per network ({len(config.networks)})"
-            )
-    for name, steps, measurements in zip(config.networks, config.steps, config.measurements):
-        if not re.fullmatch(r"(looped|free)_[1-9]\d*", name):
-            raise FlagError(f"--networks: {name!r}: allowed is looped_K or free_K with K >= 1 layers")
-        if steps % measurements:
-            raise FlagError(f"--steps: {steps} for {name}: allowed is a multiple of its --measurements={measurements}")
-    if config.only not in ("all", *config.networks):
-        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(config.networks)}")
-    check_each_once("networks", config.networks)
+NETWORKS = (
+    as_long_as("networks", "heads", "mlp_widths", "batches", "steps", "measurements", "learning_rates",
+               "gradient_clips", "token_clips"),
+    once("networks"),
+    holds("looped_K or free_K with K >= 1 layers", "networks",
+          when=lambda c: all(re.fullmatch(r"(looped|free)_[1-9]\d*", name) for name in c.networks)),
+    holds("steps that are a multiple of the measurements of each network", "steps", "measurements",
+          when=lambda c: not any(steps % times for steps, times in zip(c.steps, c.measurements))),
+    holds("all, or one of --networks", "only", "networks", when=lambda c: c.only in ("all", *c.networks)),
+)  # fmt: skip
 
 
 def chosen_of(config: Mapping[str, Any]) -> list[str]:
@@ -189,11 +185,6 @@ def planned(
     options = {"keys": member_keys(config, stream, members)} | options
     of_config = sampler_of or (lambda now, _: sampler(now))
     return training.planned(config, trained, sampler_of=of_config, optimizer=optimizer, **options)
-
-
-def train(session: Session, stage: str, config: Setting, trained: Model, **options: Any) -> Fit:
-    """Carries out what ``planned`` plans, as a stage of a session."""
-    return planned(config, trained, **options).carried_out(partial(session.fit, stage))
 
 
 def constructed(config: Task, learning_rates, gammas=0.0) -> dict:

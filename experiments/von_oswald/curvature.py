@@ -14,10 +14,11 @@ from functools import partial
 import jax
 import numpy as np
 
-from experiments.settings import checks, member_keys
-from experiments.von_oswald.common import Setting, model, optimizer, planned, strengths
+from experiments.settings import member_keys
+from experiments.von_oswald.common import DECAYS, Setting, model, optimizer, planned, strengths
 from experiments.von_oswald.tuning import eigenvalues, exactly_tuned, solver_json
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -111,7 +112,7 @@ def shown_length(lengths: Sequence[int]) -> int:
 
 EXPERIMENT = Experiment(
     "von_oswald.curvature", __doc__, PRESETS, measured, (OF_MEMBER, EXTREME, KAPPA, EIGENVALUES),
-    trainings=trainings, check=checks("lengths"),
+    trainings=trainings, constraints=(*DECAYS, once("lengths")),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from typing import Any
 import jax
 from jax import Array
 
-from experiments.settings import checks, member_keys
-from experiments.von_oswald.common import Schedule, law_sizes, model, sampler, with_batch
+from experiments.settings import member_keys
+from experiments.von_oswald.common import SCHEDULE, Schedule, law_sizes, model, sampler, with_batch
 from experiments.von_oswald.tuning import after, best_step
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -102,7 +103,7 @@ def from_set(tasks: Sample) -> Sampler:
 
 EXPERIMENT = Experiment(
     "von_oswald.grokking", __doc__, PRESETS, measured, (STEPS, LOSS),
-    trainings=trainings, check=checks("batches", "rates"),
+    trainings=trainings, constraints=(*SCHEDULE, once("batches", "rates")),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 
-from experiments.settings import check, member_keys
+from experiments.settings import member_keys
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import Setting, constructed, decoupled, model, planned
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, decoupled, model, planned
 from experiments.von_oswald.tuning import exactly_tuned, solver_json
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
@@ -75,7 +75,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 EXPERIMENT = Experiment(
     "von_oswald.label_couplings", __doc__, PRESETS, measured, (STEPS, LOSS, *SHIFTED.values()),
-    trainings=trainings, check=check,
+    trainings=trainings, constraints=SCHEDULE,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from typing import Any
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import Networks, check_networks, chosen_of, model, sampler, unpack
+from experiments.von_oswald.common import NETWORKS, Networks, chosen_of, model, sampler, unpack
 from experiments.von_oswald.tuning import after, compared_with, solver_json, tunings
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
@@ -86,13 +87,6 @@ def beside(config: Config, name: str, fits: Fits) -> dict[str, dict[str, BatchLe
     return {"references": solvers if one.network.layers > 1 else {"gd": solvers["gd"]}}
 
 
-def check_norms(config: Config) -> None:
-    """Raises FlagError where the networks' tuples do not fit together, or a network has no place for a LayerNorm."""
-    check_networks(config)
-    if "free_1" in config.networks:
-        raise FlagError("--networks: free_1 has no LayerNorm before its only layer; allowed is looped_1")
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Every network and its control over training, at the end and far out, beside the solvers."""
     for name in unpack(config):
@@ -124,7 +118,11 @@ def columns(config: Config) -> dict[str, tuple[float, ...]]:
 
 EXPERIMENT = Experiment(
     "von_oswald.layer_norm", __doc__, PRESETS, measured, (STEPS, CURVE, WITHOUT, FINAL, RANGE, TARGETS),
-    trainings=trainings, check=check_norms,
+    trainings=trainings, constraints=(
+        *NETWORKS,
+        holds("looped_1 for free_1, which has no LayerNorm before its only layer", "networks",
+              when=lambda c: "free_1" not in c.networks),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

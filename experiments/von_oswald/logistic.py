@@ -26,12 +26,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.settings import checks, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model, always, paired_losses
-from experiments.von_oswald.common import Setting, model, planned, strengths
+from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, strengths
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import Constraint, holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer
@@ -158,15 +159,10 @@ def networks(config: Config) -> dict[str, Model]:
     return {name: model(found[name], config) for name in config.networks}
 
 
-def check_draws(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    checks("networks", "algorithms")(config)
-    if missing := {one for name in config.networks for one in COMPARED[name]} - set(config.algorithms):
-        raise FlagError(
-            f"--algorithms: allowed is what --networks are compared with, also {', '.join(sorted(missing))}"
-        )
-    if config.bayes_draws % 2:
-        raise FlagError(f"--bayes_draws={config.bayes_draws}: allowed is an even number")
+def _beside(network: str) -> Constraint:
+    needed = COMPARED[network]
+    return holds(f"with {', '.join(needed)} where --networks has {network}", "algorithms",
+                 when=lambda c: network not in c.networks or {*needed} <= {*c.algorithms})  # fmt: skip
 
 
 def sampler(config: Config) -> Sampler:
@@ -283,7 +279,9 @@ def _bayes_minus_map(config: Config, most_probable: BatchLearner) -> tuple[Array
 
 EXPERIMENT = Experiment(
     "von_oswald.logistic", __doc__, PRESETS, measured, (STEPS, CURVE, AGREEMENT, FINAL, COSINES, DRAWS),
-    trainings=trainings, check=check_draws,
+    trainings=trainings, constraints=(
+        *SCHEDULE, once("networks", "algorithms"), multiple_of("bayes_draws", 2), *map(_beside, COMPARED),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from typing import Any
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
 from experiments.von_oswald.common import (
+    NETWORKS,
     Networks,
-    check_networks,
     chosen_of,
     constructed,
     interpolated,
@@ -31,7 +31,8 @@ from experiments.von_oswald.common import (
     unpack,
 )
 from experiments.von_oswald.tuning import Compared, after, compared_with, solver_json, tunings
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import as_long_as, holds
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner
@@ -72,18 +73,6 @@ PRESETS = {
     "lab": Config(batches=(2048, 256, 256), decays=(1500, 0, 0), eval_tasks=2000, tuning_steps=5000),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check_decays(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_networks(config)
-    if len(config.decays) != len(config.networks):
-        raise FlagError(
-            f"--decays has {len(config.decays)} values; allowed is one per network ({len(config.networks)})"
-        )
-    for name, decay, steps in zip(config.networks, config.decays, config.steps):
-        if decay > steps:
-            raise FlagError(f"--decays: {decay} for {name}: allowed is at most its --steps={steps}")
 
 
 LEARNERS = ("trained", "gd", "gd++", "released")
@@ -152,7 +141,12 @@ def _finals(config: Any, one: Compared, fit: Fit) -> dict[str, Any]:
 
 EXPERIMENT = Experiment(
     "von_oswald.multi_step", __doc__, PRESETS, measured, QUANTITIES,
-    trainings=lambda config: trainings(config, config.decays), check=check_decays,
+    trainings=lambda config: trainings(config, config.decays), constraints=(
+        *NETWORKS,
+        as_long_as("networks", "decays"),
+        holds("at most the steps of each network", "decays", "steps",
+              when=lambda c: all(decay <= steps for decay, steps in zip(c.decays, c.steps))),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -13,15 +13,15 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from experiments.settings import check, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model, paired_losses
-from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, planned, sampler
+from experiments.von_oswald.common import DECAYS, Setting, constructed, interpolated, model, optimizer, planned, sampler
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import at_most
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -47,15 +47,6 @@ PRESETS = {
     "lab": Config(eval_tasks=2000),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check_labels(config: Any) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    if max(config.corrupted) > config.context_length:
-        raise FlagError(
-            f"--corrupted={max(config.corrupted)}: allowed is at most --context_length={config.context_length}"
-        )
 
 
 LEARNERS = ("trained", "gd", "interpolated")
@@ -95,7 +86,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 EXPERIMENT = Experiment(
     "von_oswald.noisy_labels", __doc__, PRESETS, measured, (STEPS, LOSS, CORRUPTED, NOISY),
-    trainings=trainings, check=check_labels,
+    trainings=trainings, constraints=(*DECAYS, at_most("corrupted", "context_length")),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ import numpy as np
 
 from experiments.settings import member_keys
 from experiments.training import Model, always, paired_losses
-from experiments.von_oswald.common import Setting, constructed, interpolated, model, planned, sampler
-from experiments.von_oswald.noisy_labels import check_labels
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, interpolated, model, planned, sampler
 from experiments.von_oswald.tuning import exactly_tuned, tuned, tuning
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import at_most
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -118,7 +118,7 @@ def _finals(config: Config, trained: Model, params: dict, count: int, solvers: n
 
 EXPERIMENT = Experiment(
     "von_oswald.noisy_labels_retrained", __doc__, PRESETS, measured, (STEPS, LOSS, FINAL),
-    trainings=trainings, check=check_labels,
+    trainings=trainings, constraints=(*SCHEDULE, at_most("corrupted", "context_length")),
 )  # fmt: skip
 
 if __name__ == "__main__":

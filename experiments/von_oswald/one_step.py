@@ -20,12 +20,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.settings import checks, member_keys
+from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.von_oswald.common import Setting, constructed, interpolated, model, optimizer, planned, sampler
+from experiments.von_oswald.common import DECAYS, Setting, constructed, interpolated, model, optimizer, planned, sampler
 from experiments.von_oswald.tuning import best_step
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -162,7 +163,7 @@ def finals(config: Config, fit: Fit) -> dict[str, np.ndarray]:
 EXPERIMENT = Experiment(
     "von_oswald.one_step", __doc__, PRESETS, measured,
     (STEPS, CURVE, FINAL, RANGE, DISTANCE, AT_SIZE, ONSET_STEPS, ONSET),
-    trainings=trainings, check=checks("sizes", "onset_batches"),
+    trainings=trainings, constraints=(*DECAYS, once("sizes", "onset_batches")),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments.settings import member_keys
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import Networks, check_networks, chosen_of, interpolated, model, planned, unpack
+from experiments.von_oswald.common import NETWORKS, Networks, chosen_of, interpolated, model, planned, unpack
 from experiments.von_oswald.tuning import Compared, compared_with, solver_json, tunings
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.trainings import Fits, Table, Yield
@@ -92,7 +92,7 @@ def _shifted(config: Config, one: Compared, params: dict) -> dict[str, dict[str,
 
 EXPERIMENT = Experiment(
     "von_oswald.out_of_distribution", __doc__, PRESETS, measured, tuple(SHIFTED.values()),
-    trainings=trainings, check=check_networks,
+    trainings=trainings, constraints=NETWORKS,
 )  # fmt: skip
 
 if __name__ == "__main__":

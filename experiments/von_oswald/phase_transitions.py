@@ -14,11 +14,12 @@ import dataclasses
 import sys
 from collections.abc import Iterator
 
-from experiments.settings import checks, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model
-from experiments.von_oswald.common import Setting, law_sizes, model, planned, sampler, with_batch
+from experiments.von_oswald.common import SCHEDULE, Setting, law_sizes, model, planned, sampler, with_batch
 from experiments.von_oswald.tuning import best_step
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -74,17 +75,6 @@ def _layer(config: Config, **changes) -> Model:
     return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale, **changes), config)
 
 
-def check_ensembles(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    checks("heads")(config)
-    if len(config.heads) > len(LOOKS):
-        raise FlagError(f"--heads={','.join(map(str, config.heads))}: allowed are at most {len(LOOKS)} values")
-    if config.set_steps % config.measure_every:
-        raise FlagError(
-            f"--set_steps={config.set_steps}: allowed is a multiple of --measure_every={config.measure_every}"
-        )
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The losses of every ensemble."""
     for heads in config.heads:
@@ -101,7 +91,12 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 EXPERIMENT = Experiment(
     "von_oswald.phase_transitions", __doc__, PRESETS, measured, (STEPS, SET_STEPS, LOSS, OF_SET),
-    trainings=trainings, check=check_ensembles,
+    trainings=trainings, constraints=(
+        *SCHEDULE,
+        multiple_of("set_steps", "measure_every"),
+        once("heads"),
+        holds(f"at most {len(LOOKS)} values", "heads", when=lambda c: len(c.heads) <= len(LOOKS)),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

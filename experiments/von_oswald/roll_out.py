@@ -17,10 +17,11 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.settings import checks, member_keys
-from experiments.von_oswald.common import Setting, constructed, model, planned, sampler
+from experiments.settings import member_keys
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, model, planned, sampler
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, traced
@@ -113,7 +114,7 @@ def exact(config: Config, rate: float) -> np.ndarray:
 
 EXPERIMENT = Experiment(
     "von_oswald.roll_out", __doc__, PRESETS, measured, (STEPS, LOSS, ROLLED_OUT, EXACT),
-    trainings=trainings, check=checks("dampings"),
+    trainings=trainings, constraints=(*SCHEDULE, once("dampings")),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -29,13 +29,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.settings import check, member_keys
+from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.von_oswald.common import Setting, law_sizes, model, planned, sampler
+from experiments.von_oswald.common import SCHEDULE, Setting, law_sizes, model, planned, sampler
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
 from experiments.von_oswald.tuning import best_step, eigenvalues
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import at_least, holds
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import Transformer
@@ -154,18 +155,6 @@ def _stack(config: Config, name: str) -> tuple[Transformer, Layout]:
     return network, separate_layout(config.position_size, config.positions, config.readout)
 
 
-def check_positions(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    n, size = config.context_length, config.position_size
-    if n < 2:
-        raise FlagError(f"--context_length={n}: allowed is at least 2, or no token is left but a token and the next")
-    if config.positions == "sinusoidal" and size % 2:
-        raise FlagError(f"--position_size={size}: allowed is an even number with --positions=sinusoidal")
-    if config.positions == "one_hot" and size < 2 * n + 1:
-        raise FlagError(f"--position_size={size}: allowed is at least {2 * n + 1}, 2N + 1, with --positions=one_hot")
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The trainings, final losses and where the first layer looks; the weights by hand; exact losses."""
     eta, best = best_step(config)
@@ -223,7 +212,15 @@ def _two_steps(config: Config) -> float:
 EXPERIMENT = Experiment(
     "von_oswald.separate_tokens", __doc__, PRESETS, measured,
     (STEPS, *CURVE.values(), *FINAL.values(), *ATTENTION.values(), BY_HAND, BY_HAND_ATTENTION),
-    trainings=trainings, check=check_positions, effort={"quick": "little"},
+    trainings=trainings, effort={"quick": "little"},
+    constraints=(
+        *SCHEDULE,
+        at_least("context_length", 2),  # or no token is left but a token and the next
+        holds("an even number with --positions=sinusoidal", "position_size",
+              when=lambda c: c.positions != "sinusoidal" or c.position_size % 2 == 0),
+        holds("at least 2N + 1 with --positions=one_hot", "position_size", "context_length",
+              when=lambda c: c.positions != "one_hot" or c.position_size > 2 * c.context_length),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -22,12 +22,13 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.settings import check, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model, always, paired_losses, squared_error
-from experiments.von_oswald.common import Setting, model, planned
+from experiments.von_oswald.common import SCHEDULE, Setting, model, planned
 from icl_lab.compare import compare_batches
 from icl_lab.constructions import gradient_descent_weights
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import as_long_as, holds
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, learner, traced
@@ -109,17 +110,6 @@ def trainings(config: Config) -> Table:
             variants=partial(_learners, both), extra=partial(_compared, both), optimizer=_optimizers,
         )  # fmt: skip
     return table
-
-
-def check_laws(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check(config)
-    if len(config.layers) != len(config.laws):
-        raise FlagError(f"--layers has {len(config.layers)} values; allowed is one for each of --laws")
-    if len(set(zip(config.laws, config.layers))) != len(config.laws):
-        raise FlagError("--laws with --layers: allowed is each pair once")
-    if len(config.amplitudes) != 2 or config.amplitudes[0] > config.amplitudes[1]:
-        raise FlagError(f"--amplitudes={','.join(map(str, config.amplitudes))}: allowed is lowest,highest")
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -287,7 +277,15 @@ def _as_gradient_steps(
 EXPERIMENT = Experiment(
     "von_oswald.sine", __doc__, PRESETS, measured,
     (STEPS, CURVE, FINAL, KERNEL_ERROR, VALUE_R2, FUNCTIONAL_ERROR, X, Y, GRID, TASK, QUERIES, ANSWER, KERNEL),
-    trainings=trainings, check=check_laws, effort={"quick": "little"},
+    trainings=trainings, effort={"quick": "little"},
+    constraints=(
+        *SCHEDULE,
+        as_long_as("laws", "layers"),
+        holds("each pair of the two once", "laws", "layers",
+              when=lambda c: len(set(zip(c.laws, c.layers))) == len(c.laws)),
+        holds("lowest,highest", "amplitudes",
+              when=lambda c: len(c.amplitudes) == 2 and c.amplitudes[0] <= c.amplitudes[1]),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -18,13 +18,14 @@ from collections.abc import Callable, Iterator
 import jax
 from jax import Array
 
-from experiments.settings import checks, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model, always, paired_losses
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import Setting, constructed, law_sizes, model, planned, sampler
+from experiments.von_oswald.common import SCHEDULE, Setting, constructed, law_sizes, model, planned, sampler
 from experiments.von_oswald.tuning import best_step
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import at_least, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
@@ -76,14 +77,6 @@ def _best_step(config: Config) -> BatchLearner:
     return model(LinearSelfAttention(layers=1, looped=True), config).learner(constructed(config, best_step(config)[0]))
 
 
-def check_heads(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    checks("heads")(config)
-    for name, size in {"context_length": config.context_length, "input_size": config.input_size}.items():
-        if size < 2:
-            raise FlagError(f"--{name}={size}: allowed is at least 2")
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Both networks over training, at the end, far out, and what their heads look at."""
     for i, heads in enumerate(config.heads):
@@ -120,7 +113,8 @@ def _centred(config: Config) -> float:
 
 EXPERIMENT = Experiment(
     "von_oswald.softmax", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, MAPS, *SHIFTED.values()),
-    trainings=trainings, check=check_heads,
+    trainings=trainings,
+    constraints=(*SCHEDULE, once("heads"), at_least("context_length", 2), at_least("input_size", 2)),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 import jax
 from jax import Array
 
-from experiments.settings import checks, member_keys
+from experiments.settings import member_keys
 from experiments.training import Model, always, paired_losses, squared_error
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import (
+    SCHEDULE,
     Schedule,
     constructed,
     interpolated,
@@ -30,6 +31,7 @@ from experiments.von_oswald.common import (
 )
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
@@ -120,7 +122,7 @@ def _coefficient(config: Config, eta: float) -> float:
 
 EXPERIMENT = Experiment(
     "von_oswald.task_sets", __doc__, PRESETS, measured, (STEPS, CURVE, FINAL, *SHIFTED.values()),
-    trainings=trainings, check=checks("sets"),
+    trainings=trainings, constraints=(*SCHEDULE, once("sets")),
 )  # fmt: skip
 
 if __name__ == "__main__":

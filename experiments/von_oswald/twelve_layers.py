@@ -13,7 +13,7 @@ Panels: loss over training; agreement with GD and with GD++.
 import dataclasses
 import sys
 
-from experiments.von_oswald.common import Networks, check_networks
+from experiments.von_oswald.common import NETWORKS, Networks
 from experiments.von_oswald.multi_step import QUANTITIES, measured, trainings
 from icl_lab.lab import Experiment, main, setting
 
@@ -49,7 +49,7 @@ PRESETS = {
 }  # fmt: skip
 
 EXPERIMENT = Experiment(
-    "von_oswald.twelve_layers", __doc__, PRESETS, measured, QUANTITIES, trainings=trainings, check=check_networks,
+    "von_oswald.twelve_layers", __doc__, PRESETS, measured, QUANTITIES, trainings=trainings, constraints=NETWORKS,
     effort={"quick": "little"},
 )  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from experiments.von_oswald.common import Networks, check_networks, chosen_of, model, unpack
+from experiments.von_oswald.common import NETWORKS, Networks, chosen_of, model, unpack
 from experiments.von_oswald.tuning import Compared, after, compared_with, solver_json, tunings
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, main, setting
@@ -93,7 +93,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 
 EXPERIMENT = Experiment(
     "von_oswald.weight_maps", __doc__, PRESETS, measured, (DISTANCE, COSINE, MATRIX),
-    trainings=trainings, check=check_networks,
+    trainings=trainings, constraints=NETWORKS,
 )  # fmt: skip
 
 if __name__ == "__main__":

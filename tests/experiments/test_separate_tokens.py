@@ -20,15 +20,18 @@ FIGURES = Path(__file__).resolve().parents[2] / "figures"
     ("changes", "said"),
     [
         ({"position_size": 9}, "--position_size=9: allowed is an even number"),
-        ({"positions": "one_hot", "position_size": 20}, "--position_size=20: allowed is at least 21"),
+        (
+            {"positions": "one_hot", "position_size": 20},
+            "--position_size=20 --context_length=10: allowed is at least 2N",
+        ),
         ({"context_length": 1}, "--context_length=1: allowed is at least 2"),
         ({"steps": 501}, "multiple of --measure_every"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_with_the_flag_named(changes, said):
     with pytest.raises(FlagError, match=said):
-        binary.check_positions(dataclasses.replace(binary.Config(), **changes))
-    binary.check_positions(binary.Config(positions="one_hot", position_size=21))
+        binary.EXPERIMENT.validate(dataclasses.replace(binary.Config(), **changes))
+    binary.EXPERIMENT.validate(binary.Config(positions="one_hot", position_size=21))
 
 
 def record_of(losses, following, finals):

@@ -139,9 +139,9 @@ def test_far_out_is_the_largest_range_wherever_it_stands():
 )
 def test_settings_that_do_not_fit_are_refused_by_name(module, changes, named):
     config = module.PRESETS["smoke"]
-    module.EXPERIMENT.check(config)
+    module.EXPERIMENT.validate(config)
     with pytest.raises(FlagError, match=named):
-        module.EXPERIMENT.check(dataclasses.replace(config, **changes))
+        module.EXPERIMENT.validate(dataclasses.replace(config, **changes))
 
 
 def test_every_committed_verdict_is_a_verdict():

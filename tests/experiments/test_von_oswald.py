@@ -49,7 +49,7 @@ def samples():
 )
 def test_a_training_named_twice_is_refused_before_any_work(binary, changes):
     with pytest.raises(FlagError, match=f"--{next(iter(changes))}=.*: allowed is each value once"):
-        binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))
+        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["smoke"], **changes))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_training_named_twice_is_refused_before_any_work(binary, changes):
 )
 def test_a_decay_longer_than_its_training_would_begin_at_a_lower_rate_and_is_refused(binary, changes):
     with pytest.raises(FlagError, match=f"--{next(iter(changes))}.*: allowed is at most"):
-        binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))
+        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["smoke"], **changes))
 
 
 def test_without_label_couplings_the_construction_stays_and_what_is_added_to_them_goes(looped, samples):
@@ -165,9 +165,9 @@ def test_batches_of_a_set_hold_its_tasks_and_a_whole_batch_is_the_set():
 )
 def test_logistic_networks_need_the_algorithms_that_they_are_compared_with(change, said):
     lab = logistic.PRESETS["lab"]
-    logistic.check_draws(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",)))
+    logistic.EXPERIMENT.validate(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",)))
     with pytest.raises(FlagError, match=said):
-        logistic.check_draws(dataclasses.replace(lab, **change))
+        logistic.EXPERIMENT.validate(dataclasses.replace(lab, **change))
 
 
 def test_a_logistic_run_of_one_network_leaves_out_the_arrays_of_the_others():
