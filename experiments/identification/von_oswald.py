@@ -28,7 +28,7 @@ from experiments.identification.judging import claimed
 from experiments.identification.networks import GALLERY, functions, held_back_losses, identify_members, members_of
 from experiments.settings import member_keys
 from experiments.training import Model
-from experiments.von_oswald.common import Setting, model, planned
+from experiments.von_oswald.common import SCHEDULE, Setting, model, planned
 from icl_lab.identify import FAMILIES, Identified, asymmetry_by_chance
 from icl_lab.lab import Experiment, load_run, main, setting
 from icl_lab.lab.flags import to_json
@@ -158,7 +158,7 @@ def said_of(found: Identified) -> dict[str, Any]:
 
 EXPERIMENT = Experiment(
     "identification.von_oswald", __doc__, PRESETS, measured, (GRID, FACTOR, EQUALS, LOSS, NUMBER),
-    trainings=trainings, given=True,
+    trainings=trainings, constraints=SCHEDULE, given=True,
     reads=tuple(sorted({f"von_oswald.{name.split('/')[0]}" for name in EXPECTED if name not in CONTROLS})),
 )  # fmt: skip
 
