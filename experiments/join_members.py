@@ -7,22 +7,18 @@ configuration, and the same sources and versions. The networks of Dai et al. are
 too. Of ``pretrain`` the record has the parameters of the first --keep networks of each encoding (0: of all); of other
 binaries it has none.
 
-A record gets further members in the same way: run those with the next numbers and join them to it. If the sources are
-younger by then, --anchored asks the anchor of the record whether they still compute what its sources did
-(docs/anchors.md); a run of the same sources as such a record counts too.
+A record gets further members in the same way: run those with the next numbers and join them to it.
 """
 
 import dataclasses
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments import anchoring
 from experiments.dai.common import ENCODINGS
 from experiments.dai.tables import tables
 from experiments.joining import stages
@@ -30,7 +26,6 @@ from experiments.reproduce import discover
 from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
 from icl_lab.lab.command_line import DONE, check_writable, command
 from icl_lab.lab.execution import draw
-from icl_lab.lab.provenance import USUAL
 from icl_lab.lab.record import Record, below
 
 SHARE = ("members", "first")
@@ -75,30 +70,6 @@ def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     label = experiment.label(preset, flags.from_json(type(experiment.presets[preset]), config))
     metrics = _metrics(runs, {one: below(arrays, one) for one in encodings})
     return Record(experiment.name, label, config, metrics, arrays, _provenance(runs), axes, params)
-
-
-def vouched(runs: Sequence[Record], folders: Sequence[Path]) -> list[Record]:
-    """The runs, as made by the present sources where a record of theirs has an anchor that these repeat.
-
-    Raises:
-      FlagError: where the sources of a run have no such record, or the anchor disagrees; naming what differs.
-    """
-    present, asked = _experiment(runs[0]).source_version(), {run.provenance.get("sources") for run in runs}
-    for run, folder in zip(runs, folders):
-        anchor = anchoring.load(folder) if run.provenance.get("sources") in asked - {present, None} else None
-        if anchor is None:
-            continue
-        if reason := anchoring.not_compared(anchor):
-            raise FlagError(f"--anchored: the anchor of {folder} is not compared, {reason}")
-        experiment = _experiment(run)
-        with anchoring.compiling_quickly():
-            if said := anchoring.differing(anchor, experiment, partial(anchoring.smoke_run, experiment)):
-                raise FlagError(f"--anchored: the present sources do not compute what those of {folder} did: {said[0]}")
-        asked.discard(run.provenance["sources"])
-    if asked - {present}:
-        raise FlagError("--anchored: allowed are runs of the present sources, or of those of an anchored record")
-    named = [{"sources": present, "precision": USUAL | run.provenance.get("precision", {})} for run in runs]
-    return [dataclasses.replace(run, provenance=dict(run.provenance) | own) for run, own in zip(runs, named)]
 
 
 def _experiment(run: Record) -> Experiment:
@@ -186,7 +157,6 @@ class Options:
     runs: tuple[str, ...] = setting((), "folders of the finished runs", path=True)
     outdir: str = setting("", "folder of the record", path=True)
     keep: int = setting(0, "networks of each encoding whose parameters stay; 0: all", at_least=0)
-    anchored: bool = setting(False, "sources may be older where an anchor says that they compute the same")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -204,7 +174,7 @@ def _join(options: Options) -> int:
     if lacking := [folder for folder in folders if not (folder / "record.json").exists()]:
         raise FlagError(f"--runs: {lacking[0]} holds no record.json; allowed are folders of finished runs")
     runs = [records.load(folder) for folder in folders]
-    record = joined(vouched(runs, folders) if options.anchored else runs, options.keep or None)
+    record = joined(runs, options.keep or None)
     experiment = _experiment(record)
     records.save(record, outdir, experiment.judged(record))
     draw(experiment, record, outdir)

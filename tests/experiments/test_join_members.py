@@ -5,16 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import anchoring, join_members
+from experiments import join_members
 from experiments.dai import implicit_finetuning, pretrain
 from experiments.dai.common import COMMITTED, RANDOM
 from experiments.dai.pretrain import PRESETS
 from experiments.dai.tables import by_task
-from experiments.join_members import joined, vouched
+from experiments.join_members import joined
 from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, flags, records
 from icl_lab.lab.axes import checked
-from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import below
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits
@@ -145,7 +144,7 @@ def record_of(experiment, config, **said):
     return Record(experiment.name, "lab", flags.to_json(config), facts, arrays, origin, axes)
 
 
-def test_nonlinear_transformers_trained_apart_are_those_trained_together(tmp_path):
+def test_nonlinear_transformers_trained_apart_are_those_trained_together():
     whole = transformers(members=2)
     one, other = (transformers(members=1, first=n) for n in (0, 1))
     found = joined([other, one])
@@ -159,8 +158,6 @@ def test_nonlinear_transformers_trained_apart_are_those_trained_together(tmp_pat
     unknown = [dataclasses.replace(run, provenance={"versions": {}, "precision": {}}) for run in (one, other)]
     with pytest.raises(FlagError, match="does not say its sources"):
         joined(unknown)
-    with pytest.raises(FlagError, match="allowed are runs of the present sources"):
-        vouched(unknown, [tmp_path, tmp_path])
     changed = dataclasses.replace(other, arrays=dict(other.arrays) | {"identity/4_without/steps": np.arange(3)})
     with pytest.raises(FlagError, match="the array identity/4_without/steps is not the same"):
         joined([one, changed])
@@ -210,20 +207,3 @@ def test_an_analysis_gets_further_networks(analyses):
     assert found.metrics["undefined"]["sinusoidal"] == {why: times[0].get(why, 0) + n for why, n in times[1].items()}
     with pytest.raises(FlagError, match=r"runs of dai.implicit_finetuning and dai.pretrain"):
         joined([share(members=1), old])
-
-
-def test_younger_sources_are_asked_whether_they_compute_the_same(analyses, tmp_path, monkeypatch):
-    folders = [tmp_path / name for name in ("all", "new")]
-    said: list[str] = []
-    monkeypatch.setattr(Experiment, "source_version", lambda _: "new")
-    monkeypatch.setattr(anchoring, "load", lambda folder: "anchor" if folder.name == "all" else None)
-    monkeypatch.setattr(anchoring, "not_compared", lambda _: "")
-    monkeypatch.setattr(anchoring, "differing", lambda *_: said)
-    found = vouched(analyses, folders)
-    assert [run.provenance["sources"] for run in found] == ["new", "new"]
-    said.append("array b differs")
-    with pytest.raises(FlagError, match=r"do not compute what those of .*all did: array b differs"):
-        vouched(analyses, folders)
-    monkeypatch.setattr(anchoring, "load", lambda _: None)
-    with pytest.raises(FlagError, match="or of those of an anchored record"):
-        vouched(analyses, folders)
