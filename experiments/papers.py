@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 
+from icl_lab.lab.experiment import Experiment
+
 ORDER = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai")
 """In which papers are read; others follow, by name."""
 
@@ -41,6 +43,12 @@ def paper_of(key: str) -> Paper:
     except (FileNotFoundError, ModuleNotFoundError):
         return Paper(key, key)
     return Paper(key, **tomllib.loads(words))
+
+
+def finding_of(experiment: Experiment) -> str:
+    """What an experiment found, in one or two sentences: its own, or those of its paper's ``words.toml``."""
+    paper, _, figure = experiment.name.partition(".")
+    return experiment.finding or paper_of(paper).findings.get(figure, "")
 
 
 def pictures(experiment: str, folder: Path) -> list[Path]:

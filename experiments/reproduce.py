@@ -104,7 +104,6 @@ def reproduce(options: Options) -> int:
     shared = ("--wait", *["--cpu_devices=1"] * (workers > 1))  # runs side by side share the cores
     for e in chosen.values():
         config = dataclasses.replace(e.presets[options.preset], seed=options.seed)
-        flags.validate(config)
         e.validate(config)
         folder = default_outdir(e, options.preset, config, root)
         plan.append(Run(e.name, e, options.preset, config, folder, shared))

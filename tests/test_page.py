@@ -27,7 +27,7 @@ from experiments import page
 from experiments.page.__main__ import main
 from experiments.page.drawing import WIDTH, dots, picture
 from experiments.page.words import powers, worded
-from experiments.papers import ORDER, paper_of
+from experiments.papers import ORDER, finding_of, paper_of
 from experiments.reproduce import GALLERY, discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim
@@ -379,7 +379,7 @@ def test_every_binary_says_in_two_sentences_what_it_found_with_a_number_of_the_l
     recorded = {name for name in binaries if any(id.startswith(f"{name}.") for id, _ in ledger)}
     assert len(recorded) >= 37
     for name in recorded:
-        found = binaries[name].finding
+        found = finding_of(binaries[name])
         assert fields(found), name
         assert 1 <= len(re.findall(r"[.!?](?= [A-Z]|$)", worded(found, name, ledger))) <= 2, name
 

@@ -6,5 +6,5 @@ from icl_lab.lab.experiment import PRESETS, Experiment
 def made_up(name, presets, measured=lambda config, fits: (), quantities=(), about="A toy.", **said):
     """An experiment that says nothing of its record but what is given; a configuration stands for all presets."""
     presets = presets if isinstance(presets, dict) else dict.fromkeys(PRESETS, presets)
-    said = {"claims": (), "figures": lambda record: {}, "finding": ""} | said
+    said = {"claims": (), "figures": lambda record: {}} | said
     return Experiment(name, about, presets, measured, quantities, **said)

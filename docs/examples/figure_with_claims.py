@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import jax
 import optax
 
-from experiments.settings import Members, check, member_keys
+from experiments.settings import Members, member_keys
 from experiments.training import model, planned
 from icl_lab.lab import Experiment, Record, claims_of, main, setting, style
+from icl_lab.lab.constraints import multiple_of
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
@@ -90,8 +91,8 @@ CLAIMS = (
     ),
 )  # fmt: skip
 EXPERIMENT = Experiment(
-    "examples.figure_with_claims", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check,
-    claims=CLAIMS, figures=figures, finding="The layer's loss is {loss:.2f} times that of the gradient step.",
+    "examples.figure_with_claims", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, claims=CLAIMS,
+    figures=figures, constraints=(multiple_of("steps", "measure_every"),), finding="The losses' ratio is {loss:.2f}.",
 )  # fmt: skip
 
 if __name__ == "__main__":

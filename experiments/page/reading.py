@@ -12,7 +12,7 @@ import numpy as np
 from experiments import anchoring
 from experiments.page.drawing import Dots, dots
 from experiments.page.words import Estimates, powers, worded
-from experiments.papers import ORDER, Paper, paper_of, pictures
+from experiments.papers import ORDER, Paper, finding_of, paper_of, pictures
 from icl_lab.lab import drift, report
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim, is_identity
 from icl_lab.lab.experiment import Experiment
@@ -236,9 +236,9 @@ def papers_of(
 def _section(experiment: Experiment, runs: list[Run], estimates: Estimates) -> Section:
     first = experiment.about.strip().splitlines()[0].removesuffix(".")
     title, source = found.groups() if (found := re.fullmatch(r"(.*) \(([^()]*)\)", first)) else (first, "")
-    wanted, rows = getattr(experiment, "headlines", ()), runs[0].rows
+    wanted, rows = experiment.headlines, runs[0].rows
     headlines = [row for row in rows if row.id in wanted]
     headlines = headlines or [row for row in rows if row.verdict == HOLDS][:3] or rows[:3]
-    finding = worded(getattr(experiment, "finding", ""), experiment.name, estimates)
+    finding = worded(finding_of(experiment), experiment.name, estimates)
     finding = finding or "".join(row.statement for row in headlines[:1])
     return Section(experiment.name, title, source.removesuffix("."), finding, headlines, runs)

@@ -1,12 +1,9 @@
-"""An experiment: presets, trainings, measurements, and what is said of its record; here is what runs every one."""
+"""An experiment: presets, trainings, measurements, and what is said of its record."""
 
 import contextlib
 import dataclasses
 import importlib
-import logging
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -27,12 +24,9 @@ EFFORT = {"smoke": "little", "quick": "some"}
 """How hard XLA works on the programs of presets that are compilation for a large part."""
 PRINTED = ("lab", "paper")
 """Presets whose figures are also written as PDF; fonts and all, that takes as long as the pixels and a second more."""
-log = logging.getLogger("icl_lab")
-
-
 ASKED: Any = object()
-LAZY = ("claims", "figures", "finding")
-"""What is said of records: in the module of the binary's name and ``_shown``, and in ``words.toml`` of its folder."""
+"""Stands for what is in the module of the binary's name and ``_shown`` until it is asked for:"""
+LAZY = ("claims", "figures")
 OLDER = {"run", "axes", "parts", "learners", "quick"}
 """Arguments of a former release."""
 
@@ -41,9 +35,9 @@ OLDER = {"run", "axes", "parts", "learners", "quick"}
 class Experiment:
     """One binary: a figure or table of a paper.
 
-    Claims, figures and the finding of a binary ``experiments.paper.figure`` are read when they are first asked for:
-    ``CLAIMS`` and ``figures`` of ``experiments.paper.figure_shown``, the finding of ``words.toml`` in its folder. What
-    runs imports nothing that is shown. An experiment in one file gives them itself, or has none.
+    Claims and figures of a binary ``experiments.paper.figure`` are read when they are first asked for: ``CLAIMS`` and
+    ``figures`` of ``experiments.paper.figure_shown``. What runs imports nothing that is shown. An experiment in one
+    file gives them itself, or has none.
 
     Attributes:
       name: ``paper.figure``.
@@ -56,7 +50,8 @@ class Experiment:
       check: raises FlagError for a configuration that is not allowed for another reason.
       claims: of its record.
       figures: ``record -> {name: figure}``.
-      finding: one or two sentences; fields name estimates of its claims at lab (``experiments.page.words``).
+      finding: one or two sentences of an experiment that no ``words.toml`` of ``experiments`` tells; fields name
+        estimates of its claims at lab (``experiments.page.words``).
       unused: settings that do not matter here: accepted as in every binary of the kind, and not shown by ``--help``.
       feeds_others: other binaries read its record, so the gallery keeps arrays and parameters whatever their size.
       effort: how hard XLA works on the programs of a preset (``training.effort``), where not as ``EFFORT`` says.
@@ -79,7 +74,7 @@ class Experiment:
     check: Callable[[Any], None] = lambda config: None
     claims: tuple[Claim, ...] = dataclasses.field(default_factory=lambda: ASKED)
     figures: Callable[[Record], dict[str, Figure]] = dataclasses.field(default_factory=lambda: ASKED)
-    finding: str = dataclasses.field(default_factory=lambda: ASKED)
+    finding: str = ""
     unused: tuple[str, ...] = ()
     feeds_others: bool = False
     effort: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -105,19 +100,13 @@ class Experiment:
             check_claims(self.name, self.claims)
 
     def __getattr__(self, name: str) -> Any:
-        """What is shown, when it is first asked for; nothing where there is no such module or file."""
+        """What is shown, when it is first asked for; nothing where there is no such module."""
         if name not in LAZY or "name" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        package, _, figure = f"experiments.{self.name}".rpartition(".")
-        found: Any
-        module, found = f"{package}.{figure}_shown", {"claims": (), "figures": lambda record: {}, "finding": ""}[name]
-        if module in loaded():
-            if name == "finding":
-                words = tomllib.loads(resources.files(package).joinpath("words.toml").read_text("utf-8"))
-                found = words["findings"].get(figure, "")
-            else:
-                shown = importlib.import_module(module)
-                found = shown.CLAIMS if name == "claims" else shown.figures
+        found: Any = () if name == "claims" else lambda record: {}
+        if (module := f"experiments.{self.name}_shown") in loaded():
+            shown = importlib.import_module(module)
+            found = shown.CLAIMS if name == "claims" else shown.figures
         if name == "claims":
             check_claims(self.name, found)
         object.__setattr__(self, name, found)
