@@ -39,7 +39,7 @@ from experiments.settings import Members, member_keys
 from experiments.training import always, mean_in_chunks, members_at_once, squared_error
 from icl_lab.compare import compare_batches
 from icl_lab.lab import Experiment, FlagError, arguments, main, setting
-from icl_lab.lab.quantities import quantity
+from icl_lab.lab.quantities import Domain, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Sample, Sampler, linear_regression
@@ -111,12 +111,13 @@ STEPS = quantity("{part}/steps", "{part}_step", part="only")
 LOSS = quantity("{part}/loss", "mixer", "member", "{part}_step", part="only")
 ETA = quantity("{part}/eta", "mixer", "member", "{part}_step", "{part}_layer", part="only")
 FINAL = quantity("{part}/final/{learner}", "mixer", "member", part="only")
+JOINT: dict[str, Domain] = {"part": lambda config: [part for part in config["only"] if part == "joint"]}
 COMPARED = quantity(
-    "{part}/{learner}/{metric}", "mixer", "member", part="only",
+    "{part}/{learner}/{metric}", "mixer", "member", **JOINT,
     learner=lambda config: ["without", "gd", "analogy", *(f"heavy_ball_{steps}" for steps in config["descents"])],
 )  # fmt: skip
-PENALTY = quantity("{part}/penalty", "mixer", "member", part="only")
-VALUES_NORM = quantity("{part}/values_norm", "mixer", "member", part="only")
+PENALTY = quantity("{part}/penalty", "mixer", "member", **JOINT)
+VALUES_NORM = quantity("{part}/values_norm", "mixer", "member", **JOINT)
 
 
 def trainings(config: Config) -> Table:

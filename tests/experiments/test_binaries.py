@@ -1,5 +1,6 @@
 """Every binary as its users run it: the smoke preset. Killed and interrupted ones are in test_faults.py."""
 
+from fnmatch import filter as matching
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,8 @@ def test_smoke_yields_figures_and_claims(name, smoke_run):
     assert {array: len(axes) for array, axes in record.axes.items()} == {n: a.ndim for n, a in record.arrays.items()}
     assert [row["id"] for row in ledger] == [claim.id for claim in binary.claims]
     assert {row["verdict"] for row in ledger} == {NOT_JUDGED}
+    if "only" in record.config:  # its parts are joined where each is there
+        assert [part for part in binary.parts(record.config) if not matching(record.arrays, part)] == []
     table = binary.trainings(binary.presets["smoke"])
     learners = {stage: one.learner for stage, one in table.items() if one.learner is not None}
     assert [name for name in learners if below(record.params, name) is None] == []
