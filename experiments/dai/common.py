@@ -1,25 +1,20 @@
-"""What the binaries of this paper share: pre-trained network, made-up language, held-out tasks, the gate."""
+"""What the binaries of this paper share: the pre-trained network, which networks are analysed, the gate."""
 
 import dataclasses
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from jax import Array
 
-from experiments.settings import Members, member_keys
+from experiments.settings import Members
 from icl_lab.lab import FlagError, Record, setting
 from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
-from icl_lab.prompts.text import VOCABULARY, Language, TextTask, language
+from icl_lab.prompts.text import VOCABULARY, Language, TextTask
 from icl_lab.prompts.text_sequences import sequence_length
-from icl_lab.prompts.text_tasks import held_out_tasks
 
 ENCODINGS = ("rotary", "sinusoidal", "learned")
 """Position encodings: the paper's is sinusoidal; learned ones, of random offset in training, are a control."""
-WORLDS = 100
-"""PRNG stream of languages and held-out tasks."""
 COMMITTED = "figures/dai/pretrain/lab"
 """The networks that come with the laboratory, a folder below its root."""
 RANDOM = "random"
@@ -133,20 +128,3 @@ def network(config: Network, positions: str) -> LanguageModel:
         scaled=True,
         spread=config.width**-0.5,
     )
-
-
-def worlds(config: Members, first: int = 0) -> tuple[Language, TextTask, Array]:
-    """The language of every member, its six held-out tasks, and their key, all with a leading member axis.
-
-    Args:
-      config: the members.
-      first: number of the first of them.
-    """
-    keys = member_keys(config, WORLDS, first + config.members)[first:]
-
-    def world(key: Array) -> tuple[Language, TextTask, Array]:
-        of_language, of_tasks = jax.random.split(key)
-        drawn = language(of_language)
-        return drawn, held_out_tasks(of_tasks, drawn), of_tasks
-
-    return jax.jit(jax.vmap(world))(keys)

@@ -12,19 +12,21 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.dai.common import ENCODINGS, Network, worlds
+from experiments.dai.common import ENCODINGS, Network
 from experiments.settings import member_keys
 from icl_lab.fast.microbatches import in_microbatches
 from icl_lab.lab import setting
 from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.models import LanguageModel
 from icl_lab.models.language import last_residual, unembedded
-from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, sentences
+from icl_lab.prompts.text import BEGIN, CLASSES, FIRST_LABEL, LENGTH, Language, TextTask, language, sentences
 from icl_lab.prompts.text_sequences import EXAMPLE, STAGES, Sequences, curriculum, example_rows, unrelated
-from icl_lab.prompts.text_tasks import HELD_OUT, held_out_sets
+from icl_lab.prompts.text_tasks import HELD_OUT, held_out_sets, held_out_tasks
 from icl_lab.training import Fit, Training
 
 LAST = STAGES[-1]
+WORLDS = 100
+"""PRNG stream of languages and held-out tasks."""
 TEST = 200
 """PRNG stream of the test at the end."""
 PART = 4
@@ -61,8 +63,14 @@ class Config(Network):
 @functools.cache
 def worlds_of(config: Config) -> dict[str, Any]:
     """The ``language`` of every network, its held-out ``tasks``, and the sets of labels that are ``held_out``."""
-    of, tasks, keys = worlds(config, config.first)
-    return jax.device_get({"language": of, "tasks": tasks, "held_out": jax.jit(jax.vmap(held_out_sets))(keys)})
+
+    def world(key: Array) -> dict[str, Any]:
+        of_language, of_tasks = jax.random.split(key)
+        drawn = language(of_language)
+        return {"language": drawn, "tasks": held_out_tasks(of_tasks, drawn), "held_out": held_out_sets(of_tasks)}
+
+    keys = member_keys(config, WORLDS, config.first + config.members)[config.first :]
+    return jax.device_get(jax.jit(jax.vmap(world))(keys))
 
 
 def trainings_of(config: Config, prefix: str, module: LanguageModel, members: int) -> Table:
