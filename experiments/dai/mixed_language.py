@@ -1,7 +1,7 @@
 """Language models whose attention has a mixer: how the binaries on momentum train them, and what they measure."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from experiments import settings
 from experiments.dai import mixers
-from experiments.settings import Members, member_keys
+from experiments.settings import Members
 from icl_lab.lab import FlagError, arguments, setting
 from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
@@ -110,7 +110,7 @@ def trainings_of(config: Network, network: LanguageModel, loss: Loss, measure: M
     """
 
     def planned(names: list[str], fits: Fits) -> Training:
-        keys = paired_keys(config, names)
+        keys = mixers.paired_keys(config, names)
         return Training(
             lambda key, own: initial(network, key, own),
             loss,
@@ -152,17 +152,12 @@ def measured_of(config: Network, fits: Fits, finish: Measure | None = None) -> d
         values = dict(fits[stage].metrics)
         if finish is not None:
             last = jax.jit(lambda *members: jax.lax.map(lambda one: finish(*one), members))
-            ended = last(fits[stage].params, paired_keys(config, names, 900), _settings(config, names))
+            ended = last(fits[stage].params, mixers.paired_keys(config, names, 900), _settings(config, names))
             values |= {name: np.asarray(value) for name, value in ended.items()}
         for i, name in enumerate(names):
             found[name] = {k: v[i * config.members : (i + 1) * config.members] for k, v in values.items()}
     arrays = {k: np.stack([found[name][k] for name in config.mixers]) for k in found["vanilla"]}
     return {"steps": fits["training"].steps, **arrays}
-
-
-def paired_keys(config: Members, names: Sequence[str], stage: int = 0) -> Array:
-    """(V M,) keys: members of one number share start, data and evaluation whatever their mixer."""
-    return jnp.concatenate([member_keys(config, stage)] * len(names))
 
 
 def logits(network: LanguageModel, params: dict, own: Setting, tokens: Array) -> Array:

@@ -7,6 +7,7 @@ mean of the last W values, ``recent_1`` a shift by one token: local mixers of eq
 """
 
 import re
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments.settings import check_each_once
+from experiments.settings import Members, check_each_once, member_keys
 from icl_lab.lab import FlagError, NotRun, Record
 from icl_lab.lab.quantities import Quantity
 from icl_lab.models.attention import momentum_pattern, recent_pattern
@@ -97,6 +98,11 @@ def mixing(setting: dict[str, Array], eta: ArrayLike) -> Array:
     logits = jnp.asarray(eta)
     learned = jax.vmap(lambda e: momentum_pattern(tokens, jax.nn.sigmoid(e), keys=keys))(logits.ravel())
     return (fixed[None] + setting["learned"] * learned).reshape(*logits.shape, tokens, keys)
+
+
+def paired_keys(config: Members, names: Sequence[str], stage: int = 0) -> Array:
+    """(V M,) keys: members of one number share start, data and evaluation whatever their mixer."""
+    return jnp.concatenate([member_keys(config, stage)] * len(names))
 
 
 def by_mixer(values: ArrayLike, mixers: tuple[str, ...]) -> np.ndarray:

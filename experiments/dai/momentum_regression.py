@@ -163,7 +163,8 @@ def _part(config: Config, name: str) -> Part:
 
 
 def _planned(config: Config, name: str, part: Part) -> Training:
-    network, draw, keys = part.network, _sampler(config, part.size), _keys(config, PARTS.index(name))
+    network, draw = part.network, _sampler(config, part.size)
+    keys = mixers.paired_keys(config, config.mixers, PARTS.index(name))
 
     def adam(own: dict) -> optax.GradientTransformation:
         rate, clip = part.rate(own["config"])
@@ -267,13 +268,9 @@ def _finals(
 
         return mean_in_chunks(means, key, config.population_tasks)
 
-    found = jax.jit(lambda *members: jax.lax.map(one, members))(params, each, _keys(config, 900 + size))
+    keys = mixers.paired_keys(config, config.mixers, 900 + size)
+    found = jax.jit(lambda *members: jax.lax.map(one, members))(params, each, keys)
     return jax.tree.map(np.asarray, found)
-
-
-def _keys(config: Config, stage: int) -> Array:
-    """(V M,) keys: members of one number share them whatever their mixer."""
-    return jnp.concatenate([member_keys(config, stage)] * len(config.mixers))
 
 
 EXPERIMENT = Experiment(

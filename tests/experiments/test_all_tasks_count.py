@@ -64,7 +64,7 @@ def test_final_losses_of_momentum_regression_count_every_task(monkeypatch):
     learners = lambda params, own: {"trained": zero}  # noqa: E731
     found = momentum_regression._finals(config, jnp.zeros(1), {"own": jnp.zeros(1)}, 2, learners)
     assert sorted(set(sizes)) == [5_000, 10_000]
-    first, rest = jax.random.split(momentum_regression._keys(config, 902)[0])
+    first, rest = jax.random.split(member_keys(config, 902)[0])
     drawn = jax.jit(draw, static_argnums=1)
     answers = np.concatenate([drawn(first, 10_000).target, drawn(rest, 5_000).target])
     np.testing.assert_allclose(found["final"]["trained"], [0.5 * np.mean(answers**2)], rtol=1e-5)
