@@ -5,7 +5,7 @@ All networks of an encoding count, whether or not they learn in context; each po
 Figures: relaxed attention against the softmax heads, layer by layer.
 """
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from experiments.dai.common import encodings
 from experiments.dai.dual_form import DESCENT, FINETUNING, HEADS
 from experiments.panels import SERIES
 from icl_lab.claims import FAILS, Quick
-from icl_lab.lab import Claim, Record, claims_of
+from icl_lab.lab import Record, claims_of
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import Figure, panels
 
@@ -42,17 +42,8 @@ _AT_LAB = dict.fromkeys(
 )  # fmt: skip
 """Verdicts that are expected at lab where a claim is not expected to hold; written before the record."""
 _judged = claims_of("dai.dual_form", at_lab=_AT_LAB, presets=("lab",))
-
-
-def _claim(*positional: Any, **named: Any) -> list[Claim]:
-    return claims_by_encoding(_judged, *positional, gate=False, **{"minimum_members": TEN} | named)
-
-
-def _identity(name: str, statement: str, of: Values, where: str, **more: Any) -> list[Claim]:
-    how = {"at_most": 0.0, "tolerance": 1e-4, "reason": ROUNDING, "minimum_members": 2, "kind": "identity"}
-    return _claim(name, statement, of, where=where, **how, **more)
-
-
+_claim = partial(claims_by_encoding, _judged, gate=False, minimum_members=TEN)
+_identity = partial(_claim, at_most=0.0, tolerance=1e-4, reason=ROUNDING, minimum_members=2, kind="identity")
 _PAPER, _LAB = "Dai et al. 2022, section 3", "this lab"
 _COSINE = values_of(HEADS.at(metric="cosine"))
 _QUICK = Quick(1e-4, "an identity, to the same rounding, in every head of one network", identity=True)
@@ -68,17 +59,17 @@ CLAIMS = (
     *(
         claim for claims in (
             _identity("relaxed", "Relaxed attention is (W_ZSL + dW_ICL) q in every head.",
-                      _largest(HEADS.at(metric="relaxed_identity")), _PAPER, headline=1, quick=_QUICK),
+                      _largest(HEADS.at(metric="relaxed_identity")), where=_PAPER, headline=1, quick=_QUICK),
             _identity("softmax",
                       "A softmax head is (1 - a) F_ZSL + a Attn_demonstrations, of the same query, keys, values.",
-                      _largest(HEADS.at(metric="softmax_identity")), _LAB, headline=2, quick=_QUICK),
+                      _largest(HEADS.at(metric="softmax_identity")), where=_LAB, headline=2, quick=_QUICK),
             _identity("zero_shot_run",
                       "In the first layer that F_ZSL is the head's output in a run of the query alone, in the same "
                       "positions.",
-                      _largest(HEADS.at(metric="zero_shot_identity"), 1), _LAB),
+                      _largest(HEADS.at(metric="zero_shot_identity"), 1), where=_LAB),
             _identity("fine_tuning",
                       "What fine-tuning does to relaxed heads of the first layer is the three terms of dW_FT.",
-                      _largest(FINETUNING), _PAPER),
+                      _largest(FINETUNING), where=_PAPER),
             _claim("relaxed_direction",
                    "Relaxed attention stands for the softmax head: their outputs point the same way (mean cosine).",
                    _COSINE, at_least=0.9, where=_PAPER, second=True, headline=3,
@@ -122,7 +113,6 @@ def figures(record: Record) -> dict[str, Figure]:
             for i, ((name, what), look) in enumerate(zip(series.items(), SERIES)):
                 heads = np.moveaxis(HEADS(record, positions=positions, metric=name).mean(1), 1, 0)  # (L, M, H)
                 points, x = heads.reshape(len(heads), -1), np.arange(1, len(heads) + 1) + 0.12 * i
-                look = dict(look, linestyle=look["linestyle"])
                 at.plot(x, points, linestyle="", marker=look["marker"], color=look["color"], markersize=2, alpha=0.4)
                 at.plot(x, points.mean(1), color=look["color"], linestyle=look["linestyle"], label=what)
             at.set_title(f"{title} ({positions})", fontsize=8)

@@ -97,8 +97,8 @@ def _legend(axes: Axes, **options: Any) -> None:
         axes.legend(fontsize=7, **options)
 
 
-def _tasks(axes: Axes, tasks: list[str]) -> None:
-    axes.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks])
+def _tasks(axes: Axes, tasks: list[str], **look: Any) -> None:
+    axes.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks], **look)
 
 
 def _accuracy(record: Record, there: list[str]) -> Figure:
@@ -142,7 +142,7 @@ def _by_task(record: Record, there: list[str]) -> Figure:
                     at.errorbar(np.arange(len(tasks)), means, spread, linestyle="", marker=look["marker"],
                                 color=look["color"], markersize=4, label=label)  # fmt: skip
             at.set_title(f"{title} ({positions})", pad=18)
-            at.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks], rotation=60)
+            _tasks(at, tasks, rotation=60)
             at.axhline(0, color="0.7", linewidth=0.6)
             _legend(at, ncols=2, **ABOVE)
     return figure

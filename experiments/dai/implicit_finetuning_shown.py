@@ -6,7 +6,7 @@ and ten of them at least must; each position encoding is judged apart (``by_enco
 claimed with a bound: the whole interval lies within .05 of zero.
 """
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from experiments.dai.controls import PAPER
 from experiments.dai.implicit_finetuning import ALPHA, BOTH, CARRIED, CARRIED_BY_LAYER, CURVE, ORDER
 from experiments.dai.implicit_finetuning_figures import figures, of_row
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
-from icl_lab.lab import Claim, NotRun, Record, claims_of
+from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.quantities import Quantity
 
 __all__ = ["CLAIMS", "figures"]
@@ -102,18 +102,9 @@ _judged = claims_of(
     "dai.implicit_finetuning", at_lab=_AT_LAB, presets=("lab",),
     reason="an ordering, paired by network, task and layer",
 )  # fmt: skip
-
-
-def _claim(*positional: Any, **named: Any) -> list[Claim]:
-    return claims_by_encoding(_judged, *positional, **named)
-
-
-def _alike(*positional: Any, **named: Any) -> list[Claim]:
-    """A claim that a difference is zero to ``ALIKE``."""
-    same = {"near": 0.0, "tolerance": ALIKE, "reason": "an equivalence: a twentieth of the range of a cosine"}
-    return _claim(*positional, **same | named)
-
-
+_claim = partial(claims_by_encoding, _judged)
+_alike = partial(_claim, near=0.0, tolerance=ALIKE, reason="an equivalence: a twentieth of the range of a cosine")
+"""A claim that a difference is zero to ``ALIKE``."""
 _BY_TASK = "an ordering, paired by network and task"
 _DAI, _DEUTCH, _SHEN, _LAB = "Dai et al. 2022", "Deutch et al. 2024", "Shen et al. 2024", "this lab"
 _WITH = "with a control of equal size"

@@ -3,7 +3,7 @@
 Figures: box plots over the questions of one network, and below them a line for every network.
 """
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from experiments.dai.common import encodings
 from experiments.dai.layers import NOISE, SIMILARITY
 from experiments.panels import ABOVE
 from icl_lab.claims import FAILS
-from icl_lab.lab import Claim, Record, claims_of
+from icl_lab.lab import Record, claims_of
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import Axes, Figure, panels
 
@@ -66,12 +66,7 @@ _AT_LAB = dict.fromkeys(
 from networks of four: there no slope was above .05, and low layers were less noisy. Two are estimates without a
 verdict: they are so near their bound that some four hundred networks would be needed."""
 _judged = claims_of("dai.layers", at_lab=_AT_LAB, presets=("lab",), reason=_BELOW)
-
-
-def _claim(name: str, statement: str, *of: Values, at_least: float = RISE, **more: Any) -> list[Claim]:
-    return claims_by_encoding(_judged, name, statement, *of, at_least=at_least, minimum_members=SIX, **more)
-
-
+_claim = partial(claims_by_encoding, _judged, at_least=RISE, minimum_members=SIX)
 _PAPER, _WITH = "Dai et al. 2022, first version, box plots", "Dai et al. 2022, first version, with a control"
 _METRICS = {
     # the first layer: scores to the query are the same in context, and Kendall's correlation the same after fine-tuning
