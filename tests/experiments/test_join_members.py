@@ -41,7 +41,7 @@ def made(config, label):
     params = {f"{positions}/w": own[positions][f"{positions}/final_accuracy"][:, 0] for positions in own}
     origin = {"sources": "a", "versions": {}, "precision": {}, "seconds": 1.5, "stages": {}}
     origin["command"] = ["pretrain.py", "--preset=lab", "--outdir=elsewhere/runs"]
-    axes = checked(pretrain.EXPERIMENT.axes_of(arrays, flags.to_json(config)), arrays, config.members)
+    axes = resolved(pretrain.EXPERIMENT, config, arrays)
     return Record("dai.pretrain", label, flags.to_json(config), {}, arrays, origin, axes, params)
 
 
@@ -140,7 +140,7 @@ def record_of(experiment, config, **said):
     facts, arrays, _ = experiment.carried_out(config, fits)
     config = dataclasses.replace(config, **said)
     origin = {"sources": "a", "versions": {}, "precision": {}}
-    axes = checked(experiment.axes_of(arrays, flags.to_json(config)), arrays, config.members)
+    axes = resolved(experiment, config, arrays)
     return Record(experiment.name, "lab", flags.to_json(config), facts, arrays, origin, axes)
 
 
