@@ -9,22 +9,22 @@ from icl_lab.lab.records import Record
 Statistic = Callable[[Record], np.ndarray]
 
 
-def array(name: str) -> Statistic:
-    """(M,) an array of the record."""
-    return lambda record: record.arrays[name]
-
-
-def last(of: str | Statistic) -> Statistic:
-    """(M,) the last measurement of an array (M, R), by its handle or name."""
-    curve = _read(of)
+def last(curve: Statistic) -> Statistic:
+    """(M,) the last measurement of an array (M, R)."""
     return lambda record: curve(record)[:, -1]
 
 
-def ratio(of: str | Statistic, reference: str | Statistic) -> Statistic:
-    """(M,) one array over another, both measured on the same tasks; by their handles or names."""
-    over, under = _read(of), _read(reference)
-    return lambda record: over(record) / under(record)
+def ratio(of: Statistic, reference: Statistic) -> Statistic:
+    """(M,) one array over another, both measured on the same tasks."""
+    return lambda record: of(record) / reference(record)
 
 
-def _read(of: str | Statistic) -> Statistic:
-    return array(of) if isinstance(of, str) else of
+def log_ratio(of: Statistic, reference: Statistic) -> Statistic:
+    """(M, ...) log of one array over another, both measured on the same tasks."""
+    over = ratio(of, reference)
+    return lambda record: np.log(over(record).astype(float))
+
+
+def largest(*curves: Statistic) -> Statistic:
+    """(M,) largest size of a value in several arrays (M, R)."""
+    return lambda record: np.max([np.abs(one(record)).max(axis=1) for one in curves], axis=0)

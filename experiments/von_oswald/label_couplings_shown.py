@@ -1,8 +1,6 @@
 """What ``label_couplings`` claims and shows: functions of its record."""
 
-import numpy as np
-
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, largest, log_ratio, ratio
 from experiments.von_oswald import shifts
 from experiments.von_oswald.label_couplings import SHIFTED, Config
 from experiments.von_oswald.panels import shift_panels
@@ -13,12 +11,7 @@ from icl_lab.lab.style import Figure
 
 def _worst(learner: str, *columns: str) -> Statistic:
     """(M,) largest |log ratio| of a learner's loss to that of GD++ over these shifts."""
-
-    def statistic(record: Record) -> np.ndarray:
-        ratios = [SHIFTED[c](record, learner=learner) / SHIFTED[c](record, learner="gd++") for c in columns]
-        return np.max([np.abs(np.log(one.astype(float))).max(axis=1) for one in ratios], axis=0)
-
-    return statistic
+    return largest(*(log_ratio(*(SHIFTED[c].at(learner=one) for one in (learner, "gd++"))) for c in columns))
 
 
 _TARGETS, _INPUTS = ("targets", "other_targets"), ("inputs", "other_inputs")
@@ -44,7 +37,7 @@ CLAIMS = (
         "inputs",
         "Label couplings do not explain larger and other inputs: without them the largest |log ratio| there stays at "
         "least half of what it is as trained (ratio).",
-        lambda record: _worst("ablated", *_INPUTS)(record) / _worst("trained", *_INPUTS)(record), at_least=0.5,
+        ratio(_worst("ablated", *_INPUTS), _worst("trained", *_INPUTS)), at_least=0.5,
         interval="median", reason="half of it explained would be half", headline=2,
     ),
 )  # fmt: skip

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.statistics import last, ratio
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.multi_step import CURVE, FINAL, STRENGTH
 from experiments.von_oswald.networks import cosine, figures, over
@@ -17,10 +18,6 @@ def _looped_over_free(record: Record) -> np.ndarray:
     """(M,) final loss of each ten times looped member over the median one with five layers."""
     looped, free = (FINAL(record, network=network, learner="trained") for network in ("looped_10", "free_5"))
     return looped / np.median(free)
-
-
-def _last_of_looped(record: Record, metric: str) -> np.ndarray:
-    return CURVE(record, network="looped_2", metric=metric)[:, -1]
 
 
 def second_transition(record: Record) -> np.ndarray:
@@ -65,7 +62,7 @@ CLAIMS = (
     claim(
         "looped_2_interpolated",
         "The mean of trained and GD++ weights has the loss of tuned GD++ (ratio on the evaluation tasks).",
-        lambda record: _last_of_looped(record, "interpolated_loss") / _last_of_looped(record, "gd++_loss"),
+        ratio(*(last(CURVE.at(network="looped_2", metric=metric)) for metric in ("interpolated_loss", "gd++_loss"))),
         near=1.0, tolerance=0.02, where="3a", reason="as for the trained network",
     ),
     claim(

@@ -1,7 +1,7 @@
 """What is read off a record of several networks, and its figures: of ``multi_step`` and ``twelve_layers``."""
 
 from experiments import panels
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.multi_step import CURVE, FINAL, STEPS, STRENGTH
 from experiments.von_oswald.panels import loss_lines, network_label, strength_panel
@@ -12,14 +12,12 @@ from icl_lab.lab.style import panels as axes_grid
 
 def over(network: str, reference: str) -> Statistic:
     """(M,) final loss of a network over that of a reference on the same tasks."""
-    trained, beside = (FINAL.at(network=network, learner=learner) for learner in ("trained", reference))
-    return lambda record: trained(record) / beside(record)
+    return ratio(*(FINAL.at(network=network, learner=learner) for learner in ("trained", reference)))
 
 
 def cosine(network: str, reference: str) -> Statistic:
     """(M,) final sensitivity cosine of a network with a reference."""
-    curve = CURVE.at(network=network, metric=f"{reference}_sensitivity_cosine")
-    return lambda record: curve(record)[:, -1]
+    return last(CURVE.at(network=network, metric=f"{reference}_sensitivity_cosine"))
 
 
 def figures(record: Record) -> dict[str, Figure]:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from experiments import panels
+from experiments.von_oswald.criteria import change
 from experiments.von_oswald.noisy_labels_retrained import FINAL, LOSS, STEPS
 from icl_lab.claims import FAILS, NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Record, claims_of
@@ -21,13 +22,6 @@ def past(record: Record, learner: str, reference: str) -> np.ndarray:
     dropped = final["trained"] < (zero + final["gd"]) / 2
     largest = np.where(dropped, final[learner] / final[reference], -np.inf).max(axis=0)
     return np.where(dropped.any(axis=0), largest, np.nan)
-
-
-def _settled_clean(record: Record) -> bool:
-    clean = LOSS(record)[0]
-    fifth = clean.shape[1] // 5
-    before, last = (clean[:, at].mean(axis=1) for at in (slice(-2 * fifth, -fifth), slice(-fifth, None)))
-    return bool(abs(np.median(last / before) - 1) < 0.01)
 
 
 claim = claims_of("von_oswald.noisy_labels_retrained", "this lab, on von Oswald et al. 2022", presets=("lab",))
@@ -49,7 +43,7 @@ CLAIMS = (
             0.0, "a bound without slack at lab either; after 3,000 steps of 512 tasks the ratio is .80 at lab",
             NOT_REACHED,
             Criterion("the median loss with clean labels changes by less than 1 % between the last two fifths of the "
-                      "training", _settled_clean),
+                      "training", lambda record: change(LOSS(record)[0]) < 0.01),
         ),
     ),
     claim(

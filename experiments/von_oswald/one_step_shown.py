@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, last
 from experiments.von_oswald.one_step import AT_SIZE, CURVE, DISTANCE, FINAL, LEARNERS, ONSET, ONSET_STEPS, RANGE, STEPS
 from experiments.von_oswald.panels import loss_lines, mark_above
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
@@ -134,7 +134,7 @@ CLAIMS = (
     ),
     claim(
         "cosine", "The sensitivities d prediction / d query of trained layer and GD step have cosine at least .999.",
-        lambda record: CURVE(record, metric="gd_sensitivity_cosine")[:, -1], at_least=0.999, **_ONCE, headline=2,
+        last(CURVE.at(metric="gd_sensitivity_cosine")), at_least=0.999, **_ONCE, headline=2,
         reason="the figure's cosine is 1 to its resolution",
         control=lambda record: CURVE(record, metric="gd_sensitivity_cosine")[:, 0],
     ),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from experiments import panels
-from experiments.statistics import Statistic
+from experiments.statistics import Statistic, largest, last, log_ratio
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import chosen_of, law_sizes
 from experiments.von_oswald.out_of_distribution import SHIFTED, Config
@@ -17,33 +17,27 @@ from icl_lab.lab.style import Figure
 from icl_lab.theory.gradient_descent import one_step as theory
 
 
-def _log_ratio(record: Record, network: str, column: str, learner: str, reference: str) -> np.ndarray:
+def _log_ratio(network: str, column: str, learner: str, reference: str) -> Statistic:
     """(M, A) log of one learner's loss over another's."""
-    losses, of_reference = (SHIFTED[column](record, network=network, learner=one) for one in (learner, reference))
-    return np.log((losses / of_reference).astype(float))
+    return log_ratio(*(SHIFTED[column].at(network=network, learner=one) for one in (learner, reference)))
 
 
 def _worst(network: str, learner: str, reference: str, columns: Iterable[str] = shifts.COLUMNS) -> Statistic:
     """(M,) largest |log ratio| of two learners' losses over the shifts of these columns."""
-
-    def statistic(record: Record) -> np.ndarray:
-        each = [_log_ratio(record, network, column, learner, reference) for column in columns]
-        return np.max([np.abs(one).max(axis=1) for one in each], axis=0)
-
-    return statistic
+    return largest(*(_log_ratio(network, column, learner, reference) for column in columns))
 
 
 def _worst_of_shift(record: Record) -> np.ndarray:
     """(M,) the same of five free layers and GD++ on targets, of the log ratios less that in training (alpha = 1)."""
-    each = [_log_ratio(record, "free_5", column, "trained", "gd++") for column in _TARGETS]
+    each = [_log_ratio("free_5", column, "trained", "gd++")(record) for column in _TARGETS]
     trained = each[0][:, record.config["other_scales"].index(1.0)]
     return np.max([np.abs(one - trained[:, None]).max(axis=1) for one in each], axis=0)
 
 
 def _furthest(record: Record) -> np.ndarray:
     """(M,) largest |log ratio| of five free layers and GD++ at the largest alpha of larger and of other inputs."""
-    each = [_log_ratio(record, "free_5", column, "trained", "gd++")[:, -1] for column in ("inputs", "other_inputs")]
-    return np.abs(each).max(axis=0)
+    ends = (last(_log_ratio("free_5", column, "trained", "gd++")) for column in ("inputs", "other_inputs"))
+    return np.abs([end(record) for end in ends]).max(axis=0)
 
 
 _TARGETS = ("targets", "other_targets")
