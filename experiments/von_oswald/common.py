@@ -157,6 +157,11 @@ def model(network: Transformer, config: Task, layout: Layout | None = None) -> M
     return training.model(network, config.context_length, config.input_size, layout)
 
 
+def one_layer(config: Task) -> Model:
+    """One layer of linear self-attention with one head, which can be a step of gradient descent."""
+    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
+
+
 def optimizer(config: Setting, decay_steps: int = 0) -> optax.GradientTransformation:
     """Adam after a clip of the gradient's global norm, as in the released code.
 

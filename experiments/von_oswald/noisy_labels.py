@@ -17,15 +17,13 @@ from functools import partial
 import numpy as np
 
 from experiments.settings import member_keys
-from experiments.training import Model, paired_losses
-from experiments.von_oswald.common import DECAYS, Setting, constructed, interpolated, model, optimizer, planned, sampler
-from experiments.von_oswald.tuning import best_step
+from experiments.training import paired_losses
+from experiments.von_oswald.common import DECAYS, Setting, one_layer, optimizer, planned, sampler
+from experiments.von_oswald.tuning import best_step, with_best_step
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import at_most
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
-from icl_lab.prompts import BatchLearner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,23 +55,14 @@ NOISY = quantity("label_noise/{learner}", "member", "noise", learner=LEARNERS)
 
 def trainings(config: Config) -> Table:
     """One layer on clean labels."""
-    return {"training": planned(config, layer(config), optimizer=partial(optimizer, decay_steps=config.decay_steps))}
-
-
-def layer(config: Config) -> Model:
-    """What is trained."""
-    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
+    return {
+        "training": planned(config, one_layer(config), optimizer=partial(optimizer, decay_steps=config.decay_steps))
+    }
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The loss in training; losses on noisy labels of the layer, the GD step and the mean of their weights."""
-    fit, (eta, _) = fits["training"], best_step(config)
-    trained, weights = layer(config), constructed(config, eta)
-    middle = interpolated(trained, weights, config)
-
-    def learners(params: dict) -> dict[str, BatchLearner]:
-        return {"trained": trained.learner(params), "gd": trained.learner(weights), "interpolated": middle(params)}
-
+    fit, learners = fits["training"], with_best_step(config)
     yield STEPS, fit.steps
     yield LOSS, fit.metrics["loss"]
     evaluated = partial(paired_losses, learners, params=fit.params, keys=member_keys(config, 900))
@@ -81,7 +70,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     for losses, kind, values in noises:
         noisy = lambda value, kind=kind: sampler(config, **{kind: value})  # noqa: E731
         yield losses, evaluated(noisy, tasks=config.population_tasks, settings=np.array(values))
-    yield "facts", {"learning_rate": eta}
+    yield "facts", {"learning_rate": best_step(config)[0]}
 
 
 EXPERIMENT = Experiment(

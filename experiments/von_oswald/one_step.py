@@ -13,7 +13,7 @@ distribution over members of the time at which the loss drops.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -22,15 +22,22 @@ import numpy as np
 
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.von_oswald.common import DECAYS, Setting, constructed, interpolated, model, optimizer, planned, sampler
-from experiments.von_oswald.tuning import best_step
+from experiments.von_oswald.common import (
+    DECAYS,
+    Setting,
+    constructed,
+    interpolated,
+    one_layer,
+    optimizer,
+    planned,
+    sampler,
+)
+from experiments.von_oswald.tuning import best_step, with_best_step
 from icl_lab.compare import align_weights
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models import LinearSelfAttention
-from icl_lab.prompts import BatchLearner
 from icl_lab.training import Fit
 
 
@@ -83,8 +90,7 @@ ONSET = quantity("onset_{batch}/loss", "onset_member", "onset_step", batch="onse
 
 def trainings(config: Config) -> Table:
     """The layer of the figure, an ensemble for each batch, a layer of every size."""
-    network = LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale)
-    layer, weights = model(network, config), constructed(config, best_step(config)[0])
+    layer, weights = one_layer(config), constructed(config, best_step(config)[0])
     decaying = partial(optimizer, decay_steps=config.decay_steps)
     middle = interpolated(layer, weights, config)
     table: dict[str, Any] = {
@@ -99,9 +105,8 @@ def trainings(config: Config) -> Table:
     for size in config.sizes:
         one = at_size(config, size)
         table[f"size_{size}"] = planned(
-            one, model(network, one), stream=100 + size, members=config.sweep_members, optimizer=decaying,
-            measured=False,
-        )  # fmt: skip
+            one, one_layer(one), stream=100 + size, members=config.sweep_members, optimizer=decaying, measured=False
+        )
     return table
 
 
@@ -119,7 +124,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield FINAL, final
     yield DISTANCE, distance
     yield RANGE, paired_losses(
-        learners(config), lambda alpha: sampler(config, input_range=alpha), fit.params, member_keys(config, 800),
+        with_best_step(config), lambda alpha: sampler(config, input_range=alpha), fit.params, member_keys(config, 800),
         config.shift_tasks, np.asarray(config.ranges),
     )  # fmt: skip
     for i, batch in enumerate(config.onset_batches):
@@ -146,18 +151,10 @@ def distances(config: Config, params: dict) -> jax.Array:
     )(params)
 
 
-def learners(config: Config) -> Callable[[dict], dict[str, BatchLearner]]:
-    """``params -> learners``: trained, best GD step, and the mean of their weights."""
-    layer = model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
-    weights = constructed(config, best_step(config)[0])
-    gd, middle = layer.learner(weights), interpolated(layer, weights, config)
-    return lambda params: {"trained": layer.learner(params), "gd": gd, "interpolated": middle(params)}
-
-
 def finals(config: Config, fit: Fit) -> dict[str, np.ndarray]:
     """(M,) final losses by learner, on the same tasks."""
     keys = member_keys(config, 900 + config.input_size, fit.diverged_at.size)
-    return paired_losses(learners(config), always(sampler(config)), fit.params, keys, config.population_tasks)
+    return paired_losses(with_best_step(config), always(sampler(config)), fit.params, keys, config.population_tasks)
 
 
 EXPERIMENT = Experiment(

@@ -11,31 +11,22 @@ final loss, also of the mean of both weights, against L* + c/B; larger inputs an
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import jax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import Model, always, paired_losses, squared_error
+from experiments.training import always, paired_losses, squared_error
 from experiments.von_oswald import shifts
-from experiments.von_oswald.common import (
-    SCHEDULE,
-    Schedule,
-    constructed,
-    interpolated,
-    model,
-    planned,
-    sampler,
-    with_batch,
-)
-from experiments.von_oswald.tuning import best_step
+from experiments.von_oswald.common import SCHEDULE, Schedule, constructed, one_layer, planned, sampler, with_batch
+from experiments.von_oswald.tuning import best_step, with_best_step
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
-from icl_lab.prompts import BatchLearner, Sample, same_tasks
+from icl_lab.prompts import Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient
 
 
@@ -68,7 +59,7 @@ SHIFTED = shifts.quantities("tasks_{tasks}", tasks="sets", learner=LEARNERS)
 
 def trainings(config: Config) -> Table:
     """A layer for each number of tasks, each member on a set of its own."""
-    layer = _layer(config)
+    layer = one_layer(config)
     gd = layer.learner(constructed(config, best_step(config)[0]))
     return {
         f"tasks_{tasks}": planned(
@@ -80,15 +71,11 @@ def trainings(config: Config) -> Table:
     }  # fmt: skip
 
 
-def _layer(config: Config) -> Model:
-    return model(LinearSelfAttention(layers=1, looped=True, init_scale=config.init_scale), config)
-
-
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The layers over training, at the end and far out, compared with the best GD step."""
     eta, best = best_step(config)
     yield "facts", {"learning_rate": eta, "closed_form": best, "coefficient": _coefficient(config, eta)}
-    of = learners(config, eta)
+    of = with_best_step(config)
     for i, tasks in enumerate(config.sets):
         fit = fits[f"tasks_{tasks}"]
         if not i:
@@ -99,13 +86,6 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         far = shifts.losses(config, of, fit.params, member_keys(config, 800 + i), config.columns())
         for column, losses in far.items():
             yield SHIFTED[column].at(tasks=tasks), losses
-
-
-def learners(config: Config, eta: float) -> Callable[[dict], dict[str, BatchLearner]]:
-    """``params -> learners``: trained, best GD step, and the mean of their weights."""
-    layer, weights = _layer(config), constructed(config, eta)
-    gd, middle = layer.learner(weights), interpolated(layer, weights, config)
-    return lambda params: {"trained": layer.learner(params), "gd": gd, "interpolated": middle(params)}
 
 
 def _coefficient(config: Config, eta: float) -> float:

@@ -17,8 +17,10 @@ from experiments.von_oswald.common import (
     Setting,
     Task,
     constructed,
+    interpolated,
     law_sizes,
     model,
+    one_layer,
     planned,
     sampler,
     unpack,
@@ -37,6 +39,13 @@ def best_step(config: Task) -> tuple[float, float]:
     """Best learning rate of one GD step on these tasks, and its loss: closed forms."""
     eta, loss = theory.one_step_optimum(**law_sizes(config))
     return float(eta), float(loss)
+
+
+def with_best_step(config: Task) -> Callable[[dict], dict[str, BatchLearner]]:
+    """``params -> learners``: the trained layer, the best GD step, and the mean of their weights."""
+    layer, weights = one_layer(config), constructed(config, best_step(config)[0])
+    gd, middle = layer.learner(weights), interpolated(layer, weights, config)
+    return lambda params: {"trained": layer.learner(params), "gd": gd, "interpolated": middle(params)}
 
 
 def eigenvalues(config: Task, key: Array, contexts: int) -> np.ndarray:
