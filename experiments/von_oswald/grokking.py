@@ -20,15 +20,14 @@ import jax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.von_oswald.common import SCHEDULE, Schedule, law_sizes, model, sampler, with_batch
-from experiments.von_oswald.tuning import after, best_step
+from experiments.von_oswald.common import SCHEDULE, Schedule, model, sampler, with_batch
+from experiments.von_oswald.tuning import after, best_step, zero_loss
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sample, Sampler
-from icl_lab.theory.gradient_descent import one_step as theory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,8 +84,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         fit = fits[name]
         yield LOSS.at(cell=name), {loss: fit.metrics[loss] for loss in ("loss", "train_loss")}
     yield STEPS, fit.steps
-    zero = float(theory.one_step_loss(0.0, **law_sizes(config)))
-    yield "facts", {"closed_form": best_step(config)[1], "predict_zero": zero}
+    yield "facts", {"closed_form": best_step(config)[1], "predict_zero": zero_loss(config)}
 
 
 def from_set(tasks: Sample) -> Sampler:

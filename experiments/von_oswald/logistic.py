@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,13 +28,14 @@ from jax import Array
 
 from experiments.settings import member_keys
 from experiments.training import Model, always, paired_losses
-from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, strengths
+from experiments.von_oswald.common import SCHEDULE, Setting, model, strengths
+from experiments.von_oswald.tuning import after
 from icl_lab.compare import compare_batches
 from icl_lab.compare.logistic import logistic_losses
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import Constraint, holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import After, Fits, Table, Yield
+from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer
 from icl_lab.prompts import BatchLearner, Learner, Sample, Sampler, logistic_regression
 from icl_lab.solvers import (
@@ -45,7 +46,6 @@ from icl_lab.solvers import (
     logistic_gradient_descent,
     logistic_map,
 )
-from icl_lab.training import Training
 
 NETWORKS = ("linear_1", "linear_2", "softmax_1")
 
@@ -134,18 +134,17 @@ DRAWS = quantity("bayes/effective_draws", "task")
 def trainings(config: Config) -> Table:
     """Every network; it is measured against algorithms that are tuned first."""
 
-    def planned_later(name: str, network: Model) -> After:
-        def plan(_: Fits) -> Training:
-            beside = references(config)
-            return planned(
-                config, network, stream=NETWORKS.index(name), sampler_of=lambda now, _: sampler(now),
-                objective=objective, references={one: beside[one] for one in COMPARED[name]},
-                extra=_read_off(config) if name == "linear_1" else None,
-            )  # fmt: skip
+    def compared(name: str, _: Fits) -> dict[str, Any]:
+        beside = references(config)
+        return {"references": {one: beside[one] for one in COMPARED[name]}}
 
-        return After(plan, network.learner, always(sampler(config)))
-
-    return {name: planned_later(name, network) for name, network in networks(config).items()}
+    return {
+        name: after(
+            config, network, functools.partial(compared, name), lambda now, _: sampler(now),
+            stream=NETWORKS.index(name), objective=objective, extra=_read_off(config) if name == "linear_1" else None,
+        )
+        for name, network in networks(config).items()
+    }  # fmt: skip
 
 
 def networks(config: Config) -> dict[str, Model]:

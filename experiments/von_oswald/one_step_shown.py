@@ -1,6 +1,5 @@
 """What ``one_step`` claims and shows: functions of its record."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,53 +7,51 @@ import numpy as np
 from experiments import panels
 from experiments.onsets import at_exact_start, half_drop_times
 from experiments.statistics import Statistic, last
-from experiments.von_oswald.one_step import AT_SIZE, CURVE, DISTANCE, FINAL, LEARNERS, ONSET, ONSET_STEPS, RANGE, STEPS
+from experiments.von_oswald.one_step import (
+    AT_SIZE,
+    CURVE,
+    DISTANCE,
+    FINAL,
+    LEARNERS,
+    ONSET,
+    ONSET_STEPS,
+    RANGE,
+    STEPS,
+    Config,
+    at_size,
+)
 from experiments.von_oswald.panels import loss_lines, mark_above
+from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
-from icl_lab.lab import Record, claims_of
+from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
-from icl_lab.prompts import input_variance
-from icl_lab.theory.gradient_descent import one_step as theory
 
 
-def best_loss(config: Mapping[str, Any], size: int | None = None) -> float:
-    """Closed form of the best GD step, at N = D = size where that is given."""
-    return float(theory.one_step_optimum(**_tasks(config, size))[1])
+def config_of(record: Record, size: int = 0) -> Config:
+    """The configuration of a record, of the sweep at N = D = size where that is given."""
+    config = from_json(Config, record.config)
+    return at_size(config, size) if size else config
 
 
-def predict_zero_loss(config: Mapping[str, Any], size: int | None = None) -> float:
-    """Loss of predicting zero."""
-    return float(theory.one_step_loss(0.0, **_tasks(config, size)))
-
-
-def _tasks(config: Mapping[str, Any], size: int | None) -> dict[str, Any]:
-    """The task distribution of a record as the closed forms take it."""
-    return {
-        "context_length": size or config["context_length"],
-        "input_size": size or config["input_size"],
-        "input_variance": input_variance("uniform", config["input_range"]),
-    }
-
-
-def plateau_loss(config: Mapping[str, Any]) -> float:
+def plateau_loss(config: Config) -> float:
     """Loss of the best layer whose A has rank one: a plateau of training.
 
     A = c v v^T explains one of D directions, each worth N / (N + D - .2) of its share of the loss (this lab, from the
     moments of the closed form of the best step): (D s^2/2)(1 - N / (D (N + D - .2))), .3956 by default.
     """
-    zero = predict_zero_loss(config)
-    return zero - (zero - best_loss(config)) / config["input_size"]
+    zero = zero_loss(config)
+    return zero - (zero - best_step(config)[1]) / config.input_size
 
 
 def scaled_onsets(record: Record, batch: int) -> np.ndarray:
     """(M, R) curves of an onset ensemble, each scaled to start at the exact loss of predicting zero."""
-    return at_exact_start(ONSET(record, batch=batch), predict_zero_loss(record.config))
+    return at_exact_start(ONSET(record, batch=batch), zero_loss(config_of(record)))
 
 
 def onset_times(record: Record, batch: int) -> np.ndarray:
     """(M,) first measured step with half of the way from predict-zero to the best GD step done; infinite if never."""
-    start, end = predict_zero_loss(record.config), record.metrics["closed_form"]
+    start, end = zero_loss(config_of(record)), record.metrics["closed_form"]
     return half_drop_times(scaled_onsets(record, batch), ONSET_STEPS(record), start, end)
 
 
@@ -75,7 +72,8 @@ def plateau_levels(record: Record) -> np.ndarray:
 
 def past_plateau(record: Record, size: int) -> np.ndarray:
     """(M,) whether a member of the sweep has done 9/10 of its drop."""
-    end = 0.1 * predict_zero_loss(record.config, size) + 0.9 * best_loss(record.config, size)
+    config = config_of(record, size)
+    end = 0.1 * zero_loss(config) + 0.9 * best_step(config)[1]
     return AT_SIZE(record, size=size, learner="trained") < end
 
 
@@ -172,30 +170,30 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Fig. 2, and the ensembles."""
-    a, config = CURVE(record), record.config
+    a, config = CURVE(record), config_of(record)
     best = record.metrics["closed_form"]
     figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, width=3.6)
-    title = f"one layer, N = {config['context_length']}, D = {config['input_size']}"
+    title = f"one layer, N = {config.context_length}, D = {config.input_size}"
     loss_lines(loss, STEPS(record), {"trained": a["loss"], "gd": a["gd_loss"]}, title, best)
     panels.alignment_panel(agreement, STEPS(record), a, "gd")
-    grid = np.arange(min(config["sizes"]), max(config["sizes"]) + 1)
-    finals = AT_SIZE.over(record, "size", config["sizes"])
-    theory = (grid, np.array([best_loss(config, d) for d in grid]))
-    panels.points_panel(sizes, config["sizes"], finals, "N = D", theory=theory)
-    sizes.set_ylim(0, 1.4 * best_loss(config, max(config["sizes"])))  # an unaligned layer interpolates to anything
+    grid = np.arange(min(config.sizes), max(config.sizes) + 1)
+    finals = AT_SIZE.over(record, "size", config.sizes)
+    theory = (grid, np.array([best_step(config_of(record, d))[1] for d in grid.tolist()]))
+    panels.points_panel(sizes, config.sizes, finals, "N = D", theory=theory)
+    sizes.set_ylim(0, 1.4 * theory[1][-1])  # an unaligned layer interpolates to anything
     sizes.set_title("final loss")
     sizes.legend(loc="lower right")
-    mark_above(sizes, config["sizes"], np.concatenate(list(finals.values()), axis=1))
-    x, far = np.asarray(config["ranges"]), {n: RANGE(record, learner=n) for n in LEARNERS}
-    panels.shift_panel(ranges, x, far, r"input range $\alpha$", training=config["input_range"])
+    mark_above(sizes, config.sizes, np.concatenate(list(finals.values()), axis=1))
+    x, far = np.asarray(config.ranges), {n: RANGE(record, learner=n) for n in LEARNERS}
+    panels.shift_panel(ranges, x, far, r"input range $\alpha$", training=config.input_range)
     ranges.set_title("larger inputs")
     return {"one_step": figure, "onset": _onsets(record)}
 
 
 def _onsets(record: Record) -> Figure:
     """Members of each ensemble over training, and when half of their drop is done."""
-    steps, config = ONSET_STEPS(record), record.config
-    batches = config["onset_batches"]
+    steps, config = ONSET_STEPS(record), config_of(record)
+    batches = config.onset_batches
     figure, (row,) = axes_grid(len(batches) + 1, 1)
     for axes, batch in zip(row, batches):
         for member in scaled_onsets(record, batch):
@@ -204,12 +202,12 @@ def _onsets(record: Record) -> Figure:
         axes.axhline(record.metrics["closed_form"], color="black", linestyle="--", label="best GD step")
         axes.set_xlabel("training step")
         axes.set_ylabel("loss (scaled to one start)")
-        axes.set_title(f"batch {batch}, {config['onset_members']} members")
+        axes.set_title(f"batch {batch}, {config.onset_members} members")
         axes.set_ylim(top=0.45)
         axes.legend(loc="center right")
     for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
         times = onset_times(record, batch)
-        bins = np.geomspace(min(100, 0.1 * config["onset_steps"]), config["onset_steps"], 25).tolist()
+        bins = np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist()
         dropped = times[np.isfinite(times)]
         label = f"batch {batch}\n({times.size - dropped.size} of {times.size} do not drop)"
         row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)

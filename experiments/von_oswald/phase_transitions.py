@@ -16,15 +16,14 @@ from collections.abc import Iterator
 
 from experiments.settings import member_keys
 from experiments.training import Model
-from experiments.von_oswald.common import SCHEDULE, Setting, law_sizes, model, planned, sampler, with_batch
-from experiments.von_oswald.tuning import best_step
+from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, sampler, with_batch
+from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
-from icl_lab.theory.gradient_descent import one_step as theory
 
 LOOKS = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
 """Colour and hatch of each number of heads."""
@@ -85,8 +84,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield SET_STEPS, of_set.steps
     yield OF_SET, {name: of_set.metrics[name] for name in ("loss", "train_loss")}
     eta, best = best_step(config)
-    zero = float(theory.one_step_loss(0.0, **law_sizes(config)))
-    yield "facts", {"learning_rate": eta, "closed_form": best, "predict_zero": zero}
+    yield "facts", {"learning_rate": eta, "closed_form": best, "predict_zero": zero_loss(config)}
 
 
 EXPERIMENT = Experiment(

@@ -31,9 +31,9 @@ from jax import Array
 
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.von_oswald.common import SCHEDULE, Setting, law_sizes, model, planned, sampler
+from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, sampler
 from experiments.von_oswald.copying import by_hand, by_position, copy_everything
-from experiments.von_oswald.tuning import best_step, eigenvalues
+from experiments.von_oswald.tuning import best_step, eigenvalues, zero_loss
 from icl_lab.compare.copying import copy_shares, copying_sensitivities, mean_attention
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import at_least, holds
@@ -43,7 +43,6 @@ from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sample, input_variance
 from icl_lab.prompts.layouts import Layout, separate_layout
 from icl_lab.solvers import gradient_descent, oracle
-from icl_lab.theory import one_step_loss
 from icl_lab.training import Training
 
 FIRST_LAYERS = {"softmax": "softmax", "linear": "linear", "one_hot": "softmax"}
@@ -176,7 +175,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             "learning_rate": eta,
             "closed_form": best,
             "copy_everything": copy_everything(config)[1],
-            "predict_zero": float(one_step_loss(0.0, **law_sizes(config))),
+            "predict_zero": zero_loss(config),
             "two_steps": _two_steps(config),
         },
     )

@@ -91,9 +91,9 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes, (name, label) in shown:
         panels.family_panel(axes, steps, curves[name], labels)
         axes.set_ylabel(label)
-        if name.endswith("loss"):
+        if name in ("train_loss", "loss"):
             axes.axhline(record.metrics["closed_form"], color="black", linestyle=":")
-        if not name.endswith("cosine"):
+        if name != "gd_sensitivity_cosine":
             axes.set_yscale("log")
     finals, *far = grid.flat[5:]
     members = {learner: found[learner] for learner in LEARNERS}

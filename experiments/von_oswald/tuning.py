@@ -41,6 +41,11 @@ def best_step(config: Task) -> tuple[float, float]:
     return float(eta), float(loss)
 
 
+def zero_loss(config: Task) -> float:
+    """Loss of predicting zero on these tasks: closed form."""
+    return float(theory.one_step_loss(0.0, **law_sizes(config)))
+
+
 def with_best_step(config: Task) -> Callable[[dict], dict[str, BatchLearner]]:
     """``params -> learners``: the trained layer, the best GD step, and the mean of their weights."""
     layer, weights = one_layer(config), constructed(config, best_step(config)[0])
@@ -127,10 +132,18 @@ def tunings(config: Networks) -> dict[str, After]:
     return {f"{name}_tuning": tuning_of(network) for name, (network, _) in unpack(config).items() if network.token_clip}
 
 
-def after(config: Setting, trained: Model, late: Callable[[Fits], dict[str, Any]], **options: Any) -> After:
+def after(
+    config: Setting,
+    trained: Model,
+    late: Callable[[Fits], dict[str, Any]],
+    sampler_of: Callable[[Any, Any], Sampler] = lambda now, _: sampler(now),
+    **options: Any,
+) -> After:
     """``planned``, with options that take long to prepare or need other fits: references that are tuned first."""
     return After(
-        lambda fits: planned(config, trained, **options, **late(fits)), trained.learner, lambda _: sampler(config)
+        lambda fits: planned(config, trained, sampler_of=sampler_of, **options, **late(fits)),
+        trained.learner,
+        lambda setting: sampler_of(config, setting),
     )
 
 
