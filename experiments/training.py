@@ -45,7 +45,7 @@ def model(network: Transformer, context_length: int, input_size: int, layout: La
 
 
 def always(sampler: Sampler) -> Callable[..., Sampler]:
-    """The same sampler whatever the setting, as ``train`` and ``paired_losses`` take it."""
+    """The same sampler whatever the setting, as ``planned`` and ``paired_losses`` take it."""
     return lambda *_: sampler
 
 
