@@ -20,11 +20,12 @@ import optax
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import paths
-from experiments.zhang_frei_bartlett.common import Tasks, check_rising, covariance, lsa
+from experiments.zhang_frei_bartlett.common import Tasks, covariance, lsa
 from experiments.zhang_frei_bartlett.landscape import CLASSES, Cell, ends_of, starts_of
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.constraints import multiple_of, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 
@@ -61,12 +62,11 @@ PRESETS = {
 }  # fmt: skip
 
 
+CONSTRAINTS = (rising("scales", "lengths", fewest=2), multiple_of("steps", "measurements"))
+
+
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_rising(config, "scales", at_least=2)
-    check_rising(config, "lengths", at_least=2)
-    if config.steps % config.measurements:
-        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measurements={config.measurements}")
     if theory.spurious_curvature(covariance(config), config.context_length) <= 0:
         raise FlagError(
             f"--context_length={config.context_length}: allowed are N at which the spurious point is a minimum"
@@ -140,7 +140,7 @@ def _spurious(config: Config) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.dense_starts", __doc__, PRESETS, measured, (STEPS, FLOW, ENDED, LOSS), trainings=trainings,
-    check=check,
+    constraints=CONSTRAINTS, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.settings import check_each_once, member_keys
+from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import paths as path_of
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance, lsa
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.constraints import multiple_of, once
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.theory import gradient_flow, optimum
@@ -144,14 +145,14 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", facts
 
 
+CONSTRAINTS = (
+    *(multiple_of(name, "measurements") for name in ("sgd_steps", "adam_steps", "quiet_steps")),
+    once("drift_batches", "drift_rates", "quiet_starts"),
+)
+
+
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    for name in ("sgd_steps", "adam_steps", "quiet_steps"):
-        if getattr(config, name) % config.measurements:
-            allowed = f"a multiple of --measurements={config.measurements}"
-            raise FlagError(f"--{name}={getattr(config, name)}: allowed is {allowed}")
-    for name in ("drift_batches", "drift_rates", "quiet_starts"):
-        check_each_once(name, getattr(config, name))
     quiet, starts = quiet_scale(covariance(config), config.context_length), config.quiet_starts
     if len(starts) != 2 or not starts[0] < quiet < starts[1]:
         raise FlagError(
@@ -278,7 +279,7 @@ def _drifts(config: Config, fits: Fits) -> Iterator[Yield]:
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, measured,
     (TIME, PATH, FLOW_TIME, FLOW, GAP, ORDER, DRIFT, PREDICTED, QUIET_TIME, QUIET), trainings=trainings,
-    check=check,
+    constraints=CONSTRAINTS, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

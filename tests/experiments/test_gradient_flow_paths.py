@@ -93,4 +93,4 @@ def test_population_gd_is_the_mean_field_without_noise_and_stays_at_u21_zero():
 )
 def test_settings_that_do_not_fit_are_refused(change, said):
     with pytest.raises(FlagError, match=said.replace("(", r"\(")):
-        gradient_flow.check(dataclasses.replace(CONFIG, **change))
+        gradient_flow.EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))
