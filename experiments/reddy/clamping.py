@@ -105,7 +105,7 @@ def trainings(config: Config) -> Table:
     As learners they are free: those that were given a perfect first layer to the end predict without it.
     """
     model = network(config)
-    return {"training": later(config, model, lambda fits: plan(config, model))}
+    return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -181,11 +181,6 @@ def planned(
         learner=model.learner,
         sampler=lambda now: sampler(config, now["setting"]["law"]),
     )
-
-
-def later(config: Schedule, model: Induction, plan: Callable[[Fits], Training]) -> After:
-    """``training.later`` of members that are clamped, whose own setting is a part of their training's."""
-    return After(plan, learner=model.learner, sampler=lambda now: sampler(config, now["setting"]["law"]))
 
 
 def uniform(tokens: int) -> Array:

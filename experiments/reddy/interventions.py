@@ -24,13 +24,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, later, planned
+from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, planned
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
 from experiments.reddy.training import Induction, network, sgd
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, arguments, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Intervention
 from icl_lab.training.fitting import Tree
 from icl_lab.training.plans import Training
@@ -103,8 +103,8 @@ def trainings(config: Config) -> Table:
     table: dict[str, Any] = {}
     for n, one in settings_of(config).items():
         model = network(one)
-        table[f"control_{n}"] = later(one, model, partial(control, one, model))
-        table[f"training_{n}"] = later(one, model, partial(changed, one, model, f"control_{n}"))
+        table[f"control_{n}"] = After(partial(control, one, model), model.learner)
+        table[f"training_{n}"] = After(partial(changed, one, model, f"control_{n}"), model.learner)
     return table
 
 

@@ -31,7 +31,6 @@ from experiments.reddy.training import (
     accuracy,
     cross_entropy,
     evaluation_samples,
-    later,
     planned,
     progress,
     reduced,
@@ -40,7 +39,7 @@ from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw
 from icl_lab.theory import nested_logit_flow
 from icl_lab.training.plans import Training
@@ -107,7 +106,7 @@ def trainings(config: Config) -> Table:
         model = reduced(one)
         starts = config.starts if stage == "equal" else (0.0,)
         attention = [float(part == "three") for part in measured_parts(config)] if stage == "measures" else (1.0,)
-        table[stage] = later(one, model, partial(plan, one, model, attention, starts, stage == "measures"))
+        table[stage] = After(partial(plan, one, model, attention, starts, stage == "measures"), model.learner)
     return table
 
 

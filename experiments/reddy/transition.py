@@ -26,11 +26,11 @@ from experiments.onsets import crossing
 from experiments.reddy import settings
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, laws, repeated
 from experiments.reddy.statistics import copies
-from experiments.reddy.training import Induction, evaluation_samples, later, measure, network, planned, progress
+from experiments.reddy.training import Induction, evaluation_samples, measure, network, planned, progress
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import ItemLabelLaw, Sample
 from icl_lab.training.plans import Training
@@ -74,7 +74,7 @@ MAP = quantity("{part}/map/{when}", "member", "layer", "query", "key", part="onl
 def trainings(config: Config) -> Table:
     """The members of all parts in one program, those of the first part first."""
     model = network(config)
-    return {"training": later(config, model, lambda fits: plan(config, model))}
+    return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
