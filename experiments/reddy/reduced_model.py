@@ -18,7 +18,7 @@ In the (beta_1, alpha) plane the trained path is compared with the gradient flow
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -112,7 +112,8 @@ def trainings(config: Config) -> Table:
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The path of the theory, and curves of every part."""
-    yield THEORY_PATH, _theory(config)
+    _, path, _ = flow(config.context_length, config.labels)  # at the setting of the first parts
+    yield THEORY_PATH, {"beta_1": path[:, 0], "alpha": path[:, 1]}
     for stage in stages(config):
         fit = fits[stage]
         if stage == "measures":
@@ -197,12 +198,12 @@ def plan(
     return planned(config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)
 
 
-def _theory(config: Config) -> dict[str, np.ndarray]:
-    """beta_1 and alpha on the flow of the mean-field loss from the origin, at the setting of the first parts."""
+@cache
+def flow(context_length: int, labels: int, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(400,) times, (400, 3) path and (400,) loss of the nested-logit flow from the origin."""
     times = np.geomspace(1.0, 3000.0, 400)
-    sizes = {"context_length": config.context_length, "labels": config.labels}
-    path = nested_logit_flow(np.zeros(3), times, **sizes, form="mean_field").path[0]
-    return {"beta_1": path[:, 0], "alpha": path[:, 1]}
+    found = nested_logit_flow(np.zeros(3), times, context_length=context_length, labels=labels, form=form)
+    return times, found.path[0], found.loss[0]
 
 
 def check(config: Config) -> None:
