@@ -11,7 +11,6 @@ training counts as at the optimum where its exact loss is nearer to the optimal 
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -92,8 +91,9 @@ def trainings(config: Config) -> Table:
     }
     return {
         stage: paths.planned(
-            config, layer, _scheduled(name, config.steps), keys=member_keys(config), starts=weights[start],
-            rate=rates[name], batch=config.batch, steps=config.steps, measure_every=config.steps // config.measurements,
+            config, layer, paths.scheduled(OPTIMIZERS[name], config.steps), keys=member_keys(config), rate=rates[name],
+            starts=weights[start], batch=config.batch, steps=config.steps,
+            measure_every=config.steps // config.measurements,
         )
         for stage, (name, start) in STAGES.items()
     }  # fmt: skip
@@ -124,10 +124,6 @@ def _cell(config: Config) -> Cell:
 def _dense(config: Config) -> dict[str, np.ndarray]:
     """Blocks (M, ...) of the largest scale."""
     return starts_of([_cell(config)], config.members, np.random.default_rng((config.seed, 1)))[0]
-
-
-def _scheduled(name: str, steps: int) -> Any:
-    return lambda rate: OPTIMIZERS[name](optax.schedules.cosine_decay_schedule(rate, steps))
 
 
 def _spurious(config: Config) -> dict[str, np.ndarray]:

@@ -96,8 +96,8 @@ def trainings(config: Config) -> Table:
     layer, table = lsa(len(config.spectrum), config.init_scale), {}
     for name, (transformation, rate, steps) in _optimizers(config).items():
         table[name] = path_of.planned(
-            config, layer, _scheduled(transformation, steps), keys=member_keys(config), rate=rate, batch=config.batch,
-            steps=steps, measure_every=steps // config.measurements,
+            config, layer, path_of.scheduled(transformation, steps), keys=member_keys(config), rate=rate,
+            batch=config.batch, steps=steps, measure_every=steps // config.measurements,
         )  # fmt: skip
     starts = _optimal_weights(config, np.full(config.members, _flow_scale(config)))
     drift = [round(config.drift_time / rate) for rate in config.drift_rates]
@@ -205,7 +205,8 @@ def _paths(config: Config, fits: Fits) -> tuple[dict[str, np.ndarray], dict[str,
 
     def add(name: str, start: dict, transformation: Callable, rate: float, steps: int) -> None:
         every = steps // config.measurements
-        paths[name] = path_of.population_path(start, config, _scheduled(transformation, steps)(rate), steps, every)
+        optimizer = path_of.scheduled(transformation, steps)(rate)
+        paths[name] = path_of.population_path(start, config, optimizer, steps, every)
         times[name] = _times(rate, steps, every)
 
     for name, (transformation, rate, steps) in _optimizers(config).items():
@@ -238,10 +239,6 @@ def _times(rate: float, steps: int, every: int) -> np.ndarray:
 def _cosine(rate: float, steps: int) -> np.ndarray:
     """Learning rate of every step."""
     return rate * (1 + np.cos(np.pi * np.arange(steps) / steps)) / 2
-
-
-def _scheduled(transformation: Callable, steps: int) -> Callable[[Any], optax.GradientTransformation]:
-    return lambda rate: transformation(optax.schedules.cosine_decay_schedule(rate, steps))
 
 
 def _drift_stage(batch: int, rate: float) -> str:
