@@ -105,7 +105,7 @@ def trainings(config: Config) -> Table:
     As learners they are free: those that were given a perfect first layer to the end predict without it.
     """
     model = network(config)
-    return {"training": later(config, model, lambda fits: plan(config, model))}
+    return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -117,7 +117,6 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def plan(config: Config, model: Induction) -> Training:
     """The training of all conditions, paired by key: the same start and the same sequences."""
     chosen = conditions(config.only)
-    keys = repeated(member_keys(config), len(chosen))
     fresh = initial(config, model)
     answer = tuple(name for name in fresh["params"] if name not in ATTENTION)
     forever = config.steps + 1
@@ -127,21 +126,17 @@ def plan(config: Config, model: Induction) -> Training:
         for name in chosen
         for _ in range(config.members)
     ]
-    settings = {
-        "config": arguments(config, keys.shape[0]),
-        "law": laws(config, repeated(member_keys(config, WORLDS), len(chosen))),
-        "fresh": jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(chosen)), fresh),
-        "lost": {
-            name: jnp.repeat(jnp.array([lost == condition for condition in chosen]), config.members)
-            for names, lost in ((ATTENTION, "attention_lost"), (answer, "answer_lost"))
-            for name in names
-        },
+    start = jax.tree.map(lambda leaf: jnp.concatenate([leaf] * len(chosen)), fresh)
+    lost = {
+        name: jnp.repeat(jnp.array([condition == of for of in chosen]), config.members)
+        for names, condition in ((ATTENTION, "attention_lost"), (answer, "answer_lost"))
+        for name in names
     }
 
     def optimizer(setting: Tree) -> optax.GradientTransformation:
         return losing(sgd(setting["config"]), setting, config.hold)
 
-    return planned(config, model, keys, each, settings, optimizer)
+    return planned(config, model, start, each, optimizer, lost=lost)
 
 
 def initial(config: Schedule, model: Induction) -> Tree:
@@ -157,21 +152,27 @@ def classifier(params: Tree) -> tuple[str, ...]:
 def planned(
     config: Schedule,
     model: Induction,
-    keys: Array,
+    start: Tree,
     each: Sequence[Intervention],
-    settings: Tree,
-    optimizer: Callable[[Tree], optax.GradientTransformation],
+    optimizer: Callable[[Tree], optax.GradientTransformation] = lambda setting: sgd(setting["config"]),
+    **settings: Tree,
 ) -> Training:
-    """Members from ``settings["fresh"]``, each clamped in its own way, and measured as they are clamped."""
+    """Members from ``start``, in every condition with the same keys, each clamped and measured in its own way."""
+    count = len(each) // config.members
     return clamped(
         lambda _, setting: setting["fresh"],
         lambda params, prompts, clamp, step: (model.logits(params, prompts, clamp, step), None),
         cross_entropy,
         sampler_of(config),
         optimizer,
-        keys,
+        repeated(member_keys(config), count),
         by_member(each),
-        settings,
+        {
+            "config": arguments(config, len(each)),
+            "law": laws(config, repeated(member_keys(config, WORLDS), count)),
+            "fresh": start,
+            **settings,
+        },
         batch=config.batch,
         batched=True,
         measure=measure(config, model),
@@ -181,11 +182,6 @@ def planned(
         learner=model.learner,
         sampler=lambda now: sampler(config, now["setting"]["law"]),
     )
-
-
-def later(config: Schedule, model: Induction, plan: Callable[[Fits], Training]) -> After:
-    """``training.later`` of members that are clamped, whose own setting is a part of their training's."""
-    return After(plan, learner=model.learner, sampler=lambda now: sampler(config, now["setting"]["law"]))
 
 
 def uniform(tokens: int) -> Array:

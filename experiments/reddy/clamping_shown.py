@@ -1,7 +1,5 @@
 """What ``clamping`` claims and shows: functions of its record."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from experiments.onsets import crossing
@@ -9,6 +7,7 @@ from experiments.panels import ABOVE
 from experiments.reddy.clamping import CURVE, PARTS, STEPS, conditions
 from experiments.reddy.names import CONDITIONS
 from experiments.reddy.statistics import control_learns, onset_times, or_last, present
+from experiments.statistics import Statistic
 from icl_lab.claims import NOT_REACHED, Quick
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Axes, Figure, band
@@ -34,17 +33,17 @@ def least_delay(record: Record, condition: str) -> np.ndarray:
     return (times - present(onsets(record, "control"))) / record.config["hold"]
 
 
-def _delay(condition: str) -> Callable[[Record], np.ndarray]:
+def _delay(condition: str) -> Statistic:
     """(M,) the delay; a member that never learns counts against a claim that it is short."""
     return lambda record: delay(record, condition)
 
 
-def _least_delay(condition: str) -> Callable[[Record], np.ndarray]:
+def _least_delay(condition: str) -> Statistic:
     """(M,) a lower bound of the delay, for a claim that it is long."""
     return lambda record: least_delay(record, condition)
 
 
-def _less_than(other: str, condition: str) -> Callable[[Record], np.ndarray]:
+def _less_than(other: str, condition: str) -> Statistic:
     """(M,) paired difference of two delays, at least; an ``other`` that alone never learns counts against it."""
 
     def statistic(record: Record) -> np.ndarray:
@@ -54,7 +53,7 @@ def _less_than(other: str, condition: str) -> Callable[[Record], np.ndarray]:
     return statistic
 
 
-def _moved(name: str) -> Callable[[Record], np.ndarray]:
+def _moved(name: str) -> Statistic:
     """(M,) rise of a measure at the control's onset where the classifier was held, as a share of the control's rise.
 
     No value where the control's onset lies within the hold, or there is none.
@@ -74,7 +73,7 @@ def _moved(name: str) -> Callable[[Record], np.ndarray]:
     return statistic
 
 
-def _cla_without(condition: str) -> Callable[[Record], np.ndarray]:
+def _cla_without(condition: str) -> Statistic:
     """(M,) rise of CLA up to the last measurement inside the hold, as a share of the control's rise.
 
     The measurement at the step of the hold is the first one without the clamp. No value where the control's CLA has

@@ -86,9 +86,7 @@ CURVE = quantity("{curriculum}/{metric}", "member", "step", curriculum=tuple(CUR
 def trainings(config: Config) -> Table:
     """The members of the control and of the curricula in one program, those of the control first."""
     model = network(config)
-    return {
-        "training": After(lambda fits: plan(config, model), learner=partial(learner, model), sampler=sampler_of(config))
-    }
+    return {"training": After(lambda fits: plan(config, model), partial(learner, model))}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

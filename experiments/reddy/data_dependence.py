@@ -26,12 +26,12 @@ import numpy as np
 
 from experiments.reddy import settings
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, laws, repeated
-from experiments.reddy.training import Induction, later, network, planned, reduced
+from experiments.reddy.training import Induction, network, planned, reduced
 from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.plans import Training
 
 MODELS = {"network": network, "reduced": reduced}
@@ -121,7 +121,7 @@ def trainings(config: Config) -> Table:
     for program in programs(config):
         one = program.setting(config)
         model = MODELS[program.model](one)
-        table[program.stage] = later(one, model, partial(plan, one, program, model))
+        table[program.stage] = After(partial(plan, one, program, model), model.learner)
     return table
 
 

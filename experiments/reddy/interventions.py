@@ -24,14 +24,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, later, planned
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
-from experiments.reddy.training import Induction, network, sgd
-from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, FlagError, arguments, main, setting
+from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, planned
+from experiments.reddy.settings import SMALL, SMOKE, Schedule, by_part, check_training
+from experiments.reddy.training import Induction, network
+from experiments.settings import check_each_once
+from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
-from icl_lab.models.inspection import Intervention
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.fitting import Tree
 from icl_lab.training.plans import Training
 
@@ -103,8 +102,8 @@ def trainings(config: Config) -> Table:
     table: dict[str, Any] = {}
     for n, one in settings_of(config).items():
         model = network(one)
-        table[f"control_{n}"] = later(one, model, partial(control, one, model))
-        table[f"training_{n}"] = later(one, model, partial(changed, one, model, f"control_{n}"))
+        table[f"control_{n}"] = After(partial(control, one, model), model.learner)
+        table[f"training_{n}"] = After(partial(changed, one, model, f"control_{n}"), model.learner)
     return table
 
 
@@ -120,7 +119,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def control(config: Config, model: Induction, fits: Fits) -> Training:
     """The network as it is."""
     fresh = initial(config, model)
-    return _clamped(config, model, fresh, [clamps(config, {}, classifier(fresh))] * config.members)
+    return planned(config, model, fresh, [clamps(config, {}, classifier(fresh))] * config.members)
 
 
 def changed(config: Config, model: Induction, of: str, fits: Fits) -> Training:
@@ -131,19 +130,7 @@ def changed(config: Config, model: Induction, of: str, fits: Fits) -> Training:
         {f"{part}_held": (0, round(window * config.steps))} for part, window in held(config.windows).values()
     ] + [{}] * len(STARTS)
     each = [clamps(config, window, classifier(fresh)) for window in windows for _ in range(config.members)]
-    return _clamped(config, model, start, each)
-
-
-def _clamped(config: Config, model: Induction, start: Tree, each: list[Intervention]) -> Training:
-    """Members from these parameters, paired by key, each clamped in its own way."""
-    count = len(each) // config.members
-    settings = {
-        "config": arguments(config, len(each)),
-        "law": laws(config, repeated(member_keys(config, WORLDS), count)),
-        "fresh": start,
-    }
-    keys = repeated(member_keys(config), count)
-    return planned(config, model, keys, each, settings, lambda setting: sgd(setting["config"]))
+    return planned(config, model, start, each)
 
 
 def starts(config: Config, fresh: Tree, trained: Tree) -> Tree:

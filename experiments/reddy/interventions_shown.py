@@ -1,26 +1,25 @@
 """What ``interventions`` claims and shows: functions of its record."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from experiments.onsets import crossing
 from experiments.panels import ABOVE, SERIES
 from experiments.reddy.interventions import CONTROL, CURVE, GIVEN, HELD, PRESETS, STARTS, STEPS, held
 from experiments.reddy.names import CONDITIONS
-from experiments.reddy.statistics import present, solved
+from experiments.reddy.statistics import onset_times, or_last, present
+from experiments.statistics import Statistic
 from icl_lab.lab import Record, claims_of
 from icl_lab.lab.style import Figure, panels
 
 
 def onset_of(record: Record, n: int, condition: str) -> np.ndarray:
     """(M,) step of the onset, by interpolation; infinite if never."""
-    curves, steps = CURVE(record, n=n, condition=condition, metric="ic"), STEPS(record, n=n)
-    return crossing(curves, steps, solved(record.config, context_length=n))
+    curves = CURVE(record, n=n, condition=condition, metric="ic")
+    return onset_times(curves, STEPS(record, n=n), record.config, context_length=n)
 
 
-def remaining(n: int, condition: str) -> Callable[[Record], np.ndarray]:
+def remaining(n: int, condition: str) -> Statistic:
     """(M,) what is left of the wait after the release (or from the start, where a part is given), over the control's.
 
     At most up to the last step; NaN where the control has no onset, or where the hold ends before it.
@@ -31,9 +30,8 @@ def remaining(n: int, condition: str) -> Callable[[Record], np.ndarray]:
         steps = STEPS(record, n=n)
         _, window = held(record.config["windows"]).get(condition, ("", 0.0))
         start = steps[-1] * window
-        last = np.minimum(found, steps[-1])
         judged = (start == 0) | (control < start)
-        return np.where(judged, np.maximum(last - start, 0) / control, np.nan)
+        return np.where(judged, np.maximum(or_last(found, steps) - start, 0) / control, np.nan)
 
     return statistic
 
@@ -42,7 +40,7 @@ def delay(record: Record, n: int, condition: str) -> np.ndarray:
     """(M,) delay of the onset, at least, over the steps of the hold."""
     steps = STEPS(record, n=n)
     hold = steps[-1] * held(record.config["windows"])[condition][1]
-    return (np.minimum(onset_of(record, n, condition), steps[-1]) - present(onset_of(record, n, CONTROL))) / hold
+    return (or_last(onset_of(record, n, condition), steps) - present(onset_of(record, n, CONTROL))) / hold
 
 
 def _median(values: np.ndarray) -> float:
@@ -98,7 +96,7 @@ def _claims(n: int, last: int) -> tuple:
         *(
             claim(
                 f"{part}_last_{n}",
-                f"N = {n}: while {CONDITIONS[f'{part}_held'].split()[0]} is held past the control's onset most else is "
+                f"N = {n}: while {part.upper()} is held past the control's onset most else is "
                 "learned (the same share; control: the classifier held).",
                 remaining(n, f"{part}_held_{last}"), at_most=0.5,
                 reason="less than half: more is learned without it than with it",

@@ -18,11 +18,11 @@ from typing import Any
 
 from experiments.reddy import settings
 from experiments.reddy.settings import SMALL, SMOKE, Schedule, laws
-from experiments.reddy.training import Induction, later, network, planned
+from experiments.reddy.training import Induction, network, planned
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES
 from icl_lab.training.plans import Training
 
@@ -98,7 +98,8 @@ CURVE = quantity(
 
 def trainings(config: Config) -> Table:
     """A network for each N and L."""
-    return {_stage(one): later(one, network(one), partial(plan, one, network(one))) for one in settings_of(config)}
+    models = [(one, network(one)) for one in settings_of(config)]
+    return {_stage(one): After(partial(plan, one, model), model.learner) for one, model in models}
 
 
 def _stage(one: Config) -> str:

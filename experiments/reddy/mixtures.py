@@ -14,11 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, check_training, laws, repeated
-from experiments.reddy.training import Induction, later, network, planned
+from experiments.reddy.training import Induction, network, planned
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.plans import Training
 
 
@@ -64,7 +64,7 @@ CURVE = quantity("{metric}", "member", "bursty_share", "novel_share", "step")
 def trainings(config: Config) -> Table:
     """The members of all points of the grid in one program, those of the first point first."""
     model = network(config)
-    return {"training": later(config, model, lambda fits: plan(config, model))}
+    return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

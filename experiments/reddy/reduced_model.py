@@ -18,7 +18,7 @@ In the (beta_1, alpha) plane the trained path is compared with the gradient flow
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from experiments.reddy.training import (
     accuracy,
     cross_entropy,
     evaluation_samples,
-    later,
     planned,
     progress,
     reduced,
@@ -40,7 +39,7 @@ from experiments.settings import check as check_steps
 from experiments.settings import check_each_once, member_keys
 from icl_lab.lab import Experiment, FlagError, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw
 from icl_lab.theory import nested_logit_flow
 from icl_lab.training.plans import Training
@@ -107,13 +106,14 @@ def trainings(config: Config) -> Table:
         model = reduced(one)
         starts = config.starts if stage == "equal" else (0.0,)
         attention = [float(part == "three") for part in measured_parts(config)] if stage == "measures" else (1.0,)
-        table[stage] = later(one, model, partial(plan, one, model, attention, starts, stage == "measures"))
+        table[stage] = After(partial(plan, one, model, attention, starts, stage == "measures"), model.learner)
     return table
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """The path of the theory, and curves of every part."""
-    yield THEORY_PATH, _theory(config)
+    _, path, _ = flow(config.context_length, config.labels)  # at the setting of the first parts
+    yield THEORY_PATH, {"beta_1": path[:, 0], "alpha": path[:, 1]}
     for stage in stages(config):
         fit = fits[stage]
         if stage == "measures":
@@ -198,12 +198,12 @@ def plan(
     return planned(config, model, keys, law, each=each, starting=starting, acting=acting, observe=observe)
 
 
-def _theory(config: Config) -> dict[str, np.ndarray]:
-    """beta_1 and alpha on the flow of the mean-field loss from the origin, at the setting of the first parts."""
+@cache
+def flow(context_length: int, labels: int, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(400,) times, (400, 3) path and (400,) loss of the nested-logit flow from the origin."""
     times = np.geomspace(1.0, 3000.0, 400)
-    sizes = {"context_length": config.context_length, "labels": config.labels}
-    path = nested_logit_flow(np.zeros(3), times, **sizes, form="mean_field").path[0]
-    return {"beta_1": path[:, 0], "alpha": path[:, 1]}
+    found = nested_logit_flow(np.zeros(3), times, context_length=context_length, labels=labels, form=form)
+    return times, found.path[0], found.loss[0]
 
 
 def check(config: Config) -> None:

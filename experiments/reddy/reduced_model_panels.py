@@ -27,9 +27,12 @@ def onsets(record: Record, part: str) -> np.ndarray:
 
 def equal_onset(record: Record, part: str = "equal") -> np.ndarray:
     """(starts, M) step at which each member of the part ``equal`` or ``more`` learns; infinite if never."""
-    curves = FROM[part](record, metric="ic")
-    level = solved(record.config, context_length=record.config["equal_length"])
-    return np.stack([onset(members, EQUAL_STEPS(record), level) for members in curves])
+    return onset(FROM[part](record, metric="ic"), EQUAL_STEPS(record), equal_level(record))
+
+
+def equal_level(record: Record) -> float:
+    """In-context accuracy of who has learned in these parts."""
+    return solved(record.config, context_length=record.config["equal_length"])
 
 
 def measures_panel(axes: Axes, record: Record, part: str) -> None:

@@ -1,21 +1,19 @@
 """What ``reduced_model`` claims and shows: functions of its record."""
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from experiments.onsets import crossing
 from experiments.reddy import reduced_model_panels as drawn
-from experiments.reddy.reduced_model import CURVE, FROM, STEPS
-from experiments.reddy.reduced_model_panels import NAMES, equal_onset, onsets
+from experiments.reddy.reduced_model import CURVE, FROM, STEPS, flow
+from experiments.reddy.reduced_model_panels import NAMES, equal_level, equal_onset, onsets
 from experiments.reddy.statistics import learned, present, solved
 from experiments.statistics import Statistic
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
-from icl_lab.theory import nested_logit_flow
 
 
 def solves(part: str) -> Statistic:
@@ -58,17 +56,9 @@ def ahead(part: str, first: str) -> Statistic:
     return statistic
 
 
-@functools.cache
-def _flow(context_length: int, labels: int, form: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(400,) times, (400, 3) path and (400,) loss of the nested-logit flow from the origin."""
-    times = np.geomspace(1.0, 3000.0, 400)
-    flow = nested_logit_flow(np.zeros(3), times, context_length=context_length, labels=labels, form=form)
-    return times, flow.path[0], flow.loss[0]
-
-
-def flow(record: Record, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def flow_of(record: Record, form: str = "mean_field") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The flow at the setting of the parts three and two."""
-    return _flow(record.config["context_length"], record.config["labels"], form)
+    return flow(record.config["context_length"], record.config["labels"], form)
 
 
 def path_error(part: str, form: str = "mean_field") -> Statistic:
@@ -76,7 +66,7 @@ def path_error(part: str, form: str = "mean_field") -> Statistic:
 
     def statistic(record: Record) -> np.ndarray:
         beta_1, alpha = (CURVE(record, part=part, metric=name) for name in ("beta_1", "alpha"))
-        _, path, _ = flow(record, form)
+        _, path, _ = flow_of(record, form)
         predicted = np.interp(beta_1, path[:, 0], path[:, 1])
         off = np.where(beta_1 > 0.1, np.abs(alpha / np.maximum(predicted, 1e-3) - 1), -np.inf).max(axis=1)
         return np.where(np.isfinite(off), off, np.nan)
@@ -88,7 +78,7 @@ def jump_time(part: str) -> Statistic:
     """(M,) flow time, rate times steps, at which the loss is half of log L, over the flow's; NaN where it never is."""
 
     def statistic(record: Record) -> np.ndarray:
-        level, (times, _, loss) = -np.log(record.config["labels"]) / 2, flow(record)
+        level, (times, _, loss) = -np.log(record.config["labels"]) / 2, flow_of(record)
         steps = present(crossing(-CURVE(record, part=part, metric="ic_loss"), STEPS(record), level))
         return steps * record.config["learning_rate"] / np.interp(level, -loss, times)
 
@@ -99,7 +89,7 @@ def loss_left(part: str) -> Statistic:
     """(M,) loss on novel classes where beta_1 passes one, over the flow's there; NaN where it never does."""
 
     def statistic(record: Record) -> np.ndarray:
-        steps, (_, path, loss) = STEPS(record), flow(record)
+        steps, (_, path, loss) = STEPS(record), flow_of(record)
         when = present(crossing(CURVE(record, part=part, metric="beta_1"), steps, 1.0))
         found = [np.interp(t, steps, curve) for t, curve in zip(when, CURVE(record, part=part, metric="ic_loss"))]
         return np.array(found) / np.interp(1.0, path[:, 0], loss)
@@ -121,7 +111,7 @@ def equal_solves(start: float) -> Statistic:
         if start not in starts:
             raise NotRun(f"start {start:g}")
         curves = FROM["equal"](record, metric="ic")[starts.index(start)]
-        return learned(curves, _equal_level(record))
+        return learned(curves, equal_level(record))
 
     return statistic
 
@@ -140,11 +130,7 @@ def equal_later(record: Record) -> np.ndarray:
 
 def more_solves(record: Record) -> np.ndarray:
     """(M,) whether a member solves L > N from scalars zero."""
-    return learned(FROM["more"](record, metric="ic")[0], _equal_level(record))
-
-
-def _equal_level(record: Record) -> float:
-    return solved(record.config, context_length=record.config["equal_length"])
+    return learned(FROM["more"](record, metric="ic")[0], equal_level(record))
 
 
 _AT_LAB = {f"{name}_{part}": FAILS for name in ("clock",) for part in ("three", "two")}

@@ -52,9 +52,9 @@ def solved(config: Mapping[str, Any], **changed: int) -> float:
     return 0.5 * (1 + guess(config, **changed))
 
 
-def onset_times(curves: np.ndarray, steps: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+def onset_times(curves: np.ndarray, steps: np.ndarray, config: Mapping[str, Any], **changed: int) -> np.ndarray:
     """(M,) onset of in-context accuracies (M, R), between measurements by interpolation; infinite if never."""
-    return crossing(curves, steps, solved(config))
+    return crossing(curves, steps, solved(config, **changed))
 
 
 def control_learns(onsets: Callable[[Record, str], np.ndarray]) -> Criterion:

@@ -16,7 +16,6 @@ from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
 from icl_lab.fast import induction_logits
 from icl_lab.lab import arguments
-from icl_lab.lab.trainings import After, Fits
 from icl_lab.models import InductionNetwork, ReducedInduction, reduced_logits, traced
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import (
@@ -184,6 +183,8 @@ def planned(
 ) -> Training:
     """The training of M members, each on its own task distribution, in one program.
 
+    Drawing their dictionaries takes seconds: binaries plan it when it is asked for (``After``).
+
     Args:
       config: the setting; what ``law`` holds is taken from there.
       model: what is trained.
@@ -221,11 +222,6 @@ def planned(
         learner=model.learner,
         sampler=sampler_of(config),
     )
-
-
-def later(config: Schedule, model: Induction, plan: Callable[[Fits], Training]) -> After:
-    """A training that is planned when it is asked for: drawing the dictionaries of its members takes seconds."""
-    return After(plan, learner=model.learner, sampler=sampler_of(config))
 
 
 def sampler_of(config: Data) -> Callable[[dict], Sampler]:

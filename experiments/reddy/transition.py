@@ -25,12 +25,12 @@ from jax import Array
 from experiments.onsets import crossing
 from experiments.reddy import settings
 from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, laws, repeated
-from experiments.reddy.statistics import copies
-from experiments.reddy.training import Induction, evaluation_samples, later, measure, network, planned, progress
+from experiments.reddy.statistics import guess
+from experiments.reddy.training import Induction, evaluation_samples, measure, network, planned, progress
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.quantities import quantity
-from icl_lab.lab.trainings import Fits, Table, Yield
+from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Trace
 from icl_lab.prompts import ItemLabelLaw, Sample
 from icl_lab.training.plans import Training
@@ -74,7 +74,7 @@ MAP = quantity("{part}/map/{when}", "member", "layer", "query", "key", part="onl
 def trainings(config: Config) -> Table:
     """The members of all parts in one program, those of the first part first."""
     model = network(config)
-    return {"training": later(config, model, lambda fits: plan(config, model))}
+    return {"training": After(lambda fits: plan(config, model), model.learner)}
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
@@ -82,8 +82,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     fit = fits["training"]
     yield STEPS, fit.steps
     for part, metrics in by_part(fit.metrics, chosen(config)).items():
-        maps, copies = metrics.pop("attention"), copies_of(part, dataclasses.asdict(config))
-        half = 0.5 * waits(metrics["ic"], fit.steps, copies / config.context_length)
+        maps = metrics.pop("attention")
+        half = 0.5 * waits(metrics["ic"], fit.steps, guess_of(part, dataclasses.asdict(config)))
         before = np.searchsorted(fit.steps, np.where(np.isfinite(half), half, 0.0), side="right") - 1
         yield CURVE.at(part=part), metrics
         yield MAP.at(part=part), {"half": maps[np.arange(len(maps)), before], "end": maps[:, -1]}
@@ -94,9 +94,9 @@ def chosen(config: Config) -> list[str]:
     return [part for part in PARTS if part in config.only]
 
 
-def copies_of(part: str, config: Mapping[str, Any]) -> int:
-    """B of the in-context tests of a part."""
-    return copies(config, burstiness=config["trained_burstiness"]) if part == "trained" else copies(config)
+def guess_of(part: str, config: Mapping[str, Any]) -> float:
+    """In-context accuracy of a random label of the context, in a part."""
+    return guess(config, burstiness=config["trained_burstiness"]) if part == "trained" else guess(config)
 
 
 def matched_item(context_length: int) -> int:

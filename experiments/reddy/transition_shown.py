@@ -8,7 +8,7 @@ from experiments.onsets import crossing
 from experiments.panels import ABOVE
 from experiments.reddy.panels import attention_maps, label_course
 from experiments.reddy.statistics import learned, present, values_at, way_done
-from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, copies_of, matched_item, waits
+from experiments.reddy.transition import CURVE, MAP, PARTS, STEPS, guess_of, matched_item, waits
 from experiments.statistics import Statistic
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
@@ -17,13 +17,9 @@ from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 IC, LOSS = CURVE.at(metric="ic"), CURVE.at(metric="loss")
 
 
-def _guess(record: Record, part: str) -> float:
-    return copies_of(part, record.config) / record.config["context_length"]
-
-
 def wait(record: Record, part: str) -> np.ndarray:
     """(M,) the wait of every member that ends it; no value for the others."""
-    return present(waits(IC(record, part=part), STEPS(record), _guess(record, part)))
+    return present(waits(IC(record, part=part), STEPS(record), guess_of(part, record.config)))
 
 
 def at_half_wait(record: Record, part: str, curves: np.ndarray) -> np.ndarray:
@@ -61,7 +57,7 @@ def _shelf(part: str) -> Statistic:
 
 def _accuracy_at_half_wait(part: str) -> Statistic:
     """(M,) in-context accuracy half-way through the wait, in units of that of a random label of the context."""
-    return lambda record: at_half_wait(record, part, IC(record, part=part)) / _guess(record, part)
+    return lambda record: at_half_wait(record, part, IC(record, part=part)) / guess_of(part, record.config)
 
 
 def _done_at_half_wait(name: str) -> Statistic:
@@ -72,7 +68,7 @@ def _rise(part: str) -> Statistic:
     """(M,) steps from a quarter to three quarters of the way from guessing to 1, over the wait."""
 
     def statistic(record: Record) -> np.ndarray:
-        curves, steps, guess = IC(record, part=part), STEPS(record), _guess(record, part)
+        curves, steps, guess = IC(record, part=part), STEPS(record), guess_of(part, record.config)
         low, high = (crossing(curves, steps, guess + share * (1 - guess)) for share in (0.25, 0.75))
         return np.where(np.isfinite(high), high - np.where(np.isfinite(low), low, 0.0), np.nan) / wait(record, part)
 
@@ -253,14 +249,14 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _accuracy(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, ACCURACIES)
-    axes.axhline(_guess(record, part), **THEORY, label="guess, B/N")
+    axes.axhline(guess_of(part, record.config), **THEORY, label="guess, B/N")
     label_course(axes, "accuracy", TITLES[part])
 
 
 def _loss(axes: Axes, record: Record, part: str) -> None:
     _bands(axes, record, part, {"loss": {"color": "#0072B2", "label": "training distribution"}})
     axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
-    axes.axhline(-np.log(_guess(record, part)), **THEORY, label="log(N/B)")
+    axes.axhline(-np.log(guess_of(part, record.config)), **THEORY, label="log(N/B)")
     axes.set_ylim(bottom=0)
     label_course(axes, "loss (nats)", None)
 

@@ -11,11 +11,11 @@ import optax
 from jax import Array
 
 from experiments import training
-from experiments.settings import Members, check_each_once, member_keys
+from experiments.settings import Members, member_keys
 from experiments.training import Model
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
 from icl_lab.fast import batch_learner
-from icl_lab.lab import FlagError, setting
+from icl_lab.lab import setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
@@ -43,16 +43,6 @@ class Setting(Tasks):
     learning_rate: float = setting(0.01, "Adam's learning rate at the start; it falls to zero as a cosine", above=0)
     batch: int = setting(256, "fresh prompts in a training step", at_least=1)
     init_scale: float = setting(0.1, "sigma of the initialisation u = sigma, U11 = sigma Theta Theta^T", above=0)
-
-
-def check_rising(config: Any, *names: str, at_least: int = 1) -> None:
-    """Raises FlagError where the values of these fields do not rise, or are too few."""
-    for name in names:
-        values = getattr(config, name)
-        check_each_once(name, values)
-        if list(values) != sorted(values) or len(values) < at_least:
-            few = f"{at_least} or more " if at_least > 1 else ""
-            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are {few}values that rise")
 
 
 def covariance(config: Tasks) -> np.ndarray:

@@ -11,7 +11,6 @@ training counts as at the optimum where its exact loss is nearer to the optimal 
 import dataclasses
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +19,12 @@ import optax
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import paths
-from experiments.zhang_frei_bartlett.common import Tasks, check_rising, covariance, lsa
+from experiments.zhang_frei_bartlett.common import Tasks, covariance, lsa
 from experiments.zhang_frei_bartlett.landscape import CLASSES, Cell, ends_of, starts_of
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.constraints import multiple_of, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 
@@ -61,12 +61,11 @@ PRESETS = {
 }  # fmt: skip
 
 
+CONSTRAINTS = (rising("scales", "lengths", fewest=2), multiple_of("steps", "measurements"))
+
+
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    check_rising(config, "scales", at_least=2)
-    check_rising(config, "lengths", at_least=2)
-    if config.steps % config.measurements:
-        raise FlagError(f"--steps={config.steps}: allowed is a multiple of --measurements={config.measurements}")
     if theory.spurious_curvature(covariance(config), config.context_length) <= 0:
         raise FlagError(
             f"--context_length={config.context_length}: allowed are N at which the spurious point is a minimum"
@@ -92,8 +91,9 @@ def trainings(config: Config) -> Table:
     }
     return {
         stage: paths.planned(
-            config, layer, _scheduled(name, config.steps), keys=member_keys(config), starts=weights[start],
-            rate=rates[name], batch=config.batch, steps=config.steps, measure_every=config.steps // config.measurements,
+            config, layer, paths.scheduled(OPTIMIZERS[name], config.steps), keys=member_keys(config), rate=rates[name],
+            starts=weights[start], batch=config.batch, steps=config.steps,
+            measure_every=config.steps // config.measurements,
         )
         for stage, (name, start) in STAGES.items()
     }  # fmt: skip
@@ -126,10 +126,6 @@ def _dense(config: Config) -> dict[str, np.ndarray]:
     return starts_of([_cell(config)], config.members, np.random.default_rng((config.seed, 1)))[0]
 
 
-def _scheduled(name: str, steps: int) -> Any:
-    return lambda rate: OPTIMIZERS[name](optax.schedules.cosine_decay_schedule(rate, steps))
-
-
 def _spurious(config: Config) -> dict[str, np.ndarray]:
     """Blocks (M, ...) next to the spurious minimum."""
     u11, u, u12, u21 = theory.spurious_point(covariance(config), config.context_length)
@@ -140,7 +136,7 @@ def _spurious(config: Config) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.dense_starts", __doc__, PRESETS, measured, (STEPS, FLOW, ENDED, LOSS), trainings=trainings,
-    check=check,
+    constraints=CONSTRAINTS, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -26,11 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.settings import check_each_once, member_keys
+from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import paths as path_of
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance, lsa
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.constraints import multiple_of, once
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.theory import gradient_flow, optimum
@@ -95,8 +96,8 @@ def trainings(config: Config) -> Table:
     layer, table = lsa(len(config.spectrum), config.init_scale), {}
     for name, (transformation, rate, steps) in _optimizers(config).items():
         table[name] = path_of.planned(
-            config, layer, _scheduled(transformation, steps), keys=member_keys(config), rate=rate, batch=config.batch,
-            steps=steps, measure_every=steps // config.measurements,
+            config, layer, path_of.scheduled(transformation, steps), keys=member_keys(config), rate=rate,
+            batch=config.batch, steps=steps, measure_every=steps // config.measurements,
         )  # fmt: skip
     starts = _optimal_weights(config, np.full(config.members, _flow_scale(config)))
     drift = [round(config.drift_time / rate) for rate in config.drift_rates]
@@ -144,14 +145,14 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", facts
 
 
+CONSTRAINTS = (
+    *(multiple_of(name, "measurements") for name in ("sgd_steps", "adam_steps", "quiet_steps")),
+    once("drift_batches", "drift_rates", "quiet_starts"),
+)
+
+
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    for name in ("sgd_steps", "adam_steps", "quiet_steps"):
-        if getattr(config, name) % config.measurements:
-            allowed = f"a multiple of --measurements={config.measurements}"
-            raise FlagError(f"--{name}={getattr(config, name)}: allowed is {allowed}")
-    for name in ("drift_batches", "drift_rates", "quiet_starts"):
-        check_each_once(name, getattr(config, name))
     quiet, starts = quiet_scale(covariance(config), config.context_length), config.quiet_starts
     if len(starts) != 2 or not starts[0] < quiet < starts[1]:
         raise FlagError(
@@ -204,7 +205,8 @@ def _paths(config: Config, fits: Fits) -> tuple[dict[str, np.ndarray], dict[str,
 
     def add(name: str, start: dict, transformation: Callable, rate: float, steps: int) -> None:
         every = steps // config.measurements
-        paths[name] = path_of.population_path(start, config, _scheduled(transformation, steps)(rate), steps, every)
+        optimizer = path_of.scheduled(transformation, steps)(rate)
+        paths[name] = path_of.population_path(start, config, optimizer, steps, every)
         times[name] = _times(rate, steps, every)
 
     for name, (transformation, rate, steps) in _optimizers(config).items():
@@ -237,10 +239,6 @@ def _times(rate: float, steps: int, every: int) -> np.ndarray:
 def _cosine(rate: float, steps: int) -> np.ndarray:
     """Learning rate of every step."""
     return rate * (1 + np.cos(np.pi * np.arange(steps) / steps)) / 2
-
-
-def _scheduled(transformation: Callable, steps: int) -> Callable[[Any], optax.GradientTransformation]:
-    return lambda rate: transformation(optax.schedules.cosine_decay_schedule(rate, steps))
 
 
 def _drift_stage(batch: int, rate: float) -> str:
@@ -278,7 +276,7 @@ def _drifts(config: Config, fits: Fits) -> Iterator[Yield]:
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.gradient_flow", __doc__, PRESETS, measured,
     (TIME, PATH, FLOW_TIME, FLOW, GAP, ORDER, DRIFT, PREDICTED, QUIET_TIME, QUIET), trainings=trainings,
-    check=check,
+    constraints=CONSTRAINTS, check=check,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -18,9 +18,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.settings import Members, check_each_once
+from experiments.settings import Members
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import holds, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 
@@ -57,14 +58,14 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    for name in ("dimensions", "exponents", "scales", "lengths"):
-        check_each_once(name, getattr(config, name))
-    if config.curvature_lengths < max(config.lengths):
-        raise FlagError(f"--curvature_lengths={config.curvature_lengths}: allowed is at least the largest of --lengths")
-    if len(config.pair) != 2:
-        raise FlagError(f"--pair={','.join(map(str, config.pair))}: allowed are two eigenvalues")
+CONSTRAINTS = (
+    once("dimensions", "exponents", "scales", "lengths"),
+    holds(
+        "at least the largest of --lengths", "curvature_lengths", "lengths",
+        when=lambda c: c.curvature_lengths >= max(c.lengths),
+    ),
+    holds("two eigenvalues", "pair", when=lambda c: len(c.pair) == 2),
+)  # fmt: skip
 
 
 def spectrum(dimension: int, exponent: float) -> np.ndarray:
@@ -168,8 +169,9 @@ def _predicted(config: Config, dimension: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.landscape", __doc__, PRESETS, measured, (ENDS, PREDICTED, CURVATURE, PAIR), check=check
-)
+    "zhang_frei_bartlett.landscape", __doc__, PRESETS, measured, (ENDS, PREDICTED, CURVATURE, PAIR),
+    constraints=CONSTRAINTS,
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

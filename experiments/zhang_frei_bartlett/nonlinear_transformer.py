@@ -25,10 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import settings
-from experiments.settings import check_each_once
 from experiments.zhang_frei_bartlett import prefixes
 from icl_lab.lab import Experiment, FlagError, from_json, main, setting
+from icl_lab.lab.constraints import below, holds, multiple_of, once
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import GPT
@@ -151,20 +150,24 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", {"tests": list(tests)}
 
 
+CONSTRAINTS = (
+    multiple_of("steps", "measure_every"),
+    once("lengths", "scales", "positions"),
+    holds(
+        "reused together with with, whose network it is", "positions",
+        when=lambda c: "reused" not in c.positions or "with" in c.positions,
+    ),
+    holds("a divisor of --width", "heads", "width", when=lambda c: c.width % c.heads == 0),
+    holds(
+        "at least twice the longest of --lengths", "test_length", "lengths",
+        when=lambda c: c.test_length >= 2 * max(c.lengths),
+    ),
+    below("warm_up", "steps"),
+)  # fmt: skip
+
+
 def check(config: Config) -> None:
     """Raises FlagError where fields do not fit together."""
-    settings.check(config)
-    check_each_once("lengths", config.lengths)
-    check_each_once("scales", config.scales)
-    check_each_once("positions", config.positions)
-    if "reused" in config.positions and "with" not in config.positions:
-        raise FlagError("--positions: allowed is reused together with with, whose network it is")
-    if config.width % config.heads:
-        raise FlagError(f"--heads={config.heads}: allowed is a divisor of --width={config.width}")
-    if config.test_length < 2 * max(config.lengths):
-        raise FlagError(f"--test_length={config.test_length}: allowed is at least twice the longest of --lengths")
-    if config.warm_up >= config.steps:
-        raise FlagError(f"--warm_up={config.warm_up}: allowed is less than --steps={config.steps}")
     if not chosen(config):
         stages = ", ".join(chosen(dataclasses.replace(config, only="all")))
         raise FlagError(f"--only={config.only}: allowed is all, {stages}")
@@ -172,7 +175,8 @@ def check(config: Config) -> None:
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.nonlinear_transformer", __doc__, PRESETS, measured,
-    (STEPS, LOSS, ERROR, INTERVAL, *LEAST_SQUARES), trainings=trainings, check=check, effort={"quick": "little"},
+    (STEPS, LOSS, ERROR, INTERVAL, *LEAST_SQUARES), trainings=trainings, constraints=CONSTRAINTS, check=check,
+    effort={"quick": "little"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Paths of the layer's blocks over training: sampled, and exact by the population loss in float64."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,11 @@ def planned(
         learner=trained.learner,
         sampler=lambda _: sampler,
     )
+
+
+def scheduled(transformation: Callable, steps: int) -> Callable[[Any], optax.GradientTransformation]:
+    """``rate -> transformation`` at a rate that falls to zero as a cosine."""
+    return lambda rate: transformation(optax.schedules.cosine_decay_schedule(rate, steps))
 
 
 def blocks_of(fit: Fit) -> Path:

@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments import settings
-from experiments.settings import check_each_once, member_keys
+from experiments.settings import member_keys
 from experiments.training import always, mean_in_chunks, paired_losses
 from experiments.zhang_frei_bartlett.common import Setting, planned, predictions, product
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import as_long_as, holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import VARIANCE_LAWS, Sampler, random_covariance_regression
@@ -72,20 +72,16 @@ PRESETS = {
     "paper": Config(),
 }  # fmt: skip
 
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check(config)
-    for name in ("laws", "test_lengths", "scales"):
-        check_each_once(name, getattr(config, name))
-    if len(config.shapes) != len(config.laws):
-        raise FlagError(f"--shapes has {len(config.shapes)} values; allowed are as many as --laws, {len(config.laws)}")
-    for law, shape in zip(config.laws, config.shapes):
-        if law == "lognormal" and shape > LARGEST_LOGNORMAL:
-            raise FlagError(f"--shapes={shape:g}: allowed is at most {LARGEST_LOGNORMAL:g} for lognormal")
-    if "exponential" not in config.laws:
-        raise FlagError(f"--laws={','.join(config.laws)}: allowed are lists with exponential, which the paper treats")
-
+CONSTRAINTS = (
+    multiple_of("steps", "measure_every"),
+    once("laws", "test_lengths", "scales"),
+    as_long_as("laws", "shapes"),
+    holds(
+        f"at most {LARGEST_LOGNORMAL:g} for lognormal", "shapes",
+        when=lambda c: all(s <= LARGEST_LOGNORMAL for law, s in zip(c.laws, c.shapes) if law == "lognormal"),
+    ),
+    holds("a list with exponential, which the paper treats", "laws", when=lambda c: "exponential" in c.laws),
+)  # fmt: skip
 
 SLOPES, BY_BIN = ("slope", "slope_independent"), ("factor", "variance")
 TRAINED: dict[str, Any] = {"training": lambda config: (*config["laws"], SCALED)}
@@ -229,7 +225,7 @@ def _conditional(config: Config, sampler: Sampler, params: dict, keys: Array) ->
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.random_covariance", __doc__, PRESETS, measured,
-    (EDGES, LEAST_SQUARES, PRODUCT, LAYER, RISK, SLOPE, FACTOR), trainings=trainings, check=check,
+    (EDGES, LEAST_SQUARES, PRODUCT, LAYER, RISK, SLOPE, FACTOR), trainings=trainings, constraints=CONSTRAINTS,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -17,12 +17,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from experiments import settings
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses
-from experiments.zhang_frei_bartlett.common import Setting, check_rising, planned, predictions
+from experiments.zhang_frei_bartlett.common import Setting, planned, predictions
 from icl_lab.constructions import linear_attention_blocks
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import holds, multiple_of, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, Sampler, gaussian_regression
@@ -53,16 +53,15 @@ PRESETS = {
     "paper": Config(),
 }  # fmt: skip
 
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check(config)
-    check_rising(config, "train_lengths", "test_lengths", at_least=2)
-    if config.context_length not in config.train_lengths:
-        raise FlagError(f"--context_length={config.context_length}: allowed is one of --train_lengths")
-    if len(config.spectrum) < 3:
-        raise FlagError("--spectrum: the nonlinear labels need three values or more")
-
+CONSTRAINTS = (
+    multiple_of("steps", "measure_every"),
+    rising("train_lengths", "test_lengths", fewest=2),
+    holds(
+        "one of --train_lengths", "context_length", "train_lengths",
+        when=lambda c: c.context_length in c.train_lengths,
+    ),
+    holds("three values or more, which the nonlinear labels need", "spectrum", when=lambda c: len(c.spectrum) >= 3),
+)  # fmt: skip
 
 COVARIANCES = ("identity", "spectrum")
 RISK = quantity("{covariance}/risk", "member", "train_length", "test_length", covariance=COVARIANCES)
@@ -166,7 +165,7 @@ def _predicted_risks(config: Config) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.risk", __doc__, PRESETS, measured,
-    (RISK, FLOOR, CLOSED, CLOSED_FLOOR, SAMPLED, PREDICTED), trainings=trainings, check=check,
+    (RISK, FLOOR, CLOSED, CLOSED_FLOOR, SAMPLED, PREDICTED), trainings=trainings, constraints=CONSTRAINTS,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments import settings
 from experiments.settings import member_keys
 from experiments.training import always, paired_losses, squared_error
 from experiments.zhang_frei_bartlett import shift_families as shift
-from experiments.zhang_frei_bartlett.common import check_rising, lsa, planned, product
+from experiments.zhang_frei_bartlett.common import lsa, planned, product
 from experiments.zhang_frei_bartlett.shift_families import FAMILIES, OVER_LENGTHS, TRAININGS, Config, points
-from icl_lab.lab import Experiment, FlagError, main
+from icl_lab.lab import Experiment, main
+from icl_lab.lab.constraints import holds, multiple_of, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, Sample, Sampler, gaussian_regression
@@ -45,16 +45,15 @@ PRESETS = {
     "paper": Config(),
 }  # fmt: skip
 
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check(config)
-    check_rising(config, "input_scales", "weight_scales", "test_lengths")
-    if len(config.spectrum) < 2:
-        raise FlagError("--spectrum: the shifts need two values or more")
-    if config.subspace_size > len(config.spectrum):
-        raise FlagError(f"--subspace_size={config.subspace_size}: allowed is at most D, {len(config.spectrum)}")
-
+CONSTRAINTS = (
+    multiple_of("steps", "measure_every"),
+    rising("input_scales", "weight_scales", "test_lengths"),
+    holds("two values or more, which the shifts need", "spectrum", when=lambda c: len(c.spectrum) >= 2),
+    holds(
+        "at most D, the number of eigenvalues", "subspace_size", "spectrum",
+        when=lambda c: c.subspace_size <= len(c.spectrum),
+    ),
+)  # fmt: skip
 
 PRODUCT = quantity("{training}/product", "member", "row", "column", training=tuple(TRAININGS))
 ERROR = quantity(
@@ -135,7 +134,8 @@ def _square(values: Array, _: Sample) -> Array:
 
 
 EXPERIMENT = Experiment(
-    "zhang_frei_bartlett.shifts", __doc__, PRESETS, measured, (PRODUCT, ERROR), trainings=trainings, check=check,
+    "zhang_frei_bartlett.shifts", __doc__, PRESETS, measured, (PRODUCT, ERROR), trainings=trainings,
+    constraints=CONSTRAINTS,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ plateau. With keys and queries of rank R a head learns R components together: pl
 """
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.settings import Members, check_each_once
+from experiments.settings import Members
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import at_least, at_most, holds, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 
@@ -60,20 +62,17 @@ PRESETS = {
 DRAWN = slice(4, None, 5)
 """Readings of the losses that no claim reads, only a figure: every fifth, so that the record is small."""
 
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    for name in ("merged_scales", "ranks"):
-        check_each_once(name, getattr(config, name))
-    if len(config.spectrum) < 2 or any(a <= b for a, b in zip(config.spectrum, config.spectrum[1:])):
-        raise FlagError(f"--spectrum={','.join(map(str, config.spectrum))}: allowed are two or more values that fall")
-    if config.heads < len(config.spectrum) or config.rank_heads < config.rank_dimension:
-        raise FlagError("--heads and --rank_heads: allowed are as many as components, or the last are never learned")
-    if len(config.merged_scales) < 2:
-        raise FlagError("--merged_scales: allowed are two or more, whose slope is taken")
-    if max(config.ranks) > config.rank_dimension:
-        raise FlagError(f"--ranks: allowed are up to --rank_dimension={config.rank_dimension}")
-
+CONSTRAINTS = (
+    once("merged_scales", "ranks"),
+    holds(
+        "two or more values that fall", "spectrum",
+        when=lambda c: len(c.spectrum) >= 2 and all(a > b for a, b in itertools.pairwise(c.spectrum)),
+    ),
+    holds("a head for each component", "heads", "spectrum", when=lambda c: c.heads >= len(c.spectrum)),
+    at_least("rank_heads", "rank_dimension"),
+    holds("two or more, whose slope is taken", "merged_scales", when=lambda c: len(c.merged_scales) >= 2),
+    at_most("ranks", "rank_dimension"),
+)  # fmt: skip
 
 TIMES, LEVELS, LOSS = quantity("times", "time"), quantity("levels", "level"), quantity("loss", "member", "time")
 END, REGROWTH = quantity("end", "member"), quantity("regrowth", "member")
@@ -212,7 +211,7 @@ def _of_rank(config: Config, rank: int, covariance: np.ndarray) -> np.ndarray:
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.staircase", __doc__, PRESETS, measured,
     (TIMES, LEVELS, LOSS, END, REGROWTH, TOUCHED, COMPONENT, MERGED_TIMES, MERGED_LOSS, MERGED, RANK_TIMES,
-     RANK_LEVELS, RANK_LOSS), check=check,
+     RANK_LEVELS, RANK_LOSS), constraints=CONSTRAINTS,
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.settings import member_keys
-from experiments.zhang_frei_bartlett.common import LAYOUT, NETWORK, Tasks, check_rising, covariance
+from experiments.zhang_frei_bartlett.common import LAYOUT, NETWORK, Tasks, covariance
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.models import learner
@@ -47,11 +48,6 @@ PRESETS = {
     "lab": Config(),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_rising(config, "factors", at_least=2)
 
 
 TIMES, EXCESS = quantity("flow/times", "time"), quantity("flow/excess", "member", "factor", "time")
@@ -153,7 +149,7 @@ def _random(config: Config, thetas: np.ndarray) -> dict[str, np.ndarray]:
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.theorems", __doc__, PRESETS, measured,
     (TIMES, EXCESS, GAP, STEEPNESS, CONSTANT, SLOWEST, FORM_ERROR, SPECTRUM, RANDOM_TIMES, RANDOM_GAP, RANDOM_U),
-    check=check,
+    constraints=(rising("factors", fewest=2),),
 )  # fmt: skip
 
 if __name__ == "__main__":

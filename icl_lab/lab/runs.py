@@ -2,6 +2,7 @@
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -10,7 +11,7 @@ from icl_lab import machine
 from icl_lab.lab import flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
-from icl_lab.lab.trainings import Table
+from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
 from icl_lab.training.plans import Training
 
@@ -80,11 +81,18 @@ class FinishedRun(NamedTuple):
           RecordError: as ``params``, or if the experiment does not say on what this training was measured.
         """
         stage, _ = stage or self._only_stage(), self.params(member, stage)
-        planned = self._trainings()[stage]
-        if planned.sampler is None:
+        table = self._trainings()
+        planned: Training | After | None = table[stage]
+        if isinstance(planned, After) and planned.learner is not None and planned.sampler is None:
+            planned = planned.plan(Fits(table, lambda other, _: self._kept(other)))
+        if planned is None or planned.sampler is None:
             raise RecordError(f"{self.record.experiment} does not say on what prompts {stage!r} was measured")
         settings = planned.settings if isinstance(planned, Training) else None
         return planned.sampler(jax.tree.map(lambda leaf: leaf[member], settings))
+
+    def _kept(self, stage: str) -> Any:
+        """What a run keeps of a ``Fit``."""
+        return SimpleNamespace(params=below(self.record.params, stage))
 
     def _only_stage(self) -> str:
         stages = self.stages()

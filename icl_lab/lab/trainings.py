@@ -20,7 +20,8 @@ class After:
 
     Attributes:
       plan: ``fits -> training``; None: those results leave nothing to train, and ``fits[stage]`` is None.
-      learner, sampler: as of a ``Training``; they are known without any result, so a finished run can be asked.
+      learner, sampler: as of a ``Training``, known without any result, so a finished run can be asked; a sampler that
+        reads a member's setting is that of the planned training (None).
     """
 
     plan: Callable[["Fits"], Training | None]

@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 import numpy as np
+import optax
 import pytest
 
 from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_shown, paths
@@ -69,7 +70,7 @@ def test_every_optimum_has_no_excess_and_no_error_and_the_balance_of_its_scale()
 def test_population_gd_is_the_mean_field_without_noise_and_stays_at_u21_zero():
     u11, rate = np.array([[0.2, 0.1], [0.1, 0.1]]), 0.1
     start = {name: value[:, 0] for name, value in blocks([[0.2]], u11[None, None]).items()}
-    scheduled = gradient_flow._scheduled(gradient_flow.optax.sgd, 20)(rate)
+    scheduled = paths.scheduled(optax.sgd, 20)(rate)
     path = paths.population_path(start, CONFIG, scheduled, 20, 10)
     expected = mean_field(u11, 0.2, LAM, N, gradient_flow._cosine(rate, 20), math.inf, 10)
     np.testing.assert_allclose(block_product(path)[0], expected["product"], rtol=1e-10)
@@ -93,4 +94,4 @@ def test_population_gd_is_the_mean_field_without_noise_and_stays_at_u21_zero():
 )
 def test_settings_that_do_not_fit_are_refused(change, said):
     with pytest.raises(FlagError, match=said.replace("(", r"\(")):
-        gradient_flow.check(dataclasses.replace(CONFIG, **change))
+        gradient_flow.EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.zhang_frei_bartlett import nonlinear_transformer_shown as shown
 from experiments.zhang_frei_bartlett import prefixes
-from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, EXPERIMENT, PRESETS, check, chosen, trainings
+from experiments.zhang_frei_bartlett.nonlinear_transformer import ERROR, EXPERIMENT, PRESETS, chosen, trainings
 from icl_lab.lab import flags
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
@@ -163,7 +163,7 @@ def test_one_training_can_be_chosen_and_another_is_refused():
         ({"positions": ("without", "reused")}, "--positions"),
     ):
         with pytest.raises(FlagError, match=said):
-            check(dataclasses.replace(lab, **change))
+            EXPERIMENT.validate(dataclasses.replace(lab, **change))
 
 
 def test_reused_rows_are_trained_ones_of_the_same_kind_of_token():

@@ -115,7 +115,7 @@ def test_slopes_and_factors_of_the_network_are_those_of_its_product():
 )
 def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
     for preset in PRESETS.values():
-        random_covariance.check(preset)
+        random_covariance.EXPERIMENT.validate(preset)
     with pytest.raises(FlagError, match=named):
-        random_covariance.check(dataclasses.replace(PRESETS["smoke"], **changes))
+        random_covariance.EXPERIMENT.validate(dataclasses.replace(PRESETS["smoke"], **changes))
     assert Config().context_length == N

@@ -6,7 +6,7 @@ import numpy as np
 import icl_lab
 from experiments.reddy import curriculum
 from experiments.reddy.settings import WORLDS, laws
-from experiments.reddy.training import accuracy, evaluation_samples
+from experiments.reddy.training import accuracy, evaluation_samples, sampler
 from experiments.settings import member_keys
 
 
@@ -25,3 +25,5 @@ def test_a_loaded_network_is_as_accurate_as_the_record_says(smoke_run):
         np.testing.assert_allclose(accuracy(logits, samples), run.record["control/ic"][member, -1], atol=1e-6)
         alone = jax.jit(run.learner(member))(jax.tree.map(lambda leaf: leaf[0], samples.prompt))
         np.testing.assert_allclose(alone, logits[0], rtol=1e-4, atol=1e-5)
+        own = (draw(key, 32).prompt.x for draw in (run.sampler(member), sampler(config, law)))
+        np.testing.assert_array_equal(*own)

@@ -16,7 +16,7 @@ MEMBERS, STEPS, EQUAL_STEPS = 10, np.arange(0, 8001, 100), np.arange(0, 4001, 10
 
 def jump():
     """Step at which the flow has half of its loss, at the rate of the preset lab."""
-    times, _, loss = reduced_model_shown._flow(8, 32, "mean_field")
+    times, _, loss = reduced_model.flow(8, 32)
     return np.interp(-np.log(32) / 2, -loss, times) / 0.05
 
 
@@ -33,7 +33,7 @@ def curves_of(part, metric):
 def reduced_record(changes=None):
     """Members that jump as the flow does: labels of the context first, then all at once."""
     config = to_json(reduced_model.PRESETS["lab"])
-    _, path, _ = reduced_model_shown._flow(8, 32, "mean_field")
+    _, path, _ = reduced_model.flow(8, 32)
     curves: dict[str, dict[str, np.ndarray]] = {"three": {}, "two": {}, "equal": {}, "more": {}}
     for part, late in (("three", 1.0), ("two", 1.15)):
         at = late * jump() + np.linspace(-80, 80, MEMBERS)

@@ -114,4 +114,4 @@ def test_nonlinear_labels_are_the_same_for_the_sampler_and_for_the_theory():
 )
 def test_flags_that_do_not_fit_are_refused(change, flag):
     with pytest.raises(FlagError, match=flag):
-        binary.check(dataclasses.replace(CONFIG, **change))
+        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

@@ -107,4 +107,4 @@ def test_landscape_pools_minima_and_saddles_apart():
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(binary, changes):
     with pytest.raises(FlagError):
-        binary.check(binary.Config(**changes))
+        binary.EXPERIMENT.validate(binary.Config(**changes))

@@ -90,6 +90,6 @@ def test_the_network_has_the_closed_form_of_its_product():
 )
 def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
     for preset in PRESETS.values():
-        shifts.check(preset)
+        shifts.EXPERIMENT.validate(preset)
     with pytest.raises(FlagError, match=named):
-        shifts.check(dataclasses.replace(PRESETS["smoke"], **changes))
+        shifts.EXPERIMENT.validate(dataclasses.replace(PRESETS["smoke"], **changes))

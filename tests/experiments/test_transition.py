@@ -7,7 +7,7 @@ import pytest
 
 from experiments.onsets import crossing
 from experiments.reddy import transition
-from experiments.reddy.transition import CURVE, matched_item, waits
+from experiments.reddy.transition import CURVE, guess_of, matched_item, waits
 from experiments.reddy.transition import STEPS as MEASURED_AT
 from experiments.reddy.transition_shown import CLAIMS
 from icl_lab.lab.claims import FAILS, HOLDS, judge
@@ -89,6 +89,8 @@ def test_crossings_interpolate():
     np.testing.assert_allclose(crossing(curves, steps, np.array([0.7, 0.2, 0.95])), [25, 0, 29.5])
     np.testing.assert_allclose(waits(curves, steps, 0.0), [10, np.inf, 0])
     assert [matched_item(n) for n in (1, 2, 4, 8)] == [0, 0, 1, 3]
+    config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 2}
+    assert [guess_of(part, config) for part in ("novel", "trained")] == [0.25, 0.5]
 
 
 @pytest.mark.parametrize(
