@@ -9,7 +9,7 @@ from unittest import mock
 
 from accelerators import lowering
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import Session, style
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment

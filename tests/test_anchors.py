@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from toys import made_up
 
-from experiments import anchoring, gallery, verdict_tables
+from experiments.binaries import unlike
+from experiments.tools import anchoring, gallery, verdict_tables
 from icl_lab import machine
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.claims import Claim
@@ -190,10 +191,10 @@ def test_more_members_and_a_younger_setting_are_not_why_a_record_is_stale():
 
     experiment = Toy(lab=Younger(members=2, steps=42)).experiment()
     committed = {"seed": 0, "rate": 0.1, "members": 3}
-    assert anchoring.unlike(experiment, "lab", committed | {"steps": 40}) == "steps: 40 there, 42 here"
-    assert not anchoring.unlike(experiment, "lab", committed | {"steps": 42})
+    assert unlike(experiment, "lab", committed | {"steps": 40}) == "steps: 40 there, 42 here"
+    assert not unlike(experiment, "lab", committed | {"steps": 42})
     fewer = committed | {"steps": 42, "members": 1}
-    assert anchoring.unlike(experiment, "lab", fewer) == "members: 1 there, 2 here"
+    assert unlike(experiment, "lab", fewer) == "members: 1 there, 2 here"
 
 
 def test_a_verdict_changed_by_hand_is_in_no_ledger(root, monkeypatch):

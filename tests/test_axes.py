@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from toys import made_up
 
-from experiments import gallery
-from experiments.anchoring import belongs
-from experiments.reproduce import discover
+from experiments.binaries import belongs, discover
+from experiments.tools import gallery
 from icl_lab.lab import flags, records
 from icl_lab.lab.axes import AxesError, checked
 from icl_lab.lab.execution import execute

@@ -8,8 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import benchmark
-from experiments.benchmarks import (
+from experiments.reddy.settings import SMOKE, Schedule
+from experiments.tools import benchmark
+from experiments.tools.benchmarks import (
     cluster,
     devices,
     dry_run,
@@ -19,7 +20,6 @@ from experiments.benchmarks import (
     timing,
     training,
 )
-from experiments.reddy.settings import SMOKE, Schedule
 
 TINY = timing.Config(
     rounds=2, batch=8, chunk=2, loop_steps=1,

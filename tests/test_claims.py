@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from toys import made_up
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import report
 from icl_lab.lab.claims import (
     FAILS,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import reproduce
+from experiments.tools import reproduce
 from icl_lab.lab.command_line import parse_command_line
 
 ROOT = Path(__file__).parents[1]

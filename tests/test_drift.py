@@ -8,9 +8,8 @@ from test_reproduce import start_inside
 from toys import made_up
 
 import experiments
-from experiments import forks, reproduce
-from experiments.anchoring import belongs
-from experiments.reproduce import discover
+from experiments.binaries import belongs, discover
+from experiments.tools import forks, reproduce
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import FAILS, HOLDS, Claim, judge
 from icl_lab.lab.drift import committed, drift

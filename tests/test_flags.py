@@ -10,7 +10,7 @@ from absl import flags as absl_flags
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import command_line, flags
 from icl_lab.lab.experiment import PRESETS
 from icl_lab.lab.flags import FlagError, arguments, setting

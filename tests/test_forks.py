@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from experiments import forks
 from experiments.identification import fingerprint
+from experiments.tools import forks
 from icl_lab.lab import executors
 from icl_lab.lab.plans import Run
 from icl_lab.lab.records import LOG

@@ -5,7 +5,7 @@ ONLY_WHERE_USED = ("diffrax", "equinox", "matplotlib", "optimistix", "orbax", "s
 ONLY_WHERE_USED += ("scipy.stats", "submitit", "tokenizers", "xarray")
 LISTING = """
 import sys
-from experiments.reproduce import discover
+from experiments.binaries import discover
 print(len(discover()), *sys.modules)
 """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from test_reproduce import Toy
 
 import experiments
-from experiments import gallery, verdict_tables
+from experiments.tools import gallery, verdict_tables
 from icl_lab.lab import provenance
 from icl_lab.lab.execution import execute
 from icl_lab.lab.record import Record

@@ -17,10 +17,10 @@ import pytest
 from conftest import COMPILED
 
 import experiments
-from experiments import benchmark, forks, gallery, join_members, reproduce
 from experiments.dai.implicit_finetuning import EXPERIMENT as FINETUNING
 from experiments.identification import of
 from experiments.page import __main__ as page
+from experiments.tools import benchmark, forks, gallery, join_members, reproduce
 from experiments.von_oswald.noisy_labels import EXPERIMENT
 from icl_lab import __main__ as first_screen
 from icl_lab import load_run, machine

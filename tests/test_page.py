@@ -24,11 +24,11 @@ from toys import made_up
 
 import icl_lab.__main__ as front
 from experiments import page
+from experiments.binaries import GALLERY, discover
 from experiments.page.__main__ import main
 from experiments.page.drawing import WIDTH, dots, picture
 from experiments.page.words import powers, worded
 from experiments.papers import ORDER, finding_of, paper_of
-from experiments.reproduce import GALLERY, discover
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import draw

@@ -7,8 +7,8 @@ from itertools import compress, pairwise
 
 import pytest
 
+from experiments.binaries import GALLERY, discover
 from experiments.page import LARGEST, write_page
-from experiments.reproduce import GALLERY, discover
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 import experiments
-from experiments import reproduce
-from experiments.reproduce import discover
+from experiments import binaries
+from experiments.binaries import discover
 from icl_lab import __main__ as sources
 from icl_lab import machine
 from icl_lab.lab import command_line, flags, imports, provenance, records
@@ -302,7 +302,7 @@ def test_hidden_files_are_no_sources(tmp_path, monkeypatch):
     assert imports.texts(tmp_path) == version
     monkeypatch.setattr(experiments, "__path__", [str(tmp_path / "experiments")])
     monkeypatch.setattr(experiments.__spec__, "submodule_search_locations", experiments.__path__)
-    monkeypatch.setattr(reproduce, "HERE", tmp_path / "experiments")
+    monkeypatch.setattr(binaries, "HERE", tmp_path / "experiments")
     monkeypatch.setattr(sources, "__file__", str(tmp_path / "icl_lab" / "__main__.py"))
     assert discover() == {}
     assert set(sources.experiments()) == {"paper.__init__", "paper.a"}

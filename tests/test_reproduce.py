@@ -10,9 +10,11 @@ import optax
 import pytest
 from toys import made_up
 
-from experiments import anchoring, forks, gallery, pace, papers, reproduce, verdict_tables
+from experiments import papers
+from experiments.binaries import belongs
 from experiments.page import drawing
 from experiments.papers import ORDER, Paper
+from experiments.tools import anchoring, forks, gallery, pace, reproduce, verdict_tables
 from icl_lab.lab import flags, records
 from icl_lab.lab.claims import Claim, Quick
 from icl_lab.lab.drift import committed
@@ -391,12 +393,12 @@ def test_records_of_the_gallery_are_judged_by_the_claims_as_they_are_now(tmp_pat
 
 def test_gallery_takes_the_present_preset_with_at_least_its_members():
     experiment, config = Toy("toy.a").experiment(), flags.to_json(Config())
-    assert anchoring.belongs(experiment, "lab", "lab", config)
-    assert anchoring.belongs(experiment, "lab", "lab", {**config, "members": 9})
-    assert not anchoring.belongs(experiment, "lab", "lab", {**config, "members": 3})
-    assert not anchoring.belongs(experiment, "lab", "lab", {**config, "seed": 1})
-    assert not anchoring.belongs(experiment, "lab", "lab", {**config, "older": 1})
-    assert not anchoring.belongs(experiment, "lab", "lab with steps=3", config)
+    assert belongs(experiment, "lab", "lab", config)
+    assert belongs(experiment, "lab", "lab", {**config, "members": 9})
+    assert not belongs(experiment, "lab", "lab", {**config, "members": 3})
+    assert not belongs(experiment, "lab", "lab", {**config, "seed": 1})
+    assert not belongs(experiment, "lab", "lab", {**config, "older": 1})
+    assert not belongs(experiment, "lab", "lab with steps=3", config)
 
 
 def test_a_setting_younger_than_a_record_counts_as_its_default():
@@ -407,8 +409,8 @@ def test_a_setting_younger_than_a_record_counts_as_its_default():
         return dataclasses.replace(experiment, presets=presets)
 
     record = Record(experiment.name, "smoke", older, {}, {})
-    assert anchoring.belongs(with_seed(0), "lab", "lab", older)
-    assert not anchoring.belongs(with_seed(1), "lab", "lab", older)
+    assert belongs(with_seed(0), "lab", "lab", older)
+    assert not belongs(with_seed(1), "lab", "lab", older)
     assert anchoring.differs_from_smoke(record, with_seed(0)) == ""
     assert "seed" in anchoring.differs_from_smoke(record, with_seed(1))
 

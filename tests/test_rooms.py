@@ -1,14 +1,16 @@
 """The rooms of icl_lab lie one above the other: what is below imports nothing of what is above.
 
-In experiments what runs a binary imports nothing of what shows its records, and no binary what another one shows.
+In experiments what runs a binary imports nothing of what shows its records, and no binary what another one shows; the
+page lies above the papers, and the tools above both.
 """
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import imports
 from icl_lab.lab.provenance import HOME
 from icl_lab.prompts.corpus import source_files
@@ -47,6 +49,8 @@ def test_no_import_goes_upwards(room):
 
 
 TEXTS = imports.texts(HOME)
+TOOLS = ("benchmark", "gallery", "join_members", "reproduce")
+"""Commands of the tools, by their short names."""
 SHOWN = [name for name in TEXTS if name.endswith("_shown")]
 
 
@@ -63,3 +67,22 @@ def test_what_runs_imports_nothing_that_is_shown(name):
 @pytest.mark.parametrize("name", SHOWN)
 def test_no_binary_imports_what_another_one_shows(name):
     assert [one for one in imports.needed([name], TEXTS) if one in SHOWN] == [name]
+
+
+def test_no_paper_imports_the_page_or_a_tool_and_the_page_no_tool():
+    above = ("page", "tools", *TOOLS)
+    wrong = [
+        f"{name} imports {one}"
+        for name, text in TEXTS.items()
+        if name.startswith("experiments.") and (room := name.split(".")[1]) not in ("tools", *TOOLS)
+        for one in imports.imported(text)
+        if one.startswith("experiments.") and one.split(".")[1] in above[room == "page" :] and one.split(".")[1] != room
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_tool_is_a_command_by_its_short_name(name):
+    tool, short = (importlib.import_module(f"experiments.{room}{name}") for room in ("tools.", ""))
+    assert short.main is tool.main
+    assert f"python -m experiments.{name}" in tool.__doc__

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments import summary
+from experiments.binaries import discover
 from experiments.papers import ORDER, paper_of
-from experiments.reproduce import committed_verdicts, discover
+from experiments.tools import summary
+from experiments.tools.reproduce import committed_verdicts
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.execution import Outcome
 

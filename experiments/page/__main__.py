@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.binaries import discover
 from experiments.page import write_page
-from experiments.reproduce import discover
 from icl_lab.lab.command_line import command
 from icl_lab.lab.flags import FlagError, setting
 

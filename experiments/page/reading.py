@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments import anchoring
+from experiments.binaries import belongs
 from experiments.page.drawing import Dots, dots
 from experiments.page.words import Estimates, powers, worded
 from experiments.papers import ORDER, Paper, finding_of, paper_of, pictures
@@ -146,7 +146,7 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
         raise RecordError(f"{folder} holds a record of {record.experiment}, which is no binary here")
     experiment = experiments[record.experiment]
     preset = record.preset
-    if preset in BEST_FIRST and not anchoring.belongs(experiment, preset, preset, record.config):
+    if preset in BEST_FIRST and not belongs(experiment, preset, preset, record.config):
         raise RecordError(f"{folder} is of an earlier {preset} preset, whose verdicts are in no ledger")
     claims = {claim.id: claim for claim in experiment.claims}
     try:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments import anchoring
-from experiments.reproduce import discover
+from experiments.binaries import discover
+from experiments.tools import anchoring
 from icl_lab.lab import records
 from icl_lab.lab.claims import NOT_JUDGED
 from icl_lab.lab.record import below

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import verdict_tables
-from experiments.anchoring import belongs
-from experiments.reproduce import discover
+from experiments.binaries import belongs, discover
+from experiments.tools import verdict_tables
 from icl_lab.lab.claims import FAILS, HOLDS, IDENTITY, NOT_JUDGED, is_identity
 from icl_lab.lab.drift import committed
 from icl_lab.lab.experiment import PRESETS

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import join_members
 from experiments.dai import implicit_finetuning, pretrain
 from experiments.dai.common import COMMITTED, RANDOM
 from experiments.dai.pretrain import PRESETS
 from experiments.dai.tables import by_task
-from experiments.join_members import joined
+from experiments.tools import join_members
+from experiments.tools.join_members import joined
 from experiments.zhang_frei_bartlett import nonlinear_transformer
 from icl_lab.lab import FlagError, flags, records
 from icl_lab.lab.axes import checked

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import gallery
-from experiments.joining import joined
-from experiments.reproduce import discover
+from experiments.binaries import discover
+from experiments.tools import gallery
+from experiments.tools.joining import joined
 from icl_lab.lab import Record, records
 from icl_lab.lab.flags import to_json
 

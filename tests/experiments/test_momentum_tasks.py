@@ -8,7 +8,7 @@ import pytest
 
 from experiments.dai import mixers, momentum_tasks, pretrain
 from experiments.dai.momentum_tasks_shown import CLAIMS, better, sooner
-from experiments.join_members import joined
+from experiments.tools.join_members import joined
 from icl_lab.lab.axes import checked
 from icl_lab.lab.claims import FAILS, HOLDS, judge
 from icl_lab.lab.flags import FlagError, to_json

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import command_line
 
 BINARIES = discover()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import imports, provenance
 
 BINARIES = discover()
@@ -45,9 +45,9 @@ def test_an_edit_of_what_decides_numbers_is_noticed(module):
     [
         f"{ONE_STEP}_shown",
         "experiments.panels",
-        "experiments.gallery",
+        "experiments.tools.gallery",
         "experiments.page.reading",
-        "experiments.benchmark",
+        "experiments.tools.benchmark",
         "experiments.reddy.transition",
         "icl_lab.lab.experiment",
         "icl_lab.lab.style",
@@ -93,7 +93,7 @@ def test_nothing_that_a_binary_loads_is_missing():
     code = """
 import os, sys
 import jax, flax.linen, optax, scipy.special, rich.progress
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab import imports, provenance
 texts = imports.texts(provenance.HOME)
 for name in sys.argv[1:]:

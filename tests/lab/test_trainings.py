@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.reproduce import discover
+from experiments.binaries import discover
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, collected
 from icl_lab.models import LinearSelfAttention

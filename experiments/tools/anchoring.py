@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.binaries import belongs, changed, unlike
 from icl_lab.lab import anchors, flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.provenance import other_settings, provenance, versions
@@ -182,22 +183,6 @@ def tolerances(then: Record, limits: anchors.Limits) -> anchors.Limits:
     return anchors.at_another_width(limits, then.arrays, then.experiment in MINIMISED)
 
 
-def belongs(experiment: Experiment, preset: str, label: str, config: Mapping[str, Any]) -> bool:
-    """Whether a record is of the present preset; more members are welcome, and so is one network of several.
-
-    A setting that is younger than the record has its default there, the paper's: nobody could change it yet.
-    """
-    return label == preset and not unlike(experiment, preset, config)
-
-
-def unlike(experiment: Experiment, preset: str, config: Mapping[str, Any]) -> str:
-    """The settings in which the configuration of a record is not that of the present preset, in words."""
-    wanted = flags.to_json(experiment.presets[preset])
-    config = flags.to_json(type(experiment.presets[preset])()) | dict(config)
-    free = {"only"} | ({"members"} if config.get("members", 0) >= wanted["members"] else set())
-    return changed(*({name: value for name, value in one.items() if name not in free} for one in (config, wanted)))
-
-
 def why_stale(folder: Path, experiment: Experiment) -> list[str]:
     """Why the present code does not vouch for a record of the gallery, a sentence each; runs the smoke preset."""
     try:
@@ -216,12 +201,6 @@ def why_stale(folder: Path, experiment: Experiment) -> list[str]:
         with compiling_quickly():
             said += differing(anchor, experiment, lambda: smoke_run(experiment))
     return said
-
-
-def changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The settings in which two configurations differ, in words."""
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    return ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
 
 
 def commit(origin: Mapping[str, Any]) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.timing import Config, Row
-from experiments.reproduce import discover
+from experiments.binaries import discover
+from experiments.tools.benchmarks.timing import Config, Row
 from icl_lab.lab.profile import PHASES
 
 BINARIES = ("von_oswald.one_step", "dai.momentum_icl", "reddy.label_count", "zhang_frei_bartlett.gradient_flow")
@@ -71,7 +71,7 @@ def _row(name: str, seconds: np.ndarray, base: np.ndarray, origin: dict[str, Any
 
 def _seconds(words: list[str], folder: str) -> tuple[float, float]:
     """Seconds by the clock and of CPU time that Python takes with these words, in a folder."""
-    home = os.fspath(Path(__file__).resolve().parents[2])
+    home = os.fspath(Path(__file__).resolve().parents[3])
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
         [sys.executable, *words], cwd=folder, env=os.environ | {"PYTHONPATH": home}, check=True, capture_output=True

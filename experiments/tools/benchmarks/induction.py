@@ -10,12 +10,12 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments.benchmarks import floor
-from experiments.benchmarks.programs import counted_gflop, in_chunks
-from experiments.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from experiments.reddy import training
 from experiments.reddy.settings import SMALL, WORLDS, Schedule, laws
 from experiments.settings import member_keys
+from experiments.tools.benchmarks import floor
+from experiments.tools.benchmarks.programs import counted_gflop, in_chunks
+from experiments.tools.benchmarks.timing import Config, Row, chunks_of_fit, row, take_turns
 from icl_lab.models import InductionNetwork
 from icl_lab.prompts import NOVEL_CLASSES
 from icl_lab.training import Training

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from experiments.benchmarks.programs import Network
-from experiments.benchmarks.timing import Config, Row, Timing, row
+from experiments.tools.benchmarks.programs import Network
+from experiments.tools.benchmarks.timing import Config, Row, Timing, row
 from icl_lab.fast.tasks_last import contract
 from icl_lab.prompts.draws import QUANTILES, centred_uniforms, threefry
 

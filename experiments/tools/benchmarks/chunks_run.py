@@ -1,9 +1,9 @@
 """A process of its own that trains an ensemble on some devices of a CPU, a chunk for every line that it reads.
 
-    python -m experiments.benchmarks.chunks_run '{"devices": 8, "members": 32, "batch": 256, "chunk": 100}'
+    python -m experiments.tools.benchmarks.chunks_run '{"devices": 8, "members": 32, "batch": 256, "chunk": 100}'
 
 It answers each with a line of seconds: by the clock, and of all its cores. The first chunk compiles. With ``network``
-and ``config`` it trains a network of ``experiments.benchmarks.devices``.
+and ``config`` it trains a network of ``experiments.tools.benchmarks.devices``.
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 
-from experiments.benchmarks import induction
-from experiments.benchmarks.programs import in_chunks, networks, other_networks, program
-from experiments.benchmarks.timing import Config, chunks_of_fit
+from experiments.tools.benchmarks import induction
+from experiments.tools.benchmarks.programs import in_chunks, networks, other_networks, program
+from experiments.tools.benchmarks.timing import Config, chunks_of_fit
 from experiments.von_oswald.common import Setting
 from icl_lab.lab import from_json
 from icl_lab.models import LinearSelfAttention

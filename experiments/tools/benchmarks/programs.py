@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.benchmarks.timing import Config
+from experiments.tools.benchmarks.timing import Config
 from experiments.von_oswald import common
 from icl_lab.fast import batch_learner
 from icl_lab.models import LinearSelfAttention, Transformer, learner

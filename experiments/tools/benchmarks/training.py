@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from experiments.benchmarks import floor
-from experiments.benchmarks.programs import (
+from experiments.tools.benchmarks import floor
+from experiments.tools.benchmarks.programs import (
     by_fit,
     by_loop,
     by_plain_loop,
@@ -13,7 +13,7 @@ from experiments.benchmarks.programs import (
     other_networks,
     program,
 )
-from experiments.benchmarks.timing import Config, Row, Timing, chunks_of_fit, ratio, row, take_turns
+from experiments.tools.benchmarks.timing import Config, Row, Timing, chunks_of_fit, ratio, row, take_turns
 from experiments.von_oswald.common import Setting
 
 PLAIN, LOOP, FIT = "plain loop", "our step in a Python loop", "fit"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import jax
 
-from experiments.benchmarks.timing import Config, Row
-from experiments.reproduce import discover
+from experiments.binaries import discover
+from experiments.tools.benchmarks.timing import Config, Row
 from icl_lab.lab.dry_run import cost
 from icl_lab.lab.execution import execute
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.timing import Config, Row, Timing, row
+from experiments.tools.benchmarks.timing import Config, Row, Timing, row
 from icl_lab import solvers
 from icl_lab.identify import (
     EXACT,

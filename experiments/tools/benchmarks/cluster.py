@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.benchmarks.programs import by_fit
-from experiments.benchmarks.timing import Config, Row, chunks_of_fit
+from experiments.tools.benchmarks.programs import by_fit
+from experiments.tools.benchmarks.timing import Config, Row, chunks_of_fit
 from experiments.von_oswald.common import Setting
 from icl_lab.models import LinearSelfAttention
 
@@ -157,13 +157,13 @@ def _run(command: Sequence[str], place: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 
 
 @contextlib.contextmanager
 def trainer(asked: Mapping[str, Any]) -> Iterator[Clocks]:
     """A process of ``chunks_run``; calling it runs a chunk there."""
-    command = [sys.executable, "-m", "experiments.benchmarks.chunks_run", json.dumps(asked)]
+    command = [sys.executable, "-m", "experiments.tools.benchmarks.chunks_run", json.dumps(asked)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(command, env=_environment(), text=True, **pipes) as process:  # type: ignore[call-overload]
 

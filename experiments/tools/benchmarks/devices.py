@@ -4,9 +4,9 @@ import contextlib
 
 import numpy as np
 
-from experiments.benchmarks.cluster import in_turns, trainer
-from experiments.benchmarks.programs import networks, other_networks
-from experiments.benchmarks.timing import Config, Row
+from experiments.tools.benchmarks.cluster import in_turns, trainer
+from experiments.tools.benchmarks.programs import networks, other_networks
+from experiments.tools.benchmarks.timing import Config, Row
 from icl_lab.lab import flags
 from icl_lab.machine import cores
 

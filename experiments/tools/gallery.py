@@ -1,0 +1,286 @@
+"""Collects finished lab and paper runs into the committed gallery, and writes the ledger of claims.
+
+    python -m experiments.gallery --runs=runs
+    python -m experiments.gallery --rejudge
+
+A run under --runs is taken if its record can be read and its configuration is the present lab or paper preset of its
+binary. More members are allowed; of several runs the one with most is taken. Where there is no whole run and a binary
+names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part alone replaces no record.
+Its figures are drawn and its claims judged anew from the record; only its anchor trains anything. Final parameters are
+kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in
+README.md are then made from the whole gallery; they say which records have no anchor. --rejudge collects nothing: it
+judges the records of the gallery by the present claims.
+
+A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). The records that the
+present code no longer reproduces are listed, each with the reason, by
+
+    python -m experiments.gallery --check --only=reddy.clamping
+
+Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
+"""
+
+import dataclasses
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax
+
+from experiments.binaries import belongs, choose, discover
+from experiments.page.drawing import shrink
+from experiments.tools import anchoring
+from experiments.tools.joining import is_whole, joined
+from experiments.tools.verdict_tables import ledger_page, with_summary
+from icl_lab.lab import anchors, drift, provenance, records, report
+from icl_lab.lab import execution as lab
+from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
+from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.records import Record, RecordError
+
+PRESETS = ("lab", "paper")
+LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 2_500_000, 2_000_000  # bytes
+NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Flags of ``python -m experiments.gallery``."""
+
+    runs: str = setting("runs", "folder to look for runs in", path=True)
+    figures: str = setting("figures", "folder of the gallery", path=True)
+    readme: str = setting("README.md", "file whose summary of claims is rewritten", path=True)
+    check: bool = setting(False, "list what is stale and change nothing")
+    only: str = setting("", "binaries to --check, or folders of them as dai, comma-separated; empty: all")
+    rejudge: bool = setting(False, "judge the gallery's own records anew")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return command(__doc__, Options(), _carry_out, argv)
+
+
+def _carry_out(options: Options) -> int:
+    runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
+    if options.only and not options.check:
+        raise FlagError(f"--only={options.only} goes with --check")
+    if not (options.check or options.rejudge or runs.is_dir()):
+        raise FlagError(f"--runs={runs} is not a folder")
+    experiments = choose(discover(), options.only)
+    kept = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
+    named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
+    if options.check:
+        asked = [(name, folder) for name, folder in named if name in experiments]
+        with console_progress() as progress:
+            checked = progress.track(asked, description="records checked")
+            stale = [(*one, reason) for one in checked for reason in anchoring.why_stale(one[1], experiments[one[0]])]
+        lines = [f"{name} {folder.name}: {reason}" for name, folder, reason in stale]
+        print("\n".join(lines or ["nothing is stale"]))
+        return 1 if lines else 0
+    entered: dict[tuple[str, str], str] = {}
+    if options.rejudge:
+        for name, folder in named:
+            print("".join(f"{line}\n" for line in rejudge(folder, experiments[name])), end="")
+    else:
+        use_compilation_cache(runs)
+        for (name, preset), record in sorted(collect(runs, experiments).items()):
+            print(f"{name} {preset}: {record.config['members']} members")
+            folder = gallery.joinpath(*name.split("."), preset)
+            if (folder / "record.json").exists() and not is_whole(experiments[name], preset, record.config):
+                print(f"left out: a run of a part, {record.config['only']}: there is {folder}", file=sys.stderr)
+                continue
+            put(experiments[name], preset, record, folder)
+            entered[name, preset] = committed_before(record)
+            anchor(experiments[name], record, folder, runs)
+    rows = ledger(gallery, experiments, entered)
+    gallery.mkdir(parents=True, exist_ok=True)
+    records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
+    records.write_atomically(gallery / "claims.md", f"{ledger_page(rows)}\n".encode())
+    if readme.exists():
+        records.write_atomically(readme, with_summary(readme.read_text("utf-8"), rows).encode())
+    return 0
+
+
+def anchor(experiment: Experiment, record: Record, folder: Path, runs: Path) -> None:
+    """Makes the anchor of a record just put into the gallery; says why where it needs one and none may be made.
+
+    A record that was made again, to the same bits, by other sources than its anchor gets a new anchor too. An older one
+    whose smoke preset is new gets one where ``runs`` holds a run of that preset by the record's own sources.
+    """
+    kept = anchoring.load(folder)
+    if reason := anchoring.why_none(record, experiment):
+        if kept is None or anchoring.differs_from_smoke(kept, experiment):
+            if then := anchoring.smoke_then(experiment, record, runs):
+                reason = anchoring.make(experiment, folder, then)
+            if reason:
+                print(f"{experiment.name} {folder.name}: no anchor is made, {reason}")
+    elif kept is None or kept.provenance["sources"] != record.provenance["sources"]:
+        anchoring.make(experiment, folder)
+
+
+def collect(runs: Path, experiments: Mapping[str, Experiment]) -> dict[tuple[str, str], Record]:
+    """The best run of each binary and preset under a folder: the one with most members, or all its parts together."""
+    best: dict[tuple[str, str], Record] = {}
+    parts: dict[tuple[str, str], list[Record]] = {}
+    for path in sorted(runs.rglob("record.json")):
+        try:
+            record = records.load(path.parent)
+        except RecordError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            continue
+        if record.axes.keys() != record.arrays.keys():
+            print(f"left out: {path.parent} has arrays without axes; run it again", file=sys.stderr)
+            continue
+        key = (record.experiment, record.preset)
+        if record.preset not in PRESETS or record.experiment not in experiments:
+            continue
+        if not belongs(experiments[record.experiment], record.preset, record.preset, record.config):
+            print(f"left out: {path.parent} is not the present {record.preset} preset", file=sys.stderr)
+            continue
+        if not is_whole(experiments[record.experiment], record.preset, record.config):
+            parts.setdefault(key, []).append(record)
+        elif key not in best or record.config["members"] > best[key].config["members"]:
+            best[key] = record
+    for (name, preset), found in parts.items():
+        if (name, preset) not in best:
+            try:
+                best[name, preset] = found[0] if len(found) == 1 else joined(experiments[name], preset, found)
+            except ValueError as error:
+                print(f"left out: the runs of parts of {name} {preset} are not one record: {error}", file=sys.stderr)
+    return best
+
+
+def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> None:
+    """A folder of the gallery from a record: pictures, record, provenance without paths, arrays if small or needed."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        fresh = Path(temporary) / preset
+        command = [_without_path(word) for word in record.provenance.get("command", [])]
+        record = dataclasses.replace(record, provenance={**record.provenance, "command": command})
+        records.save(record, fresh, experiment.judged(record))
+        arrays = fresh / "arrays.npz"
+        if (size := arrays.stat().st_size) >= LARGEST_ARRAYS and not experiment.feeds_others:
+            arrays.unlink()
+            line = f"arrays.npz ({size / 1e6:.1f} MB) is not kept here; {report.command(experiment, record)} makes it"
+            (fresh / "arrays.txt").write_text(line + "\n", "utf-8")
+            print(line)
+        kept = fresh / "params.npz"
+        if kept.exists() and kept.stat().st_size >= LARGEST_PARAMS and not experiment.feeds_others:
+            kept.unlink()
+        for path in lab.draw(experiment, record, fresh):
+            if path.suffix == ".png":
+                shrink(path, LARGEST_PICTURE)
+            else:
+                path.unlink()
+        if anchoring.anchored(folder) and anchoring.identity(folder) == anchoring.identity(fresh):
+            shutil.copytree(folder / anchoring.ANCHOR, fresh / anchoring.ANCHOR)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)
+
+
+def rejudge(folder: Path, experiment: Experiment) -> list[str]:
+    """Judges a record of the gallery by today's claims; a line for each verdict that changes.
+
+    Of a record without its arrays, or of an earlier preset, the rows stay whose claims are as they were, without a
+    verdict where this preset gives none any more; the others are not judged.
+    """
+    record, before = drift.committed(folder)
+    then = {row["id"]: row for row in before}
+    if record.arrays and belongs(experiment, folder.name, record.preset, record.config):
+        rows = experiment.judged(record)
+    else:
+        rows, unjudged = [], {"verdict": NOT_JUDGED, "expected_verdict": None}
+        for claim in (claim for claim in experiment.claims if claim.id in then):
+            row, described = dict(then[claim.id]), claim.described()
+            row.pop("kind", None)  # another kind is no other judgement
+            row |= {"kind": claim.kind} if is_identity(described) else {}
+            if row | described != row:
+                row = row | described | unjudged | {"interval": [None, None], "note": NOT_KEPT}
+            elif row["verdict"] != NOT_JUDGED and folder.name not in claim.expected_verdict:
+                row = row | unjudged | {"note": ""}
+            rows.append(row)
+    records.replace_claims(folder, rows)
+    changes = []
+    for row in rows:
+        was = then.get(row["id"], {"verdict": NOT_JUDGED, "interval": [None, None]})
+        if row["verdict"] != was["verdict"]:
+            verdicts = f"{was['verdict']} {was['interval']} -> {row['verdict']} {row['interval']}"
+            changes.append(f"{folder.name}: {row['id']}: {verdicts} {row['note']}")
+    return changes
+
+
+def ledger(
+    gallery: Path, experiments: Mapping[str, Experiment], entered: Mapping[tuple[str, str], str] | None = None
+) -> list[dict]:
+    """The rows of every record that still is its binary's present preset, sorted by claim and preset.
+
+    A folder whose name is no preset (paper-60000-steps) has a run at another setting, for a page: no line is about it.
+    ``entered``: records that are new, by binary and preset, with what ``committed_before`` says of them.
+    """
+    rows, entered = [], entered or {}
+    kept = records.read_json(gallery / "claims.json") if (gallery / "claims.json").exists() else []
+    then = {(row["id"], row["preset"]): row for row in kept}
+    for path in sorted(gallery.glob("*/*/*/record.json")):
+        if (preset := path.parent.name) not in PRESETS:
+            continue
+        record = records.load(path.parent, arrays=False)
+        experiment = experiments.get(record.experiment)
+        if experiment and belongs(experiment, preset, record.preset, record.config):
+            made = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
+            made |= {"trainings": record.config["members"]}
+            for row in records.read_json(path)["claims"]:
+                past = _past(row, then.get((row["id"], preset), {}), entered.get((record.experiment, preset)))
+                rows.append({"kind": "claim"} | row | made | past)
+        else:
+            print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)
+    return sorted(rows, key=lambda row: (row["id"], row["preset"]))
+
+
+def _past(row: Mapping, then: Mapping, entered: str | None) -> dict:
+    """What was expected before the first record of a claim, never edited, and whether members came until it resolved.
+
+    Args:
+      row: of the ledger now.
+      then: the former row, empty where there was none.
+      entered: the commit that had the expectation before a new record, "" if none had; None: the record is not new.
+    """
+    predicted = {"predicted": row["expected_verdict"] if entered else None, "predicted_commit": entered or None}
+    if predicted["predicted"] is None:
+        predicted["predicted_commit"] = None
+    added = entered is not None and then.get("verdict") == NOT_RESOLVED and row["members"] > then["members"]
+    kept = {name: then[name] for name in predicted if name in then}
+    return predicted | kept | {"members_added": added or then.get("members_added", False)}
+
+
+def committed_before(record: Record) -> str:
+    """The commit that was there when a record was made, if its binary's files, claims included, are still the same."""
+    home, commit = provenance.HOME, record.provenance.get("commit")
+    files = sorted(home.glob(f"experiments/{record.experiment.replace('.', '/')}*.py"))
+    same = [
+        provenance.git("show", f"{commit}:{path.relative_to(home)}") == path.read_text("utf-8").strip()
+        for path in files
+        if commit
+    ]
+    return commit[:9] if commit and same and all(same) else ""
+
+
+def _without_path(word: str) -> str:
+    """A command-line word whose path is taken out: a path says something about a machine, not about a number."""
+    if "/" not in word:
+        return word
+    return f"{word.split('=')[0]}=..." if "=" in word else "..."
+
+
+def start() -> int:
+    """``main`` in a process of its own: on the CPU, compiled as anchors are made."""
+    anchors.set_flags()
+    jax.config.update("jax_platforms", "cpu")
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(start())
