@@ -22,8 +22,8 @@ import numpy as np
 from experiments.binaries import discover
 from experiments.dai.common import ENCODINGS
 from experiments.dai.tables import tables
-from experiments.tools.joining import stages
-from icl_lab.lab import Experiment, FlagError, anchors, flags, records, setting
+from icl_lab.lab import Experiment, FlagError, accepted, anchors, flags, records, setting
+from icl_lab.lab.combining import combine
 from icl_lab.lab.command_line import DONE, check_writable, command
 from icl_lab.lab.execution import draw
 from icl_lab.lab.record import Record, below
@@ -32,44 +32,41 @@ SHARE = ("members", "first")
 """What runs that are joined may differ in: which members they have,"""
 OF_NETWORKS = ("positions", "fewer", "networks")
 """and where these are networks of several position encodings, of which encodings, and the folder they come from."""
-SAME = ("sources", "versions", "precision")
-"""Of the provenance, what decides the numbers."""
 
 
 def joined(runs: Sequence[Record], keep: int | None = None) -> Record:
     """One record of all members, in the order of their numbers, the parameters of the first ``keep`` of an encoding.
 
     Raises:
-      FlagError: for runs that do not belong together, or numbers with a gap; naming what differs or lacks.
+      FlagError: for runs that do not belong together, numbers with a gap, or parameters that no run has kept; naming
+        what differs or lacks.
     """
     experiment = _experiment(runs[0])
     younger = flags.to_json(type(experiment.presets["lab"])())  # the defaults of settings that older records lack
     runs = [dataclasses.replace(run, config=younger | dict(run.config)) for run in runs]
     _check(runs)
-    axes = {name: own for run in runs for name, own in run.axes.items()}
+    names = {name.split("/")[0] for run in runs for name in run.arrays}
+    encodings = [one for one in ENCODINGS if one in names]
     first = min(run.config["first"] for run in runs)
-    encodings = [one for one in ENCODINGS if any(name.startswith(f"{one}/") for name in axes)]
-    where = {one: _where(runs, one, first) for one in encodings or ("",)}
-    where = dict(sorted(where.items(), key=lambda item: -len(item[1])))  # a configuration begins with most networks
-    encodings, counts = [one for one in where if one], [len(found) for found in where.values()]
-    whole = next(iter(where.values()))
-    sources = {name: where.get(name.split("/")[0], whole if "member" in own else None) for name, own in axes.items()}
-    arrays = {name: _stack(of, "arrays", name, axes[name]) if of else _same(runs, name) for name, of in sources.items()}
-    params = {
-        name: _stack(where[one][:keep], "params", name)
-        for one in encodings
-        for name in where[one][0][0].params
-        if name.startswith(f"{one}/")
-    }
-    config = dict(runs[0].config) | {"members": counts[0], "first": first}
+    counts = {one: _check_numbers(runs, one, first) for one in encodings or ("",)}
+    counts = dict(sorted(counts.items(), key=lambda item: -item[1]))  # a configuration begins with most networks
+    encodings = [one for one in counts if one]
+    in_order = sorted(runs, key=lambda run: run.config["first"])
+    try:
+        whole = combine([_without_worlds(run, encodings[:1]) for run in in_order], along="member")
+    except ValueError as error:
+        raise FlagError(str(error)) from None
+    most, *fewer = counts.values()
+    config = dict(runs[0].config) | {"members": most, "first": first}
     if encodings:
-        config |= {"positions": encodings, "fewer": counts[1:] + config["fewer"][len(counts) - 1 :]}
+        config |= {"positions": encodings, "fewer": fewer + config["fewer"][len(fewer) :]}
     preset = runs[0].preset.split(" ")[0]
     if len({run.config.get("networks") for run in runs}) > 1:  # the folder in which they are put together
         config["networks"] = flags.to_json(experiment.presets[preset])["networks"]
     label = experiment.label(preset, flags.from_json(type(experiment.presets[preset]), config))
-    metrics = _metrics(runs, {one: below(arrays, one) for one in encodings})
-    return Record(experiment.name, label, config, metrics, arrays, _provenance(runs), axes, params)
+    metrics = _metrics(runs, {one: below(whole.arrays, one) for one in encodings})
+    params = {n: a for one in encodings for n, a in _kept(in_order, whole, one, keep or counts[one]).items()}
+    return Record(experiment.name, label, config, metrics, whole.arrays, _provenance(runs, whole), whole.axes, params)
 
 
 def _experiment(run: Record) -> Experiment:
@@ -101,53 +98,64 @@ def _check(runs: Sequence[Record]) -> None:
         if run.experiment != runs[0].experiment:
             raise FlagError(f"runs of {run.experiment} and {runs[0].experiment} were given; allowed are runs of one")
         differing = [name for name in run.config if name not in share and run.config[name] != runs[0].config.get(name)]
-        differing += [name for name in SAME if run.provenance.get(name) != runs[0].provenance.get(name)]
+        differing += accepted.differing([runs[0], run])
         if not run.provenance.get("sources"):
             raise FlagError("a run does not say its sources; allowed are runs that do")
         if differing:
             raise FlagError(f"the runs differ in {', '.join(differing)}; allowed are {', '.join(share)}")
 
 
-def _where(runs: Sequence[Record], positions: str, first: int) -> list[tuple[Record, int]]:
-    """The run of every member, of an encoding if one is given, and its place there, in the order of their numbers."""
-    found: dict[int, tuple[Record, int]] = {}
-    what = f"{positions} network" if positions else "member"
-    for run in runs:
-        of_encoding = [array for name, array in run.arrays.items() if name.startswith(f"{positions}/")]
-        there = len(of_encoding[0]) if of_encoding else 0
-        for place in range(there if positions else run.config["members"]):
-            number = run.config["first"] + place
-            if number in found:
-                raise FlagError(f"{what} {number} is in two of the runs; allowed is one")
-            found[number] = run, place
+def _numbers(run: Record, encoding: str) -> range:
+    """Of the members of a run, of those of an encoding if one is given."""
+    there = [array for name, array in run.arrays.items() if name.startswith(f"{encoding}/")]
+    count = (len(there[0]) if there else 0) if encoding else run.config["members"]
+    return range(run.config["first"], run.config["first"] + count)
+
+
+def _check_numbers(runs: Sequence[Record], encoding: str, first: int) -> int:
+    """How many members there are, whose numbers must be those from ``first`` on, each once."""
+    what = f"{encoding} network" if encoding else "member"
+    found = Counter(number for run in runs for number in _numbers(run, encoding))
+    if twice := [number for number, times in found.items() if times > 1]:
+        raise FlagError(f"{what} {twice[0]} is in two of the runs; allowed is one")
     if lacking := sorted(set(range(first, max(found, default=first - 1) + 1)) - found.keys()):
         raise FlagError(f"no run has the {what}s {lacking}; allowed are numbers in a row")
-    return [found[number] for number in sorted(found)]
+    return len(found)
 
 
-def _stack(sources: Sequence[tuple[Record, int]], kind: str, name: str, axes: Sequence[str] = ()) -> np.ndarray:
-    along = list(axes).index("member") if "member" in axes else 0  # that of an encoding leads
-    return np.stack([getattr(run, kind)[name].take(place, along) for run, place in sources], along)
+def _without_worlds(run: Record, leading: Sequence[str]) -> Record:
+    """The run without what it has of every member, where it has none of the encoding of which there are most.
+
+    That is of the worlds of its networks, which those of the leading encoding have too.
+    """
+    if all(_numbers(run, encoding) for encoding in leading):
+        return run
+    arrays = {name: array for name, array in run.arrays.items() if "member" not in run.axes[name]}
+    return dataclasses.replace(run, arrays=arrays, axes={name: run.axes[name] for name in arrays})
 
 
-def _same(runs: Sequence[Record], name: str) -> np.ndarray:
-    """An array that is of no member; FlagError where the runs do not agree on it."""
-    found = [run.arrays[name] for run in runs if name in run.arrays]
-    if not all(np.array_equal(one, found[0], equal_nan=True) for one in found):
-        raise FlagError(f"the array {name} is not the same in all runs")
-    return found[0]
+def _kept(runs: Sequence[Record], whole: Record, encoding: str, keep: int) -> dict[str, np.ndarray]:
+    """The parameters of the first networks of an encoding; none where no run has any."""
+    found = {name: values for name, values in whole.params.items() if name.startswith(f"{encoding}/")}
+    there = 0
+    for run in runs:
+        kept = [len(run.params[name]) for name in found if name in run.params]
+        there += min(kept, default=0)
+        if found and there < keep and min(kept, default=0) < len(_numbers(run, encoding)):
+            raise FlagError(f"the runs have the parameters of the first {there} {encoding} networks, not of {keep}")
+    return {name: values[:keep] for name, values in found.items()}
 
 
-def _provenance(runs: Sequence[Record]) -> dict[str, Any]:
-    """That of the first run, with all stages and the seconds of all; ``joined`` says what each run took."""
+def _provenance(runs: Sequence[Record], whole: Record) -> dict[str, Any]:
+    """That of the first run, with the stages and seconds of the whole; ``joined`` says what each run took."""
     own: list[dict[str, Any]] = []
     for run in runs:
         one = {name: run.provenance.get(name) for name in ("commit", "seconds", "started", "finished")}
         # without folders, which are of one machine
         one["command"] = [word for word in run.provenance.get("command") or () if "/" not in word]
         own += run.provenance.get("joined", [one])
-    seconds = round(sum(one["seconds"] or 0.0 for one in own), 1)
-    return dict(runs[0].provenance) | {"stages": stages(runs), "seconds": seconds, "joined": own}
+    of_all = {name: whole.provenance[name] for name in ("stages", "seconds")}
+    return dict(runs[0].provenance) | of_all | {"joined": own}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from icl_lab.lab import flags, records
+from icl_lab.lab import accepted, flags, records
 from icl_lab.lab.claims import judge
+from icl_lab.lab.combining import combine
 from icl_lab.lab.execution import draw
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.plans import Grid
@@ -20,7 +21,7 @@ from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
 OVER = "over"  # an empty file: this grid is done over again
 OF_A_CELL = ("sources", "versions", "precision", "commit", "device", "seconds")
-"""What the provenance of a merged record keeps of every cell; the first three decide the numbers."""
+"""What the provenance of a merged record keeps of every cell."""
 LINES = [{"color": line["color"], "marker": mark} for line, mark in zip(LEARNERS.values(), "os^DvPX*")]
 """One a line of a panel; where there are more lines they go round, and there is no legend."""
 log = logging.getLogger("icl_lab")
@@ -74,13 +75,19 @@ def merged(grid: Grid, cells: Sequence[Record], seconds: float = 0.0) -> Record:
         "varied": {run.folder.name: {name: flags.plain(v) for name, v in run.setting.items()} for run in grid.runs()},
     }
     made_by = {name: {key: record.provenance.get(key) for key in OF_A_CELL} for name, record in named.items()}
-    if odd := [key for key in OF_A_CELL[:3] if len({digest(one[key]) for one in made_by.values()}) > 1]:
+    if odd := accepted.differing(cells):
         log.warning("the cells of this record differ in %s: its provenance.json has that of each", ", ".join(odd))
     origin = provenance(seconds, grid.config.seed) | {"device": None, "precision": None, "cells": made_by}
-    arrays = {f"{cell}/{name}": array for cell, record in named.items() for name, array in record.arrays.items()}
-    axes = {f"{cell}/{name}": those for cell, record in named.items() for name, those in record.axes.items()}
+    whole = combine([_inside(cell, record) for cell, record in named.items()], along="cell")
     label = f"{grid.experiment.label(grid.preset, grid.config)}, grid {grid.text()}"
-    return Record(grid.experiment.name, label, grid.as_config(), metrics, arrays, origin, axes)
+    return Record(grid.experiment.name, label, grid.as_config(), metrics, whole.arrays, origin, whole.axes)
+
+
+def _inside(cell: str, record: Record) -> Record:
+    """The record with the name of its cell before those of its arrays, and without parameters."""
+    arrays = {f"{cell}/{name}": array for name, array in record.arrays.items()}
+    axes = {f"{cell}/{name}": those for name, those in record.axes.items()}
+    return dataclasses.replace(record, arrays=arrays, axes=axes, params={})
 
 
 def _of_claims(experiment: Experiment, pool: Sequence[Record]) -> dict[str, dict]:
