@@ -15,7 +15,7 @@ from toys import made_up
 from experiments.binaries import unlike
 from experiments.tools import anchoring, gallery, verdict_tables
 from icl_lab import machine
-from icl_lab.lab import anchors, flags, records
+from icl_lab.lab import accepted, anchors, flags, records
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import execute
 from icl_lab.lab.experiment import Experiment
@@ -301,6 +301,33 @@ def test_a_lab_run_with_other_arrays_brings_no_anchor_by_a_smoke_run_of_other_so
     assert collect(monkeypatch, root, later) == 0
     assert "no anchor is made, the sources or versions have changed" in capsys.readouterr().out
     assert not (kept_of(root) / "anchor").exists()
+
+
+def test_former_sources_are_accepted_while_smoke_runs_repeat_the_anchor(root, monkeypatch, capsys):
+    monkeypatch.setattr(accepted, "TABLE", root / "accepted.json")
+    accepted.TABLE.write_text("{}")
+    record, experiment = records.load(kept_of(root)), Toy().experiment()
+
+    def differing_after(edit):
+        monkeypatch.setattr(Experiment, "source_version", lambda _: edit)
+        younger = dataclasses.replace(record, provenance=record.provenance | {"sources": edit})
+        differing = accepted.differing([record, younger])
+        assert (anchoring.why_none(record, experiment) == "") == (differing == [])
+        return differing
+
+    assert differing_after("moved") == ["sources"]
+    assert start(monkeypatch, root, Toy(), "--accept", "--only=toy") == 0
+    assert capsys.readouterr().out == ""
+    assert differing_after("moved") == []
+    assert differing_after("another noise") == ["sources"]  # that the edit changes nothing nobody has seen yet
+    assert start(monkeypatch, root, Toy(noise=0.101), "--accept") == 0
+    assert "toy.anchored lab: not accepted, smoke run differs: array loss" in capsys.readouterr().out
+    assert differing_after("another noise") == ["sources"]
+    assert accepted.table() == {}
+    monkeypatch.setattr(anchoring, "versions", lambda: {"jax": "99"})
+    assert start(monkeypatch, root, Toy(), "--accept") == 0
+    assert "not accepted, made under other conditions" in capsys.readouterr().out
+    assert accepted.table() == {}
 
 
 def test_other_versions_are_not_compared_and_the_reason_is_given(root, monkeypatch, capsys):

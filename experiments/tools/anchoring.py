@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax
 import numpy as np
 
 from experiments.binaries import belongs, changed, unlike
-from icl_lab.lab import anchors, flags, records
+from icl_lab.lab import accepted, anchors, flags, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.provenance import other_settings, provenance, versions
 from icl_lab.lab.record import Record, RecordError, in_single
@@ -93,7 +94,7 @@ def smoke_then(experiment: Experiment, record: Record, runs: Path) -> Record | N
         with suppress(RecordError):
             found = records.load(path.parent)
             of_smoke = found.experiment == experiment.name and not differs_from_smoke(found, experiment)
-            if of_smoke and (by := made_by(found)) == made_by(record) and all(by):
+            if of_smoke and all(accepted.made_by(found).values()) and not accepted.differing([found, record]):
                 return found
     return None
 
@@ -152,18 +153,15 @@ def not_compared(anchor: Record) -> str:
     return f"made under other conditions ({differing})" if differing else ""
 
 
-def made_by(record: Record) -> tuple[Any, Any]:
-    """Digest of the sources and versions of the packages that made a record; None where it does not say."""
-    return record.provenance.get("sources"), record.provenance.get("versions")
-
-
 def why_none(record: Record, experiment: Experiment) -> str:
     """Why no anchor may be made for a record now; empty where it may.
 
-    An anchor is made by the code and under the versions of its record: made later, it would vouch for a record that the
-    code may no longer give (unless a smoke run of that code is there to compare with, ``smoke_then``).
+    An anchor is made by the code and under the versions of its record, or by code that is accepted as it: made later,
+    it would vouch for a record that the code may no longer give (unless a smoke run of that code is there to compare
+    with, ``smoke_then``).
     """
-    if made_by(record) == (experiment.source_version(), versions()):
+    by = accepted.made_by(record)
+    if (by["sources"], by["versions"]) == (experiment.source_version(), versions()):
         return ""
     return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
 
@@ -201,6 +199,44 @@ def why_stale(folder: Path, experiment: Experiment) -> list[str]:
         with compiling_quickly():
             said += differing(anchor, experiment, lambda: smoke_run(experiment))
     return said
+
+
+def accept(experiments: Mapping[str, Experiment], gallery: Path) -> None:
+    """Lists which former sources of these binaries give the numbers of today's; prints which records' do not, and why.
+
+    Accepted (``lab.accepted``) are sources of records whose anchors today's smoke run repeats: of several, each. The
+    lists of other binaries stay as they are.
+    """
+    table = accepted.table()
+    for name, experiment in experiments.items():
+        smoke = cache(partial(smoke_run, experiment))
+        reasons: dict[str, list[str]] = {}
+        for folder in sorted(path.parent for path in gallery.joinpath(*name.split(".")).glob(f"*/{ANCHOR}")):
+            said = _not_repeated(folder, experiment, smoke)
+            for made in (folder, folder / ANCHOR):
+                sources = records.read_json(made / "provenance.json").get("sources", "")
+                reasons.setdefault(sources, []).extend(said)
+            print("".join(f"{name} {folder.name}: not accepted, {reason}\n" for reason in said), end="")
+        now = experiment.source_version()
+        if former := sorted(sources for sources, said in reasons.items() if sources and sources != now and not said):
+            table[name] = {"sources": now, "accepted": former}
+        else:
+            table.pop(name, None)
+        records.write_atomically(accepted.TABLE, records.as_json(table))
+
+
+def _not_repeated(folder: Path, experiment: Experiment, smoke: Callable[[], Mapping[str, np.ndarray]]) -> list[str]:
+    """Why today's sources do not stand for those of a record, a sentence each: its anchor differs, or is of no use."""
+    try:
+        anchor = load(folder)
+    except RecordError as error:
+        return [str(error)]
+    if anchor is None:
+        return ["it has no anchor"]
+    if reason := not_compared(anchor):
+        return [reason]
+    with compiling_quickly():
+        return differing(anchor, experiment, smoke)
 
 
 def commit(origin: Mapping[str, Any]) -> str:

@@ -16,6 +16,8 @@ present code no longer reproduces are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 
+--accept lists which former sources gave the numbers of today's (``icl_lab/lab/accepted.json``): by anchors, too.
+
 Exit status: 0 done, nothing stale; 1 something is stale; 2 the command line is refused.
 """
 
@@ -55,7 +57,8 @@ class Options:
     figures: str = setting("figures", "folder of the gallery", path=True)
     readme: str = setting("README.md", "file whose summary of claims is rewritten", path=True)
     check: bool = setting(False, "list what is stale and change nothing")
-    only: str = setting("", "binaries to --check, or folders of them as dai, comma-separated; empty: all")
+    accept: bool = setting(False, "list which sources of records give the same numbers as today's")
+    only: str = setting("", "binaries to --check or --accept, or folders of them as dai, comma-separated; empty: all")
     rejudge: bool = setting(False, "judge the gallery's own records anew")
 
 
@@ -66,11 +69,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _carry_out(options: Options) -> int:
     runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
-    if options.only and not options.check:
-        raise FlagError(f"--only={options.only} goes with --check")
-    if not (options.check or options.rejudge or runs.is_dir()):
+    if options.only and not (options.check or options.accept):
+        raise FlagError(f"--only={options.only} goes with --check or --accept")
+    if not (options.check or options.accept or options.rejudge or runs.is_dir()):
         raise FlagError(f"--runs={runs} is not a folder")
     experiments = choose(discover(), options.only)
+    if options.accept:
+        anchoring.accept(experiments, gallery)
+        return 0
     kept = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
     named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
     if options.check:

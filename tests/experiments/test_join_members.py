@@ -12,7 +12,7 @@ from experiments.dai.tables import by_task
 from experiments.tools import join_members
 from experiments.tools.join_members import joined
 from experiments.zhang_frei_bartlett import nonlinear_transformer
-from icl_lab.lab import FlagError, flags, records
+from icl_lab.lab import FlagError, accepted, flags, records
 from icl_lab.lab.axes import checked
 from icl_lab.lab.record import below
 from icl_lab.lab.records import Record
@@ -93,6 +93,22 @@ def test_what_does_not_belong_together_is_refused(shares):
     other = dataclasses.replace(shares[0], provenance=shares[0].provenance | {"sources": "b"})
     with pytest.raises(FlagError, match="differ in sources"):
         joined([*shares[1:], other])
+
+
+def test_members_are_added_to_a_record_of_accepted_sources(shares, tmp_path, monkeypatch):
+    monkeypatch.setattr(accepted, "TABLE", tmp_path / "accepted.json")
+    accepted.TABLE.write_text('{"dai.pretrain": {"sources": "a", "accepted": ["former"]}}')
+    former = dataclasses.replace(shares[2], provenance=shares[2].provenance | {"sources": "former"})
+    found = joined([*shares[:2], former, shares[3]])
+    assert found.arrays["rotary/reached"].tolist() == joined(shares).arrays["rotary/reached"].tolist()
+
+
+def test_parameters_that_no_run_has_kept_are_asked_for_in_vain(shares):
+    fewer = {name: values[:1] for name, values in shares[2].params.items()}
+    runs = [*shares[:2], dataclasses.replace(shares[2], params=fewer), shares[3]]
+    assert len(joined(runs, keep=1).params["rotary/w"]) == 1
+    with pytest.raises(FlagError, match="the parameters of the first 1 rotary networks, not of 3"):
+        joined(runs, keep=3)
 
 
 def test_the_command_line_says_what_is_missing(capsys):

@@ -9,6 +9,7 @@ from experiments.binaries import discover
 from experiments.tools import gallery
 from experiments.tools.joining import joined
 from icl_lab.lab import Record, records
+from icl_lab.lab.combining import combine
 from icl_lab.lab.flags import to_json
 
 EXPERIMENT = discover()["von_oswald.multi_step"]
@@ -54,6 +55,26 @@ def test_a_training_that_parts_do_each_in_its_own_way_is_counted_twice_and_has_n
     whole = joined(EXPERIMENT, "paper", with_it)
     assert whole.provenance["stages"]["shared"] == took(9.0) | {"members": 30, "memory": 400.0}
     assert set(whole.params) == {"same/w", "own_0/w", "own_1/w", "own_2/w"}
+
+
+def test_what_has_the_axis_is_put_together_and_the_rest_is_one():
+    def one(number, grid=(0.0, np.nan)):
+        arrays = {"loss": np.full((2, 1 + number), number), "rotary/end": np.array([number]), "grid": np.array(grid)}
+        axes = {"loss": ("step", "member"), "rotary/end": ("rotary_member",), "grid": ("place",)}
+        took = {"seconds": 1.5, "stages": {"fit": {"members": 1 + number, "memory": number}}}
+        return Record("a.b", "lab", {"n": number}, {str(number): 1}, arrays, took, axes, {"fit/w": np.full(2, number)})
+
+    found = combine([one(1), one(0)], along="member")
+    np.testing.assert_array_equal(found.arrays["loss"], [[1, 1, 0], [1, 1, 0]])
+    np.testing.assert_array_equal(found.arrays["rotary/end"], [1, 0])
+    np.testing.assert_array_equal(found.arrays["grid"], [0, np.nan])
+    np.testing.assert_array_equal(found.params["fit/w"], [1, 1, 0, 0])
+    assert (found.config, found.metrics) == ({"n": 1}, {"0": 1, "1": 1})
+    assert found.provenance == {"seconds": 3.0, "stages": {"fit": {"members": 3, "memory": 1}}}
+    with pytest.raises(ValueError, match="the array grid is not the same"):
+        combine([one(1), one(0, grid=(1.0, 2.0))], along="member")
+    with pytest.raises(ValueError, match="the array loss is not the same"):
+        combine([one(1), one(0)], along="part")
 
 
 def test_the_gallery_collects_the_whole(tmp_path):

@@ -1,12 +1,14 @@
 """The digest of a binary is of the sources that decide its numbers, and of no other."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 from experiments.binaries import discover
-from icl_lab.lab import imports, provenance
+from icl_lab.lab import accepted, imports, provenance
+from icl_lab.lab.record import Record
 
 BINARIES = discover()
 ONE_STEP = "experiments.von_oswald.one_step"
@@ -72,6 +74,39 @@ def test_a_record_that_is_read_belongs_to_the_sources():
     reading = BINARIES["identification.von_oswald"]
     assert reading.reads
     assert reading.source_version() != provenance.source_version(reading.module)
+
+
+def test_a_former_record_is_accepted_until_a_sampler_is_edited(tmp_path, monkeypatch):
+    experiment = BINARIES["von_oswald.one_step"]
+    monkeypatch.setattr(accepted, "TABLE", tmp_path / "accepted.json")
+    listed = {"sources": experiment.source_version(), "accepted": ["former"]}
+    accepted.TABLE.write_text(json.dumps({experiment.name: listed}))
+
+    def made_by(sources, **origin):
+        return Record(experiment.name, "lab", {}, {}, {}, {"sources": sources, "versions": {"jax": "1"}} | origin)
+
+    def joins(record):
+        return accepted.differing([record, made_by(experiment.source_version(), precision=provenance.USUAL)]) == []
+
+    former = made_by("former", precision={"x64": False})
+    assert joins(former)
+    assert not joins(made_by("another"))
+    assert not joins(made_by("former", versions={"jax": "2"}))
+    assert not joins(made_by("former", precision={"x64": True}))
+    shown = f"{ONE_STEP}_shown"
+    monkeypatch.setitem(provenance.loaded(), shown, TEXTS[shown] + "EDITED = 1\n")
+    assert joins(former)
+    sampler = "icl_lab.prompts.regression"
+    monkeypatch.setitem(provenance.loaded(), sampler, TEXTS[sampler] + "EDITED = 1\n")
+    assert not joins(former)
+
+
+def test_a_table_that_is_none_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(accepted, "TABLE", tmp_path / "accepted.json")
+    for content in ("{", "[]", '{"a": {"sources": "b"}}'):
+        accepted.TABLE.write_text(content)
+        with pytest.raises(ValueError, match=r"accepted\.json is not a table of accepted sources"):
+            accepted.table()
 
 
 def test_a_file_of_a_user_counts_with_what_it_imports(tmp_path, monkeypatch):
