@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, laws, repeated
 from experiments.reddy.training import (
     Induction,
     cross_entropy,
@@ -36,7 +36,8 @@ from experiments.reddy.training import (
 )
 from experiments.settings import member_keys
 from experiments.training import members_at_once
-from icl_lab.lab import Experiment, FlagError, arguments, main, setting
+from icl_lab.lab import Experiment, arguments, main, setting
+from icl_lab.lab.constraints import below, multiple_of
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Intervention, Trace
@@ -67,7 +68,7 @@ class Config(Schedule):
     """The published setting of Fig. 3, each condition as many members."""
 
     hold: int = setting(20_000, "steps for which a part is held, or after which it starts afresh", at_least=1)
-    only: str = setting("all", "the one part to run beside the control, held or lost, or all")
+    only: str = setting("all", "the one part to run beside the control, or all", choices=("all", *PARTS))
 
 
 PRESETS = {
@@ -76,18 +77,6 @@ PRESETS = {
     "lab": Config(**SMALL, members=16, steps=5000, hold=1500),
     "paper": Config(),
 }
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_training(config)
-    if config.hold % config.measure_every or config.hold >= config.steps:
-        raise FlagError(
-            f"--hold={config.hold}: allowed is a multiple of --measure_every={config.measure_every} below "
-            f"--steps={config.steps}"
-        )
-    if config.only not in ("all", *PARTS):
-        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(PARTS)}")
 
 
 STEPS = quantity("steps", "step")
@@ -261,7 +250,10 @@ def measure(config: Schedule, model: Induction) -> Callable[..., dict[str, Array
     return measured
 
 
-EXPERIMENT = Experiment("reddy.clamping", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
+EXPERIMENT = Experiment(
+    "reddy.clamping", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings,
+    constraints=(*TRAINING, multiple_of("hold", "measure_every"), below("hold", "steps")),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, check_training, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, by_part, laws, repeated
 from experiments.reddy.training import (
     Induction,
     accuracy,
@@ -36,7 +36,8 @@ from experiments.reddy.training import (
     sgd,
 )  # fmt: skip
 from experiments.settings import member_keys
-from icl_lab.lab import Experiment, FlagError, arguments, main, setting
+from icl_lab.lab import Experiment, arguments, main, setting
+from icl_lab.lab.constraints import Constraint, as_long_as, at_most, holds
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, ItemLabelLaw, burstiness_values
@@ -181,42 +182,31 @@ def advancing(inner: optax.GradientTransformation, config: Config) -> optax.Grad
     return optax.GradientTransformation(lambda params: inner.init(params["weights"]), update)
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_training(config)
-    for flag, allowed, given in (
-        ("nodistinct_labels", "--distinct_labels", config.distinct_labels),
-        (f"bursty_share={config.bursty_share:g}", "1", config.bursty_share == 1),
-        ("burstiness=0", "at least 1", config.burstiness > 0),
-    ):
-        if not given:
-            raise FlagError(f"--{flag}: allowed is {allowed}, as sequences of other kinds have all labels at any level")
-    whole = {"lengths": config.context_length, "label_counts": config.labels, "novel_shares": config.novel_share}
-    levels = len(config.lengths)
-    for name, last in whole.items():
-        values = getattr(config, name)
-        if len(values) != levels or values[-1] != last:
-            raise FlagError(
-                f"--{name}={','.join(map(str, values))}: allowed is as many levels as --lengths has ({levels}), the "
-                f"last {last}, the setting's own"
-            )
-    copies = config.burstiness
-    if max(config.lengths) > config.context_length or any(copies not in burstiness_values(n) for n in config.lengths):
-        raise FlagError(
-            f"--lengths={','.join(map(str, config.lengths))}: allowed is at most --context_length="
-            f"{config.context_length}, with --burstiness={copies} a divisor of N below it (or N = B = 1)"
-        )
-    fewest = config.context_length // copies
-    if not fewest <= min(config.label_counts) <= max(config.label_counts) <= config.labels:
-        raise FlagError(
-            f"--label_counts={','.join(map(str, config.label_counts))}: allowed is from N/B = {fewest} different "
-            f"labels to --labels={config.labels}"
-        )
+def _up_to(levels: str, whole: str) -> Constraint:
+    """The last level is the whole task."""
+    return holds(f"levels up to --{whole}, the setting's own", levels, whole,
+                 when=lambda c: getattr(c, levels)[-1] == getattr(c, whole))  # fmt: skip
 
 
 EXPERIMENT = Experiment(
-    "reddy.curriculum", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check
-)
+    "reddy.curriculum", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings,
+    constraints=(
+        *TRAINING,
+        holds("bursts of different labels alone, --distinct_labels --bursty_share=1 --burstiness=1 or more: sequences "
+              "of other kinds have all labels at any level", "distinct_labels", "bursty_share", "burstiness",
+              when=lambda c: c.distinct_labels and c.bursty_share == 1 and c.burstiness > 0),
+        as_long_as("lengths", "label_counts", "novel_shares"),
+        _up_to("lengths", "context_length"),
+        _up_to("label_counts", "labels"),
+        _up_to("novel_shares", "novel_share"),
+        at_most("lengths", "context_length"),
+        holds("N of which B is a divisor below it, or N = B = 1", "lengths", "burstiness",
+              when=lambda c: all(c.burstiness in burstiness_values(n) for n in c.lengths)),
+        at_most("label_counts", "labels"),
+        holds("at least N/B different labels", "label_counts", "context_length", "burstiness",
+              when=lambda c: min(c.label_counts) >= c.context_length // c.burstiness),
+    ),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

@@ -25,11 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.reddy import settings
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, laws, repeated
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, WORLDS, Schedule, bursts_fit, laws, repeated
 from experiments.reddy.training import Induction, network, planned, reduced
-from experiments.settings import check as check_steps
-from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, FlagError, main, setting
+from experiments.settings import member_keys
+from icl_lab.lab import Experiment, constraints, main, setting
+from icl_lab.lab.constraints import holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.plans import Training
@@ -42,7 +42,6 @@ SWEEPS = ("classes", "spread", "exponent")
 class Config(Schedule):
     """Figs. 2 and A.3 as published."""
 
-    classes: int = setting(256, "not used: class_grid, spread_classes and exponent_classes replace it")
     novel_share: float = setting(0.0, "p_C, share of sequences of classes drawn afresh", at_least=0, at_most=1)
     models: tuple[str, ...] = setting(("network", "reduced"), "what is trained", choices=tuple(MODELS))
     only: str = setting("all", "the one part to run, <model>_classes, <model>_spread or <model>_exponent, or all")
@@ -214,32 +213,32 @@ def programs(config: Config) -> list[Program]:
 
 
 def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    for name in ("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"):
-        check_each_once(name, getattr(config, name))
-    if not chosen(config.models, config.only):
-        parts = ", ".join("_".join(part) for part in chosen(config.models, "all"))
-        raise FlagError(f"--only={config.only}: allowed is all, {parts}")
-    sweeps = {sweep for _, sweep in chosen(config.models, config.only)}
-    for program in programs(config):
-        check_steps(config, program.steps)
-    settings.check_prompt(config)
-    settings.check_exponent("exponent", config.exponent, config.distinct_labels)
-    for name, of_sweep in (("class_grid", "classes"), ("spread_classes", "spread"), ("exponent_classes", "exponent")):
-        for classes in np.atleast_1d(getattr(config, name)) if of_sweep in sweeps else ():
-            settings.check_classes(name, classes, config.labels)
-    for burstiness in config.burstiness_grid if "classes" in sweeps else ():
-        settings.check_burstiness("burstiness_grid", burstiness, config)
-    if sweeps != {"classes"}:
-        distinct = config.distinct_labels and "spread" in sweeps
-        settings.check_burstiness(
-            "burstiness", config.burstiness, dataclasses.replace(config, distinct_labels=distinct)
-        )
+    """Raises FlagError where settings of what is run do not fit together."""
+    parts = programs(config)
+    sweeps = {name for program in parts for name in program.sweeps}
+    bursty = [program.setting(config) for program in parts if program.sweeps != ["classes"]]
+    classes = {"classes": "class_grid", "spread": "spread_classes", "exponent": "exponent_classes"}
+    constraints.check(config, (
+        *(multiple_of(program.steps, "measure_every") for program in parts),
+        *(multiple_of(flag, "labels") for name, flag in classes.items() if name in sweeps),
+        holds(BURSTS, "burstiness_grid", "context_length", "labels",
+              when=lambda c: "classes" not in sweeps or all(bursts_fit(c, b) for b in c.burstiness_grid)),
+        holds(BURSTS, "burstiness", "context_length", "labels",
+              when=lambda c: all(bursts_fit(one, c.burstiness) for one in bursty)),
+    ))  # fmt: skip
 
 
 EXPERIMENT = Experiment(
-    "reddy.data_dependence", __doc__, PRESETS, measured, (STEPS, *CURVES.values()), trainings=trainings, check=check
-)
+    "reddy.data_dependence", __doc__, PRESETS, measured, (STEPS, *CURVES.values()), trainings=trainings, check=check,
+    constraints=(
+        once("models", "class_grid", "burstiness_grid", "spread_grid", "exponent_grid"),
+        holds("all, or <model>_<sweep> of one of --models", "only", "models",
+              when=lambda c: bool(chosen(c.models, c.only))),
+        settings.SLOTS,
+        settings.EXPONENT,
+    ),
+    unused=("classes",),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

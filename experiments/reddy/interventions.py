@@ -25,10 +25,10 @@ import jax.numpy as jnp
 from jax import Array
 
 from experiments.reddy.clamping import ATTENTION, clamps, classifier, initial, planned
-from experiments.reddy.settings import SMALL, SMOKE, Schedule, by_part, check_training
+from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, by_part
 from experiments.reddy.training import Induction, network
-from experiments.settings import check_each_once
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import as_long_as, holds, multiple_of, once, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.fitting import Tree
@@ -42,8 +42,6 @@ GIVEN = {"layer_1": "layer 1", "layer_2": "attention of layer 2", "answer": "val
 class Config(Schedule):
     """The task distribution of Fig. 3 at several N; all else as in ``clamping``."""
 
-    context_length: int = setting(8, "not used: lengths replace it")
-    steps: int = setting(150_000, "not used: length_steps replace it")
     lengths: tuple[int, ...] = setting((4, 8), "N", at_least=2)
     length_steps: tuple[int, ...] = setting((75_000, 150_000), "training steps at each N", at_least=1)
     windows: tuple[float, ...] = setting((0.1, 0.3, 0.6), "holds, shares of the steps, rising", above=0, at_most=0.9)
@@ -159,23 +157,23 @@ def mixed(fresh: Tree, trained: Tree, condition: str) -> Tree:
     return {"params": {name: one(name, names[name], jnp.asarray(trained["params"][name])) for name in names}}
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_each_once("lengths", config.lengths)
-    if len(config.length_steps) != len(config.lengths):
-        raise FlagError(f"--length_steps: allowed are as many values as --lengths has, {len(config.lengths)}")
-    if list(config.windows) != sorted(set(config.windows)):
-        raise FlagError("--windows: allowed are values that rise")
-    for one in settings_of(config).values():
-        check_training(one)
-        for window in config.windows:
-            if round(window * one.steps) % one.measure_every:
-                raise FlagError(f"--windows: allowed are shares of {one.steps} steps at which --measure_every measures")
-
-
 EXPERIMENT = Experiment(
     "reddy.interventions", __doc__, PRESETS, measured, (STEPS, CURVE),
-    trainings=trainings, check=check, effort={"quick": "little"},
+    trainings=trainings, effort={"quick": "little"},
+    constraints=(
+        once("lengths"),
+        as_long_as("lengths", "length_steps"),
+        rising("windows"),
+        multiple_of("length_steps", "measure_every"),
+        multiple_of("classes", "labels"),
+        EXPONENT,
+        holds("at least 2N + 1 at every N", "slots", "lengths", when=lambda c: c.slots > 2 * max(c.lengths)),
+        holds(BURSTS, "burstiness", "lengths", "labels",
+              when=lambda c: all(bursts_fit(one, c.burstiness) for one in settings_of(c).values())),
+        holds("shares of the steps at which --measure_every measures", "windows", "length_steps", "measure_every",
+              when=lambda c: not any(round(w * n) % c.measure_every for w in c.windows for n in c.length_steps)),
+    ),
+    unused=("context_length", "steps"),
 )  # fmt: skip
 
 if __name__ == "__main__":

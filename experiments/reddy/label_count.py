@@ -16,11 +16,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from experiments.reddy import settings
-from experiments.reddy.settings import SMALL, SMOKE, Schedule, laws
+from experiments.reddy.settings import BURSTS, EXPONENT, SMALL, SMOKE, Schedule, bursts_fit, laws
 from experiments.reddy.training import Induction, network, planned
-from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, FlagError, main, setting
+from experiments.settings import member_keys
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import as_long_as, holds
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES
@@ -32,9 +32,6 @@ class Config(Schedule):
     """Fig. A.5 as published; ``lengths``, ``label_counts`` and ``label_steps`` have one value for each network."""
 
     classes: int = setting(256, "K; every L takes its multiple nearest to K", at_least=1)
-    context_length: int = setting(8, "not used: lengths replace it")
-    labels: int = setting(32, "not used: label_counts replace it")
-    steps: int = setting(150_000, "not used: label_steps replace it")
     lengths: tuple[int, ...] = setting((2,) * 5 + (4,) * 4 + (8,) * 3, "N of every network", at_least=1)
     label_counts: tuple[int, ...] = setting(
         (2, 4, 8, 16, 32, 4, 8, 16, 32, 8, 16, 32), "L of every network, at least N", at_least=2, at_most=NOVEL_CLASSES
@@ -119,32 +116,25 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         yield CURVE.at(**here), {name: fit.metrics[name] for name in ("ic", "ic_loss", "loss")}
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check_exponent("exponent", config.exponent, config.distinct_labels)
-    networks = len(config.lengths)
-    for flag in ("label_counts", "label_steps"):
-        if len(getattr(config, flag)) != networks:
-            raise FlagError(f"--{flag}: allowed are as many values as --lengths has, {networks}")
-    pairs = [f"{n} with {labels}" for n, labels in zip(config.lengths, config.label_counts)]
-    check_each_once("lengths with --label_counts", tuple(pairs))
-    for n, labels in zip(config.lengths, config.label_counts):
-        if labels < n:
-            raise FlagError(f"--label_counts={labels}: allowed is at least N, --lengths={n}")
-    if config.only != "all" and config.only not in map(str, config.lengths):
-        raise FlagError(f"--only={config.only}: allowed is all, {', '.join(map(str, sorted(set(config.lengths))))}")
-    for one in settings_of(config):
-        if one.steps % config.measure_every:
-            raise FlagError(
-                f"--label_steps={one.steps}: allowed is a multiple of --measure_every={config.measure_every}"
-            )
-        settings.check_prompt(one)
-        settings.check_burstiness("burstiness", config.burstiness, one)
-
-
 EXPERIMENT = Experiment(
-    "reddy.label_count", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check
-)
+    "reddy.label_count", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings,
+    constraints=(
+        EXPONENT,
+        as_long_as("lengths", "label_counts", "label_steps"),
+        holds("each pair of the two once", "lengths", "label_counts",
+              when=lambda c: len(set(zip(c.lengths, c.label_counts))) == len(c.lengths)),
+        holds("at least the N of each network", "label_counts", "lengths",
+              when=lambda c: all(labels >= n for n, labels in zip(c.lengths, c.label_counts))),
+        holds("all, or one of --lengths", "only", "lengths", when=lambda c: c.only in ("all", *map(str, c.lengths))),
+        holds("multiples of --measure_every", "label_steps", "measure_every",
+              when=lambda c: not any(one.steps % c.measure_every for one in settings_of(c))),
+        holds("at least 2N + 1 of every network", "slots", "lengths",
+              when=lambda c: all(c.slots > 2 * one.context_length for one in settings_of(c))),
+        holds(BURSTS, "burstiness", "lengths", "label_counts",
+              when=lambda c: all(bursts_fit(one, c.burstiness) for one in settings_of(c))),
+    ),
+    unused=("context_length", "labels", "steps"),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

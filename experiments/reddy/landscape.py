@@ -14,7 +14,6 @@ nothing is trained.
 """
 
 import dataclasses
-import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -23,9 +22,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.settings import Members, check_each_once
+from experiments.settings import Members
 from icl_lab import theory
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import above, holds, once, rising
 from icl_lab.lab.quantities import Quantity, quantity
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.theory.nested_logits.loss import FORMS
@@ -205,22 +205,10 @@ def _derivatives(form: str, n: int, labels: int) -> tuple[np.ndarray, float]:
     return gradient, float(losses[6] + losses[7] - losses[8] - losses[9]) / (4 * DIFFERENCE**2)
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    if config.labels <= config.context_length:
-        raise FlagError(f"--labels={config.labels}: allowed is above --context_length={config.context_length}")
-    for name in ("read_outs", "lengths", "factors", "scales", "saddle_lengths"):
-        values = getattr(config, name)
-        check_each_once(name, values)
-        if name != "saddle_lengths" and (len(values) < 2 or list(values) != sorted(values, reverse=name == "scales")):
-            order = "fall" if name == "scales" else "rise"
-            raise FlagError(f"--{name}={','.join(map(str, values))}: allowed are two or more values that {order}")
-    if config.context_length not in config.saddle_lengths:
-        raise FlagError(
-            f"--saddle_lengths: allowed are values with --context_length={config.context_length} among them"
-        )
-    if any(math.ceil(a * n) == math.ceil(b * n) for n in config.lengths for a, b in itertools.pairwise(config.factors)):
-        raise FlagError("--factors: allowed are values that give each of --lengths different numbers of labels")
+def _labels_differ(config: Config) -> bool:
+    """Whether every N has another number of labels at each factor."""
+    counts = [[math.ceil(factor * n) for factor in config.factors] for n in config.lengths]
+    return all(len(set(found)) == len(found) for found in counts)
 
 
 EXPERIMENT = Experiment(
@@ -230,7 +218,16 @@ EXPERIMENT = Experiment(
         TIMES, WAIT, SADDLE_SLOPE, SADDLE_RATE_ERROR, RATE, ESCAPE, SLOPE, SLOPE_ERROR, RANDOM, RANDOM_PREDICTED,
         RANDOM_ALONG,
     ),
-    check=check,
+    constraints=(
+        above("labels", "context_length"),
+        rising("read_outs", "lengths", "factors", fewest=2),
+        holds("at least 2 values that fall", "scales",
+              when=lambda c: len(c.scales) > 1 and list(c.scales) == sorted(set(c.scales), reverse=True)),
+        once("saddle_lengths"),
+        holds("values with --context_length among them", "saddle_lengths", "context_length",
+              when=lambda c: c.context_length in c.saddle_lengths),
+        holds("factors that give each N different numbers of labels", "factors", "lengths", when=_labels_differ),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

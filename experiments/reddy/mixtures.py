@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, check_training, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, laws, repeated
 from experiments.reddy.training import Induction, network, planned
-from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, FlagError, main, setting
+from experiments.settings import member_keys
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import holds, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.training.plans import Training
@@ -26,8 +27,6 @@ from icl_lab.training.plans import Training
 class Config(Schedule):
     """Fig. A.1 as published; the points of the grid replace ``bursty_share`` and ``novel_share``."""
 
-    bursty_share: float = setting(1.0, "not used: bursty_shares replace it")
-    novel_share: float = setting(0.8, "not used: novel_shares replace it")
     bursty_shares: tuple[float, ...] = setting((0.25, 0.75), "p_B of the grid", at_least=0, at_most=1)
     novel_shares: tuple[float, ...] = setting((0.25, 0.75), "p_C of the grid", at_least=0, at_most=1)
 
@@ -43,18 +42,6 @@ PRESETS = {
     "lab": Config(**SMALL | {"steps": 8000, "measure_every": 250, "learning_rate": 0.1}),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_training(config)
-    check_each_once("bursty_shares", config.bursty_shares)
-    check_each_once("novel_shares", config.novel_shares)
-    if config.steps < 2 * config.measure_every:
-        raise FlagError(
-            f"--steps={config.steps}: allowed is at least 2 * --measure_every={config.measure_every}: what is kept is "
-            f"read off three measurements"
-        )
 
 
 STEPS = quantity("steps", "step")
@@ -87,7 +74,16 @@ def plan(config: Config, model: Induction) -> Training:
     return planned(config, model, repeated(member_keys(config), bursty.size), law)
 
 
-EXPERIMENT = Experiment("reddy.mixtures", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings, check=check)
+EXPERIMENT = Experiment(
+    "reddy.mixtures", __doc__, PRESETS, measured, (STEPS, CURVE), trainings=trainings,
+    constraints=(
+        *TRAINING,
+        once("bursty_shares", "novel_shares"),
+        holds("at least 2 * --measure_every: what is kept is read off three measurements", "steps", "measure_every",
+              when=lambda c: c.steps >= 2 * c.measure_every),
+    ),
+    unused=("bursty_share", "novel_share"),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

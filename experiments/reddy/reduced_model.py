@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from experiments.reddy import settings
-from experiments.reddy.settings import SMALL, SMOKE, Schedule, by_part, laws, repeated
+from experiments.reddy.settings import BURSTS, SMALL, SMOKE, TRAINING, Schedule, bursts_fit, by_part, laws, repeated
 from experiments.reddy.training import (
     Induction,
     accuracy,
@@ -35,9 +35,9 @@ from experiments.reddy.training import (
     progress,
     reduced,
 )  # fmt: skip
-from experiments.settings import check as check_steps
-from experiments.settings import check_each_once, member_keys
-from icl_lab.lab import Experiment, FlagError, main, setting
+from experiments.settings import member_keys
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import above, holds, multiple_of, once, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw
@@ -206,26 +206,21 @@ def flow(context_length: int, labels: int, form: str = "mean_field") -> tuple[np
     return times, found.path[0], found.loss[0]
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check_training(config)
-    check_each_once("only", config.only)
-    check_each_once("starts", config.starts)
-    if list(config.starts) != sorted(config.starts) or len(config.starts) < 2:
-        raise FlagError(f"--starts={','.join(map(str, config.starts))}: allowed are two or more values that rise")
-    if config.more_labels <= config.equal_length:
-        raise FlagError(f"--more_labels={config.more_labels}: allowed is above --equal_length={config.equal_length}")
-    check_steps(config, "equal_steps")
-    for flag in ("equal_length", "more_labels"):
-        labels = getattr(config, flag)
-        settings.check_classes("equal_classes", config.equal_classes, labels, flag)
-        settings.check_prompt(_smaller(config, labels))
-        settings.check_burstiness("burstiness", config.burstiness, _smaller(config, labels))
-
-
 EXPERIMENT = Experiment(
     "reddy.reduced_model", __doc__, PRESETS, measured, (STEPS, EQUAL_STEPS, CURVE, *FROM.values(), THEORY_PATH),
-    trainings=trainings, check=check,
+    trainings=trainings,
+    constraints=(
+        *TRAINING,
+        once("only"),
+        rising("starts", fewest=2),
+        above("more_labels", "equal_length"),
+        multiple_of("equal_steps", "measure_every"),
+        multiple_of("equal_classes", "equal_length"),
+        multiple_of("equal_classes", "more_labels"),
+        holds("at least 2N + 1", "slots", "equal_length", when=lambda c: c.slots > 2 * c.equal_length),
+        holds(BURSTS, "burstiness", "equal_length",
+              when=lambda c: bursts_fit(_smaller(c, c.equal_length), c.burstiness)),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments import settings
 from experiments.settings import Members, member_keys
-from icl_lab.lab import FlagError, setting
+from icl_lab.lab import setting
+from icl_lab.lab.constraints import Constraint, holds, multiple_of
 from icl_lab.prompts import NOVEL_CLASSES, ItemLabelLaw, burstiness_values, copies_without_bursts, item_label_law
 
 WORLDS = 7_000
@@ -64,48 +64,35 @@ class Schedule(Data):
     eval_tasks: int = setting(10_000, "sequences of each test set, the same at every measurement", at_least=1)
 
 
-def check_training(config: Schedule) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check(config)
-    check_classes("classes", config.classes, config.labels)
-    check_prompt(config)
-    check_burstiness("burstiness", config.burstiness, config)
-    check_exponent("exponent", config.exponent, config.distinct_labels)
-
-
-def check_classes(flag: str, classes: int, labels: int, labels_flag: str = "labels") -> None:
-    """Every label has the same number of trained classes."""
-    if classes % labels:
-        raise FlagError(f"--{flag}={classes}: allowed is a multiple of --{labels_flag}={labels}")
-
-
-def check_prompt(config: Data) -> None:
-    """A prompt has a slot for each of its tokens."""
-    tokens = 2 * config.context_length + 1
-    if tokens > config.slots:
-        raise FlagError(f"--slots={config.slots}: allowed is at least 2N + 1 = {tokens}")
-
-
-def check_burstiness(flag: str, burstiness: int, config: Data) -> None:
-    """B copies of each of N/B classes fill the context, with N/B different labels where they must differ."""
+def bursts_fit(config: Data, burstiness: int) -> bool:
+    """Whether B copies of each of N/B classes fill the context, with as many labels where they must differ."""
     n = config.context_length
-    allowed = burstiness_values(n)
-    if burstiness and burstiness not in allowed:
-        raise FlagError(f"--{flag}={burstiness}: allowed is 0 or a divisor of N = {n} below it: {list(allowed)}")
-    needed = n // (burstiness or copies_without_bursts(n))
-    if config.distinct_labels and needed > config.labels:
-        raise FlagError(
-            f"--{flag}={burstiness}: {needed} different labels in a context, but --labels={config.labels}; allowed is "
-            f"N/B at most L, or --nodistinct_labels"
-        )
+    classes = n // (burstiness or copies_without_bursts(n))
+    return burstiness in (0, *burstiness_values(n)) and not (config.distinct_labels and classes > config.labels)
 
 
-def check_exponent(flag: str, exponent: float, distinct_labels: bool) -> None:
-    """Sequences whose labels must differ draw labels, not classes: a rank-frequency law would be ignored there."""
-    if exponent and distinct_labels:
-        raise FlagError(
-            f"--{flag}={exponent:g}: allowed is 0 with --distinct_labels, which ignores how frequent classes are"
-        )
+BURSTS = "0 or a divisor B of N below it, with N/B at most L, or --nodistinct_labels"
+"""What ``bursts_fit`` allows."""
+
+
+def bursts(name: str) -> Constraint:
+    """A number of copies that the context can hold."""
+    return holds(BURSTS, name, "context_length", "labels", when=lambda c: bursts_fit(c, getattr(c, name)))
+
+
+SLOTS = holds("at least 2N + 1", "slots", "context_length", when=lambda c: c.slots > 2 * c.context_length)
+EXPONENT = holds(
+    "0 with --distinct_labels, which ignores how frequent classes are", "exponent",
+    when=lambda c: not (c.exponent and c.distinct_labels),
+)  # fmt: skip
+TRAINING = (
+    multiple_of("steps", "measure_every"),
+    multiple_of("classes", "labels"),
+    SLOTS,
+    bursts("burstiness"),
+    EXPONENT,
+)
+"""Between the settings of a network's training."""
 
 
 def laws(config: Data, keys: Array | None = None, rows: int | None = None, **overrides: ArrayLike) -> ItemLabelLaw:

@@ -23,12 +23,12 @@ import numpy as np
 from jax import Array
 
 from experiments.onsets import crossing
-from experiments.reddy import settings
-from experiments.reddy.settings import SMALL, SMOKE, WORLDS, Schedule, by_part, laws, repeated
+from experiments.reddy.settings import SMALL, SMOKE, TRAINING, WORLDS, Schedule, bursts, by_part, laws, repeated
 from experiments.reddy.statistics import guess
 from experiments.reddy.training import Induction, evaluation_samples, measure, network, planned, progress
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import multiple_of
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models.inspection import Trace
@@ -58,13 +58,6 @@ PRESETS = {
     "lab": Config(**SMALL, members=16, steps=5000, trained_burstiness=1),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check_training(config)
-    settings.check_classes("trained_classes", config.trained_classes, config.labels)
-    settings.check_burstiness("trained_burstiness", config.trained_burstiness, config)
 
 
 STEPS, CURVE = quantity("steps", "step"), quantity("{part}/{metric}", "member", "step", part="only")
@@ -145,8 +138,9 @@ def plan(config: Config, model: Induction) -> Training:
 
 
 EXPERIMENT = Experiment(
-    "reddy.transition", __doc__, PRESETS, measured, (STEPS, CURVE, MAP), trainings=trainings, check=check
-)
+    "reddy.transition", __doc__, PRESETS, measured, (STEPS, CURVE, MAP), trainings=trainings,
+    constraints=(*TRAINING, multiple_of("trained_classes", "labels"), bursts("trained_burstiness")),
+)  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(EXPERIMENT))

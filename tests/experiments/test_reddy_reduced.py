@@ -199,4 +199,4 @@ def test_one_cell_of_twenty_is_enough_for_an_exact_claim_to_fail():
 )
 def test_what_does_not_fit_together_is_refused(binary, changes, named):
     with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.check(dataclasses.replace(binary.PRESETS["lab"], **changes))
+        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["lab"], **changes))
