@@ -1,4 +1,4 @@
-"""Anchors of the gallery's records, and which records the present code no longer reproduces (docs/anchors.md).
+"""Anchors of the gallery's records, and which records the present code no longer reproduces (docs/dev/anchors.md).
 
 An anchor is the record of a smoke run, in the folder ``anchor`` beside the record that was made by the same sources.
 """
@@ -138,7 +138,7 @@ def conditions() -> dict[str, str]:
 
     Not the vector width: at another one the tolerances are wider (``anchors.at_another_width``).
     """
-    found = {name: version for name, version in versions().items() if name != "icl-lab"}
+    found = of_others(versions())
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(CAP)]
     return found | {"XLA_FLAGS": " ".join(flags), "device": jax.default_backend()}
 
@@ -153,7 +153,12 @@ def not_compared(anchor: Record) -> str:
 
 def made_by(record: Record) -> tuple[Any, Any]:
     """Digest of the sources and versions of the packages that made a record; None where it does not say."""
-    return record.provenance.get("sources"), record.provenance.get("versions")
+    return record.provenance.get("sources"), of_others(record.provenance.get("versions") or {}) or None
+
+
+def of_others(found: Mapping[str, str]) -> dict[str, str]:
+    """Versions without the release of this package: what of it decides the numbers is in the digest of the sources."""
+    return {name: version for name, version in found.items() if name != "icl-lab"}
 
 
 def why_none(record: Record, experiment: Experiment) -> str:
@@ -162,7 +167,7 @@ def why_none(record: Record, experiment: Experiment) -> str:
     An anchor is made by the code and under the versions of its record: made later, it would vouch for a record that the
     code may no longer give (unless a smoke run of that code is there to compare with, ``smoke_then``).
     """
-    if made_by(record) == (experiment.source_version(), versions()):
+    if made_by(record) == (experiment.source_version(), of_others(versions())):
         return ""
     return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
 

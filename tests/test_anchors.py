@@ -245,6 +245,14 @@ def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, mon
     assert f"toy.anchored lab: not anchored, made at commit {row['commit']}" in capsys.readouterr().out
 
 
+def test_another_release_of_this_package_leaves_records_their_anchors(root, monkeypatch):
+    shutil.rmtree(kept_of(root) / "anchor")
+    found = anchoring.versions()
+    monkeypatch.setattr(anchoring, "versions", lambda: found | {"icl-lab": "99"})
+    assert collect(monkeypatch, root, Toy()) == 0
+    assert start(monkeypatch, root, Toy(), "--check") == 0
+
+
 def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, monkeypatch, capsys):
     later = Toy(smoke=Config(steps=10))
     assert start(monkeypatch, root, later, "--check") == 1
