@@ -175,7 +175,7 @@ def test_a_new_record_gets_an_anchor_and_the_ledger_says_so(made, monkeypatch, c
         (Toy(power=3), "lab: smoke run differs: array train_loss differs by"),  # a loss
         (Toy(lab=Config(members=3, steps=42)), "not of the present lab preset (steps: 40 there, 42 here)"),
         (Toy(halved_at=10), "smoke run differs"),  # a schedule, within the steps of the smoke run
-        # what acts in the lab run only, a figure, and a claim's statistic: docs/anchors.md says what watches these
+        # what acts in the lab run only, a figure, and a claim's statistic: docs/dev/anchors.md says what watches these
         (Toy(halved_at=25, title="train_loss", statistic="train_loss"), ""),
     ],
 )
@@ -244,6 +244,14 @@ def test_an_anchor_is_kept_with_its_record_and_not_made_for_an_old_one(root, mon
     assert f"not anchored, made at commit {row['commit']}" in (root / "figures/claims.md").read_text()
     assert start(monkeypatch, root, Toy(), "--check") == 1
     assert f"toy.anchored lab: not anchored, made at commit {row['commit']}" in capsys.readouterr().out
+
+
+def test_another_release_of_this_package_leaves_records_their_anchors(root, monkeypatch):
+    shutil.rmtree(kept_of(root) / "anchor")
+    found = anchoring.versions()
+    monkeypatch.setattr(anchoring, "versions", lambda: found | {"icl-lab": "99"})
+    assert collect(monkeypatch, root, Toy()) == 0
+    assert start(monkeypatch, root, Toy(), "--check") == 0
 
 
 def test_another_smoke_preset_is_anchored_when_the_record_is_made_again(root, monkeypatch, capsys):

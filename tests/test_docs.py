@@ -1,6 +1,7 @@
 """Every block of code in README and docs runs, and every command is one that the command line knows."""
 
 import importlib
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,7 +12,11 @@ from experiments.tools import reproduce
 from icl_lab.lab.command_line import parse_command_line
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!.]*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")), *sorted((ROOT / "docs").rglob("[!.]*.md")),
+    *sorted(ROOT.glob("experiments/*/[A-Z]*.md")),
+]  # fmt: skip
+MOST_WORDS = {"README.md": 1200, "CONTRIBUTING.md": 600, "docs/running.md": 750, "docs/speed.md": 750}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 
 
@@ -29,7 +34,7 @@ COMMAND = re.compile(r"\bexperiments\.[a-z_.]*[a-z](?: +\\\n? *| +--[\w]+(?:=(?:
 def test_code_of_a_page_runs_from_top_to_bottom(page, monkeypatch, tmp_path):
     (tmp_path / "figures").symlink_to(ROOT / "figures")
     monkeypatch.chdir(tmp_path)
-    code = "\n".join(blocks(page, "python")).replace("steps=1500", "steps=75")  # the rest is as it is printed
+    code = "\n".join(blocks(page, "python")).replace("steps=1500", "steps=75").replace("range(3)", "range(1)")
     exec(compile(code, str(page), "exec"), {"__name__": "page"})
 
 
@@ -66,7 +71,65 @@ def test_every_target_of_make_is_in_the_makefile():
 
 
 def test_every_link_between_pages_leads_somewhere():
-    for page in PAGES:
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
             if "://" not in link:
                 assert (page.parent / link).exists(), (page, link)
+
+
+@pytest.mark.parametrize("name", MOST_WORDS)
+def test_a_page_that_many_read_is_short(name):
+    assert len((ROOT / name).read_text().split()) <= MOST_WORDS[name]
+
+
+def test_the_index_names_every_page():
+    index = ROOT / "docs" / "README.md"
+    named = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)#:]+)[^)]*\)", index.read_text())}
+    assert {page for page in PAGES if page.name not in ("CORRECTIONS.md",)} - {index, ROOT / "README.md"} <= named
+
+
+OF_THE_RECORDS = {
+    "one layer of linear attention": "looped_1",
+    "two looped layers": "looped_2",
+    "five free layers, clipped tokens": "free_5",
+    "one layer, softmax, two heads": "1 layer, softmax, 2 heads",
+    "one layer, LayerNorm": "1 layer, LayerNorm",
+    "two free layers, LayerNorm": "2 free layers, LayerNorm",
+    "one layer with MLP": "1 layer, MLP",
+    "twelve free layers, four heads, MLPs, clipped tokens": "12 free layers, 4 heads, MLPs, clip",
+    "Reddy's network, published size": "published setting, batch 128: ",
+    "Reddy's network, small size": "small setting, batch 128: ",
+}
+
+
+ENDS = (", plain loop", ", fit")
+
+
+def benchmark(name):
+    """Milliseconds and ratio of every row of a record of training steps; those of Reddy's network by its setting."""
+    tables = json.loads((ROOT / f"figures/{name}.json").read_text())["tables"]
+    titled = {title: rows for title, rows in tables.items() if title.startswith("training step")}
+    setting = {title: title.partition("InductionNetwork, ")[2] for title in titled}
+    below = {title: f"{words}: " if words else "" for title, words in setting.items()}
+    return {below[title] + row["name"]: row for title, rows in titled.items() for row in rows}
+
+
+def test_speeds_of_the_table_are_of_the_records():
+    rows = re.findall(r"^\| (.+?) \| \d+ \|(.+)\|$", (ROOT / "docs/speed.md").read_text(), re.M)
+    assert dict(rows).keys() == OF_THE_RECORDS.keys()
+    here, narrow = benchmark("benchmark-steps"), benchmark("benchmark-steps-avx2")
+    for network, cells in rows:
+        name = OF_THE_RECORDS[network]
+        plain, fit = (name + one for one in (("plain loop", "ours in fit") if name.endswith(": ") else ENDS))
+        found = (
+            here[plain]["milliseconds"],
+            here[fit]["milliseconds"],
+            here[fit]["ratio"],
+            narrow.get(fit, {}).get("ratio"),
+        )
+        for printed, number in zip(cells.split("|"), found, strict=True):
+            decimals = len(printed.strip().partition(".")[2])
+            assert (number is None and not printed.strip()) or round(number, decimals) == float(printed), (
+                network,
+                printed,
+            )

@@ -71,3 +71,18 @@ def test_patterns_find_what_they_are_for():
 @pytest.mark.parametrize("pattern", [HOSTS, PATHS], ids=["registry hosts", "machine paths"])
 def test_no_tracked_file_names_a_place(pattern):
     assert found_in_text(pattern, tracked_files()) == []
+
+
+def test_the_version_is_one():
+    version = PROJECT["project"]["version"]
+    assert re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.M) == [version]
+    assert re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[0] == version
+
+
+def test_workflow_and_hook_call_what_a_desk_calls():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    assert re.findall(r"run: (make \S+)", workflow) == re.findall(r"^make .*$", (ROOT / ".ci/run").read_text(), re.M)
+    assert re.findall(r"entry: (.+)", (ROOT / ".pre-commit-config.yaml").read_text()) == ["make lint"]
+    (pythons,) = re.findall(r"python: \[(.*)\]", workflow)
+    oldest = PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert re.findall(r"[\d.]+", pythons)[0] == oldest == PROJECT["tool"]["mypy"]["python_version"]

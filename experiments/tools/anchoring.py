@@ -1,4 +1,4 @@
-"""Anchors of the gallery's records, and which records the present code no longer reproduces (docs/anchors.md).
+"""Anchors of the gallery's records, and which records the present code no longer reproduces (docs/dev/anchors.md).
 
 An anchor is the record of a smoke run, in the folder ``anchor`` beside the record that was made by the same sources.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from experiments.binaries import belongs, changed, unlike
 from icl_lab.lab import accepted, anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import other_settings, provenance, versions
+from icl_lab.lab.provenance import of_others, other_settings, provenance, versions
 from icl_lab.lab.record import Record, RecordError, in_single
 from icl_lab.lab.trainings import Fits
 from icl_lab.machine import CAP, vectors
@@ -140,7 +140,7 @@ def conditions() -> dict[str, str]:
 
     Not the vector width: at another one the tolerances are wider (``anchors.at_another_width``).
     """
-    found = {name: version for name, version in versions().items() if name != "icl-lab"}
+    found = of_others(versions())
     flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if not flag.startswith(CAP)]
     return found | {"XLA_FLAGS": " ".join(flags), "device": jax.default_backend()}
 
@@ -161,7 +161,7 @@ def why_none(record: Record, experiment: Experiment) -> str:
     with, ``smoke_then``).
     """
     by = accepted.made_by(record)
-    if (by["sources"], by["versions"]) == (experiment.source_version(), versions()):
+    if (by["sources"], by["versions"]) == (experiment.source_version(), of_others(versions())):
         return ""
     return f"the sources or versions have changed since it was made at commit {commit(record.provenance)}"
 

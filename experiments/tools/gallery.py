@@ -8,11 +8,11 @@ binary. More members are allowed; of several runs the one with most is taken. Wh
 names its parts (``Experiment.parts``), runs of all of them by --only are one record; a part alone replaces no record.
 Its figures are drawn and its claims judged anew from the record; only its anchor trains anything. Final parameters are
 kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in
-README.md are then made from the whole gallery; they say which records have no anchor. --rejudge collects nothing: it
-judges the records of the gallery by the present claims.
+README.md are then made from the whole gallery; they say which records have no anchor. ``figures/costs.md`` says what
+every binary takes. --rejudge collects nothing: it judges the records of the gallery by the present claims.
 
-A new record that the present sources made gets an anchor, from five smoke runs (docs/anchors.md). The records that the
-present code no longer reproduces are listed, each with the reason, by
+A new record that the present sources made gets an anchor, from five smoke runs (docs/dev/anchors.md). The records that
+the present code no longer reproduces are listed, each with the reason, by
 
     python -m experiments.gallery --check --only=reddy.clamping
 
@@ -33,7 +33,7 @@ import jax
 
 from experiments.binaries import belongs, choose, discover
 from experiments.page.drawing import shrink
-from experiments.tools import anchoring
+from experiments.tools import anchoring, costs
 from experiments.tools.joining import is_whole, joined
 from experiments.tools.verdict_tables import ledger_page, with_summary
 from icl_lab.lab import anchors, drift, provenance, records, report
@@ -106,6 +106,7 @@ def _carry_out(options: Options) -> int:
     gallery.mkdir(parents=True, exist_ok=True)
     records.write_atomically(gallery / "claims.json", (json.dumps(rows, indent=1) + "\n").encode())
     records.write_atomically(gallery / "claims.md", f"{ledger_page(rows)}\n".encode())
+    records.write_atomically(gallery / "costs.md", costs.page(experiments, gallery).encode())
     if readme.exists():
         records.write_atomically(readme, with_summary(readme.read_text("utf-8"), rows).encode())
     return 0

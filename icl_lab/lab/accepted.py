@@ -1,7 +1,7 @@
 """What decides the numbers of a record beside its configuration, and which former sources give those of today.
 
 Records carry digests of sources that are no more. Where smoke runs of later sources repeat the anchor of a record
-(docs/anchors.md), the digest of the record is accepted as that of the later sources: ``TABLE`` lists, for every binary,
+(docs/dev/anchors.md), the digest of the record is accepted as that of the later sources: ``TABLE`` lists, for every binary,
 which digests are accepted as which one. Any other edit of what decides its numbers voids the list of a binary, until
 ``python -m experiments.gallery --accept`` makes it again.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from icl_lab.lab.provenance import USUAL
+from icl_lab.lab.provenance import USUAL, of_others
 from icl_lab.lab.record import Record
 
 TABLE = Path(__file__).with_name("accepted.json")
@@ -40,7 +40,7 @@ def made_by(record: Record) -> dict[str, Any]:
     sources, listed = origin.get("sources"), table().get(record.experiment, {"accepted": ()})
     return {
         "sources": listed["sources"] if sources in listed["accepted"] else sources,
-        "versions": origin.get("versions"),
+        "versions": of_others(origin.get("versions") or {}) or None,
         "precision": USUAL | dict(origin.get("precision") or {}),
     }
 

@@ -1,6 +1,6 @@
 """Anchors: the arrays of a smoke run that tell whether the code still computes what it did when a record was made.
 
-docs/anchors.md says what an anchor notices and what it cannot.
+docs/dev/anchors.md says what an anchor notices and what it cannot.
 """
 
 import os
@@ -30,7 +30,7 @@ ROUNDING = 1e-6
 WIDER, OF_MINIMA = 3.0, 1e-3
 """Tolerance at another vector width: in tolerances at the same one; of minima, relative to the largest absolute value.
 
-docs/anchors.md says what was measured.
+docs/dev/anchors.md says what was measured.
 """
 
 Arrays = Mapping[str, np.ndarray]

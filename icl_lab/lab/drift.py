@@ -38,7 +38,7 @@ def drift(
 
     Compared are the configuration (but ``FREE``), names of claims, and of each claim the 95 % interval and whether it
     went from holds to fails. Of claims without chance, values that must be equal may differ by the tolerance, others
-    are not compared. Names, types and shapes of arrays are held by anchors (docs/anchors.md).
+    are not compared. Names, types and shapes of arrays are held by anchors (docs/dev/anchors.md).
     """
     here, there = ({k: v for k, v in r.config.items() if k not in FREE} for r in (record, before))
     if differing := [name for name in {**there, **here} if there.get(name) != here.get(name)]:

@@ -89,6 +89,11 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
+def of_others(found: Mapping[str, str]) -> dict[str, str]:
+    """Versions without the release of this package: what of it decides the numbers is in the digest of the sources."""
+    return {name: version for name, version in found.items() if name != "icl-lab"}
+
+
 def code_version(sources: str) -> str:
     """Digest of package versions, precision and a ``source_version``: what a checkpoint agrees with."""
     return digest([versions(), precision(), sources])
