@@ -1,9 +1,9 @@
 """What decides the numbers of a record beside its configuration, and which former sources give those of today.
 
 Records carry digests of sources that are no more. Where smoke runs of later sources repeat the anchor of a record
-(docs/dev/anchors.md), the digest of the record is accepted as that of the later sources: ``TABLE`` lists, for every binary,
-which digests are accepted as which one. Any other edit of what decides its numbers voids the list of a binary, until
-``python -m experiments.gallery --accept`` makes it again.
+(docs/dev/anchors.md), the digest of the record is accepted as that of the later sources: ``TABLE`` lists, for every
+binary, which digests are accepted as which one. Any other edit of what decides its numbers voids the list of a binary,
+until ``python -m experiments.gallery --accept`` makes it again.
 """
 
 import json
