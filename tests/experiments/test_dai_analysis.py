@@ -215,9 +215,9 @@ def test_the_order_of_demonstrations(subject, chosen):
 @pytest.mark.parametrize(
     ("check", "field", "value", "said"),
     [
-        (analysis.check, "rates", (0.5, 0.1), "rising"),
-        (implicit_finetuning.check, "text_networks", "somewhere", "with text among --controls"),
-        (analysis.check, "rates", (0.1, 0.1), "each value once"),
+        (layers.EXPERIMENT.validate, "rates", (0.5, 0.1), "values that rise"),
+        (implicit_finetuning.EXPERIMENT.validate, "text_networks", "somewhere", "with text among --controls"),
+        (layers.EXPERIMENT.validate, "positions", ("rotary", "rotary"), "each value once"),
         (check_networks, "demonstrations", 3, "at most 2"),
         (check_networks, "networks", "nowhere", "pretrain"),
     ],

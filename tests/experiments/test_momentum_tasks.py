@@ -100,7 +100,7 @@ def test_networks_trained_apart_are_joined():
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(changes, named):
     with pytest.raises(FlagError, match=named):
-        momentum_tasks.check(dataclasses.replace(SMOKE, **changes))
+        momentum_tasks.EXPERIMENT.validate(dataclasses.replace(SMOKE, **changes))
 
 
 def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
