@@ -30,9 +30,10 @@ def per_network(name: str, *axes: str, **domains: Domain) -> Quantity:
 
 
 ACCURACY = per_network(
-    "{learner}", "task",
+    "{learner}",
+    "task",
     learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
-)  # fmt: skip
+)
 """Accuracies of an analysis of these networks."""
 
 

@@ -57,9 +57,10 @@ def test_splits_and_sets_are_different_and_of_their_sizes(subject):
 
 
 def test_candidates_are_filled_up_without_changing_an_answer(subject):
-    few = subject.material._replace(candidates=subject.material.candidates[:3], test=subject.material.test._replace(
-        targets=subject.material.test.targets % 3
-    ))  # fmt: skip
+    few = subject.material._replace(
+        candidates=subject.material.candidates[:3],
+        test=subject.material.test._replace(targets=subject.material.test.targets % 3),
+    )
     task = material.encoded(few, [], few.test)
     assert task.candidates.tolist() == [*few.candidates, few.candidates[0], few.candidates[0]]
     logits = jnp.array(np.random.default_rng(0).normal(size=(2, 4, 3)), jnp.float32)
