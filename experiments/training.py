@@ -11,7 +11,6 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments.settings import Scheduled
 from icl_lab.lab.flags import arguments
 from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sampler
@@ -26,8 +25,16 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Schedule(Scheduled, Protocol):
+class Schedule(Protocol):
     """A configuration with what a training is set by."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps."""
+
+    @property
+    def measure_every(self) -> int:
+        """Steps between measurements."""
 
     @property
     def batch(self) -> int:

@@ -25,9 +25,7 @@ COMMITTED = sorted(path.parent for path in FIGURES.glob("*/*/*/record.json"))
 
 
 OF_METRIC = quantity("{network}_{metric}", "member", "{network}_step", network=("a", "b"))
-QUANTITIES = (
-    quantity("steps", "step"), quantity("free_{layers}_gamma", "member", "free_{layers}_layer"), OF_METRIC
-)  # fmt: skip
+QUANTITIES = (quantity("steps", "step"), quantity("free_{layers}_gamma", "member", "free_{layers}_layer"), OF_METRIC)
 
 
 @dataclasses.dataclass(frozen=True)

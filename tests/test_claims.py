@@ -345,9 +345,7 @@ def test_claims_of_a_figure_say_once_what_recurs():
     assert fast.expected_verdict == {"lab": HOLDS, "paper": HOLDS}
     assert slow.expected_verdict == {"lab": FAILS, "paper": HOLDS}
     assert tie.expected_verdict == {"paper": HOLDS}
-    own = make(
-        "own", "A sentence.", np.ones, near=1.0, tolerance=0.1, minimum_members=7, expected_verdict={}, **common
-    )  # fmt: skip
+    own = make("own", "A sentence.", np.ones, near=1.0, tolerance=0.1, minimum_members=7, expected_verdict={}, **common)
     assert (own.tolerance, own.reason, own.minimum_members, own.expected_verdict) == (0.1, "a test", 7, {})
 
 

@@ -300,6 +300,4 @@ def test_what_cannot_be_clamped_is_refused(build, message):
 def clamped_by(intervention, batch=BATCH):
     case = CASES["linear"]
     init, run = program(case)
-    fit_clamped(
-        init, run, squared, law_of(case), OPTIMISER, KEY[None], by_member([intervention]), batch=batch, steps=1
-    )  # fmt: skip
+    fit_clamped(init, run, squared, law_of(case), OPTIMISER, KEY[None], by_member([intervention]), batch=batch, steps=1)

@@ -61,7 +61,7 @@ def test_other_random_numbers_are_no_drift(fresh):
         (record(config={"rate": 1.0}), ["another configuration (rate)"]),
         (record(near=np.full(20, np.nan)), ["a.b.near is – [–, –], committed is 0.98"]),
     ],
-)  # fmt: skip
+)
 def test_drift_is_said(fresh, words):
     said = "; ".join(of(fresh))
     assert [word for word in words if word not in said] == [], said

@@ -142,9 +142,7 @@ def test_a_hundred_thousand_small_members_fit_into_little(said):
     assert len(said.messages) == 1
 
 
-@given(
-    st.integers(1, 100_000), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 500), st.integers(1, 10**7)
-)  # fmt: skip
+@given(st.integers(1, 100_000), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 500), st.integers(1, 10**7))
 def test_groups_fit_or_nothing_does(members, each, extra, fixed, limit):
     tried, now = [members], members
 

@@ -106,7 +106,7 @@ NORMALISED = optax.chain(contrib.normalize(), optax.sgd(0.05))
         (optax.clip_by_global_norm(1.0), "up the gradient"),
         (optax.masked(optax.sgd(0.1), {"w": True, "b": False}), r"up the gradient, \['b'\]:"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_train_is_refused_by_name_before_anything_is_compiled(optimizer, said, nothing_compiles):
     with pytest.raises(ValueError, match=said):
         trained(optimizer)

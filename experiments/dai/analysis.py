@@ -27,11 +27,11 @@ from experiments.dai.programs import (
     states,
 )
 from experiments.dai.rates import Floats, chosen_rate, joined_sizes
-from experiments.settings import check_each_once
 from icl_lab.compare import NetworkStates, Patch, relative_sizes
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
-from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.constraints import once, rising
+from icl_lab.lab.flags import setting
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
@@ -76,12 +76,7 @@ SMALLEST: dict[str, Any] = {
 }  # fmt: skip
 
 
-def check(config: Analysis) -> None:
-    """Raises FlagError where fields do not fit together; the networks are looked for by ``check_networks``."""
-    check_each_once("positions", config.positions)
-    check_each_once("rates", config.rates)
-    if list(config.rates) != sorted(config.rates):
-        raise FlagError(f"--rates={','.join(map(str, config.rates))}: allowed are rising numbers")
+CONSTRAINTS = (once("positions"), rising("rates"))
 
 
 class Subject(NamedTuple):

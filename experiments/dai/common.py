@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.settings import Members
-from icl_lab.lab import FlagError, Record, setting
+from icl_lab.lab import Record, setting
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.models import LanguageModel
 from icl_lab.models.transformer import Params
@@ -29,9 +30,10 @@ def per_network(name: str, *axes: str, **domains: Domain) -> Quantity:
 
 
 ACCURACY = per_network(
-    "{learner}", "task",
+    "{learner}",
+    "task",
     learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
-)  # fmt: skip
+)
 """Accuracies of an analysis of these networks."""
 
 
@@ -107,10 +109,9 @@ def count(config: Any, positions: str) -> int:
     return min([config.members, *config.fewer[at - 1 : at]]) if at else config.members
 
 
-def check_network(config: Network) -> None:
-    """Raises FlagError where heads do not divide the width into an even number of channels."""
-    if config.width % config.heads or (config.width // config.heads) % 2:
-        raise FlagError(f"--heads={config.heads}: allowed is a divisor of --width={config.width} with an even quotient")
+HEADS = holds(
+    "a divisor of --width with an even quotient", "heads", "width", when=lambda c: c.width % (2 * c.heads) == 0
+)
 
 
 def network(config: Network, positions: str) -> LanguageModel:

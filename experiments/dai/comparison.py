@@ -31,9 +31,10 @@ class Config(Files):
 
     controls: tuple[str, ...] = setting(OWN_CONTROLS, "rows of the table beside the paper's", choices=CONTROLS)
     text_networks: str = setting(
-        "", "for the row text: folder of a run of dai.pretrain without in-context tasks, of the same seed and sizes",
+        "",
+        "for the row text: folder of a run of dai.pretrain without in-context tasks, of the same seed and sizes",
         path=True,
-    )  # fmt: skip
+    )
     counts: tuple[int, ...] = setting((1, 2, 4, 8, 16), "numbers of demonstrations beside 0 and all", at_least=1)
     curve_sets: int = setting(7, "sets of demonstrations that the curve over their number is a mean of", at_least=1)
     orders: int = setting(10, "permutations of the demonstrations", at_least=2)

@@ -40,9 +40,7 @@ PAPER = "finetuning"
 BASES = ("untrained", "trained_embeddings", "text")
 """Other networks, which do the same: untrained ones (Deutch et al. 2024), and one of the same size that was trained on
 text without in-context tasks (Shen et al. 2024)."""
-UPDATES = (
-    "local", "local_own_rate", "local_same_rate", "full_batch", "random_update", "wrong_task", "shuffled_labels"
-)  # fmt: skip
+UPDATES = ("local", "local_own_rate", "local_same_rate", "full_batch", "random_update", "wrong_task", "shuffled_labels")
 """Fine-tuned otherwise: layer by layer; in one step; noise; on another task; on labels that do not belong to their
 texts."""
 CONTEXTS = ("wrong_labels", "wrong_demonstrations", "random_context")

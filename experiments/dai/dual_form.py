@@ -27,8 +27,9 @@ from experiments.dai.identities import PRECISIONS, descent_error, finetuning_ter
 from experiments.dai.material import encoded, toy_material
 from experiments.dai.networks import by_positions, every_network, source_digest, stacked
 from experiments.dai.programs import rows
-from experiments.settings import check_each_once, member_keys
+from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -56,11 +57,6 @@ PRESETS = {
     "lab": Config(members=20, demonstrations=12, questions=50),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where a position encoding is given twice."""
-    check_each_once("positions", config.positions)
 
 
 DESCENT = quantity("descent/{precision}", "member", precision=PRECISIONS)
@@ -115,7 +111,7 @@ _finetuning_terms = jax.jit(finetuning_terms, static_argnums=0)
 
 EXPERIMENT = Experiment(
     "dai.dual_form", __doc__, PRESETS, measured, (DESCENT, HEADS, FINETUNING, SHARE),
-    check=check, given=True, reads=("dai.pretrain",),
+    constraints=(once("positions"),), given=True, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

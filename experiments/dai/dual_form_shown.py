@@ -95,12 +95,13 @@ PANELS = {
     "direction of the head": ("cosine", {"cosine": "relaxed attention", "mean_cosine": "plain mean of values"}),
     "direction, demonstrations alone": ("cosine", {"demonstrations_cosine": "$\\Delta W_{ICL}\\, q$"}),
     "error of relaxed attention": (
-        "relative error", {"relative_error": "as it is", "scaled_error": "at the best scale"},
+        "relative error",
+        {"relative_error": "as it is", "scaled_error": "at the best scale"},
     ),
     "softmax mass on demonstrations": ("mass a", {"mass": "a"}),
     "exact form, zero-shot part from\nthe run of the query alone": ("relative error", {"zero_shot_identity": "error"}),
     "rank of $\\Delta W_{ICL}$": ("rank", {"rank": "rank", "stable_rank": "stable rank"}),
-}  # fmt: skip
+}
 LOGARITHMIC = ("error of relaxed attention", "exact form, zero-shot part from\nthe run of the query alone")
 
 

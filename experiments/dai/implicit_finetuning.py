@@ -36,8 +36,9 @@ from experiments.dai.controls import CONTROLS, NUMBERS, PAPER, SIMILARITIES, Els
 from experiments.dai.networks import by_positions, every_network, load_networks, one_network, source_digest, stacked
 from experiments.dai.real_text import check_files, real_subject
 from experiments.dai.tables import tables
-from experiments.settings import check_each_once, member_keys
+from experiments.settings import member_keys
 from icl_lab.lab import Experiment, FlagError, main
+from icl_lab.lab.constraints import at_most, below, holds, once, rising
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
 
@@ -59,26 +60,9 @@ PRESETS = {
 
 
 def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together, or files of GPT-2 are not there."""
-    analysis.check(config)
-    check_each_once("controls", config.controls)
-    if list(config.counts) != sorted(set(config.counts)) or config.counts[-1] >= config.demonstrations:
-        raise FlagError(
-            f"--counts={','.join(map(str, config.counts))}: allowed are rising numbers below "
-            f"--demonstrations={config.demonstrations}"
-        )
+    """Raises FlagError where files of GPT-2 are not there, or do not fit."""
     if config.gpt2_weights:
         check_files(config)
-        alone = [control for control in config.controls if control not in ELSEWHERE]
-        if config.members > 1 or config.positions != ("learned",) or len(alone) < len(config.controls):
-            raise FlagError(
-                f"--gpt2_weights={config.gpt2_weights}: allowed is one network and one task, --members=1 "
-                f"--positions=learned --controls={','.join(alone)}"
-            )
-    if bool(config.text_networks) != ("text" in config.controls):
-        raise FlagError(f"--text_networks={config.text_networks}: allowed with text among --controls, and needed there")
-    if config.curve_sets > config.seeds:
-        raise FlagError(f"--curve_sets={config.curve_sets}: allowed is at most --seeds={config.seeds}")
 
 
 BOTH = ("in_context", "finetuned")
@@ -165,6 +149,19 @@ EXPERIMENT = Experiment(
     (
         ACCURACY, CURVE, BY_SET, RATE, FREE_RATE, ROW_RATE, MISMATCH, NUMBER, SIMILARITY, RETEST, PATH, PATH_BY_LAYER,
         CARRIED, CARRIED_BY_LAYER, ALPHA, ORDER,
+    ),
+    constraints=(
+        *analysis.CONSTRAINTS,
+        once("controls"),
+        rising("counts"),
+        below("counts", "demonstrations"),
+        at_most("curve_sets", "seeds"),
+        holds("a folder with text among --controls, and only then", "text_networks", "controls",
+              when=lambda c: bool(c.text_networks) == ("text" in c.controls)),
+        holds(f"--members=1 --positions=learned without {' or '.join(ELSEWHERE)} with --gpt2_weights: it is one "
+              "network, asked one task", "members", "positions", "controls",
+              when=lambda c: not c.gpt2_weights or (
+                  c.members == 1 and c.positions == ("learned",) and not set(ELSEWHERE) & set(c.controls))),
     ),
     check=check, effort={"quick": "little"}, given=True, reads=("dai.pretrain",),
 )  # fmt: skip

@@ -237,8 +237,7 @@ def _rates(record: Record, there: list[str]) -> Figure:
                 if np.isfinite(values).any():
                     band(at, rates, values, label=label, color=look["color"], linestyle=look["linestyle"])
             chosen = RATE(record, positions=positions)[passed].ravel()
-            at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3,
-                    transform=at.get_xaxis_transform())  # fmt: skip
+            at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
             at.set_xscale("log")
             at.set_title(f"{title} ({positions})", pad=18)
             at.set_xlabel("learning rate (ticks: chosen)")

@@ -18,7 +18,7 @@ import jax
 from jax import Array
 
 from experiments.dai import controls
-from experiments.dai.analysis import FEW, SMALL, SMALLEST, Analysis, check, choose, present_mean, subjects
+from experiments.dai.analysis import CONSTRAINTS, FEW, SMALL, SMALLEST, Analysis, choose, present_mean, subjects
 from experiments.dai.common import ACCURACY, Networks, per_network
 from experiments.dai.controls import PAPER
 from experiments.dai.networks import by_positions, every_network, source_digest, stacked
@@ -89,7 +89,7 @@ def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
 
 EXPERIMENT = Experiment(
     "dai.layers", __doc__, PRESETS, measured, (ACCURACY, SIMILARITY, NOISE),
-    check=check, given=True, reads=("dai.pretrain",),
+    constraints=CONSTRAINTS, given=True, reads=("dai.pretrain",),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -12,10 +12,10 @@ import optax
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments import settings
 from experiments.dai import mixers
 from experiments.settings import Members
-from icl_lab.lab import FlagError, arguments, setting
+from icl_lab.lab import arguments, setting
+from icl_lab.lab.constraints import below, multiple_of
 from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.models.language import LanguageModel, block, embedded, language_logits, of_layer
 from icl_lab.training import Training
@@ -53,14 +53,12 @@ class Network(Members):
     gradient_clip: float = setting(2.0, "clip of the gradient's norm", above=0)
 
 
-def check_network(config: Network) -> None:
-    """Raises FlagError where fields do not fit together."""
-    settings.check(config)
-    mixers.check_mixers(config.mixers)
-    if config.width % config.heads:
-        raise FlagError(f"--heads={config.heads}: allowed is a divisor of --width={config.width}")
-    if config.warm_up >= config.steps:
-        raise FlagError(f"--warm_up={config.warm_up}: allowed is fewer than --steps={config.steps}")
+CONSTRAINTS = (
+    multiple_of("steps", "measure_every"),
+    *mixers.CONSTRAINTS,
+    multiple_of("width", "heads"),
+    below("warm_up", "steps"),
+)
 
 
 def network_of(config: Network, vocabulary: int) -> LanguageModel:

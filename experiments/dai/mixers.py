@@ -15,8 +15,9 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from experiments.settings import Members, check_each_once, member_keys
-from icl_lab.lab import FlagError, NotRun, Record
+from experiments.settings import Members, member_keys
+from icl_lab.lab import NotRun, Record
+from icl_lab.lab.constraints import Constraint, holds, once
 from icl_lab.lab.quantities import Quantity
 from icl_lab.models.attention import momentum_pattern, recent_pattern
 
@@ -31,15 +32,22 @@ LOOKS: dict[str, dict] = {
 }
 
 
-def check_mixers(mixers: tuple[str, ...]) -> None:
-    """Raises FlagError for a name that is no mixer, a name given twice, or no vanilla to compare with."""
-    for name in mixers:
-        found = re.fullmatch(NAME, name)
-        if not found or (found[2] and not float(found[2])):
-            raise FlagError(f"--mixers: {name!r}: allowed is {ALLOWED}")
-    if "vanilla" not in mixers:
-        raise FlagError(f"--mixers={','.join(mixers)}: vanilla must be among them: the others are paired with it")
-    check_each_once("mixers", mixers)
+def _is_mixer(name: str) -> bool:
+    found = re.fullmatch(NAME, name)
+    return bool(found and (not found[2] or float(found[2])))
+
+
+CONSTRAINTS = (
+    holds(ALLOWED, "mixers", when=lambda c: all(_is_mixer(name) for name in c.mixers)),
+    holds("vanilla among them: the others are paired with it", "mixers", when=lambda c: "vanilla" in c.mixers),
+    once("mixers"),
+)
+
+
+def includes(*kinds: str) -> Constraint:
+    """A mixer of one of these kinds, with a coefficient, is among them."""
+    return holds(f"a {' or '.join(f'{one}_E' for one in kinds)} among them", "mixers",
+                 when=lambda c: any(kind(name) in kinds for name in c.mixers))  # fmt: skip
 
 
 def kind(name: str) -> str:

@@ -23,16 +23,9 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from experiments.dai.mixed_language import (
-    Network,
-    Setting,
-    check_network,
-    logits,
-    measured_of,
-    network_of,
-    trainings_of,
-)
-from icl_lab.lab import Experiment, FlagError, main, setting
+from experiments.dai.mixed_language import CONSTRAINTS, Network, Setting, logits, measured_of, network_of, trainings_of
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import at_most, holds, multiple_of
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 
@@ -67,19 +60,6 @@ PRESETS = {
     ),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_network(config)
-    if config.context % 8:
-        raise FlagError(f"--context={config.context}: allowed is a multiple of 8: strings have periods up to T / 2")
-    if config.batch % 2:
-        raise FlagError(f"--batch={config.batch}: allowed is an even number: each task has half of it")
-    if config.labels > config.words:
-        raise FlagError(f"--labels={config.labels}: allowed is at most --words={config.words}")
-    if 2 * config.shown > config.words:
-        raise FlagError(f"--shown={config.shown}: allowed is at most half of --words={config.words}")
 
 
 STEPS = quantity("steps", "step")
@@ -177,7 +157,14 @@ def joined(parts: list[Sequences]) -> Sequences:
 
 EXPERIMENT = Experiment(
     "dai.momentum_icl", __doc__, PRESETS, measured, (STEPS, CURVE, TRAIN_LOSS),
-    trainings=trainings, check=check, effort={"quick": "little"},
+    trainings=trainings, effort={"quick": "little"},
+    constraints=(
+        *CONSTRAINTS,
+        multiple_of("context", 8),  # strings have periods up to T / 2
+        multiple_of("batch", 2),  # each task has half of it
+        at_most("labels", "words"),
+        holds("at most half of --words", "shown", "words", when=lambda c: 2 * c.shown <= c.words),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ from jax import Array
 
 from experiments.dai import mixed_language
 from experiments.dai.mixed_language import Network, Setting, next_token_losses
-from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab import Experiment, constraints, main, setting
+from icl_lab.lab.constraints import below, multiple_of
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LanguageModel
@@ -65,14 +66,8 @@ PRESETS = {
 
 
 def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    mixed_language.check_network(config)
-    if config.context % 4:
-        raise FlagError(f"--context={config.context}: allowed is a multiple of 4: losses are taken at T/4, T/2 and T")
-    shortest = windows_needed(config)
-    for name, text in (("training", corpus().training), ("validation", corpus().validation)):
-        if text.size < shortest:
-            raise FlagError(f"--context={config.context}: allowed is below the {text.size} bytes of the {name} part")
+    """Raises FlagError for a context longer than a part of the corpus."""
+    constraints.check(config, [below("context", min(corpus().training.size, corpus().validation.size))])
 
 
 def windows_needed(config: Config) -> int:
@@ -159,6 +154,7 @@ def _unigram(text: Corpus) -> float:
 EXPERIMENT = Experiment(
     "dai.momentum_language_model", __doc__, PRESETS, measured, (STEPS, LOSS, TRAIN_LOSS, ETA, FINAL, LAGS),
     trainings=trainings, check=check, effort={"quick": "little"},
+    constraints=(*mixed_language.CONSTRAINTS, multiple_of("context", 4)),  # losses are taken at T/4, T/2 and T
 )  # fmt: skip
 
 if __name__ == "__main__":

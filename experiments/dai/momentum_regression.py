@@ -32,13 +32,13 @@ import numpy as np
 import optax
 from jax import Array
 
-from experiments import settings
 from experiments.dai import descents, mixers
 from experiments.dai.linear_mixing import MixedNetwork, mixed_network
 from experiments.settings import Members, member_keys
 from experiments.training import always, mean_in_chunks, members_at_once, squared_error
 from icl_lab.compare import compare_batches
-from icl_lab.lab import Experiment, FlagError, arguments, main, setting
+from icl_lab.lab import Experiment, arguments, main, setting
+from icl_lab.lab.constraints import multiple_of, once
 from icl_lab.lab.quantities import Domain, quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import folded_weights
@@ -95,16 +95,6 @@ PRESETS = {
     ),
     "paper": Config(),
 }  # fmt: skip
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    mixers.check_mixers(config.mixers)
-    for flag in ("steps", "alternating_steps"):
-        settings.check(config, flag)
-    settings.check_each_once("descents", config.descents)
-    if not any(mixers.kind(name) == "momentum" for name in config.mixers):
-        raise FlagError(f"--mixers={','.join(config.mixers)}: a momentum_E must be among them")
 
 
 STEPS = quantity("{part}/steps", "{part}_step", part="only")
@@ -276,7 +266,14 @@ def _finals(
 EXPERIMENT = Experiment(
     "dai.momentum_regression", __doc__, PRESETS, measured,
     (STEPS, LOSS, ETA, FINAL, COMPARED, PENALTY, VALUES_NORM),
-    trainings=trainings, check=check,
+    trainings=trainings,
+    constraints=(
+        *mixers.CONSTRAINTS,
+        mixers.includes("momentum"),
+        multiple_of("steps", "measure_every"),
+        multiple_of("alternating_steps", "measure_every"),
+        once("descents"),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from experiments.dai.networks import record_of
 from experiments.dai.pretrain_stages import Config as Schedule
 from experiments.dai.pretrain_stages import measured_of, trainings_of, worlds_of
 from icl_lab.lab import Experiment, FlagError, main, setting
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.record import Record
@@ -69,18 +70,6 @@ PRESETS = {
     "lab": _as_in("lab", members=11, networks=COMMITTED),
     "paper": Config(),
 }
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together, or the networks without a mixer are not those asked for."""
-    pretrain.check(config)
-    mixers.check_mixers(config.mixers)
-    if config.text:
-        raise FlagError("--text: allowed is false, because its networks must learn in context")
-    if len(config.positions) > 1:
-        raise FlagError(f"--positions={','.join(config.positions)}: allowed is one position encoding")
-    if not {"momentum", "learned"} & {mixers.kind(name) for name in config.mixers}:
-        raise FlagError(f"--mixers={','.join(config.mixers)}: a momentum_E or learned_E must be among them")
 
 
 CEILING = quantity("ceiling", "member", "task")
@@ -178,7 +167,14 @@ def _read(config: Config) -> dict[str, Any]:
 
 EXPERIMENT = Experiment(
     "dai.momentum_tasks", __doc__, PRESETS, measured, (CEILING, REACHED, END, FINAL, ETA),
-    trainings=trainings, check=check, effort={"quick": "little"}, reads=("dai.pretrain",),
+    trainings=trainings, effort={"quick": "little"}, reads=("dai.pretrain",),
+    constraints=(
+        *pretrain.CONSTRAINTS,
+        *mixers.CONSTRAINTS,
+        mixers.includes("momentum", "learned"),
+        holds("false, because its networks must learn in context", "text", when=lambda c: not c.text),
+        holds("one position encoding", "positions", when=lambda c: len(c.positions) == 1),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -25,11 +25,10 @@ from typing import Any
 
 import jax
 
-from experiments.dai.common import check_network, count, network, per_network
+from experiments.dai.common import HEADS, count, network, per_network
 from experiments.dai.pretrain_stages import Config, measured_of, trainings_of, worlds_of
-from experiments.settings import check as check_schedule
-from experiments.settings import check_each_once
-from icl_lab.lab import Experiment, FlagError, main
+from icl_lab.lab import Experiment, main
+from icl_lab.lab.constraints import below, holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts.text_sequences import STAGES
@@ -56,20 +55,17 @@ PRESETS = {
 }  # fmt: skip
 
 
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    check_schedule(config)
-    check_schedule(config, "most_steps")
-    check_network(config)
-    check_each_once("positions", config.positions)
-    if len(config.stage_loss) != len(STAGES) - 1:
-        given = ",".join(map(str, config.stage_loss))
-        raise FlagError(f"--stage_loss={given}: allowed is one for each of {', '.join(STAGES[:-1])}")
-    if config.warm_up >= config.steps:
-        raise FlagError(f"--warm_up={config.warm_up}: allowed is less than --steps={config.steps}")
-    if len(config.fewer) < len(config.positions) - 1:
-        given = ",".join(map(str, config.fewer))
-        raise FlagError(f"--fewer={given}: allowed is a number for each of --positions but the first")
+CONSTRAINTS = (
+    multiple_of("steps", "measure_every"),
+    multiple_of("most_steps", "measure_every"),
+    HEADS,
+    once("positions"),
+    holds(f"one for each of {', '.join(STAGES[:-1])}", "stage_loss",
+          when=lambda c: len(c.stage_loss) == len(STAGES) - 1),
+    below("warm_up", "steps"),
+    holds("a number for each of --positions but the first", "fewer", "positions",
+          when=lambda c: len(c.fewer) >= len(c.positions) - 1),
+)  # fmt: skip
 
 
 LANGUAGE = quantity("language/{part}", "member", "{part}", "meaning")
@@ -110,7 +106,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 EXPERIMENT = Experiment(
     "dai.pretrain", __doc__, PRESETS, measured,
     (LANGUAGE, TASK, DIRECTIONS, LABELS, CEILING, MEANING_ONLY, FINAL, REACHED, END, CURVE, ACCURACY),
-    trainings=trainings, check=check, feeds_others=True,
+    trainings=trainings, constraints=CONSTRAINTS, feeds_others=True,
 )  # fmt: skip
 
 if __name__ == "__main__":

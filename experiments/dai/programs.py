@@ -146,9 +146,10 @@ def compared(
     found = similarities(key, zero_shot, in_context, tuned, queries, matched, directions=directions, baseline=baseline)
     found |= {name: found[name].at[:, 0].set(jnp.nan) for name in ("kendall", "kendall_random")}
     pairs = {
-        "in_context_tuned": (in_context, tuned), "zero_shot_tuned": (zero_shot, tuned),
+        "in_context_tuned": (in_context, tuned),
+        "zero_shot_tuned": (zero_shot, tuned),
         "zero_shot_in_context": (zero_shot, in_context),
-    }  # fmt: skip
+    }
     answered = {}
     for name, (a, b) in pairs.items():
         labels = (once(state.candidate_logits, task.candidates) for state in (a, b))

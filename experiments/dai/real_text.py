@@ -12,6 +12,8 @@ import numpy as np
 
 from experiments.dai.analysis import Analysis, Subject
 from experiments.dai.material import Material, Questions
+from icl_lab.lab import constraints
+from icl_lab.lab.constraints import holds
 from icl_lab.lab.flags import FlagError, setting
 from icl_lab.models.gpt2 import END, Tokenizer, gpt2_network, load_gpt2, load_tokenizer
 from icl_lab.prompts.encoding import Demonstration
@@ -34,37 +36,40 @@ class Files(Analysis):
     max_queries: int = setting(16, "with it, questions of a split at most", at_least=1)
 
 
+NEEDED = "GPT-2 needs --tokenizer, --examples and --gpt2_weights"
+FILES = (
+    holds(f"a local folder; {NEEDED}", "tokenizer", when=lambda c: bool(c.tokenizer) and Path(c.tokenizer).is_dir()),
+    holds(f"a local file; {NEEDED}", "examples", when=lambda c: Path(c.examples).is_file()),
+    holds("a local file", "gpt2_weights", when=lambda c: Path(c.gpt2_weights).is_file()),
+    holds(
+        "text with {text} in it and no other placeholder or escape (for a line break put one in, in bash $'\\n'), "
+        "which does not end in a space: one is put before the label",
+        "template",  # a shell keeps \n as two characters
+        when=lambda c: set(re.findall(r"\{\w*\}|\\[nrt]", c.template)) == {"{text}"} and not c.template[-1:].isspace(),
+    ),
+)
+
+
 def check_files(config: Files) -> None:
     """Raises FlagError for files that cannot be used; all is read but the weights themselves."""
-    paths = {"tokenizer": config.tokenizer, "examples": config.examples, "gpt2_weights": config.gpt2_weights}
-    for flag, path in paths.items():
-        if not path:
-            raise FlagError(
-                f"--{flag} is not given: allowed is a local path; GPT-2 needs {', '.join(map(_flag, paths))}"
-            )
-        if not (Path(path).is_dir() if flag == "tokenizer" else Path(path).is_file()):
-            raise FlagError(f"--{flag}={path}: allowed is a local {'folder' if flag == 'tokenizer' else 'file'}")
-    placed = set(re.findall(r"\{\w*\}|\\[nrt]", config.template))  # a shell keeps \n as two characters
-    if placed != {"{text}"} or config.template[-1:].isspace():
-        raise FlagError(
-            f"--template={config.template}: allowed is text with {{text}} in it and no other placeholder or escape "
-            "(for a line break put in one, in bash $'\\n'), which does not end in a space: one is put before the label"
-        )
+    constraints.check(config, FILES)
     with _refusing("gpt2_weights", "heads", config=config):
         network = gpt2_network(config.gpt2_weights, config.heads or None)
     material = _own_material(config)
     longest = _longest(material)
     largest = int(max(material.strangers.max(), material.candidates.max(), *material.marks.values()))
-    if longest > network.positions:
-        raise FlagError(
-            f"--demonstrations={config.demonstrations}: allowed are fewer, the longest prompt has {longest} tokens and "
-            f"the context of the network {network.positions}"
-        )
-    if largest >= network.vocabulary:
-        raise FlagError(
-            f"--tokenizer={config.tokenizer}: allowed is that of --gpt2_weights, whose embedding has "
-            f"{network.vocabulary} tokens; it makes token {largest}"
-        )
+    with _refusing("demonstrations", config=config):
+        if longest > network.positions:
+            raise ValueError(
+                f"allowed are fewer, the longest prompt has {longest} tokens and the context of the network "
+                f"{network.positions}"
+            )
+    with _refusing("tokenizer", config=config):
+        if largest >= network.vocabulary:
+            raise ValueError(
+                f"allowed is that of --gpt2_weights, whose embedding has {network.vocabulary} tokens; it makes token "
+                f"{largest}"
+            )
 
 
 def real_subject(config: Files) -> Subject:
@@ -87,12 +92,15 @@ def real_subject(config: Files) -> Subject:
 def _own_material(config: Files) -> Material:
     with _refusing("tokenizer", config=config):
         tokenizer = load_tokenizer(config.tokenizer)
-    return real_material(tokenizer, config)
+        if len(tokenizer.encode(END)) != 1:
+            raise ValueError(f"allowed is a vocabulary with {END}")
+    with _refusing("examples", config=config):
+        return real_material(tokenizer, config)
 
 
 @contextlib.contextmanager
 def _refusing(*flags: str, config: Files) -> Iterator[None]:
-    """Says of what the loaders refuse which flags it is about."""
+    """Says of what is refused which flags it is about."""
     try:
         yield
     except (ValueError, ImportError) as error:
@@ -103,27 +111,26 @@ def real_material(tokenizer: Tokenizer, config: Files) -> Material:
     """Sentences from a file, split at random into questions of two splits and what demonstrations are drawn from.
 
     A sentence is in one of the three, whatever it is repeated as: ``_lines`` has each once.
+
+    Raises:
+      ValueError: for a file that cannot be used; the sentence says what is allowed.
     """
     lines = _lines(config.examples)
     labels = sorted({label for _, label in lines})
     answers = {label: tokenizer.encode(f" {label}") for label in labels}
     for label, tokens in answers.items():
         if len(tokens) != 1:
-            raise FlagError(
-                f"--examples={config.examples}: allowed are labels of one token, {label!r} has {len(tokens)}"
-            )
+            raise ValueError(f"allowed are labels of one token, {label!r} has {len(tokens)}")
     end = tokenizer.encode(END)
-    if len(end) != 1:
-        raise FlagError(f"--tokenizer={config.tokenizer}: allowed is a vocabulary with {END}")
     questions = [tokenizer.encode(config.template.replace("{text}", text)) for text, _ in lines]
     splits = [min(count, config.max_queries) for count in (config.test_queries, config.development_queries)]
     order = np.random.default_rng(config.seed).permutation(len(lines))
     test, development, pool = np.split(order, np.cumsum(splits))
     if len(pool) < config.demonstrations:
-        raise FlagError(
-            f"--examples={config.examples}: allowed are at least {sum(splits) + config.demonstrations} "
-            f"different texts, for --max_queries={config.max_queries} in two splits and "
-            f"--demonstrations={config.demonstrations}; got {len(lines)}"
+        raise ValueError(
+            f"allowed are at least {sum(splits) + config.demonstrations} different texts, for "
+            f"--max_queries={config.max_queries} in two splits and --demonstrations={config.demonstrations}; "
+            f"got {len(lines)}"
         )
 
     def asked(rows: np.ndarray) -> Questions:
@@ -147,13 +154,13 @@ def _lines(path: str) -> list[tuple[str, str]]:
     """Text and label of every line, without white space around them; of lines with one text the first.
 
     Raises:
-      FlagError: for a line that is no text with a label, or repeats a text with another label; with its number.
+      ValueError: for a line that is no text with a label, or repeats a text with another label; with its number.
     """
     found: dict[str, tuple[str, str, int]] = {}  # by the words of a text
     try:
         read = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise FlagError(f"--examples={path}: allowed is a file of text in UTF-8; {error}") from error
+        raise ValueError(f"allowed is a file of text in UTF-8; {error}") from error
     for number, line in enumerate(read.split("\n"), 1):
         if not line.strip():
             continue
@@ -161,18 +168,17 @@ def _lines(path: str) -> list[tuple[str, str]]:
             row = json.loads(line)
             text, label = (_words(row[name], kinds) for name, kinds in (("text", str), ("label", str | int)))
         except (ValueError, KeyError, TypeError) as error:
-            raise FlagError(
-                f'--examples={path}: allowed are lines {{"text": .., "label": ..}} with words in both, or a whole '
-                f"number as label; line {number} is not one of these"
+            raise ValueError(
+                'allowed are lines {"text": .., "label": ..} with words in both, or a whole number as label; line '
+                f"{number} is not one of these"
             ) from error
         _, before, at = found.setdefault(" ".join(text.split()), (text, label, number))
         if before != label:
-            raise FlagError(
-                f"--examples={path}: allowed is one label for a text; line {number} says {label!r} of that of line "
-                f"{at}, {before!r}"
+            raise ValueError(
+                f"allowed is one label for a text; line {number} says {label!r} of that of line {at}, {before!r}"
             )
     if len({label for _, label, _ in found.values()}) < 2:
-        raise FlagError(f"--examples={path}: allowed are examples of at least two labels")
+        raise ValueError("allowed are examples of at least two labels")
     return [(text, label) for text, label, _ in found.values()]
 
 
@@ -192,7 +198,3 @@ def _longest(material: Material) -> int:
     contexts = [1 + sum(len(question) + 2 for question, _ in one) for one in material.sets]
     queries = [len(question) for split in (material.development, material.test) for question in split.tokens]
     return max(contexts) + max(queries) + 1
-
-
-def _flag(name: str) -> str:
-    return f"--{name}"

@@ -34,7 +34,7 @@ from experiments.reddy.training import (
     sampler,
     sampler_of,
     sgd,
-)  # fmt: skip
+)
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, arguments, main, setting
 from icl_lab.lab.constraints import Constraint, as_long_as, at_most, holds

@@ -164,9 +164,10 @@ _claim = claims_of("reddy.data_dependence", "Reddy 2023, Fig. ", _AT_LAB, minimu
 _HALF = "a bound without slack: one solution gives way to the other"
 _FIRST = {
     "headline": 1,
-    "quick": Quick(0.0, f"{_HALF}; 600 steps of the reduced model at .1, where 1,000 at .05 decide it at lab, of K = "
-                        "256 for 512"),
-}  # fmt: skip
+    "quick": Quick(
+        0.0, f"{_HALF}; 600 steps of the reduced model at .1, where 1,000 at .05 decide it at lab, of K = 256 for 512"
+    ),
+}
 _SECOND = {"headline": 2, "quick": Quick(0.0, f"{_HALF}; steps as above")}
 
 

@@ -22,7 +22,7 @@ from experiments.reddy.landscape import (
     WAIT,
     WAIT_LABELS,
     WAIT_LIMIT,
-)  # fmt: skip
+)
 from icl_lab.lab import Record
 from icl_lab.lab.quantities import Quantity
 from icl_lab.lab.style import THEORY, Axes, Figure

@@ -21,7 +21,7 @@ from experiments.reddy.landscape import (
     TIMES,
     WAIT,
     WAIT_LIMIT,
-)  # fmt: skip
+)
 from experiments.statistics import Statistic
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of

@@ -34,7 +34,7 @@ from experiments.reddy.training import (
     planned,
     progress,
     reduced,
-)  # fmt: skip
+)
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.constraints import above, holds, multiple_of, once, rising

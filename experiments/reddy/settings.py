@@ -82,9 +82,10 @@ def bursts(name: str) -> Constraint:
 
 SLOTS = holds("at least 2N + 1", "slots", "context_length", when=lambda c: c.slots > 2 * c.context_length)
 EXPONENT = holds(
-    "0 with --distinct_labels, which ignores how frequent classes are", "exponent",
+    "0 with --distinct_labels, which ignores how frequent classes are",
+    "exponent",
     when=lambda c: not (c.exponent and c.distinct_labels),
-)  # fmt: skip
+)
 TRAINING = (
     multiple_of("steps", "measure_every"),
     multiple_of("classes", "labels"),

@@ -112,8 +112,9 @@ claim = claims_of("reddy.transition", "Reddy 2023, ", minimum_members=6)
 
 TITLES = {"novel": "mostly novel classes", "trained": "trained classes alone"}
 _ABRUPT = {
-    "headline": 1, "quick": Quick(0.0, "a share of the wait, whatever the rate; 2,000 steps at .1 for 5,000 at .05"),
-}  # fmt: skip
+    "headline": 1,
+    "quick": Quick(0.0, "a share of the wait, whatever the rate; 2,000 steps at .1 for 5,000 at .05"),
+}
 _ORDER = {"headline": 2, "quick": Quick(0.0, "an ordering has no slack at lab either")}
 _LEARNS = {
     "headline": 3,  # five of six have

@@ -34,9 +34,10 @@ class Config(Setting):
     tuning_contexts: int = setting(100_000, "contexts on which GD++ is tuned, and as many held out", at_least=2)
     extreme_draws: int = setting(99, "draws of these contexts whose extremes are taken", at_least=39)
     gammas: tuple[float, ...] = setting(
-        tuple(sorted({0.099, *np.round(np.arange(0, 0.251, 0.01), 2).tolist()})), "gamma of the condition numbers",
+        tuple(sorted({0.099, *np.round(np.arange(0, 0.251, 0.01), 2).tolist()})),
+        "gamma of the condition numbers",
         at_least=0,
-    )  # fmt: skip
+    )
     histograms: tuple[float, ...] = setting((0.0, 0.05, 0.099, 0.15, 0.2), "gamma of the histograms", at_least=0)
     decay_steps: int = setting(0, "last steps of a training, in which the learning rate falls to 0", at_least=0)
 

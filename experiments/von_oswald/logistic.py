@@ -124,9 +124,10 @@ AGREEMENT = quantity(
     "{network}/{algorithm}_sensitivity_cosine", "member", "step", network="networks", algorithm=tuple(ALGORITHMS)
 )
 FINAL = quantity(
-    "final/{learner}", "member",
+    "final/{learner}",
+    "member",
     learner=lambda config: [*config.get("networks", NETWORKS), *config.get("algorithms", ALGORITHMS), "map"],
-)  # fmt: skip
+)
 COSINES = quantity("cosines/{network}", "member", "algorithm", network="networks")
 DRAWS = quantity("bayes/effective_draws", "task")
 

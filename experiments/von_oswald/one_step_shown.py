@@ -101,9 +101,10 @@ _ONCE = {"presets": ("lab",)}
 """For what lab and paper presets train alike: all but the sweep over sizes."""
 _TRAININGS: dict[str, Any] = {"minimum_members": 50, "unit": "training"}
 _ONE_PER_CENT: dict[str, Any] = {
-    "at_most": 0.0, "tolerance": 0.01,
+    "at_most": 0.0,
+    "tolerance": 0.01,
     "reason": "the figure shows the curves on top of each other; 1 % is what its line width hides",
-}  # fmt: skip
+}
 
 claim = claims_of("von_oswald.one_step", "von Oswald et al. 2022, Fig. 2")
 

@@ -45,9 +45,10 @@ class Config(Setting):
     input_range: float = setting(10.0, "r, inputs are U(-r/2, r/2)", above=0)
     amplitudes: tuple[float, ...] = setting((0.1, 0.5), "lowest and highest amplitude; the text says 0.1, 5", above=0)
     laws: tuple[str, ...] = setting(
-        ("independent", "dependent"), "amplitude and phase drawn apart, or from one number as in the released code",
+        ("independent", "dependent"),
+        "amplitude and phase drawn apart, or from one number as in the released code",
         choices=("independent", "dependent"),
-    )  # fmt: skip
+    )
     layers: tuple[int, ...] = setting(
         (1, 1), "K for each of laws: loops of the attention layer, gradient steps", at_least=1
     )

@@ -54,8 +54,9 @@ def _of_law(law: str) -> tuple[Claim, ...]:
     losses = (CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
     ends: dict[str, Any] = {"at_lab": NOT_REACHED, "criterion": settled(*losses)}  # after 20,000 steps of 128 tasks
     identity: dict[str, Any] = {
-        "kind": "identity", "quick": Quick(0.0, "an identity, to the same rounding", identity=True)
-    }  # fmt: skip
+        "kind": "identity",
+        "quick": Quick(0.0, "an identity, to the same rounding", identity=True),
+    }
     return (
         claim(
             f"{law}_loss", "The network trained whole learns sines in context (loss).", trained, at_most=0.001,

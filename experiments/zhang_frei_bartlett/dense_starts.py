@@ -23,8 +23,8 @@ from experiments.zhang_frei_bartlett.common import Tasks, covariance, lsa
 from experiments.zhang_frei_bartlett.landscape import CLASSES, Cell, ends_of, starts_of
 from icl_lab import theory
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab import Experiment, FlagError, main, setting
-from icl_lab.lab.constraints import multiple_of, rising
+from icl_lab.lab import Experiment, main, setting
+from icl_lab.lab.constraints import holds, multiple_of, rising
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 
@@ -61,15 +61,15 @@ PRESETS = {
 }  # fmt: skip
 
 
-CONSTRAINTS = (rising("scales", "lengths", fewest=2), multiple_of("steps", "measurements"))
-
-
-def check(config: Config) -> None:
-    """Raises FlagError where fields do not fit together."""
-    if theory.spurious_curvature(covariance(config), config.context_length) <= 0:
-        raise FlagError(
-            f"--context_length={config.context_length}: allowed are N at which the spurious point is a minimum"
-        )
+CONSTRAINTS = (
+    rising("scales", "lengths", fewest=2),
+    multiple_of("steps", "measurements"),
+    holds(
+        "N at which the spurious point is a minimum",
+        "context_length",
+        when=lambda c: theory.spurious_curvature(covariance(c), c.context_length) > 0,
+    ),
+)
 
 
 STEPS, FLOW, ENDED = (
@@ -136,7 +136,7 @@ def _spurious(config: Config) -> dict[str, np.ndarray]:
 
 EXPERIMENT = Experiment(
     "zhang_frei_bartlett.dense_starts", __doc__, PRESETS, measured, (STEPS, FLOW, ENDED, LOSS), trainings=trainings,
-    constraints=CONSTRAINTS, check=check,
+    constraints=CONSTRAINTS,
 )  # fmt: skip
 
 if __name__ == "__main__":

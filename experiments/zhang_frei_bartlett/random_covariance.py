@@ -77,11 +77,12 @@ CONSTRAINTS = (
     once("laws", "test_lengths", "scales"),
     as_long_as("laws", "shapes"),
     holds(
-        f"at most {LARGEST_LOGNORMAL:g} for lognormal", "shapes",
+        f"at most {LARGEST_LOGNORMAL:g} for lognormal",
+        "shapes",
         when=lambda c: all(s <= LARGEST_LOGNORMAL for law, s in zip(c.laws, c.shapes) if law == "lognormal"),
     ),
     holds("a list with exponential, which the paper treats", "laws", when=lambda c: "exponential" in c.laws),
-)  # fmt: skip
+)
 
 SLOPES, BY_BIN = ("slope", "slope_independent"), ("factor", "variance")
 TRAINED: dict[str, Any] = {"training": lambda config: (*config["laws"], SCALED)}

@@ -79,11 +79,12 @@ def trainings(config: Config) -> Table:
     return {
         _stage(name, n): planned(
             dataclasses.replace(config, context_length=n, spectrum=_spectrum(config, name)),
-            keys=member_keys(config, 100 * i + j), measured=False,
+            keys=member_keys(config, 100 * i + j),
+            measured=False,
         )
         for i, name in enumerate(COVARIANCES)
         for j, n in enumerate(config.train_lengths)
-    }  # fmt: skip
+    }
 
 
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:

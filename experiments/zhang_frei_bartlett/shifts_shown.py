@@ -104,9 +104,10 @@ _WORDS = {
     "orthogonal": "queries orthogonal to the context (square of the prediction)",
 }  # fmt: skip
 _QUICK = Quick(
-    9.6, "1,500 steps of 128 tasks for 5,000 of 256: Adam leaves up to three times as much on an entry of A, of which "
-         "the error changes 2.3 times as much",
-)  # fmt: skip
+    9.6,
+    "1,500 steps of 128 tasks for 5,000 of 256: Adam leaves up to three times as much on an entry of A, of which "
+    "the error changes 2.3 times as much",
+)
 """Of the claim ``limit_3``."""
 
 claim = claims_of("zhang_frei_bartlett.shifts")

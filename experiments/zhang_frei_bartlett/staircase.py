@@ -65,14 +65,15 @@ DRAWN = slice(4, None, 5)
 CONSTRAINTS = (
     once("merged_scales", "ranks"),
     holds(
-        "two or more values that fall", "spectrum",
+        "two or more values that fall",
+        "spectrum",
         when=lambda c: len(c.spectrum) >= 2 and all(a > b for a, b in itertools.pairwise(c.spectrum)),
     ),
     holds("a head for each component", "heads", "spectrum", when=lambda c: c.heads >= len(c.spectrum)),
     at_least("rank_heads", "rank_dimension"),
     holds("two or more, whose slope is taken", "merged_scales", when=lambda c: len(c.merged_scales) >= 2),
     at_most("ranks", "rank_dimension"),
-)  # fmt: skip
+)
 
 TIMES, LEVELS, LOSS = quantity("times", "time"), quantity("levels", "level"), quantity("loss", "member", "time")
 END, REGROWTH = quantity("end", "member"), quantity("regrowth", "member")

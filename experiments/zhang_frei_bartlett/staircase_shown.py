@@ -93,8 +93,9 @@ def scale_error(record: Record) -> np.ndarray:
 
 
 _TIME_2: dict[str, Any] = {
-    "headline": 2, "quick": Quick(0.05, "as at lab, from six starts", NOT_RESOLVED)  # one of six is 14 % off
-}  # fmt: skip
+    "headline": 2,
+    "quick": Quick(0.05, "as at lab, from six starts", NOT_RESOLVED),  # one of six is 14 % off
+}
 claim = claims_of("zhang_frei_bartlett.staircase", where="Zhang, Singh, Latham & Saxe 2025")
 
 CLAIMS = (

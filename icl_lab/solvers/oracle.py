@@ -18,7 +18,6 @@ from icl_lab.theory.gradient_descent.descent import descend
 from icl_lab.theory.gradient_descent.gd_plus_plus import eigenvalue_density, residual_factor
 
 Floats = NDArray[np.float64]
-PUBLISHED_LEARNING_RATES = tuple(0.001 + 0.1 * k for k in range(250))
 
 
 @dataclass(frozen=True)
@@ -97,24 +96,6 @@ def oracle_loss(
         residual = residual_factor(spectrum, eta / context_length, gamma)
         loss = np.square(task_scale) * input_variance / 2 * np.sum(residual**2, axis=1)
     return np.where(np.isnan(loss), np.inf, loss)
-
-
-def scan_learning_rates(
-    eigenvalues: Floats,
-    steps: int,
-    *,
-    context_length: int,
-    input_variance: float,
-    learning_rates: ArrayLike = PUBLISHED_LEARNING_RATES,
-) -> TunedSolver:
-    """GD with the best shared learning rate of a grid, chosen *and* judged on the same contexts.
-
-    The published line search (released code of von Oswald et al. 2022): 250 values 0.001, 0.101, ..., 24.901. Other
-    arguments as ``tune_gradient_descent``.
-    """
-    judge = partial(_judged, eigenvalues, context_length=context_length, input_variance=input_variance)
-    solvers = [judge(np.full(steps, eta), np.zeros(steps)) for eta in np.asarray(learning_rates, np.float64)]
-    return min(solvers, key=lambda solver: solver.loss)
 
 
 def tune_gradient_descent(

@@ -36,7 +36,7 @@ def test_what_is_meant_for_cpus_or_double_is_found(square, found):
             optax.sgd(0.1),
             jax.random.split(jax.random.key(0), 2),
             measure=lambda w, key, _: {"w": w},
-        )  # fmt: skip
+        )
     assert unwanted(program) == found
 
 

@@ -57,9 +57,10 @@ def test_splits_and_sets_are_different_and_of_their_sizes(subject):
 
 
 def test_candidates_are_filled_up_without_changing_an_answer(subject):
-    few = subject.material._replace(candidates=subject.material.candidates[:3], test=subject.material.test._replace(
-        targets=subject.material.test.targets % 3
-    ))  # fmt: skip
+    few = subject.material._replace(
+        candidates=subject.material.candidates[:3],
+        test=subject.material.test._replace(targets=subject.material.test.targets % 3),
+    )
     task = material.encoded(few, [], few.test)
     assert task.candidates.tolist() == [*few.candidates, few.candidates[0], few.candidates[0]]
     logits = jnp.array(np.random.default_rng(0).normal(size=(2, 4, 3)), jnp.float32)
@@ -215,9 +216,9 @@ def test_the_order_of_demonstrations(subject, chosen):
 @pytest.mark.parametrize(
     ("check", "field", "value", "said"),
     [
-        (analysis.check, "rates", (0.5, 0.1), "rising"),
-        (implicit_finetuning.check, "text_networks", "somewhere", "with text among --controls"),
-        (analysis.check, "rates", (0.1, 0.1), "each value once"),
+        (layers.EXPERIMENT.validate, "rates", (0.5, 0.1), "values that rise"),
+        (implicit_finetuning.EXPERIMENT.validate, "text_networks", "somewhere", "with text among --controls"),
+        (layers.EXPERIMENT.validate, "positions", ("rotary", "rotary"), "each value once"),
         (check_networks, "demonstrations", 3, "at most 2"),
         (check_networks, "networks", "nowhere", "pretrain"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.dai import pretrain_stages
 from experiments.dai.common import count, gated, network
-from experiments.dai.pretrain import PRESETS, check
+from experiments.dai.pretrain import EXPERIMENT, PRESETS
 from experiments.dai.pretrain_shown import CLAIMS, encoding_difference, follows_meaning
 from experiments.dai.pretrain_stages import accuracies, measured_of, trainings_of, worlds_of
 from icl_lab.lab.claims import FAILS, HOLDS, judge
@@ -185,4 +185,4 @@ def test_zero_shot_follows_meaning_where_both_vary_together():
 )  # fmt: skip
 def test_refuses_what_does_not_fit(change, flag):
     with pytest.raises(FlagError, match=flag):
-        check(dataclasses.replace(CONFIG, **change))
+        EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

@@ -74,26 +74,26 @@ def test_a_sentence_that_is_repeated_counts_once(config, small):
 
 
 def started(config):
-    implicit_finetuning.check(config)
+    implicit_finetuning.EXPERIMENT.validate(config)
     return real_text.real_subject(config)
 
 
 def refused(config, said):
-    """Before work starts: the check alone must say it."""
+    """Before work starts: validation alone must say it."""
     with pytest.raises(FlagError, match=said):
-        implicit_finetuning.check(config)
+        implicit_finetuning.EXPERIMENT.validate(config)
 
 
 def test_what_does_not_fit_is_refused_with_its_flag(config, small, tmp_path, monkeypatch):
     change = lambda **fields: dataclasses.replace(config, **fields)  # noqa: E731
-    refused(change(tokenizer=""), "--tokenizer is not given")
+    refused(change(tokenizer=""), "--tokenizer=: allowed is a local folder")
     refused(change(examples=str(tmp_path / "none")), "--examples=.*none: allowed is a local file")
     refused(change(gpt2_weights=str(tmp_path)), "--gpt2_weights=.*: allowed is a local file")
     for template in ("Label:", "{text} Label: ", "{text}\n", "{text} is {label}", "{Text}: {text}", "{text}\\nLabel:"):
         refused(change(template=template), "--template=")
-    implicit_finetuning.check(change(template="{text}\n\tLabel:"))
+    implicit_finetuning.EXPERIMENT.validate(change(template="{text}\n\tLabel:"))
     refused(change(members=2), "--members=1")
-    refused(change(controls=("wrong_task", "local")), "--controls=local")
+    refused(change(controls=("wrong_task", "local")), "--controls=wrong_task,local: allowed is .* without wrong_task")
     refused(change(demonstrations=8), "--examples=.*at least 13 different texts.*got 12")
     refused(change(demonstrations=4), "--demonstrations=4: allowed are fewer")
     network = LanguageModel(len(WORDS) - 4, 1, 2, 8, positions=20)
@@ -132,7 +132,7 @@ def test_files_that_the_loaders_refuse_are_refused_with_their_flags(config, smal
     save_file(weights, config.gpt2_weights)
     refused(config, "--heads=0: .*heads must be given for a width of 8")
     refused(dataclasses.replace(config, heads=3), "--heads=3: .*heads must divide the width 8")
-    implicit_finetuning.check(dataclasses.replace(config, heads=2))
+    implicit_finetuning.EXPERIMENT.validate(dataclasses.replace(config, heads=2))
     monkeypatch.setattr(real_text, "load_tokenizer", gpt2.load_tokenizer)
     refused(dataclasses.replace(config, heads=2), "--tokenizer=.*missing: .*vocab.json")
 

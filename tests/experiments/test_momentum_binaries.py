@@ -51,7 +51,7 @@ def test_a_member_has_the_mixer_of_its_name():
 @pytest.mark.parametrize("names", [("vanilla", "momentum_1.0"), ("vanilla", "recent_0"), ("momentum_0.5",), NAMES * 2])
 def test_what_is_no_mixer_is_refused(names):
     with pytest.raises(FlagError, match="--mixers"):
-        mixers.check_mixers(names)
+        momentum_icl.EXPERIMENT.validate(dataclasses.replace(momentum_icl.PRESETS["smoke"], mixers=names))
 
 
 def prompts(n, d, batch=4):
@@ -220,7 +220,7 @@ def test_settings_of_regression_that_do_not_fit_are_refused():
         ({"mixers": ("vanilla", "recent_1")}, "momentum_E"), ({"descents": (2, 2)}, "--descents"),
     ):  # fmt: skip
         with pytest.raises(FlagError, match=named):
-            momentum_regression.check(dataclasses.replace(smoke, **changes))
+            momentum_regression.EXPERIMENT.validate(dataclasses.replace(smoke, **changes))
 
 
 TINY = dataclasses.replace(momentum_language_model.PRESETS["smoke"], layers=2, heads=2, context=8)
@@ -447,4 +447,4 @@ def test_claims_on_acquisition_follow_the_order():
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(binary, changes, named):
     with pytest.raises(FlagError, match=named):
-        binary.check(dataclasses.replace(binary.PRESETS["smoke"], **changes))
+        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["smoke"], **changes))

@@ -100,7 +100,7 @@ def test_networks_trained_apart_are_joined():
 )  # fmt: skip
 def test_settings_that_do_not_fit_are_refused(changes, named):
     with pytest.raises(FlagError, match=named):
-        momentum_tasks.check(dataclasses.replace(SMOKE, **changes))
+        momentum_tasks.EXPERIMENT.validate(dataclasses.replace(SMOKE, **changes))
 
 
 def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
@@ -112,9 +112,10 @@ def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
     reached[1, list(stuck)] = 2
     ends[1, list(stuck)] = 0.2
     a = {
-        "final_accuracy": np.tile(ends[..., None, None], (1, 1, 6, 3)), "reached": reached,
+        "final_accuracy": np.tile(ends[..., None, None], (1, 1, 6, 3)),
+        "reached": reached,
         "end/steps": np.tile(np.array(steps)[:, None, None] + 10 * np.arange(members)[:, None], (1, 1, 4)),
-    }  # fmt: skip
+    }
     metrics = {"stages": ["strings", "couples", "clear", "mixture"]}
     return Record("dai.momentum_tasks", "lab", {"mixers": names, "members": members}, metrics, a, {})
 

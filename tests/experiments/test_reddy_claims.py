@@ -17,7 +17,7 @@ from experiments.reddy import (
     label_count_shown,
     mixtures,
     mixtures_shown,
-)  # fmt: skip
+)
 from experiments.reddy.statistics import copies, guess, guesses, same_label, solved
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, judge
 from icl_lab.lab.records import Record

@@ -12,7 +12,7 @@ from experiments.reddy import (
     label_count_shown,
     mixtures,
     mixtures_shown,
-)  # fmt: skip
+)
 from icl_lab.lab.claims import NotRun
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError

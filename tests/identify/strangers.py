@@ -266,7 +266,7 @@ LOCAL = [
     must("last label", "y_N", lambda: lambda x, y, q: y[:, -1], "last label"),
     must("mean of labels", "the sum over N", lambda: lambda x, y, q: y.sum(1) / y.shape[1], "mean of labels"),
     must("zero", "nothing", lambda: lambda x, y, q: 0 * q[:, :1], "zero"),
-]  # fmt: skip
+]
 
 ANISOTROPIC = {"law": lambda: {"root": root()}}
 LAYERS = [

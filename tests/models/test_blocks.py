@@ -39,10 +39,11 @@ def test_what_a_normalised_layer_adds_does_not_depend_on_the_scale_of_its_tokens
 
 def test_looped_stacks_have_one_norm_and_free_ones_none_before_the_first_layer():
     shapes = {
-        layers: jax.eval_shape(LinearSelfAttention(layers=layers, looped=looped, layer_norm=True).init,
-            jax.random.key(0), TOKENS)["params"]["norm_scale"].shape
+        layers: jax.eval_shape(
+            LinearSelfAttention(layers=layers, looped=looped, layer_norm=True).init, jax.random.key(0), TOKENS
+        )["params"]["norm_scale"].shape
         for layers, looped in ((3, True), (4, False))
-    }  # fmt: skip
+    }
     assert shapes == {3: (1, 4), 4: (3, 4)}
     free = LinearSelfAttention(layers=2, layer_norm=True)
     params = start(free)

@@ -14,7 +14,6 @@ from icl_lab.prompts.layouts import joint_layout
 from icl_lab.theory.flows.balance import (
     edge_rate,
     gradient_moments,
-    label_curvature,
     mean_field,
     quiet_scale,
 )
@@ -98,11 +97,12 @@ def test_one_sgd_step_changes_the_balance_by_the_squared_gradients_exactly():
         params = jax.tree.map(lambda w, g: w - 0.01 * g, params, gradient)
 
 
-def test_the_curvature_along_u21_is_that_of_the_population_loss_whatever_the_rest():
+def test_the_edge_is_that_of_the_population_loss_along_u21_whatever_the_rest():
     with jax.enable_x64(True):
         u, u11 = 1.3, np.array([[0.4, -0.7], [0.2, 0.9]])
         hessian = jax.jit(jax.hessian(lambda v: block_loss_terms(u11, u, jnp.zeros(2), v, LAM, N)))(jnp.zeros(2))
-    np.testing.assert_allclose(u**2 * label_curvature(LAM, N), hessian, rtol=1e-12)
+    m2 = (1 + 2 / N) * (np.trace(LAM) ** 2 + 2 * (LAM * LAM).sum())  # E (w^T Shat w)^2
+    np.testing.assert_allclose(u**2 * m2 * LAM, hessian, rtol=1e-12)
     assert edge_rate(u, LAM, N) == pytest.approx(2 / np.linalg.eigvalsh(hessian)[-1])
 
 
@@ -241,7 +241,7 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match=r"a must be a finite \(2, 2\) matrix"):
         gradient_moments(np.eye(3), LAM, N)
     with pytest.raises(ValueError, match="context_length must be at least 1"):
-        label_curvature(LAM, 0)
+        edge_rate(1.0, LAM, 0)
     with pytest.raises(ValueError, match="batch must be at least 1"):
         scale_course([1.0], 1.0, LAM, N, 0.01, 0)
     with pytest.raises(ValueError, match="SGD stable there"):

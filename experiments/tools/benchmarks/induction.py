@@ -48,8 +48,9 @@ def _rows(setting: Schedule, config: Config) -> list[Row]:
     gflop = counted_gflop(trained[OURS])
     return [
         row(name, t, timings[PLAIN], **floor.of_counted(t, gflop, timings), **{"member-steps/s": 1e3 / t.ms})
-        for name, t in timings.items() if name != floor.PRODUCT
-    ]  # fmt: skip
+        for name, t in timings.items()
+        if name != floor.PRODUCT
+    ]
 
 
 def program(setting: Schedule, members: int, full: bool = False) -> Training:

@@ -60,9 +60,10 @@ def other_networks(config: Config) -> dict[str, Network]:
         "2 free layers, LayerNorm": (LinearSelfAttention(layers=2, layer_norm=True), setting()),
         "1 layer, MLP": (linear.clone(mlp_width=44), setting()),
         "12 free layers, 4 heads, MLPs, clip": (
-            LinearSelfAttention(layers=12, heads=4, mlp_width=44, token_clip=10.0), setting(**deep)
+            LinearSelfAttention(layers=12, heads=4, mlp_width=44, token_clip=10.0),
+            setting(**deep),
         ),
-    }  # fmt: skip
+    }
 
 
 def counted_gflop(p: Training) -> float:

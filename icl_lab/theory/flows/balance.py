@@ -71,16 +71,6 @@ def gradient_moments(
     return _moments(a, lam, context_length, f)
 
 
-def label_curvature(covariance: ArrayLike, context_length: int) -> Matrix:
-    """Hessian m2 Lam of the population loss along u21, for u = 1 and u12 = 0; for another u times u^2.
-
-    It is that of (1/2) E (u (w^T Shat w) <u21, x_q>)^2. Errors as ``gradient_moments``.
-    """
-    lam = checked_covariance(covariance, "covariance")
-    check_length(context_length, "context_length")
-    return (1 + 2 / context_length) * (np.trace(lam) ** 2 + 2 * (lam * lam).sum()) * lam
-
-
 def edge_rate(u: ArrayLike, covariance: ArrayLike, context_length: int, batch: float = math.inf) -> np.ndarray:
     """The learning rate from which the variance of u21 grows at every step of SGD, so that it cannot stay at u.
 
