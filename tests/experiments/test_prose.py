@@ -1,4 +1,7 @@
-"""What pages print as ``estimate [low, high]``, or ``estimate ± half of the interval``, is in the committed records."""
+"""What pages print as ``estimate [low, high]``, or ``estimate ± half of the interval``, is in the committed records.
+
+With percent signs too: ``1.6 % ± 0.4 %`` may be a share of .016, or a ratio of 1.016.
+"""
 
 import itertools
 import json
@@ -22,8 +25,9 @@ from icl_lab.lab.intervals import t_interval, wilson_interval
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!.]*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
 NUMBER = r"([-−+]?(?:\d[\d,]*\.?\d*|\.\d+))"
-WITH_ENDS = re.compile(rf"{NUMBER}\s\[{NUMBER},\s{NUMBER}\]")
-WITH_HALF = re.compile(rf"{NUMBER} ± {NUMBER}(?!e)")
+PERCENT = r"(\s%)?"
+WITH_ENDS = re.compile(rf"{NUMBER}{PERCENT}\s\[{NUMBER}{PERCENT},\s{NUMBER}{PERCENT}\]")
+WITH_HALF = re.compile(rf"{NUMBER}{PERCENT} ± {NUMBER}{PERCENT}(?!e)")
 
 
 def of_claims():
@@ -67,10 +71,9 @@ def of_no_claim():
 
 
 def printed(text):
-    """Pairs of pattern and words, one for every estimate; tables of what claims said before are left out."""
-    before, _, corrections = text.partition("\n## Corrections")
-    text = "\n".join([before, *(line for line in corrections.splitlines() if not line.startswith("|"))])
-    return [(pattern, found.groups()) for pattern in (WITH_ENDS, WITH_HALF) for found in pattern.finditer(text)]
+    """Pattern, numbers in words, and whether they are percentages, of every estimate."""
+    found = [(pattern, one.groups()) for pattern in (WITH_ENDS, WITH_HALF) for one in pattern.finditer(text)]
+    return [(pattern, groups[::2], any(groups[1::2])) for pattern, groups in found]
 
 
 def says(words, number):
@@ -78,11 +81,13 @@ def says(words, number):
     return abs(float(words.replace("−", "-").replace(",", "")) - number) <= 0.5 * 10.0**-decimals + 1e-9
 
 
-def of_a_record(pattern, words, known):
+def of_a_record(pattern, words, percent, known):
     for _, estimate, low, high in known:
-        numbers = (estimate, low, high) if pattern is WITH_ENDS else (estimate, (high - low) / 2)
-        if all(map(says, words, numbers)):
-            return True
+        for origin in (0, 1) if percent else (0,):
+            numbers = (estimate - origin, low - origin, high - origin)
+            numbers = numbers if pattern is WITH_ENDS else (numbers[0], (high - low) / 2)
+            if all(says(word, 100 * number if percent else number) for word, number in zip(words, numbers)):
+                return True
     return False
 
 
@@ -95,12 +100,26 @@ def known():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_estimate_with_an_interval_is_of_a_record(page, known):
     of_paper = [one for one in known if one[0] == page.parent.name] or known
-    assert not [words for pattern, words in printed(page.read_text()) if not of_a_record(pattern, words, of_paper)]
+    assert not [found for found in printed(page.read_text()) if not of_a_record(*found, of_paper)]
 
 
 def test_such_estimates_are_found_where_pages_have_them():
     assert sum(len(printed(page.read_text())) for page in PAGES) > 90
     found = printed(
-        "grows by .12 [.03,\n.20], 1,663 ± 352 times\n\n## Corrections\n| old | .5 [.4, .6] |\nnow 2.0 ± .5"
+        "grows by .12 [.03,\n.20], 1,663 ± 352 times, by 75 % [66 %, 81 %] and 1.6 % ± .4 %, or 0.46 % [0.30, 0.61]"
     )
-    assert [words for _, words in found] == [(".12", ".03", ".20"), ("1,663", "352"), ("2.0", ".5")]
+    assert [words for _, words, percent in found if not percent] == [(".12", ".03", ".20"), ("1,663", "352")]
+    percentages = [("75", "66", "81"), ("0.46", "0.30", "0.61"), ("1.6", ".4")]
+    assert [words for _, words, percent in found if percent] == percentages
+
+
+def test_a_percentage_is_a_share_or_what_a_ratio_has_beyond_one():
+    found = [("paper", 1.016, 1.012, 1.02), ("paper", 0.75, 0.66, 0.81)]
+    ratio, share, other = (
+        printed("1.6 % ± 0.4 %")[0],
+        printed("75 % [66 %, 81 %]")[0],
+        printed("0.75 % [66 %, 81 %]")[0],
+    )
+    assert of_a_record(*ratio, found)
+    assert of_a_record(*share, found)
+    assert not of_a_record(*other, found)
