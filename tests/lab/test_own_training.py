@@ -127,7 +127,7 @@ def test_a_folder_that_holds_something_else_or_is_at_work_is_refused(whole, tmp_
     (tmp_path / "notes.txt").touch()
     with pytest.raises(RecordError, match="is not empty and holds no run; choose another folder"):
         kept(tmp_path)
-    with records.locked(whole[0]), pytest.raises(RecordError, match="another run is at work .*; choose another folder"):
+    with records.locked(whole[0]), pytest.raises(RecordError, match="another run is at work in"):
         kept(whole[0])
     with pytest.raises(ValueError, match=r"give folder= too"):
         icl_lab.train(NETWORK, SAMPLER, **SMALL, overwrite=True)
