@@ -25,7 +25,7 @@ import pytest
 from icl_lab import machine
 from icl_lab.lab import anchors
 from icl_lab.machine import peak_memory
-from icl_lab.training import effort
+from icl_lab.training import effort, programs
 
 anchors.set_flags()
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"  # also of processes that tests start
@@ -106,6 +106,7 @@ def programs_of_a_large_process():
 
 def forget_programs():
     jax.clear_caches()
+    programs.forget()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # glibc keeps what is free
         ctypes.CDLL(None).malloc_trim(0)

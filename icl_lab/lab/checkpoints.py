@@ -20,6 +20,8 @@ from icl_lab.training import processes
 
 CURRENT, NEXT = "current", "next"
 OF = "of.json"  # the run that these checkpoints are of: experiment, config, precision, whether it is done over again
+INSTEAD = "choose another --outdir, or --overwrite it"
+"""What a person may do whose folder holds something else."""
 FORMAT = 1
 """Number of this form of checkpoints; a file of another one is not used."""
 log = logging.getLogger("icl_lab")
@@ -93,26 +95,30 @@ class Checkpoint:
         write_atomically(self.folder / CURRENT, digest + b"\n" + content, beside=NEXT)
 
 
-def begin(folder: Path, run: dict[str, Any], over: bool) -> None:
+def begin(folder: Path, run: dict[str, Any], over: bool, instead: str = INSTEAD) -> None:
     """Writes down whose checkpoints these are, by ``experiment``, ``config`` and ``precision``.
 
     Where the run is done ``over`` again, others are removed, once: when that run is resumed, they are its own.
 
     Raises:
       RecordError: where those of an unfinished run of another configuration, or under other settings of JAX, are
-        there, naming what differs.
+        there, naming what differs and what to do ``instead``.
     """
-    here, there = run | {"over": over}, _of(folder)
+    here, there = run | {"over": over}, of(folder)
     if over and there != here:
         remove(folder)
     settings = other_settings(there["precision"]) if there else ""
     different = there and differing(there, run)
     if (different or settings) and not over and any(folder.glob(f"*/{CURRENT}")):
         words = f"of {different}" if different else f"under {settings}"
-        said = f"holds an unfinished run {words}; choose another --outdir, or --overwrite it"
-        raise RecordError(f"{folder.parent} {said}")
+        raise RecordError(f"{folder.parent} holds an unfinished run {words}; {instead}")
+    write_down(folder, here)
+
+
+def write_down(folder: Path, run: dict[str, Any]) -> None:
+    """Writes down whose checkpoints these are."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / OF, as_json(here), beside=NEXT)
+    write_atomically(folder / OF, as_json(run), beside=NEXT)
 
 
 def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
@@ -125,7 +131,7 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return f"another configuration ({changes})" if names else ""
 
 
-def _of(folder: Path) -> dict[str, Any]:
+def of(folder: Path) -> dict[str, Any]:
     """What the checkpoints are of; empty where that is not known, as of earlier versions."""
     with contextlib.suppress(RecordError):
         found = read_json(folder / OF)

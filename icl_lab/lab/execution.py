@@ -66,8 +66,7 @@ def execute(
     plain = flags.to_json(config)
     identity = {"experiment": experiment.name, "config": plain, "precision": precision()}
     started = time.monotonic()
-    if outdir.is_dir() and any(outdir.iterdir()) and not any((outdir / name).exists() for name in _OF_A_RUN):
-        raise RecordError(f"{outdir} is not empty and holds no run; choose another --outdir")
+    check_place(outdir)
     with contextlib.ExitStack() as held:
         processes.led(lambda: held.enter_context(records.locked(outdir, wait)))
         label = experiment.label(preset, config)
@@ -105,6 +104,12 @@ def execute(
     return Outcome(record, ledger, [Path(name) for name in drawn], ran, time.monotonic() - started)
 
 
+def check_place(folder: Path, instead: str = "choose another --outdir") -> None:
+    """Raises RecordError, saying what to do ``instead``, where a folder holds files and no run."""
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / name).exists() for name in _OF_A_RUN):
+        raise RecordError(f"{folder} is not empty and holds no run; {instead}")
+
+
 def draw(experiment: Experiment, record: Record, folder: Path) -> list[Path]:
     """Draws every figure of a record into a folder, all or, when it is stopped, none; nothing retrains."""
     members, seed = record.config["members"], record.config["seed"]
@@ -134,20 +139,27 @@ def _found(experiment: Experiment, label: str, config: dict, outdir: Path) -> Re
 
 
 def _finished(experiment: Experiment, label: str, config: dict, outdir: Path) -> Record | None:
-    """The finished run in the folder, None where there is none (what cannot be used is named and set aside)."""
-    try:
-        record = records.load(outdir)
-    except RecordError as error:
-        if moved := records.set_record_aside(outdir):
-            log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
+    """The finished run in the folder, None where there is none (``usable``)."""
+    record = usable(outdir)
+    if record is None:
         return None
     if different := checkpoints.differing(vars(record), {"experiment": experiment.name, "config": config}):
-        raise RecordError(f"{outdir} holds a run of {different}; choose another --outdir, or --overwrite it")
+        raise RecordError(f"{outdir} holds a run of {different}; {checkpoints.INSTEAD}")
     if record.preset != label:  # equal numbers, judged otherwise and compiled with another effort
-        said = f"holds a run of the preset {record.preset}, not {label}; choose another --outdir, or --overwrite it"
+        said = f"holds a run of the preset {record.preset}, not {label}; {checkpoints.INSTEAD}"
         raise RecordError(f"{outdir} {said}")
     warn_of_settings(record, outdir)
     return record
+
+
+def usable(folder: Path) -> Record | None:
+    """The record in a folder, None where there is none; what cannot be used is named and set aside."""
+    try:
+        return records.load(folder)
+    except RecordError as error:
+        if moved := records.set_record_aside(folder):
+            log.warning("%s; set aside as %s, running again", error, ", ".join(p.name for p in moved))
+        return None
 
 
 def warn_of_settings(record: Record, folder: Path) -> None:

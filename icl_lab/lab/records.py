@@ -25,6 +25,7 @@ LOG = "log.txt"
 FILES = ("params.npz", "arrays.npz", "config.json", "provenance.json", "record.json")
 WRITING, WRITTEN = ".record.writing", ".record.written"
 DRAWING = ".drawing-"
+INSTEAD = ("give this one another --outdir, or --wait for it", "choose an --outdir on a disk of this machine")
 _CONTENT = dict.fromkeys(("experiment", "preset", "config", "arrays"), str) | {
     "metrics": dict,
     "claims": list,
@@ -168,7 +169,7 @@ def set_record_aside(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def locked(folder: Path, wait: bool = False) -> Iterator[None]:
+def locked(folder: Path, wait: bool = False, instead: tuple[str, str] = INSTEAD) -> Iterator[None]:
     """Holds the run folder for one process, and ends what a killed one began there to write.
 
     The lock goes with the process, however it ends.
@@ -176,6 +177,7 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
     Args:
       folder: is made where there is none.
       wait: until no other process is at work in the folder.
+      instead: what a person may do where another one is, and where no lock can be had.
 
     Raises:
       RecordError: if another process is at work in the folder and is not waited for, or no lock can be had there.
@@ -186,11 +188,9 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
-            said = f"another run is at work in {folder}; give this one another --outdir, or --wait for it"
-            raise RecordError(said) from error
+            raise RecordError(f"another run is at work in {folder}; {instead[0]}") from error
         except OSError as error:  # of a network's file system: ENOLCK, ENOSYS, ESTALE
-            said = f"{folder} cannot be locked ({error.strerror}); choose an --outdir on a disk of this machine"
-            raise RecordError(said) from error
+            raise RecordError(f"{folder} cannot be locked ({error.strerror}); {instead[1]}") from error
         _settle(folder)
         yield
 

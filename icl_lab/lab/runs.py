@@ -6,13 +6,16 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+from flax import linen as nn
 
 from icl_lab import machine
-from icl_lab.lab import flags, records
+from icl_lab.lab import flags, own_record, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
 from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
+from icl_lab.prompts.layouts import Layout
+from icl_lab.training.model import Model
 from icl_lab.training.plans import Training
 
 
@@ -107,6 +110,8 @@ class FinishedRun(NamedTuple):
         if "grid" in self.record.config:
             cells = ", ".join(self.record.metrics["cells"])
             raise RecordError(f"this is a grid; its runs, each with members, are in cells/ of its folder: {cells}")
+        if not self.experiment.presets:  # of icl_lab.train: its record has all that there is of a configuration
+            return self.experiment.trainings(self.record.config)
         preset = type(self.experiment.presets["paper"])
         try:
             config = flags.from_json(preset, self.record.config)
@@ -115,8 +120,20 @@ class FinishedRun(NamedTuple):
         return self.experiment.trainings(config)
 
 
-def load_run(folder: str | Path, experiment: Experiment | None = None) -> FinishedRun:
-    """Reads a run folder, or one of the gallery; ``experiment`` made it (None: the binary of the record's name).
+def load_run(
+    folder: str | Path,
+    experiment: Experiment | None = None,
+    *,
+    network: nn.Module | Model | None = None,
+    layout: Layout | None = None,
+) -> FinishedRun:
+    """Reads a run folder, one of the gallery, or a training that ``icl_lab.train(..., folder=...)`` has kept.
+
+    Args:
+      folder: of the run.
+      experiment: that made it; None: the binary of the record's name.
+      network: of a training by ``icl_lab.train``, with its ``layout``, where the folder cannot say it (``load``).
+      layout: beside it.
 
     Raises:
       RecordError: if the record cannot be used, or no binary has its name.
@@ -125,6 +142,8 @@ def load_run(folder: str | Path, experiment: Experiment | None = None) -> Finish
     if not (folder / "record.json").exists():
         raise RecordError(f"{folder} holds no record.json; allowed is the folder of a finished run")
     record = records.load(folder, arrays=(folder / "arrays.npz").exists())  # a gallery may not keep them
+    if experiment is None and record.experiment == own_record.NAME:
+        experiment = own_record.experiment_of(record, network, layout)
     if experiment is None:
         try:
             experiment = importlib.import_module(f"experiments.{record.experiment}").EXPERIMENT

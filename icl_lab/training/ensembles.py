@@ -16,7 +16,7 @@ from jax import Array
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from icl_lab.training import effort, memory, processes
+from icl_lab.training import effort, memory, processes, programs
 from icl_lab.training.memory import GIB
 
 Tree = Any
@@ -68,6 +68,11 @@ class Ensemble:
             over.__name__ = function.__name__
             return jax.jit(over).trace(*_shapes(arguments, self._filled, mesh))
 
+        def where(arguments: Tree) -> tuple:
+            shapes = jax.tree.leaves(_shapes(arguments, self._filled, mesh))
+            shared = () if mesh is None else tuple(device.id for device in mesh.devices.flat)
+            return shared, tuple(str(shape.sharding) for shape in shapes)
+
         def fitting(
             program: Any, what: str, function: Callable, arguments: Tree, now: int | None, options: dict, beside: int
         ) -> tuple[Any, int]:
@@ -76,7 +81,7 @@ class Ensemble:
             first = need = memory.needed(program, beside)
             while sum(need) > limit:
                 together = memory.fewer(need, together, limit)
-                program = traced(function, arguments, together).lower().compile(options)
+                program = programs.compiled(traced(function, arguments, together), options, where(arguments))
                 need = memory.needed(program, beside)
             if first != need:
                 log.info(
@@ -96,10 +101,11 @@ class Ensemble:
             ("measuring", observe, all_of, one_by_one, effort.of("some"), size_of_state),
         )
         with ThreadPoolExecutor(len(wanted)) as pool:  # XLA compiles one while the next is traced
-            compiled = [pool.submit(beginning.lower().compile, wanted[0][4])]
-            compiled += [pool.submit(traced(*how[1:4]).lower().compile, how[4]) for how in wanted[1:]]
-        programs, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
-        self.programs, self.memory = dict(zip(("begin", "advance", "observe"), programs)), max(needs)
+            compiled = [pool.submit(programs.compiled, beginning, wanted[0][4], where(like))]
+            for how in wanted[1:]:
+                compiled.append(pool.submit(programs.compiled, traced(*how[1:4]), how[4], where(how[2])))
+        found, needs = zip(*(fitting(one.result(), *how) for one, how in zip(compiled, wanted)))
+        self.programs, self.memory = dict(zip(("begin", "advance", "observe"), found)), max(needs)
         self._keys, self._settings = self.placed(each), self.placed(settings)
 
     def begin(self) -> Tree:

@@ -9,7 +9,7 @@ import optax
 from jax import Array
 from optax.contrib import ScheduleFreeState, schedule_free_eval_params
 
-from icl_lab.training import effort
+from icl_lab.training import effort, programs
 
 Tree = Any
 Optimizer: TypeAlias = optax.GradientTransformation | Callable[[Tree], optax.GradientTransformation]
@@ -109,7 +109,7 @@ def check_optimizer(optimizer: Optimizer, init: Callable[[Array, Tree], Tree], k
         ) from error
     if not _transforms(optimizer) or searched:  # a line search looks where it goes, and takes long to compile
         return
-    update = jax.jit(lambda: first()[0], compiler_options=effort.of("little"))()
+    update = programs.compiled(jax.jit(lambda: first()[0]).trace(), effort.of("little"))()
     up = [
         jax.tree_util.keystr(path)
         for path, leaf in jax.tree_util.tree_leaves_with_path(update)

@@ -21,8 +21,12 @@ from icl_lab.training.fitting import Fit, Metrics, Tree, fit
 from icl_lab.training.model import Model, model_of
 from icl_lab.training.optimizers import Optimizer
 
+LEARNING_RATE = 1e-3
+"""Of the default optimizer, where none is given."""
 Objective = Callable[[Array, Sample], Array]
 """``(predictions (B, O), samples) -> (B,)`` losses."""
+TAKEN = ("train_loss", "steps", "diverged_at")
+"""Names of a training beside those of what is measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Training:
       learner: ``params -> learner``, what final parameters predict; None where they predict nothing of a prompt.
       sampler: ``setting of a member -> sampler``, the task distribution on which it is measured; None: there is none.
       kept: whether a record keeps the final parameters (those that are nested dicts).
+      model: what ``training`` trains; None for a loss of one's own.
     """
 
     init: Callable[[Array, Tree], Tree]
@@ -51,6 +56,7 @@ class Training:
     learner: Callable[[Tree], BatchLearner] | None = None
     sampler: Callable[[Tree], Sampler] | None = None
     kept: bool = True
+    model: Model | None = None
 
     def carried_out(self, by: Callable[..., Fit] = fit, **options: Any) -> Fit:
         """Trains, by ``fit`` or what has its arguments; ``options`` are those that are no part of a training."""
@@ -139,7 +145,7 @@ def training(
             raise ValueError(f"{name} must be a whole number of at least 1, got {size}")
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
-    rate = 1e-3 if learning_rate is None else learning_rate
+    rate = LEARNING_RATE if learning_rate is None else learning_rate
     check_number("learning_rate", rate, above=0)
     if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
@@ -183,6 +189,7 @@ def training(
         members_at_once=members_at_once(batch, trained.layers),
         learner=trained.learner,
         sampler=tasks_of,
+        model=trained,
     )
 
 
@@ -248,7 +255,7 @@ def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
 def _each_once(found: Sequence[dict[str, Array]]) -> dict[str, Array]:
     """All that is measured, under names of their own."""
     names = [name for part in found for name in part]
-    if twice := {name for name in names if names.count(name) > 1 or name == "train_loss" or name.startswith("_")}:
+    if twice := {name for name in names if names.count(name) > 1 or name in TAKEN or name.startswith("_")}:
         said = ", ".join(sorted(twice))
         raise ValueError(f"{said}: a name that is empty or taken; references, variants and extra need their own")
     return {name: value for part in found for name, value in part.items()}

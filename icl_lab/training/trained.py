@@ -1,18 +1,18 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
 
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
-from icl_lab.training import fitting
-from icl_lab.training.fitting import Fit
+from icl_lab.training.fitting import Fit, Resume
 from icl_lab.training.model import Model
-from icl_lab.training.plans import built, training
+from icl_lab.training.plans import Training, training
 
 
 class Trained(NamedTuple):
@@ -21,10 +21,12 @@ class Trained(NamedTuple):
     Attributes:
       model: what was trained.
       fit: final parameters with leading member axis, and what was measured: ``fit.steps`` (R,), ``fit.metrics``.
+      call: the arguments of ``training``, from which it came.
     """
 
     model: Model
     fit: Fit
+    call: Mapping[str, Any] = MappingProxyType({})
 
     def params(self, member: int = 0) -> dict:
         """Final parameters of a member, from 0.
@@ -49,22 +51,26 @@ class Trained(NamedTuple):
         """Every member as a learner."""
         return [self.learner(member) for member in range(self.fit.diverged_at.size)]
 
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Writes the members and what was measured into a folder, for ``icl_lab.load`` and ``icl_lab.load_run``.
+
+        Raises:
+          RecordError: where the folder holds a run (unless it may be overwritten), or other files.
+        """
+        import icl_lab
+
+        icl_lab.save(self, folder, overwrite)
+
 
 def train(
-    network: nn.Module | Model,
-    sampler: Sampler | Callable[[Any], Sampler],
-    *,
-    progress: bool = True,
-    fit: Callable[..., Fit] = fitting.fit,
-    **options: Any,
+    network: nn.Module | Model, sampler: Sampler | Callable[[Any], Sampler], *, progress: bool = True, **options: Any
 ) -> Trained:
-    """Trains independent members of one network on fresh tasks, all in one compiled program.
+    """Trains independent members of one network on fresh tasks, all in one compiled program; keeps nothing.
 
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
-      progress: shows a progress bar on a terminal; another ``fit`` has its own.
-      fit: carries the training out, with the arguments of ``training.fit``.
+      progress: shows a progress bar on a terminal.
       options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
         ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
 
@@ -78,14 +84,17 @@ def train(
     Raises:
       ValueError: as ``training``, or where ``fit`` refuses the optimizer.
     """
-    planned = training(network, sampler, **options)
-    given = {name: options[name] for name in ("settings", "layout", "eval_tasks") if name in options}
-    model = built(network, sampler, **given)
-    carried = fit
-    while isinstance(carried, functools.partial):
-        carried = carried.func
-    with _bar(progress and carried is fitting.fit) as advance:
-        return Trained(model, planned.carried_out(fit, **({"progress": advance} if advance else {})))
+    call = {"network": network, "sampler": sampler, **options}
+    return carried_out(training(**call), call, progress=progress)
+
+
+def carried_out(
+    planned: Training, call: Mapping[str, Any], *, progress: bool = True, resume: Resume | None = None
+) -> Trained:
+    """Carries out what ``training(**call)`` planned; ``resume`` is where it leaves and finds its state (``fit``)."""
+    assert planned.model is not None, "a training with a loss of its own is no Trained"
+    with _bar(progress) as advance:
+        return Trained(planned.model, planned.carried_out(progress=advance, resume=resume), call)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,212 @@
+"""The record of a training of a user's own: what the call was, its members; saved, and read back."""
+
+import dataclasses
+import functools
+import importlib
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+
+from icl_lab.lab import checkpoints, execution, records
+from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.recognised import described
+from icl_lab.lab.record import Record, RecordError, flat, in_single
+from icl_lab.lab.trainings import After, host
+from icl_lab.prompts import Prompt
+from icl_lab.prompts.layouts import Layout
+from icl_lab.training.fitting import Fit
+from icl_lab.training.model import Model, model_of
+from icl_lab.training.plans import LEARNING_RATE, Training, training
+from icl_lab.training.trained import Trained
+
+NAME, STAGE = "icl_lab.train", "training"
+"""What the record of such a training says of which experiment it is, and the name of its one training."""
+INSTEAD = "choose another folder, or give overwrite=True"
+LOCKED = ("choose another folder, or wait for its end", "choose a folder on a disk of this machine")
+
+
+def configuration(call: Mapping[str, Any], planned: Training, name: str = "") -> dict[str, Any]:
+    """What a call of ``training`` was, as plain JSON by place, without ``steps``.
+
+    Raises:
+      ValueError: naming the values that cannot be compared, where no ``name`` stands for them.
+    """
+    usual = {key: one.default for key, one in inspect.signature(training).parameters.items()}
+    given = {key: value for key, value in {**usual, **call}.items() if value is not None}
+    given |= {"members": len(planned.keys), "measure_every": planned.measure_every}
+    if "optimizer" not in given:
+        given.setdefault("learning_rate", LEARNING_RATE)
+    if "keys" not in given:
+        given.setdefault("seed", 0)
+    del given["steps"]
+    found, unknown = described(given)
+    if unknown and not name:
+        raise ValueError(
+            f"{unknown[0]} is {found[unknown[0]]}: whether a later call gives the same one cannot be seen; give "
+            "icl_lab.train a name= that stands for it, and another one whenever it changes"
+        )
+    return found | ({"name": name} if name else {})
+
+
+def record_of(
+    fit: Fit, planned: Training, call: Mapping[str, Any], config: Mapping[str, Any], seconds: float
+) -> Record:
+    """What is kept of a finished training."""
+    assert planned.sampler is not None
+    of_first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], planned.settings)
+    prompt = jax.eval_shape(lambda key: planned.sampler(of_first)(key, 1), jax.random.key(0)).prompt  # type: ignore[misc]
+    arrays: dict[str, Any] = {"steps": fit.steps, "diverged_at": fit.diverged_at, **fit.metrics}
+    axes = {name: ("member", "step", *(f"{name}_{i}" for i in range(2, np.ndim(a)))) for name, a in fit.metrics.items()}
+    metrics = {
+        "diverged": int((fit.diverged_at >= 0).sum()),
+        "network": _constructor(call["network"]),
+        "prompt": {part: [str(leaf.dtype), *leaf.shape[1:]] for part, leaf in vars(prompt).items() if leaf is not None},
+    }
+    stage = {"members": len(planned.keys), "steps": int(fit.steps[-1]), "seconds": round(seconds, 1)}
+    stage |= {"memory": fit.memory, "resumed": fit.resumed}
+    origin = records.provenance(seconds, config.get("seed")) | {"stages": {STAGE: stage}}
+    return Record(
+        NAME, "own", {**config, "steps": planned.steps}, metrics,
+        {name: in_single(array) for name, array in arrays.items()}, origin,
+        axes={"steps": ("step",), "diverged_at": ("member",)} | axes,
+        params={f"{STAGE}/{place}".rstrip("/"): leaf for place, leaf in _by_place(host(fit.params)).items()},
+    )  # fmt: skip
+
+
+def save(found: Trained, folder: str | Path, overwrite: bool = False) -> None:
+    """Writes trained members into a folder, as ``train`` does with ``folder``, but for the state of the optimizer.
+
+    Raises:
+      RecordError: where the folder holds a run, or other files.
+    """
+    folder = Path(folder)
+    execution.check_place(folder, INSTEAD)
+    with records.locked(folder, instead=LOCKED):
+        if (folder / "record.json").exists() and not overwrite:
+            raise RecordError(f"{folder} holds a run; {INSTEAD}")
+        record = found.call.get("record")
+        if record is None:
+            planned = training(**found.call)
+            config = configuration(found.call, planned, name="saved")
+            record = record_of(found.fit, planned, found.call, config, 0.0)
+        checkpoints.remove(folder / "checkpoints")
+        records.save(record, folder, claims=[])
+
+
+def load(folder: str | Path, network: nn.Module | Model | None = None, layout: Layout | None = None) -> Trained:
+    """Trained members that ``train(..., folder=...)`` or ``trained.save(folder)`` has kept.
+
+    Args:
+      folder: of the training.
+      network: the network or ``Model`` that was trained, where the folder cannot say it: a ``Model``, or a module with
+        functions among its attributes or of a file that cannot be imported.
+      layout: that was given to ``train``, if any.
+
+    Raises:
+      RecordError: where the folder holds no finished training of ``icl_lab.train``, the network has to be given, or is
+        another one, naming what differs.
+    """
+    if not (Path(folder) / "record.json").exists():
+        raise RecordError(f"{folder} holds no record.json; allowed is the folder of a finished training")
+    record = records.load(Path(folder))
+    if record.experiment != NAME:
+        raise RecordError(f"{folder} holds a run of {record.experiment}; icl_lab.load_run reads it")
+    return trained_of(record, _model(record, network, layout), {"record": record})
+
+
+def experiment_of(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Experiment:
+    """What ``load_run`` asks of an experiment, of such a training; ``load`` has the arguments."""
+
+    @functools.cache
+    def model() -> Model:
+        return _model(record, network, layout)
+
+    def learner(params: Any) -> Any:
+        return model().learner(_placed(params, model()))
+
+    table = {name: After(lambda fits: None, learner) for name in {place.split("/")[0]: 0 for place in record.params}}
+    return Experiment(
+        NAME, "A training by icl_lab.train.", {}, lambda config, fits: (), (), trainings=lambda config: table,
+        claims=(), figures=lambda record: {},
+    )  # fmt: skip
+
+
+def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> Trained:
+    """What ``train`` returned when the record was made."""
+    assert model is not None
+    kept = {place.removeprefix(STAGE).lstrip("/"): leaf for place, leaf in record.params.items()}
+    params = jax.device_put(_placed(kept, model))
+    own = ("steps", "diverged_at")
+    metrics = {name: array for name, array in record.arrays.items() if name not in own}
+    steps, diverged_at = (record.arrays[name] for name in own)
+    return Trained(model, Fit(params, steps, metrics, diverged_at, resumed=int(steps[-1])), call)
+
+
+def _model(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Model:
+    """What was trained: as it is given, or as the record says."""
+    made = record.metrics["network"]
+    given: dict[str, Any] = {"network": network, "layout": layout}
+    if network is None:
+        if made is None:
+            said = "gave a network that no record can say"
+            raise RecordError(f"{record.config['network']}: {NAME} {said}; give it to load as network=")
+        module, _, name = made["class"].partition(":")
+        try:
+            kind: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        except (ImportError, AttributeError) as error:
+            raise RecordError(f"{made['class']} cannot be imported ({error}); give the network as network=") from error
+        network = kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in made["fields"].items()})
+        given |= {"network": network}
+    here, there = (
+        {place: value for place, value in config.items() if place.split("/")[0] in ("network", "layout")}
+        for config in (json.loads(json.dumps(described(_without_none(given))[0])), record.config)
+    )
+    if different := checkpoints.differing({"experiment": NAME, "config": there}, {"experiment": NAME, "config": here}):
+        raise RecordError(f"this training was of {different}; give load the network= and layout= that were trained")
+    if isinstance(network, Model):
+        return network
+    parts = {part: jnp.zeros(shape, kind) for part, (kind, *shape) in record.metrics["prompt"].items()}
+    return model_of(network, Prompt(**parts), layout)
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _constructor(network: nn.Module | Model) -> dict[str, Any] | None:
+    """Class and fields of a module that ``load`` can make again; None where it cannot."""
+    kind = type(network)
+    found = importlib.import_module(kind.__module__) if kind.__module__ != "__main__" else None
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is not kind or not dataclasses.is_dataclass(network) or not isinstance(network, nn.Module):
+        return None
+    fields = {field.name: getattr(network, field.name) for field in dataclasses.fields(network) if field.init}
+    fields = {name: value for name, value in fields.items() if name not in ("parent", "name")}
+    words = [word for value in fields.values() for word in (value if isinstance(value, tuple) else (value,))]
+    if not all(word is None or type(word) in (bool, int, float, str) for word in words):
+        return None
+    return {"class": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
+
+
+def _by_place(tree: Any) -> dict[str, Any]:
+    """Leaves by their places, ``{"params/w": ...}``; of nested dicts as ``flat``."""
+    return {"/".join(map(_word, path)): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _word(key: Any) -> str:
+    return jax.tree_util.keystr((key,), simple=True)
+
+
+def _placed(kept: Any, model: Model) -> Any:
+    """Kept leaves, by place or as nested dicts, as the pytree that the model takes."""
+    like = jax.eval_shape(model.init, jax.random.key(0))
+    leaves = flat(kept) if isinstance(kept, Mapping) else {"": kept}
+    return jax.tree.unflatten(jax.tree.structure(like), [leaves[place] for place in _by_place(like)])

@@ -1,0 +1,205 @@
+"""``icl_lab.train(..., folder=...)``: kept, resumed with the same bits, prolonged, read back, and never mistaken."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+import icl_lab
+from icl_lab.lab import own_training, records, stopping
+from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.record import RecordError
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import linear_regression
+from icl_lab.training import Model
+from icl_lab.training.plans import training
+
+SAMPLER = linear_regression(context_length=4, input_size=2)
+NETWORK = LinearSelfAttention(init_scale=0.1)
+SMALL = {"members": 2, "steps": 6, "batch": 8, "eval_tasks": 16, "measure_every": 2, "progress": False}
+
+
+def kept(folder, network=NETWORK, sampler=SAMPLER, **options):
+    return icl_lab.train(network, sampler, folder=folder, **(SMALL | options))
+
+
+def assert_same(one, other):
+    for a, b in zip(
+        jax.tree.leaves((one.fit.params, one.fit.metrics)),
+        jax.tree.leaves((other.fit.params, other.fit.metrics)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(one.fit.steps, other.fit.steps)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A training without a stop: its folder, and what it returned."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    return folder, kept(folder)
+
+
+def test_it_is_the_training_without_a_folder_and_the_same_call_returns_it(whole, monkeypatch):
+    folder, first = whole
+    assert_same(first, icl_lab.train(NETWORK, SAMPLER, **SMALL))
+    monkeypatch.setattr(own_training.trained, "carried_out", None)  # nothing is trained
+    assert_same(first, kept(folder))
+    assert_same(first, icl_lab.load(folder))
+
+
+@pytest.mark.parametrize("when", ["before the first checkpoint", "after the second"])
+def test_stopped_and_called_again_it_gives_the_same_bits(whole, tmp_path, monkeypatch, when):
+    folder, first = whole
+    saves = []
+
+    def save(self, tree, finished):
+        if when.startswith("before"):
+            raise KeyboardInterrupt
+        saved(self, tree, finished)
+        saves.append(finished)
+        if len(saves) == 2:
+            raise stopping.Stopped
+
+    saved = Checkpoint.save
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save)
+        with pytest.raises(KeyboardInterrupt):
+            kept(tmp_path, checkpoint_seconds=0.0)
+    found = kept(tmp_path, checkpoint_seconds=0.0)
+    assert found.fit.resumed == (4 if saves else 0)
+    assert_same(first, found)
+    for name in ("record.json", "arrays.npz", "params.npz", "config.json"):
+        assert (folder / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_more_steps_go_on_and_fewer_are_refused(whole, tmp_path):
+    options = {name: value for name, value in SMALL.items() if name != "measure_every"}
+    icl_lab.train(NETWORK, SAMPLER, folder=tmp_path, **options | {"steps": 40})  # measured every 2 steps
+    longer = icl_lab.train(NETWORK, SAMPLER, folder=tmp_path, **options | {"steps": 60})
+    assert longer.fit.resumed == 40
+    assert_same(longer, icl_lab.train(NETWORK, SAMPLER, **SMALL | {"steps": 60}))
+    with pytest.raises(RecordError, match="with 60 steps; allowed is that many, or more"):
+        icl_lab.train(NETWORK, SAMPLER, folder=tmp_path, **options | {"steps": 40})
+    (tmp_path / "checkpoints" / "training" / "current").unlink()
+    with pytest.raises(RecordError, match="keeps no state of its optimizer"):
+        icl_lab.train(NETWORK, SAMPLER, folder=tmp_path, **options | {"steps": 80})
+    assert_same(icl_lab.load(tmp_path), longer)
+
+
+def noisy(noise):
+    def draw(key, batch):
+        return linear_regression(context_length=4, input_size=2, label_noise=noise)(key, batch)
+
+    return draw
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"batch": 4}, "batch: 8 there, 4 here"),
+        ({"seed": 1}, "seed: 0 there, 1 here"),
+        ({"learning_rate": 0.1}, r"learning_rate: 0\.001 there, 0\.1 here"),
+        ({"network": LinearSelfAttention(layers=2, init_scale=0.1)}, "network/layers: 1 there, 2 here"),
+        ({"sampler": linear_regression(context_length=4, input_size=2, label_noise=0.5)}, r"noise: 0 there, 0\.5 here"),
+        ({"optimizer": optax.sgd(0.1)}, "optimizer: None there, optax"),
+        ({"settings": jnp.zeros(2), "sampler": noisy}, "settings: None there"),
+        ({"objective": lambda p, s: jnp.abs(p - s.target).sum(1)}, "objective: icl_lab.* there, <lambda> .* here"),
+    ],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_another_call_is_refused_naming_what_differs(whole, other, said):
+    with pytest.raises(RecordError, match=rf"another configuration \(.*{said}.*overwrite=True"):
+        kept(whole[0], **other)
+
+
+def test_overwritten_it_is_trained_again_also_twice(tmp_path):
+    first, second = kept(tmp_path), kept(tmp_path, seed=1, overwrite=True)
+    assert_same(second, kept(tmp_path, seed=1))
+    third = kept(tmp_path, overwrite=True)
+    assert third.fit.resumed == kept(tmp_path, overwrite=True).fit.resumed == 0
+    assert_same(first, third)
+
+
+def test_a_folder_that_holds_something_else_or_is_at_work_is_refused(whole, tmp_path):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(RecordError, match="is not empty and holds no run; choose another folder"):
+        kept(tmp_path)
+    with records.locked(whole[0]), pytest.raises(RecordError, match="another run is at work in"):
+        kept(whole[0])
+    with pytest.raises(ValueError, match=r"give folder= too"):
+        icl_lab.train(NETWORK, SAMPLER, **SMALL, overwrite=True)
+
+
+def test_what_cannot_be_compared_needs_a_name(tmp_path):
+    table = iter([SAMPLER])
+
+    def draw(key, batch, source=[table, SAMPLER]):  # noqa: B006
+        return source[1](key, batch)
+
+    with pytest.raises(ValueError, match=r"sampler/defaults/0/0 is unknown \(builtins.list_iterator\).* name="):
+        kept(tmp_path, sampler=draw)
+    assert not any(tmp_path.iterdir())
+    kept(tmp_path, sampler=draw, name="first table")
+    with pytest.raises(RecordError, match="name: first table there, second table here"):
+        kept(tmp_path, sampler=draw, name="second table")
+
+
+def test_load_run_gives_learners_metrics_and_a_tidy_table(whole):
+    folder, first = whole
+    run = icl_lab.load_run(folder)
+    prompt = jax.tree.map(lambda leaf: leaf[0], SAMPLER(jax.random.key(3), 1).prompt)
+    np.testing.assert_allclose(run.learner(1)(prompt), first.learner(1)(prompt), rtol=1e-5)
+    np.testing.assert_array_equal(run.record["loss"], first.fit.metrics["loss"])
+    rows = [row for row in run.record.table() if row["array"] == "loss"]
+    assert [(row["member"], row["step"]) for row in rows] == [(m, t) for m in (0, 1) for t in (0, 2, 4, 6)]
+    assert (run.stages(), repr(run)[:12]) == (["training"], "FinishedRun(")
+    with pytest.raises(RecordError, match="does not say on what prompts"):
+        run.sampler()
+    with pytest.raises(RecordError, match="network/layers"):
+        icl_lab.load_run(folder, network=LinearSelfAttention(layers=2, init_scale=0.1)).learner()
+
+
+class Mlp(nn.Module):
+    width: int = 3
+
+    @nn.compact
+    def __call__(self, prompts):
+        pairs = jnp.concatenate([prompts.x, prompts.y], axis=2).reshape(len(prompts.x), -1)
+        return nn.Dense(1)(nn.relu(nn.Dense(self.width)(jnp.concatenate([pairs, prompts.x_query], axis=1))))
+
+
+def mlp(width=3):
+    return Model(lambda key: Mlp(width).init(key, SAMPLER(key, 1).prompt), Mlp(width).apply)
+
+
+LAYERS = Model(lambda key: [(jnp.zeros((2, 1)), jnp.ones(1))], lambda params, prompts: prompts.x_query @ params[0][0])
+
+
+@pytest.mark.parametrize(("model", "other"), [(mlp(), mlp(4)), (LAYERS, mlp())])
+def test_saved_members_are_loaded_where_their_model_is_given(tmp_path, model, other):
+    first = icl_lab.train(model, SAMPLER, **SMALL)
+    first.save(tmp_path)
+    with pytest.raises(RecordError, match="give it to load as network="):
+        icl_lab.load(tmp_path)
+    with pytest.raises(RecordError, match="this training was of another configuration"):
+        icl_lab.load(tmp_path, network=other)
+    found = icl_lab.load(tmp_path, network=model)
+    assert_same(first, found)
+    assert jax.tree.structure(found.fit.params) == jax.tree.structure(first.fit.params)
+    prompts = SAMPLER(jax.random.key(0), 3).prompt
+    run = icl_lab.load_run(tmp_path, network=model)
+    np.testing.assert_allclose(run.batch_learner(1)(prompts), first.batch_learner(1)(prompts), rtol=1e-5)
+    with pytest.raises(RecordError, match="holds a run; choose another folder, or give overwrite=True"):
+        first.save(tmp_path)
+    found.save(tmp_path, overwrite=True)
+    assert_same(first, icl_lab.load(tmp_path, network=model))
+
+
+def test_the_measurements_of_a_training_keep_their_names():
+    taken = lambda params, samples: {"steps": jnp.zeros(())}  # noqa: E731
+    with pytest.raises(ValueError, match="steps: a name that is empty or taken"):
+        icl_lab.train(NETWORK, SAMPLER, **SMALL, extra=taken)
+    assert training(NETWORK, SAMPLER, steps=1).model is not None
