@@ -13,6 +13,7 @@ DRAW = np.random.default_rng(0).standard_normal
 N, D = 3, 4
 LAYOUTS = {
     "alternating_layout": (layouts.alternating_layout(), 1),
+    "causal_layout": (layouts.causal_layout(), 2),
     "content_layout": (layouts.content_layout(), D),
     "item_label_layout": (layouts.item_label_layout(9), D),
     "joint_layout": (layouts.joint_layout(), 2),
@@ -53,6 +54,9 @@ def test_the_read_out_takes_nothing_from_the_prompt_and_only_the_last_token(name
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(by_prompt))
     if name in OF_LOGITS:
         assert np.array_equal(by_tokens, jnp.eye(7))
+    elif layout.prefixes:  # each by its own query, of the last N + 1 tokens
+        read = np.count_nonzero(by_tokens, axis=(1, 3))
+        assert np.array_equal(read, outputs * np.eye(N + 1, 2 * N + 1, N, int))
     else:
         assert not np.any(by_tokens[:, :-1])
         assert np.all(np.count_nonzero(by_tokens[:, -1], axis=1) == 1)  # a channel for each output

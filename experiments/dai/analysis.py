@@ -33,7 +33,7 @@ from icl_lab.compare.network_states import POSITIONS as READ_AT
 from icl_lab.lab.constraints import once, rising
 from icl_lab.lab.flags import setting
 from icl_lab.models import LanguageModel
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
 from icl_lab.prompts.text_tasks import HELD_OUT
 

@@ -10,7 +10,7 @@ from icl_lab.lab import Record, setting
 from icl_lab.lab.constraints import holds
 from icl_lab.lab.quantities import Domain, Quantity, quantity
 from icl_lab.models import LanguageModel
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask
 from icl_lab.prompts.text_sequences import sequence_length
 

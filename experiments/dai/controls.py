@@ -31,7 +31,7 @@ from icl_lab.compare import (
     recall_to_finetuning,
     relative_sizes,
 )
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.demonstrations import shuffled_labels, wrong_labels
 from icl_lab.prompts.encoding import Demonstration, EncodedTask, with_demonstrations
 from icl_lab.solvers.finetuning import TUNED, random_update, trained_embeddings, untrained

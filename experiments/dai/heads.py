@@ -9,7 +9,7 @@ from jax import Array
 
 from icl_lab.compare.dual_form import relaxation_distance, relaxed_decomposition, softmax_decomposition, update_rank
 from icl_lab.models import LanguageModel, captured
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 
 RESOLUTION = 1e-5
 """Singular values below this share of the largest are rounding of float32."""

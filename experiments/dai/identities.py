@@ -8,7 +8,7 @@ from jax import Array
 from icl_lab.compare.dual_form import dual_form, fine_tuning_update, recorded_descent
 from icl_lab.models import LanguageModel
 from icl_lab.models.language import embedded, of_layer
-from icl_lab.models.transformer import Params, layer_norm
+from icl_lab.models.layers import Params, layer_norm
 from icl_lab.solvers.finetuning import finetune
 
 PRECISIONS = ("float32", "float64")

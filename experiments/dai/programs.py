@@ -27,7 +27,7 @@ from icl_lab.compare import (
     update_similarity,
 )
 from icl_lab.models import LanguageModel
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED, finetune
 

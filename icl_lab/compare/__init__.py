@@ -16,6 +16,7 @@ from icl_lab.compare.implicit_finetuning import (
 from icl_lab.compare.matched_updates import matched_update, relative_sizes
 from icl_lab.compare.network_states import NetworkStates, Patch, network_states, similarities
 from icl_lab.compare.predictions import compare, compare_batches, mean_loss, task_losses
+from icl_lab.compare.prefixes import from_every_prefix, prefix_losses
 from icl_lab.compare.progress import progress_measures
 from icl_lab.compare.scores import Score, agreement_where_wrong, recall_to_finetuning
 from icl_lab.compare.weights import align_weights, interpolate
@@ -31,6 +32,7 @@ __all__ = [
     "compare",
     "compare_batches",
     "finetuned_token_scores",
+    "from_every_prefix",
     "interpolate",
     "jensen_shannon",
     "kendall",
@@ -40,6 +42,7 @@ __all__ = [
     "network_states",
     "order_sensitivity",
     "orthogonal_noise_floor",
+    "prefix_losses",
     "progress_measures",
     "random_update_similarity",
     "recall_to_finetuning",

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from icl_lab.models.language import OUTSIDE, LanguageModel, block, embedded
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.encoding import EncodedTask
 from icl_lab.solvers.finetuning import TUNED
 

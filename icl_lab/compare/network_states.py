@@ -18,7 +18,7 @@ from icl_lab.compare.implicit_finetuning import (
     within_span,
 )
 from icl_lab.models.language import MIXERS, OUTSIDE, LanguageModel, block, embedded, unembedded
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.encoding import EncodedTask
 
 SETTINGS = ("zero_shot", "in_context")

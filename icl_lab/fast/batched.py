@@ -1,6 +1,8 @@
 """Predictions of a whole batch of prompts at once: the form of the transformer that training uses."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,9 +11,10 @@ from jax import Array
 from icl_lab.fast.agreement import check_forms, ours
 from icl_lab.fast.pointwise import add, add_bias, gelu, layer_norm
 from icl_lab.fast.tasks_last import between, by_shared, contract, gram, linear_layer, total
-from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern
-from icl_lab.models.learner import learner
-from icl_lab.models.transformer import Transformer, folded_weights
+from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern, seen_of_scores
+from icl_lab.models.layers import folded_weights, layer_weights
+from icl_lab.models.learner import learner, told
+from icl_lab.models.transformer import BY_LAYER, Transformer
 from icl_lab.prompts.draws import BLOCK, batch_first, block_last
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.prompt import BatchLearner, Prompt
@@ -50,12 +53,19 @@ def check_network(network: Transformer, layout: Layout, prompts: Prompt) -> None
         if kind.of_scores is None or (mine and kind in OURS):
             continue
         # an attention is the same in every layer, and in few the weights may be large
-        one = network.clone(layers=min(network.layers, 2), attention=name) if ours(type(network)) else network
+        one = _first_layers(network, 2, name) if ours(type(network)) else network
         check_forms(
             f"attention {name!r} in {type(network).__name__}", (type(network), repr(one), kind, layout), one, layout,
             prompts, lambda params, prompt: learner(one, params, layout)(prompt),  # noqa: B023
             lambda params, prompts: _fast(one, params, prompts, layout), 2 * _largest_block(one) + 1,  # noqa: B023
         )  # fmt: skip
+
+
+def _first_layers(network: Transformer, layers: int, attention: str) -> Transformer:
+    """The same network with so many layers at most, and one attention in all."""
+    layers = min(network.layers, layers)
+    sizes: Any = {name: value[:layers] for name in BY_LAYER if isinstance(value := getattr(network, name), tuple)}
+    return network.clone(layers=layers, attention=attention, **sizes)
 
 
 def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
@@ -64,17 +74,20 @@ def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: La
 
 
 def _fast(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
+    if not prompts.x.shape[1]:  # no examples: nothing that is worth a form of its own
+        return jax.vmap(learner(network, params, layout))(prompts)
     batch, largest = prompts.x.shape[0], _largest_block(network)
+    length = told(network, layout, prompts).get("length")
     if layout.encode_tasks is None:
         tokens = block_last(jax.vmap(layout.encode)(prompts), largest)
     else:
         tokens = jax.vmap(layout.encode_tasks)(jax.tree.map(lambda part: block_last(part, largest), prompts))
     if layout.joint_sign:
-        labels = batch_first(_stack(network, params, tokens, prompts.y.shape[-1]), batch)[:, 0]
+        labels = batch_first(_stack(network, params, tokens, prompts.y.shape[-1], length), batch)[:, 0]
         return labels if layout.joint_sign > 0 else -labels
-    rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2]), batch)
+    rows = batch_first(_stack(network, params, tokens, network.embedding or tokens.shape[2], length), batch)
     found = jax.vmap(layout.decode)(rows, prompts)
-    if found.ndim != 2:
+    if found.ndim != 2 + layout.prefixes:
         raise ValueError("a Transformer has no logits for this layout to pass on: it computes tokens")
     return found
 
@@ -88,11 +101,15 @@ def _largest_block(network: Transformer) -> int:
     linear = set(network.attentions()) <= {name for name, kind in ATTENTIONS.items() if kind.gram}
     if network.layers < 3 or not linear or network.layer_norm:
         return BLOCK
-    return 4 * BLOCK if network.heads > 1 and network.mlp_width else BLOCK // 2
+    several, mlps = max(network.by_layer("heads")) > 1, any(network.by_layer("mlp_width"))
+    return 4 * BLOCK if several and mlps else BLOCK // 2
 
 
-def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Array:
-    """Last ``reads`` channels of the query behind the stack: (blocks, T, E, tasks) -> (blocks, 1, reads, tasks)."""
+def _stack(network: Transformer, params: dict, tokens: Array, reads: int, length: Array | None) -> Array:
+    """Last ``reads`` channels of the Q queries behind the stack: (blocks, T, E, tasks) -> (blocks, Q, reads, tasks).
+
+    ``length`` (B,) is that of each padded context; None: all of it is seen.
+    """
     network.check(tokens.shape[1:3])
     kinds = [ATTENTIONS[name] for name in network.attentions()]
     patterns = [_pattern_of_scores(name) for name in network.attentions()]
@@ -101,10 +118,12 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
     weights, clip = params["params"], float(network.token_clip)
     if network.embedding or network.embedding_mlp:
         tokens = _embedded(network, weights, tokens)
-    context = tokens.shape[1] - 1
-    keys = context + network.query_as_key
-    a, b = _folded(network, params, tokens.shape[2], context)
-    bare = not (network.mlp_width or network.layer_norm)
+    context = network.examples(tokens.shape[1])
+    keys = tokens.shape[1] if network.query_as_key else context
+    seen, divided = _seen(network, tokens, length)
+    a, b = _folded(network, params, tokens.shape[2], context if seen is None else 1)
+    hidden = network.by_layer("mlp_width")
+    bare = seen is None and not (any(hidden) or network.layer_norm)
     if bare and not clip and reads == 1 and len(kinds) == 2 and all(kind.gram for kind in kinds):
         return _two_layers(a, b, tokens, keys)
     for layer, kind in enumerate(kinds):
@@ -113,19 +132,45 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int) -> Arr
         if network.layer_norm and (network.looped or layer):
             norm = 0 if network.looped else layer - 1
             read = layer_norm(tokens, weights["norm_scale"][norm], weights["norm_offset"][norm])
-        by_gram = kind.gram and not last and tokens.shape[1] >= tokens.shape[2]
+        by_gram = seen is None and kind.gram and not last and tokens.shape[1] >= tokens.shape[2]
         if by_gram and read is tokens:
             tokens = linear_layer(tokens, a[layer], b[layer], clip, keys)
         elif by_gram:
             tokens = add(tokens, contract(read, between(gram(read[:, :keys]), a[layer], b[layer]), (2, 1)), clip)
         else:
-            kept = reads if last and not network.mlp_width else tokens.shape[2]
+            kept = reads if last and not hidden[layer] else tokens.shape[2]
             first = context if last else 0
-            update = _attention(patterns[layer], read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
+            of_scores = patterns[layer]
+            if seen is not None:
+                of_scores = partial(_of_seen, kind, seen[:, first:], divided[:, first:])
+            update = _attention(of_scores, read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
             tokens = add(tokens[:, first:, -kept:], update, clip)
-        if network.mlp_width:
+        if hidden[layer]:
             tokens = _mlp(tokens, tokens[:, :, -reads:] if last else tokens, weights, "mlp", (i,), clip)
     return tokens
+
+
+def _seen(network: Transformer, tokens: Array, length: Array | None) -> tuple[Any, Any]:
+    """``Transformer.seen`` of every task, (blocks or 1, T, N, tasks or 1), and what its rows are divided by.
+
+    None and None where all tokens see all keys.
+    """
+    if length is None and not network.causal:
+        return None, None
+    t, tasks = tokens.shape[1], 1 if length is None else tokens.shape[3]
+    lengths = None if length is None else block_last(length, tasks).reshape(-1)  # what fills up a block sees nothing
+
+    def of_task(one: Any) -> tuple[Any, Any]:
+        seen = network.seen(t, one)
+        return seen, network.counts(t, seen) if network.averaged else jnp.ones((t, 1))
+
+    each = jax.vmap(of_task, axis_size=1 if lengths is None else None)(lengths)
+    seen, divided = (jnp.moveaxis(part.reshape(-1, tasks, *part.shape[1:]), 1, -1) for part in each)
+    return seen, divided
+
+
+def _of_seen(kind: Attention, seen: Array, divided: Array, scores: Array) -> Array:
+    return seen_of_scores(kind, scores, seen) / divided
 
 
 def _embedded(network: Transformer, weights: dict, tokens: Array) -> Array:
@@ -159,8 +204,10 @@ def _folded(network: Transformer, params: dict, width: int, context: int) -> tup
         b = b * (jnp.arange(width) >= width - network.updated_channels)[None, None, None]
     if network.looped:
         a, b = (jnp.broadcast_to(w, (network.layers, *w.shape[1:])) for w in (a, b))
-    keys = params["params"]["w_k"].shape[-1] if "w_k" in params["params"] else width
-    factors = [keys**-0.5 if ATTENTIONS[name].scaled else 1.0 for name in network.attentions()]
+    whole = network.parametrisation == "merged"
+    sizes = [width if whole else size or width for size in network.by_layer("key_size")]
+    scaled = (ATTENTIONS[name].scaled for name in network.attentions())
+    factors = [size**-0.5 if scaled_ else 1.0 for size, scaled_ in zip(sizes, scaled)]
     return a * jnp.asarray(factors, a.dtype)[:, None, None, None], b
 
 
@@ -178,7 +225,8 @@ def _attention(pattern: Callable[[Array], Array], queries: Array, context: Array
 
 def _mlp(tokens: Array, residual: Array, weights: dict, name: str, index: tuple[int, ...], clip: float) -> Array:
     """An MLP block of all channels on the last channels, ``residual``, of its tokens."""
-    w_in, w_out, in_bias, out_bias = (weights[f"{name}_{part}"][index] for part in ("in", "out", "in_bias", "out_bias"))
+    own = layer_weights(weights, *index) if index else weights
+    w_in, w_out, in_bias, out_bias = (own[f"{name}_{part}"] for part in ("in", "out", "in_bias", "out_bias"))
     kept = residual.shape[2]
     update = by_shared(gelu(by_shared(tokens, w_in), in_bias), w_out[:, -kept:])
     return add(residual, add_bias(update, out_bias[-kept:]), clip)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.models.transformer import LAYER_NORM_EPSILON
+from icl_lab.models.layers import LAYER_NORM_EPSILON
 from icl_lab.prompts.unfused import unfused
 
 

@@ -6,9 +6,10 @@ from icl_lab.models.induction import InductionNetwork
 from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.models.language import LanguageModel, language_logits
 from icl_lab.models.language_capture import Capture, captured, local_logits
+from icl_lab.models.layers import folded_weights
 from icl_lab.models.learner import learner, traced
 from icl_lab.models.reduced_induction import ReducedInduction, reduced_logits
-from icl_lab.models.transformer import LinearSelfAttention, Transformer, folded_weights
+from icl_lab.models.transformer import LinearSelfAttention, Transformer
 
 __all__ = [
     "GPT",

@@ -94,6 +94,31 @@ ATTENTIONS: dict[str, Attention] = {
 """What ``Transformer(attention=...)`` names. A new attention is one more entry."""
 
 
+UNSEEN = -1e30
+"""Score of a key that a token does not see, for attention whose rows sum to one."""
+
+
+def seen_pattern(kind: Attention, queries: Array, keys: Array, seen: Array) -> Array:
+    """The pattern of tokens that see only some keys, zero where they do not: (T, K), (N, K), (T, N) bool -> (T, N).
+
+    Rows that sum to one do so over what is seen; a token that sees no key has a row of zeros. By the attention's form
+    for batches, so by reverse mode only.
+
+    Raises:
+      ValueError: for an attention without such a form.
+    """
+    scores = queries @ keys.T * (keys.shape[1] ** -0.5 if kind.scaled else 1.0)
+    return seen_of_scores(kind, scores[None, :, :, None], seen[None, :, :, None])[0, :, :, 0]
+
+
+def seen_of_scores(kind: Attention, scores: Array, seen: Array) -> Array:
+    """The same of scores of a batch of tasks: (blocks, T, N, tasks), ``seen`` broadcastable to it."""
+    if kind.of_scores is None:
+        raise ValueError("an attention without of_scores sees all keys: no causal network and no padded context")
+    pattern = kind.of_scores(jnp.where(seen, scores, UNSEEN) if kind.normalised else scores)
+    return jnp.where(seen, pattern, 0)
+
+
 def fast_weight_matrix(keys: Array, values: Array) -> Array:
     """The matrix that linear attention writes, sum_j k_j v_j^T; a query q reads it out as q @ W.
 

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
 from icl_lab.models.inspection import Intervention, Trace
-from icl_lab.models.transformer import Params, layer_norm
+from icl_lab.models.layers import Params, layer_norm
 from icl_lab.prompts.layouts import alternating_layout
 from icl_lab.prompts.prompt import Prompt
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from icl_lab.models.language import LanguageModel
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 
 HEAD_SIZE, PUBLISHED = 64, (768, 1024, 1280, 1600)
 """Channels of a head in every published GPT-2, and their widths."""

@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened
-from icl_lab.models.transformer import Params, layer_norm, mlp
+from icl_lab.models.layers import Params, layer_norm, mlp
 
 
 @struct.dataclass

@@ -6,8 +6,9 @@ from typing import NamedTuple
 from jax import Array
 
 from icl_lab.models.inspection import Trace
+from icl_lab.models.layers import Params, folded_weights, mlp
 from icl_lab.models.learner import traced
-from icl_lab.models.transformer import Params, Transformer, folded_weights, mlp
+from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.prompt import Prompt
 
 
@@ -66,7 +67,7 @@ def kernel_form(network: Transformer, params: Params) -> Callable[[Prompt], Kern
     Raises:
       ValueError: for any other network.
     """
-    more = network.mlp_width or network.layer_norm or network.token_clip or network.updated_channels
+    more = any(network.by_layer("mlp_width")) or network.layer_norm or network.token_clip or network.updated_channels
     if network.layers != 1 or more:
         raise ValueError("kernel_form needs one layer, without mlp_width, layer_norm, token_clip and updated_channels")
     run, output = traced(network, params), folded_weights(params)[1][0]  # (H, E, E)

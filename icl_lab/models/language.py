@@ -16,7 +16,7 @@ from icl_lab.models.attention import momentum_pattern, recent_pattern
 from icl_lab.models.gpt import SPREAD
 from icl_lab.models.gpt_block import Attended, gpt_block, traced_blocks
 from icl_lab.models.inspection import Intervention, Trace, keeps_share
-from icl_lab.models.transformer import Params, layer_norm
+from icl_lab.models.layers import Params, layer_norm
 from icl_lab.prompts.tracing import is_traced
 
 

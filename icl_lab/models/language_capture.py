@@ -7,7 +7,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.language import LanguageModel, block, embedded, of_layer, unembedded
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 from icl_lab.prompts.tracing import is_traced
 
 

@@ -1,13 +1,14 @@
 """Networks as learners: ``Prompt -> prediction``."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 from flax import linen as nn
 from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.prompt import Learner, Prompt
 
@@ -39,10 +40,30 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
     layout = layout or joint_layout()
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        found = network.apply(params, layout.encode(prompt), intervention, step)
+        found = network.apply(params, layout.encode(prompt), intervention, step, **told(network, layout, prompt))
         if not isinstance(found, tuple) or len(found) != 2:
             raise ValueError(f"{type(network).__name__} must return (tokens, Trace), got {type(found).__name__}")
         tokens, trace = cast(tuple[Array, Trace], found)
         return layout.decode(tokens, prompt), trace
 
     return run
+
+
+def told(network: nn.Module, layout: Layout, prompt: Prompt) -> dict[str, Any]:
+    """What a network must know beside the tokens: the ``length`` of a padded context that they do not say.
+
+    Raises:
+      ValueError: for a network and a layout of which one is causal and the other is not, or a padded context that this
+        network cannot be told of.
+    """
+    name, stack = type(network).__name__, isinstance(network, Transformer)
+    if getattr(network, "causal", False) != layout.causal or (stack and layout.prefixes and not layout.causal):
+        raise ValueError(
+            f"layout and {name} must both be causal or neither; allowed are Transformer(causal=True) with "
+            "causal_layout(), and alternating_layout(prefixes=True) with GPT"
+        )
+    if prompt.length is None or layout.causal or not (layout.length or stack):
+        return {}
+    if not (layout.length and stack):
+        raise ValueError(f"{name}: a padded context (Prompt.length) needs a Transformer with joint_layout(), or GPT")
+    return {"length": prompt.length}

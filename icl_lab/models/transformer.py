@@ -1,8 +1,5 @@
 """The transformer stack of von Oswald et al. 2022, with the attention of Zhang, Frei and Bartlett as options."""
 
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
@@ -11,11 +8,12 @@ from jax.typing import ArrayLike
 
 from icl_lab.models.attention import ATTENTIONS
 from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened, keeps_share
+from icl_lab.models.layers import Params, layer_norm, layer_weights, mlp, padded, pattern_of
 
-Params = dict[str, Any]
 NORM = {"scale": ones, "offset": zeros}
-LAYER_NORM_EPSILON = 1e-5
 PARAMETRISATIONS = {"separate": ("w_q", "w_k", "w_v"), "merged": ("w_kq", "w_pv"), "key_query": ("w_q", "w_k", "w_pv")}
+BY_LAYER = ("heads", "key_size", "mlp_width")
+"""Sizes that a ``Transformer`` may have by layer."""
 
 
 class Transformer(nn.Module):
@@ -44,18 +42,21 @@ class Transformer(nn.Module):
     Attributes:
       layers: L, number of blocks applied.
       looped: one set of weights applied L times (the paper's "recurrent"), or one set for each layer.
-      heads: H.
-      key_size: K, key and value size of a head; None means the token width E.
+      heads: H, for all layers or one number a layer (L,).
+      key_size: K, key and value size of a head, for all layers or one a layer; None means the token width E.
       attention: a name in ``ATTENTIONS`` (``linear``, ``softmax``), for all layers or one a layer (L,).
       parametrisation: ``separate`` (w_q, w_k, w_v (S, H, E, K), w_p (S, H, K, E)), ``merged`` (w_kq = W_q W_k^T and
         w_pv = W_v W_p, both (S, H, E, E)) or ``key_query`` (w_q, w_k and w_pv); S is the number of weight sets, 1 when
-        looped.
+        looped. Where ``heads``, ``key_size`` or ``mlp_width`` are given by layer, layer l has weights of its own
+        shapes, (H, E, K) and so on, named ``w_q_<l>``.
       query_as_key: the query token is a key and a value too.
       averaged: sums over tokens are divided by the number of context tokens T - 1, which is N of the prompt at
-        hand for joint tokens: at test time its length M.
+        hand for joint tokens: at test time its length M. Of a token that sees fewer it is their number.
+      causal: tokens are those of ``causal_layout``, N examples and N + 1 queries: example j sees the first j examples,
+        query k the first k.
       embedding: width E of the linear embedding of the tokens, 0 for none.
       embedding_mlp: hidden width of the MLP block on embedded tokens, before the first layer; 0 for none.
-      mlp_width: hidden width of the MLP of every block, after its attention; 0 for none.
+      mlp_width: hidden width of the MLP of every block, after its attention, or one a layer; 0 for none.
       layer_norm: LayerNorm (scale, offset, eps 1e-5) of what attention reads, queries, keys and values; the residual
         stream is not normalised. A looped stack has one, applied at every pass; a stack with own weights has one before
         every layer but the first (the released code; Fig. 14).
@@ -67,15 +68,16 @@ class Transformer(nn.Module):
 
     layers: int = 1
     looped: bool = False
-    heads: int = 1
-    key_size: int | None = None
+    heads: int | tuple[int, ...] = 1
+    key_size: int | tuple[int | None, ...] | None = None
     attention: str | tuple[str, ...] = "softmax"
     parametrisation: str = "separate"
     query_as_key: bool = False
     averaged: bool = False
+    causal: bool = False
     embedding: int = 0
     embedding_mlp: int = 0
-    mlp_width: int = 0
+    mlp_width: int | tuple[int, ...] = 0
     layer_norm: bool = False
     token_clip: float = 0.0
     damping: float = 1.0
@@ -84,20 +86,27 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, tokens: Array, intervention: Intervention | None = None, step: ArrayLike = 0
+        self,
+        tokens: Array,
+        intervention: Intervention | None = None,
+        step: ArrayLike = 0,
+        length: Array | None = None,
     ) -> tuple[Array, Trace]:
         """Applies the stack to one prompt.
 
         Args:
-          tokens: (T, E), the query last; (T, any) with an embedding.
+          tokens: (T, E), the query last; (T, any) with an embedding. A query without context sees nothing: attention
+            adds 0.
           intervention: what to replace on the way, or None.
           step: the training step, which decides whether the intervention acts.
+          length: () how many of the context tokens are seen, of a padded context; None means all.
 
         Returns:
-          (T, E) tokens of the last layer, and the trace, whose residual stream starts behind the embedding.
+          (T, E) tokens of the last layer, and the trace, whose residual stream starts behind the embedding. Heads that
+          a layer does not have, where another one has more, are zeros.
 
         Raises:
-          ValueError: for settings outside their range, fewer than two tokens, an intervention that does not fit
+          ValueError: for settings outside their range, tokens that are no prompt, an intervention that does not fit
             (``check_intervention``), or one that keeps a share of attention where the rows of a layer's pattern do not
             sum to one.
         """
@@ -108,21 +117,22 @@ class Transformer(nn.Module):
             raise ValueError(f"a share is of attention whose rows sum to one, which is not so of {self.attention!r}")
         tokens = self._embed(tokens)
         params, norms = self._parameters(tokens.shape[-1]), self._norms(tokens.shape[-1])
+        seen, widest = self.seen(len(tokens), length), max(self.by_layer("heads"))
         attention, head_output, residual = [], [], [intervened(tokens, "residual", 0, intervention, step)]
         for layer, kind in enumerate(kinds):
-            weights = {name: stack[0 if self.looped else layer] for name, stack in params.items()}
-            tokens = residual[-1]
+            weights, tokens = layer_weights(params, 0 if self.looped else layer), residual[-1]
             queries, keys, values, projection = self._project(weights, layer_norm(tokens, norms[layer]))
-            patterns = jnp.stack([kind.pattern(q, k) for q, k in zip(queries, keys)])
-            patterns = patterns / (tokens.shape[0] - 1) if self.averaged else patterns
+            each = [pattern_of(kind, q, k, seen) for q, k in zip(queries, keys)]
+            each = [pattern / self.counts(len(tokens), seen) for pattern in each] if self.averaged else each
+            patterns = padded(each, widest)
             patterns = intervened(patterns, "attention", layer, intervention, step)
-            heads = jnp.stack([pattern @ v @ p for pattern, v, p in zip(patterns, values, projection)])
+            heads = padded([pattern @ v @ p for pattern, v, p in zip(patterns, values, projection)], widest)
             heads = intervened(heads, "head_output", layer, intervention, step)
             update = self.damping * heads.sum(0)
             if self.updated_channels:
                 update = update.at[:, : -self.updated_channels].set(0)
             tokens = self._clip(tokens + update)
-            if self.mlp_width:
+            if self.by_layer("mlp_width")[layer]:
                 tokens = self._clip(tokens + mlp(tokens, weights))
             attention.append(patterns)
             head_output.append(heads)
@@ -132,7 +142,34 @@ class Transformer(nn.Module):
 
     def attentions(self) -> tuple[str, ...]:
         """(L,) the attention of every layer."""
-        return (self.attention,) * self.layers if isinstance(self.attention, str) else tuple(self.attention)
+        return self.by_layer("attention")
+
+    def by_layer(self, name: str) -> tuple:
+        """(L,) an attribute that is given for all layers or for each."""
+        value = getattr(self, name)
+        return value if isinstance(value, tuple) else (value,) * self.layers
+
+    def examples(self, tokens: int) -> int:
+        """N, the context tokens among T: they come first, and are the keys; behind them come queries."""
+        return tokens // 2 if self.causal else tokens - 1
+
+    def seen(self, tokens: int, length: Array | None = None) -> Array | None:
+        """(T, N) which keys each token sees, with the query as a key (T, T); None: all see all."""
+        if not self.causal and length is None:
+            return None
+        n = self.examples(tokens)
+        rows = jnp.concatenate([jnp.arange(1, n + 1), jnp.arange(tokens - n)]) if self.causal else jnp.full(tokens, n)
+        limits = rows if length is None else jnp.minimum(rows, length)
+        seen = jnp.arange(n)[None] < limits[:, None]
+        if not self.query_as_key:
+            return seen
+        own = jnp.arange(tokens)[:, None] == jnp.arange(n, tokens)[None] if self.causal else jnp.ones((tokens, 1), bool)
+        return jnp.concatenate([seen, own], axis=1)
+
+    def counts(self, tokens: int, seen: Array | None) -> int | Array:
+        """What ``averaged`` divides by: the context tokens that are seen, at least 1; (T, 1) where tokens differ."""
+        n = self.examples(tokens)
+        return max(n, 1) if seen is None else jnp.maximum(seen[:, :n].sum(1, keepdims=True), 1)
 
     def _embed(self, tokens: Array) -> Array:
         """Tokens behind the embedding and its MLP."""
@@ -155,47 +192,74 @@ class Transformer(nn.Module):
 
     def _project(self, weights: Params, tokens: Array) -> tuple[list[Array], ...]:
         """Queries, keys, values and output projection of every head of one layer."""
-        context = tokens if self.query_as_key else tokens[:-1]
+        context = tokens if self.query_as_key else tokens[: self.examples(len(tokens))]
+        heads = len(weights[PARAMETRISATIONS[self.parametrisation][0]])
         if self.parametrisation == "merged":
-            queries, keys = [tokens @ w for w in weights["w_kq"]], [context] * self.heads
+            queries, keys = [tokens @ w for w in weights["w_kq"]], [context] * heads
         else:
             queries, keys = ([e @ w for w in weights[name]] for e, name in ((tokens, "w_q"), (context, "w_k")))
         if self.parametrisation == "separate":
             return queries, keys, [context @ w for w in weights["w_v"]], list(weights["w_p"])
-        return queries, keys, [context] * self.heads, list(weights["w_pv"])
+        return queries, keys, [context] * heads, list(weights["w_pv"])
 
     def _clip(self, tokens: Array) -> Array:
         return jnp.clip(tokens, -self.token_clip, self.token_clip) if self.token_clip else tokens
 
     def _parameters(self, width: int) -> Params:
-        """All weights, stacked over the S weight sets."""
-        sets, h, e, k = 1 if self.looped else self.layers, self.heads, width, self.key_size or width
-        scale = self.init_scale / self.layers
-        each = _initialiser(scale, in_axis=-2, batch_axis=(0, 1))
-        shapes = {"w_q": (sets, h, e, k), "w_k": (sets, h, e, k), "w_v": (sets, h, e, k)}
-        shapes |= {"w_kq": (sets, h, e, e), "w_pv": (sets, h, e, e)}
-        params = {name: self.param(name, each, shapes[name]) for name in PARAMETRISATIONS[self.parametrisation]}
-        if self.parametrisation == "separate":
-            params["w_p"] = self.param("w_p", _initialiser(scale, in_axis=(1, 2), batch_axis=(0,)), (sets, h, k, e))
-        return params | (self._mlp_parameters("mlp", (sets,), e, self.mlp_width) if self.mlp_width else {})
+        """All weights, stacked over the S weight sets, or by layer where layers have shapes of their own."""
+        if not self._uneven():
+            sets = (1 if self.looped else self.layers,)
+            return self._layer_parameters("", sets, width, *(self.by_layer(name)[0] for name in BY_LAYER))
+        each = zip(*(self.by_layer(name) for name in BY_LAYER))
+        found = [self._layer_parameters(f"_{layer}", (), width, *sizes) for layer, sizes in enumerate(each)]
+        return {name: value for part in found for name, value in part.items()}
 
-    def _mlp_parameters(self, name: str, sets: tuple[int, ...], width: int, hidden: int) -> Params:
+    def _layer_parameters(
+        self, behind: str, sets: tuple[int, ...], e: int, h: int, key_size: int | None, hidden: int
+    ) -> Params:
+        """Weights (S, H, E, K) ..., or (H, E, K) ... of one layer; ``behind`` ends their names."""
+        k, scale, stacked = key_size or e, self.init_scale / self.layers, tuple(range(len(sets)))
+        each = _initialiser(scale, in_axis=-2, batch_axis=(*stacked, len(sets)))
+        shapes = dict.fromkeys(("w_q", "w_k", "w_v"), (*sets, h, e, k)) | dict.fromkeys(
+            ("w_kq", "w_pv"), (*sets, h, e, e)
+        )
+        names = PARAMETRISATIONS[self.parametrisation]
+        params = {name + behind: self.param(name + behind, each, shapes[name]) for name in names}
+        if self.parametrisation == "separate":
+            into = _initialiser(scale, in_axis=(len(sets), len(sets) + 1), batch_axis=stacked)
+            params[f"w_p{behind}"] = self.param(f"w_p{behind}", into, (*sets, h, k, e))
+        return params | (self._mlp_parameters("mlp", sets, e, hidden, behind) if hidden else {})
+
+    def _mlp_parameters(self, name: str, sets: tuple[int, ...], width: int, hidden: int, behind: str = "") -> Params:
         """Weights and biases of an MLP block, stacked over ``sets``."""
         dense = _initialiser(self.init_scale / self.layers, in_axis=-2, batch_axis=tuple(range(len(sets))))
+        shapes = {"in": (width, hidden), "out": (hidden, width), "in_bias": (hidden,), "out_bias": (width,)}
         return {
-            f"{name}_in": self.param(f"{name}_in", dense, (*sets, width, hidden)),
-            f"{name}_out": self.param(f"{name}_out", dense, (*sets, hidden, width)),
-            f"{name}_in_bias": self.param(f"{name}_in_bias", zeros, (*sets, hidden)),
-            f"{name}_out_bias": self.param(f"{name}_out_bias", zeros, (*sets, width)),
+            f"{name}_{part}{behind}": self.param(
+                f"{name}_{part}{behind}", zeros if part.endswith("bias") else dense, (*sets, *shape)
+            )
+            for part, shape in shapes.items()
         }
+
+    def _uneven(self) -> bool:
+        """Whether sizes are given by layer."""
+        return any(isinstance(getattr(self, name), tuple) for name in BY_LAYER)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuses attributes outside their range, and tokens of this shape that are no prompt."""
-        if len(shape) != 2 or shape[0] < 2:
-            raise ValueError(f"tokens must be (T, E) with at least one context token, got shape {shape}")
-        for name in ("layers", "heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if len(shape) != 2 or shape[0] < 1 or (self.causal and shape[0] % 2 == 0):
+            said = ", an odd number of causal_layout()" if self.causal else ""
+            raise ValueError(f"tokens must be (T, E) with T at least 1{said}, got shape {shape}")
+        if self.layers < 1:
+            raise ValueError(f"layers must be at least 1, got {self.layers}")
+        for name, least in (("heads", 1), ("key_size", 1), ("mlp_width", 0)):
+            given = [1 if size is None else size for size in self.by_layer(name)]
+            if len(given) != self.layers or min(given) < least:
+                each = isinstance(getattr(self, name), tuple)
+                allowed = f"{self.layers} numbers (one a layer) of at least {least}" if each else f"at least {least}"
+                raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)}")
+        if self.looped and self._uneven():
+            raise ValueError("a looped stack has one set of weights: heads, key_size and mlp_width are one number each")
         kinds = self.attentions()
         if not set(kinds) <= set(ATTENTIONS) or len(kinds) != self.layers:
             raise ValueError(
@@ -210,10 +274,10 @@ class Transformer(nn.Module):
             raise ValueError(f"averaged divides sums over tokens; {means[0]} attention averages already")
         if self.parametrisation not in PARAMETRISATIONS:
             raise ValueError(f"parametrisation must be one of {sorted(PARAMETRISATIONS)}, got {self.parametrisation!r}")
-        sizes = (self.token_clip, self.mlp_width, self.embedding, self.embedding_mlp, self.updated_channels)
+        sizes = (self.token_clip, self.embedding, self.embedding_mlp, self.updated_channels)
         if min(sizes) < 0 or self.updated_channels > (self.embedding or shape[-1]):
             raise ValueError(
-                "token_clip, mlp_width, embedding, embedding_mlp and updated_channels must not be negative, "
+                "token_clip, embedding, embedding_mlp and updated_channels must not be negative, "
                 "nor updated_channels exceed the width"
             )
 
@@ -224,31 +288,5 @@ class LinearSelfAttention(Transformer):
     attention: str | tuple[str, ...] = "linear"
 
 
-def mlp(tokens: Array, weights: Params, name: str = "mlp") -> Array:
-    """What an MLP block adds to tokens (T, E): GELU (tanh) between two affine maps."""
-    hidden = jax.nn.gelu(tokens @ weights[f"{name}_in"] + weights[f"{name}_in_bias"][None])
-    return hidden @ weights[f"{name}_out"] + weights[f"{name}_out_bias"][None]
-
-
-def layer_norm(tokens: Array, norm: tuple[Array, Array] | None) -> Array:
-    """Tokens (T, E) of mean 0 and variance 1 over their channels, scaled and shifted; as they are for None."""
-    if norm is None:
-        return tokens
-    centred = tokens - tokens.mean(-1, keepdims=True)
-    unit = centred / jnp.sqrt((centred**2).mean(-1, keepdims=True) + LAYER_NORM_EPSILON)
-    return unit * norm[0][None] + norm[1][None]
-
-
 def _initialiser(scale: float, in_axis: int | tuple[int, ...], batch_axis: tuple[int, ...]) -> Initializer:
     return variance_scaling(scale, "fan_in", "truncated_normal", in_axis=in_axis, out_axis=-1, batch_axis=batch_axis)
-
-
-def folded_weights(params: Params) -> tuple[Array, Array]:
-    """The gauge-invariant products of every head: A = W_q W_k^T and B = W_v W_p.
-
-    ``{"params": ...}`` of ``network.init`` in any parametrisation -> A, B, both (S, H, E, E). A linear head updates
-    tokens by (e A e_ctx^T) e_ctx B (von Oswald et al. 2022, A.4: the maps of Fig. 9).
-    """
-    weights = params["params"]
-    a = weights["w_kq"] if "w_kq" in weights else weights["w_q"] @ weights["w_k"].swapaxes(-1, -2)
-    return a, weights["w_pv"] if "w_pv" in weights else weights["w_v"] @ weights["w_p"]

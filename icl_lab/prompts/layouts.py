@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from icl_lab.prompts.positions import POSITIONS
-from icl_lab.prompts.prompt import Prompt, check_prompt
+from icl_lab.prompts.prompt import Prompt, all_inputs, check_prompt
 from icl_lab.prompts.tracing import check_sizes
 
 
@@ -20,6 +20,10 @@ class Layout(NamedTuple):
         (L,), where the output of the network is the prediction, pass as they are.
       joint_sign: the sign of ``joint_layout`` where W0 = 0, 0 for any other layout: of such tokens ``batch_learner``
         computes only the query's label channels in the last layer.
+      prefixes: ``decode`` gives a prediction for every prefix of the context, (N + 1, O), that for the query last.
+      causal: N context tokens, then a query token for each of the N + 1 prefixes: for ``Transformer(causal=True)``,
+        whose queries see the examples before them.
+      length: the tokens do not say how many of them are examples; a padded context needs a network that is told.
       encode_tasks: ``encode`` of tasks that are the last axis of all parts, -> (T, E, tasks): the same numbers without
         transposing tokens, for ``batch_learner``; None: it transposes.
     """
@@ -28,6 +32,9 @@ class Layout(NamedTuple):
     decode: Callable[[Array, Prompt], Array]
     joint_sign: int = 0
     encode_tasks: Callable[[Prompt], Array] | None = None
+    prefixes: bool = False
+    causal: bool = False
+    length: bool = False
 
 
 def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
@@ -50,7 +57,7 @@ def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
         raise ValueError("w0 needs sign=-1: the tokens carry minus what they predict")
 
     def encode(prompt: Prompt) -> Array:
-        check_prompt(prompt)
+        check_prompt(prompt, padded=True)
         return encode_tasks(prompt)
 
     def encode_tasks(prompt: Prompt) -> Array:
@@ -62,7 +69,41 @@ def joint_layout(w0: Array | None = None, sign: int = -1) -> Layout:
     def decode(tokens: Array, prompt: Prompt) -> Array:
         return sign * tokens[-1, -prompt.y.shape[1] :]  # behind an embedding too, its last channels are the label's
 
-    return Layout(encode, decode, sign, encode_tasks) if w0 is None else Layout(encode, decode)
+    fast = Layout(encode, decode, sign, encode_tasks, length=True)
+    return fast if w0 is None else fast._replace(joint_sign=0, encode_tasks=None)
+
+
+def causal_layout(sign: int = -1) -> Layout:
+    """Joint tokens for every prefix: e_1, .., e_N, then query tokens (x_1, 0), .., (x_N, 0), (x_query, 0).
+
+    Of ``Transformer(causal=True)``, where example j sees the first j examples and query k the first k, one pass
+    predicts all prefixes k = 0 .. N: a layer does for each what it does on a prompt that ends there (``joint_layout``).
+    ``E = D + O``, ``T = 2N + 1``.
+
+    Args:
+      sign: the prediction is ``sign`` times a query's y-block, as in ``joint_layout``.
+
+    Raises:
+      ValueError: for another sign than -1 or 1.
+    """
+    if sign not in (-1, 1):
+        raise ValueError(f"sign must be -1 or 1, got {sign}")
+
+    def encode(prompt: Prompt) -> Array:
+        check_prompt(prompt, padded=True)
+        return encode_tasks(prompt)
+
+    def encode_tasks(prompt: Prompt) -> Array:
+        asked = all_inputs(prompt)
+        silent = jnp.zeros((len(asked), *prompt.y.shape[1:]), prompt.y.dtype)
+        pairs = ([prompt.x, prompt.y], [asked, silent])
+        return jnp.concatenate([jnp.concatenate(pair, axis=1) for pair in pairs], axis=0)
+
+    def decode(tokens: Array, prompt: Prompt) -> Array:
+        n, o = prompt.y.shape
+        return sign * tokens[-n - 1 :, -o:]
+
+    return Layout(encode, decode, encode_tasks=encode_tasks, prefixes=True, causal=True)
 
 
 def separate_layout(position_size: int, positions: str = "sinusoidal", readout: str = "position") -> Layout:
@@ -110,26 +151,35 @@ def separate_layout(position_size: int, positions: str = "sinusoidal", readout: 
     return Layout(encode, decode, encode_tasks=encode_tasks)
 
 
-def alternating_layout() -> Layout:
+def alternating_layout(prefixes: bool = False) -> Layout:
     """Alternating tokens x_1, (y_1, 0, .., 0), x_2, .., (y_N, 0, .., 0), x_q; prediction = last token's read-out.
 
     ``E = D``, ``T = 2N + 1``: x_j is token 2j - 2, its label token 2j - 1, counted from 0. Of a causal network the
     read-outs at tokens 0, 2, .., 2N are the predictions of all prefixes. Garg et al. 2022, section 2; Zhang, Frei &
     Bartlett 2023, section 6.
 
+    Args:
+      prefixes: all of them are read, (N + 1, 1), instead of the last.
+
     Raises:
       ValueError: when a prompt of more than one output is encoded.
     """
 
     def encode(prompt: Prompt) -> Array:
-        n, d, o = check_prompt(prompt)
+        n, d, o = check_prompt(prompt, padded=True)
         if o != 1:
             raise ValueError(f"alternating tokens hold one output, got {o}")
         labels = jnp.concatenate([prompt.y, jnp.zeros((n, d - 1), prompt.y.dtype)], axis=1)  # (N, D)
-        context = jnp.stack([prompt.x, labels], axis=1).reshape(2 * n, d)
-        return jnp.concatenate([context, prompt.x_query[None]], axis=0)
+        inputs = all_inputs(prompt)
+        context = jnp.stack([inputs[:-1], labels], axis=1).reshape(2 * n, d)
+        return jnp.concatenate([context, inputs[-1:]], axis=0)
 
-    return Layout(encode, lambda tokens, prompt: tokens[-1])
+    def decode(tokens: Array, prompt: Prompt) -> Array:
+        if prefixes:
+            return tokens[::2]
+        return tokens[-1] if prompt.length is None else tokens[2 * prompt.length]
+
+    return Layout(encode, decode, prefixes=prefixes)
 
 
 def content_layout() -> Layout:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
@@ -18,12 +19,14 @@ class Prompt:
       y: (N, O) context outputs.
       x_query: (D,) the input whose output is asked for.
       offset: () int32 position slot of the first token, of prompts that do not start at the first slot.
+      length: () int32 how many of the N rows are examples, of a context that is padded; the rows after them are zeros.
     """
 
     x: Array
     y: Array
     x_query: Array
     offset: Array | None = None
+    length: Array | None = None
 
 
 @struct.dataclass
@@ -52,18 +55,52 @@ Sampler = Callable[[Array, int], Sample]
 """``sampler(key, batch)`` draws ``batch`` independent tasks: every leaf has a leading batch axis."""
 
 
-def check_prompt(prompt: Prompt) -> tuple[int, int, int]:
+def check_prompt(prompt: Prompt, *, padded: bool = False) -> tuple[int, int, int]:
     """Checks the shapes of one prompt and returns (N, D, O).
+
+    Args:
+      prompt: one prompt.
+      padded: whether a context of fewer examples than rows (``Prompt.length``) is taken.
 
     Raises:
       AssertionError: if the shapes do not belong to one (unbatched) prompt.
+      ValueError: for a padded context where none is taken, which would count zeros as examples.
     """
+    if prompt.length is not None and not padded:
+        raise ValueError("prompt.length: this learner or layout takes no padded context; allowed is length=None")
     chex.assert_rank([prompt.x, prompt.y, prompt.x_query], [2, 2, 1])
     n, d = prompt.x.shape
     o = prompt.y.shape[1]
     chex.assert_shape(prompt.y, (n, o))
     chex.assert_shape(prompt.x_query, (d,))
     return n, d, o
+
+
+def divisor(prompt: Prompt) -> int | Array:
+    """What means over the examples of a prompt divide by: how many there are, at least 1."""
+    return max(len(prompt.x), 1) if prompt.length is None else jnp.maximum(prompt.length, 1)
+
+
+def all_inputs(prompt: Prompt) -> Array:
+    """(N + 1, D) x_1, .., x_N, x_query: what is asked behind 0, 1, .., N examples (zeros behind a padded context).
+
+    Axes of tasks may follow, in all parts of the prompt.
+    """
+    return _appended(prompt.x, prompt.x_query, prompt.length)
+
+
+def all_answers(sample: Sample) -> Array:
+    """(N + 1, O) y_1, .., y_N, target: the answers to ``all_inputs``; with label noise the first N are noisy."""
+    return _appended(sample.prompt.y, sample.target, sample.prompt.length)
+
+
+def _appended(rows: Array, last: Array, length: Array | None) -> Array:
+    """One more row behind N, or behind the first ``length`` of them."""
+    if length is None:
+        return jnp.concatenate([rows, last[None]], axis=0)
+    place = jnp.arange(len(rows) + 1).reshape(-1, *(1 for _ in last.shape))
+    padded = jnp.concatenate([rows, jnp.zeros_like(last)[None]], axis=0)
+    return jnp.where(place == length.reshape(1, 1, *length.shape), last[None], padded)
 
 
 def one_prompt(learner: BatchLearner) -> Learner:

@@ -33,7 +33,7 @@ def input_variance(input_law: str, input_range: float = 1.0) -> float:
 
 def linear_regression(
     *,
-    context_length: int,
+    context_length: int | tuple[int, int],
     input_size: int,
     output_size: int = 1,
     input_law: str = "uniform",
@@ -42,6 +42,9 @@ def linear_regression(
     task_scale: ArrayLike = 1.0,
     label_noise: ArrayLike = 0.0,
     corrupted_labels: ArrayLike = 0,
+    examples: ArrayLike | None = None,
+    used_inputs: ArrayLike | None = None,
+    used_weights: int | None = None,
 ) -> Sampler:
     """Sampler of linear tasks y = W^T x with W ~ N(0, s^2 I) (von Oswald et al. 2022, section 2).
 
@@ -53,7 +56,8 @@ def linear_regression(
     Everything but the sizes and the law may be a traced value, so a grid over it is just more members.
 
     Args:
-      context_length: N, number of context pairs.
+      context_length: N, number of context pairs; or (least, most), a number drawn anew for each task, of contexts that
+        are padded with zeros to the most (``Prompt.length``): one compiled program for all lengths.
       input_size: D.
       output_size: O.
       input_law: one of ``INPUT_LAWS``.
@@ -64,14 +68,28 @@ def linear_regression(
       label_noise: standard deviation of Gaussian noise added to the context labels (never to the target).
       corrupted_labels: how many of the N context labels (chosen without replacement) are replaced by N(0, 1) draws
         (``size_distract`` of the released code, in no figure of the paper).
+      examples: how many of the N pairs are there, the same in every task; the context is padded to N. Traced for a
+        curriculum.
+      used_inputs: how many coordinates of the inputs are not 0, the first ones; None means all. Traced for a curriculum
+        (Garg et al. 2022, A.2).
+      used_weights: how many entries of each column of W are not 0, drawn anew for each task; None means all (Garg et
+        al. 2022, section 4: sparse linear functions).
 
     Returns:
-      ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, O), x_query (B, D), target (B, O), latent w (B, D, O).
+      ``(key, batch) -> Sample`` with x (B, N, D), y (B, N, O), x_query (B, D), target (B, O), latent w (B, D, O);
+      ``prompt.length`` (B,) where contexts are padded.
 
     Raises:
-      ValueError: for sizes below 1, an unknown law of inputs or tasks, or a number that is not allowed.
+      ValueError: for sizes below 1, an unknown law of inputs or tasks, a number that is not allowed, or corrupted
+        labels of padded contexts.
     """
-    check_sizes(context_length=context_length, input_size=input_size, output_size=output_size)
+    least, most = context_length if isinstance(context_length, tuple) else (context_length, context_length)
+    padded = isinstance(context_length, tuple) or examples is not None
+    check_sizes(context_length=least, input_size=input_size, output_size=output_size)
+    if least > most or (least < most and examples is not None):
+        raise ValueError(
+            f"context_length must be N, or (least, most) where no examples are given, got {context_length}"
+        )
     if input_law not in INPUT_LAWS:
         raise ValueError(f"input_law must be one of {INPUT_LAWS}, got {input_law!r}")
     if task_law not in TASK_LAWS:
@@ -79,10 +97,14 @@ def linear_regression(
     check_number("input_range", input_range, above=0)
     check_number("task_scale", task_scale)
     check_number("label_noise", label_noise, at_least=0)
-    check_number("corrupted_labels", corrupted_labels, at_least=0, at_most=context_length)
+    check_number("corrupted_labels", corrupted_labels, at_least=0, at_most=0 if padded else most)
+    given = {"examples": examples, "used_inputs": used_inputs, "used_weights": used_weights}
+    for name, value in given.items():
+        if value is not None:
+            check_number(name, value, at_least=1, at_most=most if name == "examples" else input_size, scalar=True)
     if not is_traced(corrupted_labels) and np.any(np.asarray(corrupted_labels) % 1):
         raise ValueError(f"corrupted_labels must be a whole number, got {corrupted_labels}")
-    n, d, o = context_length, input_size, output_size
+    n, d, o = most, input_size, output_size
 
     @one_program
     def sampler(key: Array, batch: int) -> Sample:
@@ -92,7 +114,19 @@ def linear_regression(
         points, w = uniforms[:, : n + 1], uniforms[:, n + 1 :]  # the query is the last point
         x_law_key, w_law_key = jax.random.split(law_key)
         w = jnp.asarray(task_scale, jnp.float32) * _of_law(task_law, w, w_law_key)
-        points = _of_law(input_law, points, x_law_key)
+        weights_key, length_key = jax.random.split(key, 6)[4:]  # of six keys the first four are those of four
+        if used_weights is not None:
+            rank = jnp.argsort(jnp.argsort(jax.random.uniform(weights_key, w.shape), axis=2), axis=2)
+            w = jnp.where(rank < used_weights, w, 0)
+        points, length = _of_law(input_law, points, x_law_key), None
+        if used_inputs is not None:
+            points = jnp.where(jnp.arange(d)[None, None, :, None] < used_inputs, points, 0)
+        if padded:
+            given = jax.random.randint(length_key, (blocks, 1, 1, tasks), least, most + 1)
+            given = given if examples is None else jnp.full_like(given, examples)
+            place = jnp.arange(n + 1)[None, :, None, None]
+            points = jnp.where((place < given) | (place == n), points, 0)
+            length = batch_first(given[:, 0, 0], batch)
         if input_law == "mixture":
             points = points / jnp.sqrt(jnp.sum(points[:, :n] ** 2, axis=(1, 2), keepdims=True))
         points = jnp.asarray(input_range, jnp.float32) * points
@@ -105,7 +139,10 @@ def linear_regression(
             which_key, label_key = jax.random.split(corrupt_key)
             rank = jnp.argsort(jnp.argsort(jax.random.uniform(which_key, (batch, n)), axis=1), axis=1)
             y = jnp.where((rank < corrupted_labels)[:, :, None], jax.random.normal(label_key, y.shape), y)
-        return Sample(prompt=Prompt(x=x, y=y, x_query=x_query), target=target, latent={"w": w.swapaxes(1, 2)})
+        if length is not None:  # noise is added to examples alone
+            y = jnp.where(jnp.arange(n)[None, :, None] < length[:, None, None], y, 0)
+        prompt = Prompt(x=x, y=y, x_query=x_query, length=length)
+        return Sample(prompt=prompt, target=target, latent={"w": w.swapaxes(1, 2)})
 
     return sampler
 

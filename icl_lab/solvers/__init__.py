@@ -23,7 +23,7 @@ from icl_lab.solvers.finetuning import (
     untrained,
     update_norms,
 )
-from icl_lab.solvers.gradient import gd_plus_plus, gradient_descent, trace_normalised_gradient_descent
+from icl_lab.solvers.gradient import averaging, gd_plus_plus, gradient_descent, trace_normalised_gradient_descent
 from icl_lab.solvers.heavy_ball import heavy_ball
 from icl_lab.solvers.iterative import (
     chebyshev,
@@ -33,13 +33,20 @@ from icl_lab.solvers.iterative import (
     newton,
     preconditioned_gradient_descent,
 )
-from icl_lab.solvers.kernel import feature_kernel, functional_gradient_descent, kernel_smoothing
+from icl_lab.solvers.kernel import (
+    feature_kernel,
+    functional_gradient_descent,
+    kernel_smoothing,
+    nearest_neighbours,
+)
 from icl_lab.solvers.least_squares import least_squares, ridge, weighted_ridge
 from icl_lab.solvers.logistic import effective_draws, logistic_bayes, logistic_gradient_descent, logistic_map
 from icl_lab.solvers.robust import huber_regression, median_regression
+from icl_lab.solvers.sparse import lasso
 
 __all__ = [
     "Finetuned",
+    "averaging",
     "centred",
     "chebyshev",
     "conjugate_gradients",
@@ -56,6 +63,7 @@ __all__ = [
     "heavy_ball",
     "huber_regression",
     "kernel_smoothing",
+    "lasso",
     "leaky_lms",
     "least_squares",
     "lms",
@@ -63,6 +71,7 @@ __all__ = [
     "logistic_gradient_descent",
     "logistic_map",
     "median_regression",
+    "nearest_neighbours",
     "nesterov",
     "newton",
     "noise_adaptive_ridge",

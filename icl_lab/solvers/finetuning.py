@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.models.language import LanguageModel, block, embedded, of_layer, unembedded
 from icl_lab.models.language_capture import captured
-from icl_lab.models.transformer import Params
+from icl_lab.models.layers import Params
 
 TUNED = ("w_k", "w_v", "k_bias", "v_bias")
 """What fine-tuning moves, in every layer: the projections of keys and values, and their biases."""

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.prompt import Learner, Prompt, check_prompt, divisor
 
 
 def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Array | None = None) -> Learner:
@@ -25,15 +25,24 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
     rates = per_step("learning_rate", learning_rate, steps)
 
     def predict(prompt: Prompt) -> Array:
-        n, d, o = check_prompt(prompt)
+        _, d, o = check_prompt(prompt, padded=True)
         w = jnp.zeros((d, o), prompt.y.dtype) if w0 is None else w0
         chex.assert_shape(w, (d, o))  # (D, 1) or (D,) would be broadcast
+        count = divisor(prompt)
         for k in range(rates.shape[0]):
-            gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / max(n, 1)
+            gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / count
             w = w - rates[k] * gradient
         return prompt.x_query @ w
 
     return predict
+
+
+def averaging() -> Learner:
+    """The mean of y_i x_i^T over the examples as W^T: unbiased where inputs have covariance I (Garg et al. 2022, 3.1).
+
+    The same as one step of gradient descent from 0 at the learning rate 1.
+    """
+    return gradient_descent(1.0, steps=1)
 
 
 def trace_normalised_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:

@@ -1,4 +1,7 @@
-"""Gradient descent in function space: kernel smoothing and its iteration (von Oswald et al. 2022, Prop. 2 and A.8)."""
+"""Gradient descent in function space: kernel smoothing and its iteration (von Oswald et al. 2022, Prop. 2 and A.8).
+
+And nearest neighbours, whose kernel depends on the other inputs.
+"""
 
 from collections.abc import Callable
 
@@ -8,6 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.tracing import check_sizes
 from icl_lab.solvers.gradient import per_step
 
 Features = Callable[[Array], Array]
@@ -34,6 +38,30 @@ def kernel_smoothing(kernel: Kernel, learning_rate: ArrayLike) -> Learner:
       learning_rate: eta, a scalar.
     """
     return functional_gradient_descent(kernel, learning_rate, steps=1)
+
+
+def nearest_neighbours(count: int = 3) -> Learner:
+    """The mean label of the examples whose inputs are nearest to the query, by Euclidean distance; 0 without examples.
+
+    Garg et al. 2022, section 3.1, with three neighbours.
+
+    Args:
+      count: how many examples; all where the context has fewer.
+
+    Raises:
+      ValueError: for a count below 1.
+    """
+    check_sizes(count=count)
+
+    def predict(prompt: Prompt) -> Array:
+        n, _, o = check_prompt(prompt)
+        if n == 0:
+            return jnp.zeros((o,), prompt.y.dtype)
+        distances = jnp.sum((prompt.x - prompt.x_query[None]) ** 2, axis=1)
+        _, nearest = jax.lax.top_k(-distances, min(count, n))
+        return prompt.y[nearest].mean(0)
+
+    return predict
 
 
 def functional_gradient_descent(kernel: Kernel, learning_rates: ArrayLike, steps: int | None = None) -> Learner:

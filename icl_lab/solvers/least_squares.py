@@ -29,7 +29,7 @@ def ridge(strength: ArrayLike) -> Learner:
     check_number("strength (least_squares() is its limit 0)", strength, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
-        n, d, _ = check_prompt(prompt)
+        n, d, _ = check_prompt(prompt, padded=True)
         x, eye = prompt.x, jnp.eye(min(n, d), dtype=prompt.x.dtype)
         if n < d:  # X^T X has a null space, in which a small lambda would multiply rounding errors
             return prompt.x_query @ x.T @ positive_solve(x @ x.T + strength * eye, prompt.y)
@@ -74,7 +74,7 @@ def least_squares() -> Learner:
     """Least squares; the solution of smallest norm where the context does not determine W (N < D)."""
 
     def predict(prompt: Prompt) -> Array:
-        check_prompt(prompt)
+        check_prompt(prompt, padded=True)
         return prompt.x_query @ jnp.linalg.pinv(prompt.x) @ prompt.y
 
     return predict

@@ -123,7 +123,7 @@ def _evidence(key: Array, prior_scale: ArrayLike, draws: int) -> Callable[[Promp
     check_number("prior_scale", prior_scale, above=0, scalar=True)
 
     def of_prompt(prompt: Prompt) -> tuple[Array, Array]:
-        _, d, _ = _check_prompt(prompt)
+        _, d, o = _check_prompt(prompt)
         normal, chi = (
             jax.random.normal(k, (draws // 2, m), prompt.x.dtype) for k, m in zip(jax.random.split(key), (d, FREEDOM))
         )
@@ -138,7 +138,7 @@ def _evidence(key: Array, prior_scale: ArrayLike, draws: int) -> Callable[[Promp
             log_prior = -jnp.square(w / prior_scale).sum(1) / 2
             return log_prior - jax.nn.softplus(-y[None] * (w @ x.T)).sum(1) - log_t - jnp.log(jnp.diagonal(root)).sum()
 
-        labels = jnp.stack([jnp.concatenate([prompt.y, jnp.full_like(prompt.y[:1], sign)]) for sign in (1, -1)])
+        labels = jnp.stack([jnp.concatenate([prompt.y, jnp.full((1, o), sign, prompt.y.dtype)]) for sign in (1, -1)])
         v = jax.vmap(jax.vmap(log_weights))(labels.transpose(2, 0, 1))  # (O, 2, draws)
         logs = jax.nn.logsumexp(v, axis=2)
         return logs, jnp.exp(2 * logs - jax.nn.logsumexp(2 * v, axis=2)).min(1)

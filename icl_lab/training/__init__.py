@@ -3,6 +3,19 @@
 from icl_lab.training.fitting import Fit, Resume, fit
 from icl_lab.training.model import Model
 from icl_lab.training.plans import Training, training
+from icl_lab.training.prefixes import curriculum, every_prefix, rising
 from icl_lab.training.trained import Trained, train
 
-__all__ = ["Fit", "Model", "Resume", "Trained", "Training", "fit", "train", "training"]
+__all__ = [
+    "Fit",
+    "Model",
+    "Resume",
+    "Trained",
+    "Training",
+    "curriculum",
+    "every_prefix",
+    "fit",
+    "rising",
+    "train",
+    "training",
+]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from icl_lab.models import LinearSelfAttention, Transformer
-from icl_lab.models.transformer import layer_norm
+from icl_lab.models.layers import layer_norm
 
 TOKENS = jnp.asarray(np.random.default_rng(0).normal(size=(5, 4)), jnp.float32)
 

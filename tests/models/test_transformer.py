@@ -131,7 +131,7 @@ def test_query_is_not_among_the_keys():
 
 
 def test_a_learner_cannot_see_the_answer():
-    assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query", "offset"}
+    assert set(Prompt.__dataclass_fields__) == {"x", "y", "x_query", "offset", "length"}
     samples, other = linear_tasks(4, 3), linear_tasks(4, 3)
     network = LinearSelfAttention(layers=2)
     run = jax.jit(jax.vmap(learner(network, random_params(network, 4, 3))))
@@ -219,6 +219,10 @@ def test_settings_out_of_range_are_refused(options, message):
         Transformer(**options).init(KEY, jnp.zeros((5, 4)))
 
 
-def test_a_prompt_without_context_is_refused():
-    with pytest.raises(ValueError, match="at least one context token"):
-        LinearSelfAttention().init(KEY, jnp.zeros((1, 4)))
+@pytest.mark.parametrize("attention", ["linear", "softmax"])
+def test_without_examples_attention_adds_nothing(attention):
+    prompt = Prompt(x=jnp.ones((0, 3)), y=jnp.ones((0, 1)), x_query=jnp.ones(3))
+    network = Transformer(layers=2, attention=attention, init_scale=1.0)
+    prediction, trace = traced(network, network.init(KEY, jnp.zeros((4, 4))))(prompt)
+    assert not np.any(prediction)
+    assert trace.attention.shape == (2, 1, 1, 0)

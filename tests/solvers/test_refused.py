@@ -24,6 +24,9 @@ TASKS = np.ones((3, 2, 1))
         (lambda: solvers.chebyshev(0.0, 1.0, 3), "low"),
         (lambda: solvers.chebyshev(2.0, 1.0, 3), "high must be above 2"),
         (lambda: solvers.dmmse(TASKS, 0.0), "noise_variance"),
+        (lambda: solvers.lasso(0.0), "strength.*above 0"),
+        (lambda: solvers.lasso(0.1, sweeps=0), "sweeps must be at least 1, got 0"),
+        (lambda: solvers.nearest_neighbours(0), "count must be at least 1, got 0"),
         (lambda: solvers.dmmse(TASKS[..., 0], 1.0), r"tasks must be \(T, D, O\), got \(3, 2\)"),
         (lambda: solvers.gaussian_smoothing(0.0), "bandwidth"),
         (lambda: solvers.noise_adaptive_ridge(np.array([0.0, 1.0])), "strengths"),
@@ -64,34 +67,10 @@ def test_a_traced_number_is_not_looked_at():
     np.testing.assert_allclose(found, solvers.ridge(0.5)(prompt), rtol=1e-6)
 
 
-STEPPED = {
-    "gradient_descent": solvers.gradient_descent(0.5, 2),
-    "heavy_ball": solvers.heavy_ball(0.5, 0.1, 2),
-    "nesterov": solvers.nesterov(0.5, 0.1, 2),
-    "conjugate_gradients": solvers.conjugate_gradients(2),
-    "gd_plus_plus": solvers.gd_plus_plus(0.5, 0.1, 2),
-    "lms": solvers.lms(0.5),
-    "ridge": solvers.ridge(0.5),
-    "centred": solvers.centred(solvers.gradient_descent(0.5, 1), add_mean=True),
-    "logistic_map": solvers.logistic_map(1.0),
-    "leaky_lms": solvers.leaky_lms(0.5, 0.1),
-    "weighted_ridge": solvers.weighted_ridge(0.5, 1.0, 1.0),
-    "trace_normalised_gradient_descent": solvers.trace_normalised_gradient_descent(0.5, 2),
-    "median_regression": solvers.median_regression(),
-    "with_intercept": solvers.with_intercept(solvers.ridge(0.5)),
-}
-
-
 @pytest.mark.parametrize("learn", [solvers.dmmse(TASKS, 1.0), solvers.dmmse_or_ridge(TASKS, 1.0, 1.0)])
 def test_a_set_of_tasks_with_one_output_is_not_broadcast_over_two(learn):
     with pytest.raises(AssertionError):
         learn(Prompt(x=jnp.ones((4, 2)), y=jnp.ones((4, 2)), x_query=jnp.ones(2)))
-
-
-@pytest.mark.parametrize("name", STEPPED)
-def test_without_examples_the_prediction_is_zero(name):
-    nothing = Prompt(x=jnp.ones((0, 2)), y=jnp.ones((0, 1)), x_query=jnp.ones(2))
-    np.testing.assert_array_equal(STEPPED[name](nothing), [0.0])
 
 
 def test_whole_numbers_are_taken_where_the_parameters_are_not():

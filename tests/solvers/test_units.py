@@ -28,6 +28,8 @@ def matrix(p, u):
 
 
 SOLVERS = {
+    "lasso": lambda p, u: solvers.lasso(0.1 * u[0] * u[1]),
+    "nearest_neighbours": lambda p, u: solvers.nearest_neighbours(2),
     "gradient_descent": lambda p, u: solvers.gradient_descent(0.3 / u[0] ** 2, 3),
     "gd_plus_plus": lambda p, u: solvers.gd_plus_plus(0.3 / u[0] ** 2, 0.01 / u[0] ** 2, 3),
     "heavy_ball": lambda p, u: solvers.heavy_ball(0.3 / u[0] ** 2, 0.4, 3),
@@ -137,3 +139,11 @@ def test_values_and_gradients_are_right_in_any_units_and_at_ties(name):
                 atol=bound * max(np.abs(right).max(), 1),
                 err_msg=kind,
             )
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_without_examples_the_prediction_is_zero_or_the_mean_of_the_tasks_that_there_are(name):
+    nothing = Prompt(x=jnp.ones((0, 2)), y=jnp.ones((0, 1)), x_query=jnp.ones(2))
+    mean = {"dmmse": 1.0, "dmmse_or_ridge": 0.5}.get(name, 0.0) * TASKS[:, :2, :1].mean(0).sum()
+    found = SOLVERS[name](nothing, jnp.ones(2))(nothing)
+    np.testing.assert_allclose(found, [mean], rtol=1e-5)

@@ -1,0 +1,58 @@
+"""Loss against the number of examples: what a learner predicts from every prefix of its context."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from icl_lab.prompts.prompt import Learner, Prompt, Sample, all_answers, all_inputs
+
+
+def from_every_prefix(learner: Learner) -> Learner:
+    """The learner asked for x_(k+1) behind the first k examples, k = 0 .. N, with x_(N+1) the query.
+
+    One that predicts from every prefix itself (``GPT`` with ``alternating_layout(prefixes=True)``, ``Transformer`` with
+    ``causal_layout()``) stays as it is; any other is asked N + 1 times, on prompts that are cut off.
+
+    Returns:
+      ``Prompt -> (N + 1, O)``.
+
+    Raises:
+      ValueError: when it predicts, for a padded context, or a learner that predicts something else than (O,) or
+        (N + 1, O) values, as labels of classes.
+    """
+
+    def predict(prompt: Prompt) -> Array:
+        n, o = prompt.y.shape
+        predicted = jax.eval_shape(learner, prompt).shape
+        if predicted == (n + 1, o):
+            return learner(prompt)
+        if predicted != (o,) or prompt.length is not None:
+            said = "with a padded context (length)" if predicted == (o,) else f"of shape {predicted}"
+            raise ValueError(f"learner: a prediction {said}; allowed is ({o},) or, from every prefix, ({n + 1}, {o})")
+        asked = all_inputs(prompt)
+        return jnp.stack([learner(Prompt(prompt.x[:k], prompt.y[:k], asked[k])) for k in range(n + 1)])
+
+    return predict
+
+
+def prefix_losses(learner: Learner, samples: Sample) -> Array:
+    """Mean loss behind k = 0 .. N examples, 0.5 |y_(k+1) - prediction|^2 summed over outputs, with y_(N+1) the target.
+
+    The curve of Garg et al. 2022, figure 2, whose errors are twice this over D. k = 0 is what the learner says without
+    an example: 0 for solvers. Where labels are noisy, so are all answers but the last (half the noise's variance more).
+
+    Args:
+      learner: any, of one prompt.
+      samples: B tasks.
+
+    Returns:
+      (N + 1,).
+
+    Raises:
+      ValueError: as ``from_every_prefix``, or for targets that are no values (B, O).
+    """
+    if samples.target.ndim != 2 or samples.prompt.x.ndim != 3:
+        shapes = samples.prompt.x.shape, samples.target.shape
+        raise ValueError(f"samples must be B tasks with x (B, N, D) and target (B, O), got {shapes[0]} and {shapes[1]}")
+    errors = jax.vmap(from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
+    return 0.5 * jnp.sum(errors**2, axis=2).mean(0)

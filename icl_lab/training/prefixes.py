@@ -1,0 +1,60 @@
+"""Training on every prefix of a prompt, by a curriculum: as Garg et al. 2022 train."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from icl_lab.prompts.prompt import Sample, all_answers
+from icl_lab.prompts.tracing import check_number
+
+
+def every_prefix(predictions: Array, samples: Sample) -> Array:
+    """(B,) half the squared error of every task, mean over its prefixes k = 0 .. N (Garg et al. 2022, eq. 2).
+
+    An objective for ``train`` and ``training``. Of a padded context (``Prompt.length``) the prefixes up to its length
+    count.
+
+    Args:
+      predictions: (B, N + 1, O), of a network that predicts from every prefix: ``GPT`` with
+        ``alternating_layout(prefixes=True)``, ``Transformer(causal=True)`` with ``causal_layout()``.
+      samples: B tasks.
+
+    Raises:
+      ValueError: for predictions of another shape.
+    """
+    (b, n, o), length = samples.prompt.y.shape, samples.prompt.length
+    if predictions.shape != (b, n + 1, o):
+        raise ValueError(
+            f"objective=every_prefix needs predictions {(b, n + 1, o)} from every prefix, got {predictions.shape}; "
+            "allowed are GPT with alternating_layout(prefixes=True) and Transformer(causal=True) with causal_layout()"
+        )
+    errors = 0.5 * jnp.sum((predictions - jax.vmap(all_answers)(samples)) ** 2, axis=2)
+    if length is None:
+        return errors.mean(1)
+    counted = jnp.arange(n + 1)[None] <= length[:, None]
+    return jnp.where(counted, errors, 0).sum(1) / (length + 1)
+
+
+def rising(start: float, end: float, *, by: float = 1, every: int) -> Callable[[Array], Array]:
+    """A number that rises from ``start`` by ``by`` each ``every`` steps, up to ``end``: step -> number.
+
+    Raises:
+      ValueError: for numbers that do not rise, or ``every`` below 1.
+    """
+    check_number("start", start, at_most=end)
+    check_number("by", by, above=0)
+    check_number("every", every, at_least=1)
+    return lambda step: jnp.minimum(start + by * (step // every), end)
+
+
+def curriculum(**numbers: Callable[[Array], Array]) -> Callable[[Any, Array], dict]:
+    """A ``schedule`` of training: numbers of a member's setting, by name, as functions of the step.
+
+    ``curriculum(inputs=rising(5, 20, every=2000), examples=rising(10, 40, by=2, every=2000))`` is that of Garg et al.
+    2022, A.2, for a sampler ``lambda now: linear_regression(context_length=40, input_size=20, examples=now["examples"],
+    used_inputs=now["inputs"])``. Settings that it does not name stay; measurements see all settings as they are.
+    """
+    return lambda setting, step: dict(setting or {}) | {name: of(step) for name, of in numbers.items()}
