@@ -56,6 +56,13 @@ def test_lock_has_every_dependency_tool_and_build_requirement():
     assert {normal(re.match(r"[\w.-]+", w)[0]) for w in wanted} <= locked_names()
 
 
+def test_data_files_of_the_library_are_packaged():
+    library = ROOT / "icl_lab"
+    declared = PROJECT["tool"]["setuptools"]["package-data"]["icl_lab"]
+    data = {str(path.relative_to(library)) for path in library.rglob("[!.]*") if path.suffix in (".json", ".typed")}
+    assert data == set(declared)
+
+
 def test_makefile_installs_only_with_hashes():
     makefile = (ROOT / "Makefile").read_text()
     assert "--require-hashes -r requirements.lock" in makefile

@@ -1,4 +1,4 @@
-"""Runs of single parts of a preset (``--only``), made by the same sources, as one record of the whole preset."""
+"""Runs of single parts of a preset (``--only``), by the same or accepted sources, as one record of the preset."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -44,9 +44,10 @@ def joined(experiment: Experiment, preset: str, found: Sequence[Record]) -> Reco
     record = combine(found, along="part")
     if missing := [pattern for pattern in patterns if not any(fnmatchcase(name, pattern) for name in record.arrays)]:
         raise ValueError(f"not run: {', '.join(missing)}")
-    kept = ("commit", "command", "started", "finished", "seconds")
+    kept = ("commit", "sources", "command", "started", "finished", "seconds")
     parts = {name: {key: one.provenance.get(key) for key in kept} for name, one in zip(chosen, found)}
     command = [record.provenance["command"][0], f"--preset={record.preset}"]
-    origin = {key: value for key, value in record.provenance.items() if key not in ("compilation", *kept[2:4])}
+    of_one = ("compilation", "started", "finished")
+    origin = {key: value for key, value in record.provenance.items() if key not in of_one}
     origin |= {"command": command, "parts": parts}
     return dataclasses.replace(record, config=whole[0], provenance=origin)
