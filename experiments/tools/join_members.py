@@ -3,9 +3,9 @@
     python -m experiments.join_members --outdir=FOLDER --runs=RUN,RUN
 
 For binaries that number their members (``--first`` and on): apart from which members they have the runs must have one
-configuration, and the same sources and versions. Former sources that are accepted as today's (docs/dev/anchors.md) count as
-these. The networks of Dai et al. are told apart by their position encoding, too. Of ``pretrain`` the record has the
-parameters of the first --keep networks of each encoding (0: of all); of other binaries it has none.
+configuration, and the same sources and versions. Former sources that are accepted as today's (docs/dev/anchors.md)
+count as these. The networks of Dai et al. are told apart by their position encoding, too. Of ``pretrain`` the record
+has the parameters of the first --keep networks of each encoding (0: of all); of other binaries it has none.
 
 A record gets further members in the same way: run those with the next numbers and join them to it.
 """
