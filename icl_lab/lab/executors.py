@@ -11,7 +11,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from rich.progress import Progress
@@ -205,13 +204,23 @@ def starter(chosen: Options, folder: Path) -> Callable:
                 jobs = [executor.submit(Job(run.command(), run.folder)) for run in runs]
         except RuntimeError as error:  # submitit's errors
             raise OSError(f"the cluster refused the jobs: {error}") from error
-        return [_child(job) for job in jobs]
+        return list(map(Submitted, jobs))
 
     return start
 
 
-def _child(job: Any) -> Any:
-    def cancel() -> None:
-        job.cancel(check=False)
+@dataclasses.dataclass(frozen=True)
+class Submitted:
+    """A job of a cluster, asked as a process is (``run_elsewhere``)."""
 
-    return SimpleNamespace(poll=lambda: 0 if job.done() else None, terminate=cancel, kill=cancel)
+    job: Any
+
+    def poll(self) -> int | None:
+        """None while it runs or waits."""
+        return 0 if self.job.done() else None
+
+    def terminate(self) -> None:
+        """Asks the cluster to end it."""
+        self.job.cancel(check=False)
+
+    kill = terminate

@@ -2,10 +2,10 @@
 
 import importlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import linen as nn
 
 from icl_lab import machine
@@ -15,6 +15,7 @@ from icl_lab.lab.record import Record, RecordError, below
 from icl_lab.lab.trainings import After, Fits, Table
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
 from icl_lab.prompts.layouts import Layout
+from icl_lab.training.fitting import Fit
 from icl_lab.training.model import Model
 from icl_lab.training.plans import Training
 
@@ -40,17 +41,11 @@ class FinishedRun(NamedTuple):
           RecordError: if there is no such training or member, the run kept no parameters, or no training is named where
             there are several.
         """
-        stage = stage or self._only_stage()
-        tree = below(self.record.params, stage)
-        if tree is None:
-            kept = sorted({name.split("/")[0] for name in self.record.params})
-            said = f"it has those of {', '.join(kept)}" if kept else "it kept none"
-            which = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
-            raise RecordError(f"this run of {self.record.experiment} has no parameters {which}; {said}")
-        members = jax.tree.leaves(tree)[0].shape[0]
+        fit = self._fit(stage := stage or self._only_stage())
+        members = fit.diverged_at.size
         if member not in range(members):
             raise RecordError(f"there is no member {member} of stage {stage!r}; allowed is 0 to {members - 1}")
-        return jax.tree.map(lambda leaf: leaf[member], tree)
+        return jax.tree.map(lambda leaf: leaf[member], fit.params)
 
     def batch_learner(self, member: int = 0, stage: str = "") -> BatchLearner:
         """A member as a learner of B prompts at once.
@@ -87,15 +82,20 @@ class FinishedRun(NamedTuple):
         table = self._trainings()
         planned: Training | After | None = table[stage]
         if isinstance(planned, After) and planned.learner is not None and planned.sampler is None:
-            planned = planned.plan(Fits(table, lambda other, _: self._kept(other)))
+            planned = planned.plan(Fits(table, lambda other, _: self._fit(other)))
         if planned is None or planned.sampler is None:
             raise RecordError(f"{self.record.experiment} does not say on what prompts {stage!r} was measured")
         settings = planned.settings if isinstance(planned, Training) else None
         return planned.sampler(jax.tree.map(lambda leaf: leaf[member], settings))
 
-    def _kept(self, stage: str) -> Any:
-        """What a run keeps of a ``Fit``."""
-        return SimpleNamespace(params=below(self.record.params, stage))
+    def _fit(self, stage: str) -> Fit:
+        """Of the outcome of a training what a run keeps: parameters; no measurements, nor which members diverged."""
+        if (params := below(self.record.params, stage)) is None:
+            kept = sorted({name.split("/")[0] for name in self.record.params})
+            said = f"it has those of {', '.join(kept)}" if kept else "it kept none"
+            which = f"of a stage {stage!r}" if stage else "that its binary can turn to learners"
+            raise RecordError(f"this run of {self.record.experiment} has no parameters {which}; {said}")
+        return Fit(params, np.zeros(0, int), {}, np.full(jax.tree.leaves(params)[0].shape[0], -1))
 
     def _only_stage(self) -> str:
         stages = self.stages()

@@ -13,6 +13,7 @@ from experiments.von_oswald import one_step, softmax
 from icl_lab.lab import from_json, records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.record import RecordError, below, flat
+from icl_lab.lab.trainings import After
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,23 @@ def test_what_a_run_has_not_is_refused_by_name(folder):
     only = run._replace(record=dataclasses.replace(run.record, params=kept))
     assert jax.tree.structure(only.params(1)) == jax.tree.structure(run.params(1, "size_2"))
     assert repr(run).startswith("FinishedRun(von_oswald.one_step, smoke, 2 members, ")
+
+
+def test_a_training_planned_after_another_one_is_asked_with_what_the_run_kept_of_that(folder):
+    run, asked = icl_lab.load_run(folder), []
+    table = run.experiment.trainings(one_step.PRESETS["smoke"])
+    later = After(lambda fits: asked.append(fits["size_2"]) or table["training"], table["training"].learner)
+    changed = dataclasses.replace(run.experiment, trainings=lambda config: {**table, "training": later})
+    run = run._replace(experiment=changed)
+    key = jax.random.key(0)
+    found, plain = (one.sampler(1, "training")(key, 3).prompt.x for one in (run, icl_lab.load_run(folder)))
+    np.testing.assert_array_equal(found, plain)
+    ((params, steps, metrics, diverged_at, *_),) = asked
+    jax.tree.map(np.testing.assert_array_equal, params, below(run.record.params, "size_2"))
+    assert (steps.size, metrics, diverged_at.size) == (0, {}, 2)
+    kept = {name: leaf for name, leaf in run.record.params.items() if not name.startswith("size_2/")}
+    with pytest.raises(RecordError, match="no parameters of a stage 'size_2'; it has those of onset_16, training"):
+        run._replace(record=dataclasses.replace(run.record, params=kept)).sampler(1, "training")
 
 
 def test_parameters_are_part_of_the_record(folder, tmp_path):
