@@ -8,9 +8,10 @@ STAMP := $(VENV)/.installed
 PY := $(VENV)/bin/python
 LATEST = .venv-latest-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+PUBLIC := $(addprefix icl_lab.,prompts models fast constructions theory solvers compare identify training lab claims)
 
 .DEFAULT_GOAL := help
-.PHONY: help install reproduce page gallery benchmark test test-latest lint lock clean force
+.PHONY: help install reproduce page docs gallery benchmark test test-latest lint lock clean force
 
 # A line "target: ... ## text" is an entry of the menu, a line "##@ text" a heading.
 help:
@@ -28,6 +29,10 @@ reproduce: $(STAMP) ## run every experiment at PRESET=quick (minutes): verdicts 
 	@$(PY) -m experiments.reproduce --preset=$(PRESET)
 
 install: $(STAMP) ## only create .venv from the lock file (the other targets do it when needed)
+
+docs: $(STAMP) ## the reference of every public name, a folder that opens from disk: runs/reference/index.html
+	@$(PY) -W ignore -m pdoc --docformat google --no-show-source -o runs/reference $(PUBLIC)
+	@echo "runs/reference/index.html"
 
 ##@ Records and speed
 gallery: $(STAMP) ## collect finished lab and paper runs into figures/ and their verdicts into README.md

@@ -1,0 +1,42 @@
+"""``make docs``: the reference has every public name, and opens without a network."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+pdoc = pytest.importorskip("pdoc", reason="pdoc is of the lock; this environment is older")
+
+ROOT = Path(__file__).parents[1]
+(NAMES,) = re.findall(r"^PUBLIC := \$\(addprefix icl_lab\.,(.*)\)$", (ROOT / "Makefile").read_text(), re.M)
+PUBLIC = [f"icl_lab.{name}" for name in NAMES.split()]
+
+
+def test_every_package_is_in_the_reference():
+    packages = {f"icl_lab.{path.parent.name}" for path in (ROOT / "icl_lab").glob("[!.]*/__init__.py")}
+    assert packages < set(PUBLIC)
+    named = {name for package in PUBLIC for name in getattr(importlib.import_module(package), "__all__", ())}
+    assert set(importlib.import_module("icl_lab").__all__) - {package.split(".")[1] for package in PUBLIC} <= named
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_is_in_the_reference_with_its_docstring(name):
+    module = importlib.import_module(name)
+    shown = pdoc.doc.Module(module).members
+    public = [one for one in getattr(module, "__all__", ()) if not one.startswith("__")]
+    assert [one for one in public if one not in shown] == []
+    described = [
+        one for one in public if inspect.isclass(getattr(module, one)) or inspect.isfunction(getattr(module, one))
+    ]
+    assert [one for one in described if not shown[one].docstring] == []
+
+
+def test_a_page_loads_nothing_from_elsewhere():
+    pdoc.render.configure(docformat="google", show_source=False)
+    module = pdoc.doc.Module(importlib.import_module("icl_lab.claims"))
+    page = pdoc.render.html_module(module, all_modules={"icl_lab.claims": module})
+    assert "Claim" in page
+    loaded = re.findall(r"<(?:script|img|iframe|source)[^>]*?\ssrc=\"([^\"]*)\"|<link[^>]*?\shref=\"([^\"]*)\"", page)
+    assert [one for one in loaded if re.match(r"(https?:)?//", "".join(one))] == []
