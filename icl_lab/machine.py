@@ -83,6 +83,11 @@ def processor() -> str:
     return f"{platform.system()}-{platform.machine()}-{hashlib.sha256(said.encode()).hexdigest()[:8]}"
 
 
+def compiled_programs(root: Path) -> Path:
+    """The folder below ``root`` of programs that this kind of processor has compiled."""
+    return root.resolve() / ".xla_cache" / processor()
+
+
 def vectors() -> str:
     """The vector width of this process, a name of ``WIDTHS``; of another kind of machine, its kind (``aarch64``).
 

@@ -8,7 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+import icl_lab
 from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import linear_regression
+from icl_lab.training import trained
 from icl_lab.training.ensembles import member_mesh, without_idle
 from icl_lab.training.fitting import fit
 
@@ -49,6 +53,15 @@ def main(folder):
         keep(name, train(19, then, members_at_once=1, resume=Checkpoint(place, "run", 0)))
     used = {members: without_idle(mesh, members) for members in (1, 3, 8, 10, 19)}
     found["used"] = np.array([[members, one.size if one else 1] for members, one in used.items()])
+    sampler = linear_regression(context_length=3, input_size=2)
+    for name, devices in (("all", None), ("two", 2), ("last", jax.devices()[-1:])):
+        fitted = icl_lab.train(
+            LinearSelfAttention(), sampler, members=4, steps=2, batch=4, eval_tasks=4, measure_every=1, devices=devices,
+            progress=False,
+        ).fit  # fmt: skip
+        found[f"train_{name}"] = fitted.metrics["loss"]
+    found["meshes"] = np.array([trained.mesh_of(devices).size for devices in (None, 2, jax.devices()[-1:])])
+    found["last"] = np.array([device.id for device in without_idle(member_mesh(jax.devices()[-1:]), 3).devices.flat])
     np.savez(f"{folder}/found.npz", **found)
 
 

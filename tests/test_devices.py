@@ -64,6 +64,13 @@ def test_devices_that_would_only_compute_copies_are_left_out(eight):
     assert eight[0]["used"].tolist() == [[1, 1], [3, 3], [8, 8], [10, 5], [19, 7]]
 
 
+def test_train_takes_all_devices_or_those_that_are_given(eight):
+    assert eight[0]["meshes"].tolist() == [8, 2, 1]
+    assert eight[0]["last"].tolist() == [7]  # and not the first one, where one has all members
+    for other in ("two", "last"):
+        np.testing.assert_allclose(eight[0][f"train_{other}"], eight[0]["train_all"], rtol=1e-5)
+
+
 def test_on_one_device_nothing_is_placed_or_filled_up():
     assert member_mesh() is None or jax.local_device_count() > 1
     tree, alone = {"a": np.ones((3, 2))}, SimpleNamespace(mesh=None)

@@ -221,7 +221,7 @@ def use_compilation_cache(root: Path = Path("runs")) -> None:
     """
     config: Any = jax.config  # whose names no type checker knows
     if not config.jax_compilation_cache_dir:
-        jax.config.update("jax_compilation_cache_dir", os.fspath(root.resolve() / ".xla_cache" / machine.processor()))
+        jax.config.update("jax_compilation_cache_dir", os.fspath(machine.compiled_programs(root)))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     # diffrax checks its arguments by calls back into Python, and such programs are not kept; ours are checked before
     os.environ.setdefault("EQX_ON_ERROR", "off")

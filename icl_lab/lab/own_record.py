@@ -17,13 +17,14 @@ from flax import linen as nn
 from icl_lab.lab import checkpoints, execution, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.recognised import described
-from icl_lab.lab.record import Record, RecordError, flat, in_single
+from icl_lab.lab.record import Record, RecordError, below, flat, in_single
 from icl_lab.lab.trainings import After, host
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training.fitting import Fit
-from icl_lab.training.model import Model, model_of
+from icl_lab.training.model import Model, in_dtype, model_of
 from icl_lab.training.plans import LEARNING_RATE, Training, training
+from icl_lab.training.starts import parameters
 from icl_lab.training.trained import Trained
 
 NAME, STAGE = "icl_lab.train", "training"
@@ -41,6 +42,10 @@ def configuration(call: Mapping[str, Any], planned: Training, name: str = "") ->
     usual = {key: one.default for key, one in inspect.signature(training).parameters.items()}
     given = {key: value for key, value in {**usual, **call}.items() if value is not None}
     given |= {"members": len(planned.keys), "measure_every": planned.measure_every}
+    if "start" in given:
+        given["start"] = parameters(given["start"])
+    if "dtype" in given:
+        given["dtype"] = str(jnp.dtype(given["dtype"]))
     if "optimizer" not in given:
         given.setdefault("learning_rate", LEARNING_RATE)
     if "keys" not in given:
@@ -76,7 +81,7 @@ def record_of(
         NAME, "own", {**config, "steps": planned.steps}, metrics,
         {name: in_single(array) for name, array in arrays.items()}, origin,
         axes={"steps": ("step",), "diverged_at": ("member",)} | axes,
-        params={f"{STAGE}/{place}".rstrip("/"): leaf for place, leaf in _by_place(host(fit.params)).items()},
+        params={at(STAGE, place): leaf for place, leaf in by_place(host(fit.params)).items()},
     )  # fmt: skip
 
 
@@ -141,8 +146,7 @@ def experiment_of(record: Record, network: nn.Module | Model | None, layout: Lay
 def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> Trained:
     """What ``train`` returned when the record was made."""
     assert model is not None
-    kept = {place.removeprefix(STAGE).lstrip("/"): leaf for place, leaf in record.params.items()}
-    params = jax.device_put(_placed(kept, model))
+    params = jax.device_put(_placed(below(record.params, STAGE), model))
     own = ("steps", "diverged_at")
     metrics = {name: array for name, array in record.arrays.items() if name not in own}
     steps, diverged_at = (record.arrays[name] for name in own)
@@ -170,10 +174,10 @@ def _model(record: Record, network: nn.Module | Model | None, layout: Layout | N
     )
     if different := checkpoints.differing({"experiment": NAME, "config": there}, {"experiment": NAME, "config": here}):
         raise RecordError(f"this training was of {different}; give load the network= and layout= that were trained")
-    if isinstance(network, Model):
-        return network
-    parts = {part: jnp.zeros(shape, kind) for part, (kind, *shape) in record.metrics["prompt"].items()}
-    return model_of(network, Prompt(**parts), layout)
+    if not isinstance(network, Model):
+        parts = {part: jnp.zeros(shape, kind) for part, (kind, *shape) in record.metrics["prompt"].items()}
+        network = model_of(network, Prompt(**parts), layout)
+    return in_dtype(network, record.config["dtype"]) if "dtype" in record.config else network
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,9 +200,14 @@ def _constructor(network: nn.Module | Model) -> dict[str, Any] | None:
     return {"class": f"{kind.__module__}:{kind.__qualname__}", "fields": fields}
 
 
-def _by_place(tree: Any) -> dict[str, Any]:
+def by_place(tree: Any) -> dict[str, Any]:
     """Leaves by their places, ``{"params/w": ...}``; of nested dicts as ``flat``."""
     return {"/".join(map(_word, path)): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def at(stage: str, place: str) -> str:
+    """The name of a leaf in a record."""
+    return f"{stage}/{place}" if place else stage
 
 
 def _word(key: Any) -> str:
@@ -209,4 +218,5 @@ def _placed(kept: Any, model: Model) -> Any:
     """Kept leaves, by place or as nested dicts, as the pytree that the model takes."""
     like = jax.eval_shape(model.init, jax.random.key(0))
     leaves = flat(kept) if isinstance(kept, Mapping) else {"": kept}
-    return jax.tree.unflatten(jax.tree.structure(like), [leaves[place] for place in _by_place(like)])
+    found = [leaves[place].astype(leaf.dtype) for place, leaf in by_place(like).items()]
+    return jax.tree.unflatten(jax.tree.structure(like), found)

@@ -2,24 +2,32 @@
 
 import contextlib
 import dataclasses
+import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 from flax import linen as nn
+from jax.experimental.compilation_cache import compilation_cache
 
+from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE
 from icl_lab.lab.provenance import precision, source_version
 from icl_lab.lab.record import Record, RecordError
+from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
+from icl_lab.prompts.tracing import check_number
 from icl_lab.training import trained
 from icl_lab.training.model import Model
+from icl_lab.training.optimizers import evaluated
 from icl_lab.training.plans import Training, training
 from icl_lab.training.trained import Trained
+
+KEPT_AS = ("float32", "float16")
 
 
 def train(
@@ -30,7 +38,10 @@ def train(
     name: str = "",
     overwrite: bool = False,
     checkpoint_seconds: float = 15.0,
+    keep: int = 0,
+    keep_dtype: str = "float32",
     progress: bool = True,
+    devices: int | Sequence[jax.Device] | None = None,
     **options: Any,
 ) -> Trained:
     """Trains independent members of one network on fresh tasks, all in one compiled program.
@@ -52,7 +63,12 @@ def train(
         object of a compiled library): change it whenever they change.
       overwrite: trains again, whatever the folder holds.
       checkpoint_seconds: between two checkpoints, which are made between two measurements.
+      keep: of about so many measurements, evenly spaced, the last among them, the folder keeps the parameters of all
+        members: ``load_run(folder).learner(member, stage="training@400")``, after 400 steps.
+      keep_dtype: of these on disk, ``float32`` or ``float16``.
       progress: shows a progress bar on a terminal.
+      devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
+        rounding.
       options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
         ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
 
@@ -72,38 +88,40 @@ def train(
     """
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
-        if name or overwrite:
-            raise ValueError("name= and overwrite= are of a training that is kept; give folder= too")
-        return trained.train(**call, progress=progress)
-    planned, folder = training(**call), Path(folder)
-    if "measure_every" not in options:
+        if name or overwrite or keep:
+            raise ValueError("name=, overwrite= and keep= are of a training that is kept; give folder= too")
+        return trained.train(**call, progress=progress, devices=devices)
+    check_number("keep", keep, at_least=0, scalar=True)
+    if keep_dtype not in KEPT_AS:
+        raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
+    mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
+    if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
     config = own_record.configuration(call, planned, name)
+    if keep:
+        config |= {"keep": keep, "keep_dtype": keep_dtype}
     execution.check_place(folder, INSTEAD)
-    with records.locked(folder, instead=LOCKED), stopping.heeding():
+    with records.locked(folder, instead=LOCKED), stopping.heeding(), _programs_kept(folder.parent):
         record = None if overwrite else _found(folder, config, planned.steps)
         if record is not None and record.config["steps"] == planned.steps:
             return own_record.trained_of(record, planned.model, call)
-        return _carried_out(planned, call, config, folder, overwrite, record, (checkpoint_seconds, progress))
-
-
-def _carried_out(
-    planned: Training, call: Mapping[str, Any], config: dict[str, Any], folder: Path, over: bool,
-    record: Record | None, how: tuple[float, bool],
-) -> Trained:  # fmt: skip
-    """Trains what is left to train, and writes the record."""
-    started, place = time.monotonic(), folder / "checkpoints"
-    run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
-    checkpoints.begin(place, run, over=over, instead=INSTEAD)
-    fingerprint = [NAME, config, records.code_version(source_version("")), jax.default_backend(), checkpoints.FORMAT]
-    kind = Checkpoint if record is None else _State
-    resume = kind(place / STAGE, records.digest(fingerprint), how[0])
-    with stopping.held():
-        found = trained.carried_out(planned, call, progress=how[1], resume=resume)
-    made = own_record.record_of(found.fit, planned, call, config, time.monotonic() - started)
-    records.save(made, folder, claims=[])
-    checkpoints.write_down(place, run | {"over": False})  # the state stays: more steps go on from it
-    return found
+        started, place = time.monotonic(), folder / "checkpoints"
+        run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
+        checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
+        code = records.code_version(source_version(""))
+        fingerprint = records.digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
+        state = (Checkpoint if record is None else _State)(place / STAGE, fingerprint, checkpoint_seconds)
+        snapshots = _Snapshots(state, place / "kept", planned, keep, keep_dtype)
+        with stopping.held():
+            found = trained.carried_out(planned, call, progress=progress, resume=snapshots, mesh=mesh)
+        made = own_record.record_of(found.fit, planned, call, config, time.monotonic() - started)
+        earlier = {name: leaf for name, leaf in (record.params if record else {}).items() if "@" in name.split("/")[0]}
+        records.save(
+            dataclasses.replace(made, params={**made.params, **earlier, **snapshots.read()}), folder, claims=[]
+        )
+        snapshots.clear()
+        checkpoints.write_down(place, run | {"over": False})  # the state stays: more steps go on from it
+        return found
 
 
 class _State(Checkpoint):
@@ -116,6 +134,69 @@ class _State(Checkpoint):
             said = "keeps no state of its optimizer that could be used here, so it cannot go on"
             raise RecordError(f"{self.folder.parents[1]} {said}; allowed is start=icl_lab.load(folder), elsewhere")
         return found
+
+
+class _Snapshots:
+    """A place for the state, which also keeps the parameters at some measurements, in a file each."""
+
+    def __init__(self, state: Checkpoint, folder: Path, planned: Training, about: int, kind: str):
+        self.state, self.folder, self.kind, self.every = state, folder, kind, planned.measure_every or planned.steps
+        self.stride = max(1, round(planned.steps / self.every / about)) if about else 0
+        self.done = 0  # measurements behind the first
+
+    def load(self, like: Callable[[], Any]) -> Any:
+        """As ``Checkpoint.load``."""
+        found = self.state.load(like)
+        if found is None:
+            self.clear()
+            self.done = -1
+        else:
+            self.done = len(found["metrics"]["train_loss"][0]) - 1
+        return found
+
+    def save(self, tree: Callable[[], Any], finished: bool) -> None:
+        """As ``Checkpoint.save``, which may be where the process stops."""
+        self.done += 1
+        if self.stride and (finished or self.done % self.stride == 0):
+            state = tree()["state"]
+            params = host(jax.vmap(evaluated)(state.opt_state, state.params))
+            named = {place: leaf.astype(self.kind) for place, leaf in own_record.by_place(params).items()}
+            self.folder.mkdir(parents=True, exist_ok=True)
+            records.write_atomically(self.folder / f"{self.done * self.every}.npz", records.npz(named))
+        self.state.save(tree, finished)
+
+    def read(self) -> dict[str, Any]:
+        """All that is kept, by stage and place."""
+        files = sorted(self.folder.glob("*.npz"))
+        each = {path.stem: records.unzipped(path.read_bytes()) for path in files}
+        return {
+            own_record.at(f"{STAGE}@{step}", place): leaf for step, one in each.items() for place, leaf in one.items()
+        }
+
+    def clear(self) -> None:
+        """Removes the files."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _programs_kept(root: Path) -> Iterator[None]:
+    """Programs that are compiled inside are kept below ``root``, as those of binaries, unless JAX was told of a place.
+
+    The settings of JAX are then what they were.
+    """
+    config: Any = jax.config  # whose names no type checker knows
+    if config.jax_compilation_cache_dir:
+        yield
+        return
+    least = config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update("jax_compilation_cache_dir", str(machine.compiled_programs(root)))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", least)
+        compilation_cache.reset_cache()
 
 
 def _measured_as_before(planned: Training, folder: Path) -> Training:

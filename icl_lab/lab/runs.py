@@ -98,7 +98,7 @@ class FinishedRun(NamedTuple):
         return Fit(params, np.zeros(0, int), {}, np.full(jax.tree.leaves(params)[0].shape[0], -1))
 
     def _only_stage(self) -> str:
-        stages = self.stages()
+        stages = [stage for stage in self.stages() if "@" not in stage]  # what was kept on the way is asked for by name
         if len(stages) > 1:
             raise RecordError(f"this run has several trainings; allowed is stage= one of {', '.join(stages)}")
         return next(iter(stages or self._learners()), "")

@@ -6,7 +6,7 @@ several processes (``icl_lab.training.processes``). All hold the same arrays out
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -177,7 +177,7 @@ def _over_members(members: int, members_at_once: int | None) -> Callable:
 
 
 def without_idle(mesh: Mesh | None, members: int) -> Mesh | None:
-    """The mesh without devices that would only compute copies; None where one device has all members.
+    """The mesh without devices that would only compute copies; None where the first device has all members.
 
     Of several processes each needs its own devices, so none is left out.
     """
@@ -185,14 +185,14 @@ def without_idle(mesh: Mesh | None, members: int) -> Mesh | None:
         return mesh
     of_device = -(-members // mesh.size)
     devices = -(-members // of_device)
-    if devices == 1:
+    if devices == 1 and mesh.devices.flat[0] == jax.devices()[0]:
         return None
     return Mesh(mesh.devices.flat[:devices], mesh.axis_names, axis_types=mesh.axis_types)
 
 
-def member_mesh() -> Mesh | None:
-    """A mesh with one axis, ``members``, over the devices of all processes; None where there is one."""
-    devices = jax.devices()
-    if len(devices) == 1:
+def member_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+    """A mesh with one axis, ``members``, over some devices, or those of all processes; None where there is one."""
+    devices = jax.devices() if devices is None else list(devices)
+    if len(devices) == 1 and devices[0] == jax.devices()[0]:
         return None
     return jax.make_mesh((len(devices),), (MEMBERS,), axis_types=(AxisType.Auto,), devices=devices)

@@ -141,7 +141,10 @@ def fit(
         return {"state": ensemble.gathered(state), "metrics": _stack(rows)}
 
     state = ensemble.begin() if saved is None else ensemble.placed(saved["state"])
-    rows = rows or [measured(np.full(len(keys), np.nan))]
+    if not rows:
+        rows.append(measured(np.full(len(keys), np.nan)))
+        if resume is not None:
+            resume.save(snapshot, finished=False)
     advanced((len(rows) - 1) * measure_every, steps)
     while len(rows) <= chunks and not until(rows[-1]):
         done = len(rows)

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,28 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
         check_network(network, layout or joint_layout(), one_prompt)
     init = lambda key: dict(network.init(key, jnp.zeros(tokens.shape, tokens.dtype)))  # noqa: E731
     return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1))
+
+
+def in_dtype(model: Model, dtype: Any) -> Model:
+    """The model whose predictions are computed in another type, as ``bfloat16``.
+
+    Parameters and what the optimizer adds up stay in their own; predictions have the type of the labels.
+
+    Raises:
+      ValueError: for what is no type of real numbers.
+    """
+    try:
+        kind = jnp.dtype(dtype)
+    except TypeError:
+        kind = None
+    if kind is None or not jnp.issubdtype(kind, jnp.floating):
+        raise ValueError(f"dtype must be a type of real numbers, as jax.numpy.bfloat16, got {dtype!r}")
+
+    def predict(params: dict, prompts: Prompt) -> Array:
+        of_kind = lambda leaf: leaf.astype(kind) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf  # noqa: E731
+        return model.predict(*jax.tree.map(of_kind, (params, prompts))).astype(prompts.y.dtype)
+
+    return model._replace(predict=predict)
 
 
 def _predict(network: nn.Module, layout: Layout | None, params: dict, prompts: Prompt) -> Array:

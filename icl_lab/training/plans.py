@@ -1,7 +1,7 @@
 """A training as a value: the arguments of ``fit``, not called yet; and the training of a network on a sampler."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import chex
@@ -18,15 +18,15 @@ from icl_lab.prompts.layouts import Layout
 from icl_lab.prompts.prompt import check_sampler
 from icl_lab.prompts.tracing import check_number, check_seed
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
-from icl_lab.training.model import Model, model_of
+from icl_lab.training.measuring import each_once, of_batches
+from icl_lab.training.model import Model, in_dtype, model_of
 from icl_lab.training.optimizers import Optimizer
+from icl_lab.training.starts import started
 
 LEARNING_RATE = 1e-3
 """Of the default optimizer, where none is given."""
 Objective = Callable[[Array, Sample], Array]
 """``(predictions (B, O), samples) -> (B,)`` losses."""
-TAKEN = ("train_loss", "steps", "diverged_at")
-"""Names of a training beside those of what is measured."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ def training(
     members: int | None = None,
     steps: int = 2000,
     batch: int = 256,
-    learning_rate: float | None = None,
+    learning_rate: float | optax.Schedule | None = None,
     optimizer: Optimizer | None = None,
     layout: Layout | None = None,
     seed: int | None = None,
@@ -96,6 +96,10 @@ def training(
     eval_tasks: int = 2000,
     measure_every: int | None = None,
     measured: bool = True,
+    until: Callable[[dict], bool] | None = None,
+    schedule: Callable[[Any, Array], Any] | None = None,
+    start: Any = None,
+    dtype: Any = None,
 ) -> Training:
     """The training of independent members of one network on fresh tasks, all in one program; nothing is trained yet.
 
@@ -109,8 +113,8 @@ def training(
         they nor ``keys`` are given.
       steps: training steps.
       batch: tasks in a step.
-      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer; 1e-3 where
-        none is given.
+      learning_rate: of Adam behind a clip of the global norm of the gradient at 10, the default optimizer; a number, or
+        a schedule ``step -> rate``; 1e-3 where none is given.
       optimizer: another one, or ``setting -> optimizer``.
       layout: how prompts become tokens; None means joint tokens. A ``Model`` brings its own.
       seed: of all draws, from 0, where none is given, to 2^32 - 1.
@@ -124,6 +128,13 @@ def training(
       eval_tasks: tasks that measure a member.
       measure_every: steps between measurements, a divisor of ``steps``; None: about twenty measurements.
       measured: False measures the training loss only.
+      until: ``what was measured (M, ...) by name -> whether training ends here``, for all members, ahead of ``steps``.
+      schedule: ``(setting, step) -> setting`` that the training sampler takes at this step, for a curriculum. It needs
+        ``settings``, whose values the measurements keep, or a ``training_sampler``, which is then a function of what
+        the schedule makes of None.
+      start: parameters to start from, instead of new ones: what ``train`` has returned (members from members), or
+        parameters of one network (for all) or (M, ...).
+      dtype: in which predictions are computed, as ``jax.numpy.bfloat16``; parameters and losses keep their own.
 
     Returns:
       The training: ``learner`` is what the network's parameters predict, ``sampler`` that of the measurements. Metrics
@@ -135,7 +146,8 @@ def training(
         a reference or variant without a name or with that of another metric, a reference that does not answer B prompts
         with B predictions, or as the network does, a layout beside a ``Model``, a sampler that gives no ``Sample``,
         another number of tasks, or the same ones whatever its key (``prompts.same_tasks`` says that it is meant), a
-        seed outside its range, ``members`` or ``seed`` beside ``keys``, or an optimizer that ``fit`` refuses.
+        seed outside its range, ``members`` or ``seed`` beside ``keys``, a schedule that nothing depends on, parameters
+        of another network, or an optimizer that ``fit`` refuses.
     """
     if keys is not None and (members, seed) != (None, None):
         raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
@@ -146,14 +158,19 @@ def training(
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
-    check_number("learning_rate", rate, above=0)
+    _check_rate(rate)
     if any(np.ndim(leaf) < 1 for leaf in jax.tree.leaves(settings)):
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
     if keys is None:
         keys = jax.random.split(jax.random.key(seed), members)
-    tasks_of, training_of = (_of_setting(one, settings) for one in (sampler, training_sampler or sampler))
-    trained = built(network, sampler, settings, layout, eval_tasks)
-    _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch)
+    if schedule is not None and settings is None and training_sampler is None:
+        raise ValueError(
+            "schedule: no sampler depends on what it gives; allowed is one beside settings or with a "
+            "training_sampler that is a function of it"
+        )
+    tasks_of, training_of = _of_setting(sampler, settings), _of_setting(training_sampler or sampler, settings, schedule)
+    trained = built(network, sampler, settings, layout, eval_tasks, dtype)
+    _prompt("sampler" if training_sampler is None else "training_sampler", training_of, settings, batch, schedule)
     optimizer = optimizer or optax.chain(optax.clip_by_global_norm(10.0), optax.adam(rate))
 
     def mean_loss(learner: BatchLearner, samples: Sample) -> Array:
@@ -169,15 +186,15 @@ def training(
         samples = tasks_of(setting)(key, eval_tasks)
         found = [{"loss": mean_loss(trained.learner(params), samples)}]
         for name, given in (references or {}).items():
-            reference = _of_batches(f"references[{name!r}]", given)
+            reference = of_batches(f"references[{name!r}]", given)
             compared = compare_batches(trained.learner(params), reference, samples)
             found += [{f"{name}_{metric}": value} for metric, value in compared.items()]
             found += [{f"{name}_loss": mean_loss(reference, samples)}]
         for name, given in (variants(params) if variants else {}).items():
-            found += [{f"{name}_loss": mean_loss(_of_batches(f"variants: {name!r}", given), samples)}]
-        return _each_once([*found, extra(params, samples) if extra is not None else {}])
+            found += [{f"{name}_loss": mean_loss(of_batches(f"variants: {name!r}", given), samples)}]
+        return each_once([*found, extra(params, samples) if extra is not None else {}])
 
-    return Training(
+    planned = Training(
         lambda key, _: trained.init(key),
         loss,
         optimizer,
@@ -187,15 +204,19 @@ def training(
         measure_every=_about_twentieth(steps) if measure_every is None else measure_every,
         measure=measure if measured else None,
         members_at_once=members_at_once(batch, trained.layers),
+        schedule=schedule,
+        until=until,
         learner=trained.learner,
         sampler=tasks_of,
         model=trained,
     )
+    return planned if start is None else started(planned, start)
 
 
 def built(
-    network: nn.Module | Model, sampler: Any, settings: Any = None, layout: Layout | None = None, eval_tasks: int = 2000
-) -> Model:
+    network: nn.Module | Model, sampler: Any, settings: Any = None, layout: Layout | None = None,
+    eval_tasks: int = 2000, dtype: Any = None,
+) -> Model:  # fmt: skip
     """A network on the prompts that a sampler draws; a ``Model`` as it is. The arguments are those of ``training``.
 
     Raises:
@@ -204,7 +225,8 @@ def built(
     if isinstance(network, Model) and layout is not None:
         raise ValueError("layout: a Model brings its own, so none can be given beside it")
     prompt = _prompt("sampler", _of_setting(sampler, settings), settings, eval_tasks)
-    return network if isinstance(network, Model) else model_of(network, prompt, layout)
+    model = network if isinstance(network, Model) else model_of(network, prompt, layout)
+    return model if dtype is None else in_dtype(model, dtype)
 
 
 def members_at_once(batch: int, layers: int) -> int | None:
@@ -216,49 +238,34 @@ def members_at_once(batch: int, layers: int) -> int | None:
     return max(1, tasks // batch) if jax.default_backend() == "cpu" else None
 
 
-def _of_setting(sampler: Any, settings: Any) -> Callable[[Any], Sampler]:
-    return (lambda _: sampler) if settings is None else sampler
+def _of_setting(sampler: Any, settings: Any, schedule: Any = None) -> Callable[[Any], Sampler]:
+    return (lambda _: sampler) if settings is None and schedule is None else sampler
 
 
-def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int) -> Prompt:
+def _check_rate(rate: Any) -> None:
+    """Raises ValueError for a learning rate that is neither a number above 0 nor a schedule."""
+    if not callable(rate):
+        check_number("learning_rate", rate, above=0)
+    elif (found := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
+        raise ValueError(f"learning_rate must give one number for a step, got an array {found.shape}")
+
+
+def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch: int, schedule: Any = None) -> Prompt:
     """A prompt of zeros, with the shapes of those that the sampler draws; raises as ``check_sampler``."""
     first = jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], settings)
+    first = first if schedule is None else schedule(first, jnp.int32(0))
     try:
         drawn = check_sampler(name, tasks_of(first), batch)
     except TypeError as error:
-        usual = "(key, batch) -> Sample" if settings is None else "setting -> sampler, as there are settings"
+        usual = "(key, batch) -> Sample"
+        if settings is not None or schedule is not None:
+            usual = f"setting -> sampler, as there {'are settings' if schedule is None else 'is a schedule'}"
         raise ValueError(f"{name} must be a function {usual} ({error})") from error
     parts = (drawn.prompt.x, drawn.prompt.y, drawn.prompt.x_query)
     if [part.ndim for part in parts] != [3, 3, 2]:
         got = ", ".join(str(part.shape) for part in parts)
         raise ValueError(f"{name} must give x (B, N, D), y (B, N, O) and x_query (B, D), got {got} for B = {batch}")
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), drawn.prompt)
-
-
-def _of_batches(said: str, learner: BatchLearner) -> BatchLearner:
-    """The learner; what is none of B prompts is refused by name."""
-
-    def checked(prompts: Prompt) -> Array:
-        try:
-            found = learner(prompts)
-        except Exception as error:  # whatever a foreign function raises
-            raised = f"it raised {type(error).__name__}: {error}"
-            raise ValueError(f"{said} must take B prompts at once (jax.vmap a learner of one); {raised}") from error
-        if found.ndim < 2 or len(found) != len(prompts.x):
-            raise ValueError(f"{said} answers {len(prompts.x)} prompts with {found.shape}; jax.vmap a learner of one")
-        return found
-
-    checked.__qualname__ = said  # by which it is named in what is refused later
-    return checked
-
-
-def _each_once(found: Sequence[dict[str, Array]]) -> dict[str, Array]:
-    """All that is measured, under names of their own."""
-    names = [name for part in found for name in part]
-    if twice := {name for name in names if names.count(name) > 1 or name in TAKEN or name.startswith("_")}:
-        said = ", ".join(sorted(twice))
-        raise ValueError(f"{said}: a name that is empty or taken; references, variants and extra need their own")
-    return {name: value for part in found for name, value in part.items()}
 
 
 def _about_twentieth(steps: int) -> int:

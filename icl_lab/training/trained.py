@@ -1,15 +1,17 @@
 """The front door: members of a network trained on a sampler in one call."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 from flax import linen as nn
+from jax.sharding import Mesh
 
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
+from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit, Resume
 from icl_lab.training.model import Model
 from icl_lab.training.plans import Training, training
@@ -63,7 +65,12 @@ class Trained(NamedTuple):
 
 
 def train(
-    network: nn.Module | Model, sampler: Sampler | Callable[[Any], Sampler], *, progress: bool = True, **options: Any
+    network: nn.Module | Model,
+    sampler: Sampler | Callable[[Any], Sampler],
+    *,
+    progress: bool = True,
+    devices: int | Sequence[jax.Device] | None = None,
+    **options: Any,
 ) -> Trained:
     """Trains independent members of one network on fresh tasks, all in one compiled program; keeps nothing.
 
@@ -71,6 +78,8 @@ def train(
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
       progress: shows a progress bar on a terminal.
+      devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
+        rounding.
       options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
         ``seed``, ``settings``, ``objective``, ``references``, ``extra``, ``eval_tasks``, ``measure_every``, ...
 
@@ -82,19 +91,41 @@ def train(
         (``fit.diverged_at``).
 
     Raises:
-      ValueError: as ``training``, or where ``fit`` refuses the optimizer.
+      ValueError: as ``training``, where ``fit`` refuses the optimizer, or for devices that are not there.
     """
     call = {"network": network, "sampler": sampler, **options}
-    return carried_out(training(**call), call, progress=progress)
+    mesh = mesh_of(devices)
+    return carried_out(training(**call), call, progress=progress, mesh=mesh)
 
 
 def carried_out(
-    planned: Training, call: Mapping[str, Any], *, progress: bool = True, resume: Resume | None = None
+    planned: Training,
+    call: Mapping[str, Any],
+    *,
+    progress: bool = True,
+    resume: Resume | None = None,
+    mesh: Mesh | None = None,
 ) -> Trained:
-    """Carries out what ``training(**call)`` planned; ``resume`` is where it leaves and finds its state (``fit``)."""
+    """Carries out what ``training(**call)`` planned; ``resume`` and ``mesh`` are those of ``fit``."""
     assert planned.model is not None, "a training with a loss of its own is no Trained"
     with _bar(progress) as advance:
-        return Trained(planned.model, planned.carried_out(progress=advance, resume=resume), call)
+        return Trained(planned.model, planned.carried_out(progress=advance, resume=resume, mesh=mesh), call)
+
+
+def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
+    """The mesh of ``train``'s ``devices``; None where there is one.
+
+    Raises:
+      ValueError: for none, or more than there are.
+    """
+    there = jax.devices()
+    if isinstance(devices, int):
+        if isinstance(devices, bool) or not 1 <= devices <= len(there):
+            raise ValueError(f"devices must be from 1 to {len(there)}, which jax.devices() has, got {devices}")
+        devices = there[:devices]
+    if devices is not None and not (len(devices) and set(devices) <= set(there)):
+        raise ValueError(f"devices must be some of {there}, or how many of them, got {devices!r}")
+    return member_mesh(devices)
 
 
 @contextlib.contextmanager

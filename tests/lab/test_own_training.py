@@ -1,19 +1,25 @@
 """``icl_lab.train(..., folder=...)``: kept, resumed with the same bits, prolonged, read back, and never mistaken."""
 
+import os
+import signal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from flax import linen as nn
+from jax.experimental.compilation_cache import compilation_cache
 
 import icl_lab
+from icl_lab import machine
 from icl_lab.lab import own_training, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
+from icl_lab.lab.profile import Profile
 from icl_lab.lab.record import RecordError
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import linear_regression
-from icl_lab.training import Model
+from icl_lab.training import Model, programs
 from icl_lab.training.plans import training
 
 SAMPLER = linear_regression(context_length=4, input_size=2)
@@ -50,7 +56,7 @@ def test_it_is_the_training_without_a_folder_and_the_same_call_returns_it(whole,
     assert_same(first, icl_lab.load(folder))
 
 
-@pytest.mark.parametrize("when", ["before the first checkpoint", "after the second"])
+@pytest.mark.parametrize("when", ["before the first checkpoint", "after two measurements"])
 def test_stopped_and_called_again_it_gives_the_same_bits(whole, tmp_path, monkeypatch, when):
     folder, first = whole
     saves = []
@@ -60,7 +66,7 @@ def test_stopped_and_called_again_it_gives_the_same_bits(whole, tmp_path, monkey
             raise KeyboardInterrupt
         saved(self, tree, finished)
         saves.append(finished)
-        if len(saves) == 2:
+        if len(saves) == 3:
             raise stopping.Stopped
 
     saved = Checkpoint.save
@@ -203,3 +209,65 @@ def test_the_measurements_of_a_training_keep_their_names():
     with pytest.raises(ValueError, match="steps: a name that is empty or taken"):
         icl_lab.train(NETWORK, SAMPLER, **SMALL, extra=taken)
     assert training(NETWORK, SAMPLER, steps=1).model is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_after_the_next_checkpoint(whole, tmp_path, number):
+    flag = tmp_path / "stop"
+
+    def until(row):
+        if flag.exists():
+            flag.unlink()
+            os.kill(os.getpid(), number)
+        return False
+
+    flag.touch()
+    with pytest.raises(KeyboardInterrupt):
+        kept(tmp_path / "run", until=until)
+    found = kept(tmp_path / "run", until=until)
+    assert found.fit.resumed in (0, 2)  # it came before the first or the second measurement was saved
+    assert_same(whole[1], found)
+
+
+def test_parameters_on_the_way_are_kept_also_of_a_training_that_was_stopped_and_goes_on(whole, tmp_path, monkeypatch):
+    options = {"keep": 3, "keep_dtype": "float16", "checkpoint_seconds": 0.0}
+    saved = Checkpoint.save
+
+    def stopping_save(self, tree, finished):
+        saved(self, tree, finished)
+        if finished:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "save", stopping_save)
+        with pytest.raises(KeyboardInterrupt):
+            kept(tmp_path, **options)
+    kept(tmp_path, **options)
+    kept(tmp_path, **options, steps=8)
+    run = icl_lab.load_run(tmp_path)
+    assert run.stages() == ["training", *(f"training@{step}" for step in (0, 2, 4, 6, 8))]
+    prompts = SAMPLER(jax.random.key(3), 4).prompt
+    half, exact = run.batch_learner(1, "training@6")(prompts), whole[1].batch_learner(1)(prompts)
+    np.testing.assert_allclose(half, exact, rtol=1e-2)
+    assert {leaf.dtype for leaf in jax.tree.leaves(run.params(1, "training@6"))} == {np.dtype("float16")}
+    assert (run.learner(1)(jax.tree.map(lambda leaf: leaf[0], prompts)) != half[0]).all()  # of the end
+    with pytest.raises(ValueError, match="keep_dtype must be one of float32, float16, got 'int8'"):
+        kept(tmp_path, keep=3, keep_dtype="int8")
+
+
+def test_compiled_programs_are_kept_beside_the_folder_and_jax_is_left_as_it_was(tmp_path):
+    before = jax.config.jax_compilation_cache_dir
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", None)
+    counted = Profile()
+    try:
+        for name in ("first", "second"):
+            programs.forget()
+            with counted.listening(), counted.training(name):
+                kept(tmp_path / name, batch=3, steps=2)
+            assert jax.config.jax_compilation_cache_dir is None
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+        compilation_cache.reset_cache()
+    assert any((tmp_path / ".xla_cache" / machine.processor()).iterdir())
+    assert counted.found["first"]["cached"] == 0 < counted.found["second"]["cached"]

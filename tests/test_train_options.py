@@ -1,0 +1,123 @@
+"""What ``icl_lab.train`` takes beside sizes: an early end, curricula, rates in time, a start, another type, devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import icl_lab
+from icl_lab.compare import mean_loss
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import linear_regression
+from icl_lab.training import Model
+
+SMALL = {"members": 2, "steps": 4, "batch": 4, "eval_tasks": 8, "measure_every": 1, "progress": False}
+NETWORK = LinearSelfAttention(init_scale=0.1)
+
+
+def sampler(noise=0.0):
+    return linear_regression(context_length=4, input_size=2, label_noise=noise)
+
+
+SHIFT = Model(lambda key: {"w": jnp.zeros(())}, lambda params, prompts: params["w"] + 0 * prompts.y[:, 0])
+
+
+def shifted(to):
+    """Tasks whose target is ``to``: half the squared error moves ``w`` towards it."""
+
+    def draw(key, batch):
+        samples = sampler()(key, batch)
+        return type(samples)(samples.prompt, jnp.full_like(samples.target, to), samples.latent)
+
+    return draw
+
+
+def shift(**options):
+    """The path of w under plain gradient descent of rate 0.5, on a target that the sampler says."""
+    given = SMALL | {"members": 1, "optimizer": optax.sgd(0.5), "extra": lambda params, _: {"w": params["w"]}} | options
+    return icl_lab.train(SHIFT, given.pop("sampler", shifted(1.0)), **given).fit
+
+
+def test_until_ends_the_training_early():
+    fitted = shift(until=lambda row: (row["w"] > 0.7).all())
+    np.testing.assert_allclose(fitted.metrics["w"][0], [0, 0.5, 0.75])
+    assert fitted.steps.tolist() == [0, 1, 2]
+
+
+def test_a_schedule_is_a_curriculum_of_what_the_training_sampler_takes():
+    """The target is 1 for two steps, then 3; measurements keep theirs."""
+    rising = lambda _, step: jnp.where(step < 2, 1.0, 3.0)  # noqa: E731
+    fitted = shift(training_sampler=shifted, schedule=rising)
+    np.testing.assert_allclose(fitted.metrics["w"][0], [0, 0.5, 0.75, 1.875, 2.4375])
+    np.testing.assert_allclose(fitted.metrics["loss"][0, -1], (2.4375 - 1) ** 2 / 2, rtol=1e-5)
+    of_setting = shift(
+        sampler=shifted, settings=jnp.array([1.0]), schedule=lambda s, step: s + 2 * (step > 1), steps=4
+    )  # fmt: skip
+    np.testing.assert_allclose(of_setting.metrics["w"], fitted.metrics["w"])
+    np.testing.assert_allclose(of_setting.metrics["loss"], fitted.metrics["loss"])
+    with pytest.raises(ValueError, match="schedule: no sampler depends on what it gives"):
+        shift(schedule=rising)
+    with pytest.raises(ValueError, match="setting -> sampler, as there is a schedule"):
+        shift(schedule=rising, training_sampler=sampler())
+
+
+def test_a_learning_rate_may_be_a_schedule():
+    half = optax.piecewise_constant_schedule(1e-2, {2: 0.5})
+    network = lambda **given: icl_lab.train(NETWORK, sampler(), **SMALL, **given).fit.params  # noqa: E731
+    one = network(learning_rate=half)
+    other = network(optimizer=optax.chain(optax.clip_by_global_norm(10.0), optax.adam(half)))
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    with pytest.raises(ValueError, match=r"learning_rate must give one number for a step, got an array \(2,\)"):
+        network(learning_rate=lambda step: jnp.ones(2))
+
+
+def test_members_start_from_those_of_another_training_or_from_one_network():
+    first = icl_lab.train(NETWORK, sampler(), **SMALL)
+    still = {**SMALL, "optimizer": optax.set_to_zero(), "steps": 1}
+    for start in (first, first.fit, first.fit.params):
+        again = icl_lab.train(NETWORK, sampler(), **still, start=start)
+        jax.tree.map(np.testing.assert_array_equal, again.fit.params, first.fit.params)
+    noisy = {"settings": jnp.array([0.0, 0.5]), "schedule": lambda setting, step: setting}
+    by_setting = lambda setting: optax.scale(0 * setting)  # noqa: E731
+    one = icl_lab.train(NETWORK, sampler, **still | {"optimizer": by_setting}, start=first.params(1), **noisy)
+    for member in (0, 1):
+        jax.tree.map(np.testing.assert_array_equal, one.params(member), first.params(1))
+    assert one.fit.metrics["loss"][0, -1] != one.fit.metrics["loss"][1, -1]
+    for wrong, said in (
+        (LinearSelfAttention(layers=2), r"start: .* is \(1, 1, 3, 3\); allowed is \(2, 1, 3, 3\), for all members"),
+        (LinearSelfAttention(parametrisation="merged"), "start: parameters of another network, "),
+    ):
+        with pytest.raises(ValueError, match=said):
+            icl_lab.train(wrong, sampler(), **SMALL, start=first.params(0))
+    with pytest.raises(ValueError, match=r"or .*, one each"):
+        icl_lab.train(NETWORK, sampler(), **SMALL | {"members": 3}, start=first)
+
+
+@pytest.mark.parametrize("network", [NETWORK, SHIFT])
+def test_predictions_in_bfloat16_of_float32_parameters(network):
+    plain, half = (
+        icl_lab.train(network, sampler(), **SMALL | {"steps": 2, "eval_tasks": 64}, dtype=dtype)
+        for dtype in (None, jnp.bfloat16)
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(half.fit.params)} == {jnp.dtype("float32")}
+    assert half.fit.metrics["loss"].dtype == np.float32
+    np.testing.assert_allclose(half.fit.metrics["loss"], plain.fit.metrics["loss"], rtol=2e-2)
+    samples = sampler()(jax.random.key(1), 50)
+    # three decimals of bfloat16: 2^-8 for each of some sums
+    assert half.batch_learner()(samples.prompt).dtype == jnp.float32
+    if network is NETWORK:
+        assert (half.batch_learner()(samples.prompt) != plain.batch_learner()(samples.prompt)).any()
+    np.testing.assert_allclose(mean_loss(half.learner(), samples), mean_loss(plain.learner(), samples), rtol=2e-2)
+
+
+@pytest.mark.parametrize("wrong", [jnp.int32, "half a word"])
+def test_a_type_of_no_real_numbers_is_refused(wrong):
+    with pytest.raises(ValueError, match="dtype must be a type of real numbers"):
+        icl_lab.train(NETWORK, sampler(), **SMALL, dtype=wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, 99, True, [], ["gpu"]])
+def test_devices_that_are_not_there_are_refused(wrong):
+    with pytest.raises(ValueError, match="devices must be "):
+        icl_lab.train(NETWORK, sampler(), **SMALL, devices=wrong)
