@@ -20,8 +20,8 @@ from icl_lab.prompts.tracing import check_number, check_sizes
 def correlated_context(sampler: Sampler, correlation: ArrayLike) -> Sampler:
     """The context's inputs are a stationary autoregression; the query stays independent of them.
 
-    x_1' = x_1, x_(i+1)' = c x_i' + sqrt(1 - c^2) x_(i+1). Independent inputs of mean 0 and covariance Lambda become those
-    of the context of Letey et al. 2026, E x_i' x_j'^T = c^|i-j| Lambda.
+    x_1' = x_1, x_(i+1)' = c x_i' + sqrt(1 - c^2) x_(i+1). Independent inputs of mean 0 and covariance Lambda get
+    E x_i' x_j'^T = c^|i-j| Lambda, as in Letey et al. 2026.
 
     Args:
       sampler: of independent inputs of mean 0.
