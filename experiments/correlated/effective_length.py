@@ -63,8 +63,8 @@ PRESETS = {
         members=6, steps=1000, measure_every=500, batch=128, correlations=(0.0, 0.8), lengths=(10, 40),
         identified=False, eval_tasks=2000, risk_tasks=20_000,
     ),
-    "lab": Config(steps=5000, measure_every=500, batch=512),
-    "paper": Config(steps=10_000, batch=1024, risk_tasks=1_000_000),
+    "lab": Config(steps=4000, measure_every=500, risk_tasks=100_000),
+    "paper": Config(steps=10_000, batch=1024),
 }  # fmt: skip
 
 CONSTRAINTS = (
