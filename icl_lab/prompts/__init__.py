@@ -13,7 +13,7 @@ from icl_lab.prompts.item_label import (
 from icl_lab.prompts.logistic import logistic_regression
 from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt, same_tasks
 from icl_lab.prompts.regression import INPUT_LAWS, input_variance, linear_regression
-from icl_lab.prompts.shifts import context_in_an_orthant, in_a_subspace, with_orthogonal_query
+from icl_lab.prompts.shifts import context_in_an_orthant, correlated_context, in_a_subspace, with_orthogonal_query
 from icl_lab.prompts.sine import sine_regression
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "burstiness_values",
     "context_in_an_orthant",
     "copies_without_bursts",
+    "correlated_context",
     "evaluation_laws",
     "gaussian_regression",
     "in_a_subspace",

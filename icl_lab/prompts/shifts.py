@@ -1,4 +1,4 @@
-"""Out-of-distribution prompts of Garg et al. 2022: samplers of linear tasks whose inputs or query are moved.
+"""Samplers of linear tasks whose inputs or query are moved: correlated contexts, and the shifts of Garg et al. 2022.
 
 Labels and target follow the moved inputs, y_i + W^T (x_i' - x_i), so that noise on the labels stays what it was. Each
 takes a sampler whose samples say their task, latent ``w`` (B, D, O), and gives another.
@@ -9,10 +9,37 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import check_sizes
+from icl_lab.prompts.tracing import check_number, check_sizes
+
+
+def correlated_context(sampler: Sampler, correlation: ArrayLike) -> Sampler:
+    """The context's inputs are a stationary autoregression; the query stays independent of them.
+
+    x_1' = x_1, x_(i+1)' = c x_i' + sqrt(1 - c^2) x_(i+1). Independent inputs of mean 0 and covariance Lambda get
+    E x_i' x_j'^T = c^|i-j| Lambda, as in Letey et al. 2026.
+
+    Args:
+      sampler: of independent inputs of mean 0.
+      correlation: c in [-1, 1], fixed or traced; 0 leaves the inputs as they are, 1 makes them all alike.
+
+    Raises:
+      ValueError: for a correlation that is not one such number.
+    """
+    check_number("correlation", correlation, at_least=-1, at_most=1, scalar=True)
+
+    def moved(_: Array, prompt: Prompt) -> tuple[Array, Array]:
+        n, c = prompt.x.shape[1], jnp.asarray(correlation, prompt.x.dtype)
+        lag = np.subtract.outer(np.arange(n), np.arange(n))
+        fresh = jnp.where(np.arange(n) > 0, jnp.sqrt(1 - c**2), 1)  # the first input is no innovation
+        mixing = jnp.where(lag >= 0, c ** np.maximum(lag, 0) * fresh[None], 0)
+        return jnp.einsum("ij,bjd->bid", mixing, prompt.x), prompt.x_query
+
+    return _moved(sampler, moved)
 
 
 def context_in_an_orthant(sampler: Sampler) -> Sampler:

@@ -38,6 +38,7 @@ from icl_lab.theory.linear_attention.closed_forms import (
     risk,
     spurious_loss,
 )
+from icl_lab.theory.linear_attention.correlated import correlation_of, effective_length, effective_noise
 from icl_lab.theory.linear_attention.joint_laws import (
     JointLaw,
     best_linear_predictor,
@@ -87,6 +88,9 @@ __all__ = [
     "cliff_time",
     "cliff_time_limit",
     "condition_number",
+    "correlation_of",
+    "effective_length",
+    "effective_noise",
     "eigenvalue_density",
     "error_floor",
     "error_floor_bound",

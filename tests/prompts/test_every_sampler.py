@@ -12,6 +12,7 @@ from icl_lab.prompts.prompt import check_sampler
 LINEAR = prompts.linear_regression(context_length=3, input_size=5)
 SAMPLERS = {
     "context_in_an_orthant": prompts.context_in_an_orthant(LINEAR),
+    "correlated_context": prompts.correlated_context(LINEAR, 0.5),
     "gaussian_regression": prompts.gaussian_regression(context_length=3, covariance=np.eye(5)),
     "in_a_subspace": prompts.in_a_subspace(LINEAR, 2),
     "item_label_classification": lambda key, batch: prompts.item_label_classification(

@@ -5,6 +5,7 @@ import pytest
 
 from icl_lab.prompts import (
     context_in_an_orthant,
+    correlated_context,
     gaussian_regression,
     in_a_subspace,
     linear_regression,
@@ -50,6 +51,21 @@ def test_contexts_lie_in_one_orthant_and_queries_anywhere():
     assert_mean(query**2, 1)
 
 
+@pytest.mark.parametrize("c", [-0.6, 0.0, 0.8, 1.0])
+def test_inputs_are_correlated_along_the_context(c):
+    traced = jax.jit(lambda key, c: correlated_context(gaussian_regression(
+        context_length=4, covariance=np.diag([1.0, 0.25]), label_noise=0.5), c)(key, 20_000))  # fmt: skip
+    x, query, y, target, w = arrays(traced(KEY, c))
+    noise = (y - np.einsum("bnd,bdo->bno", x, w))[:, :, 0]
+    assert_mean(noise[:, :, None] * noise[:, None], 0.25 * np.eye(4))  # it stays what it was: independent
+    assert_labels_belong_to_the_inputs(x, query, y - noise[:, :, None], target, w)
+    points = np.concatenate([x, query[:, None]], axis=1)
+    lag = np.abs(np.subtract.outer(np.arange(4), np.arange(4)))
+    rows = np.zeros((5, 5))
+    rows[:4, :4], rows[4, 4] = c**lag, 1
+    assert_mean(np.einsum("bid,bje->bijde", points, points), np.multiply.outer(rows, np.diag([1.0, 0.25])))
+
+
 @pytest.mark.parametrize("rescaled", [False, True])
 def test_prompts_lie_in_a_subspace(rescaled):
     size, total = 2, 3 if rescaled else 2
@@ -91,6 +107,9 @@ def test_shapes_and_keys(shift):
 
 def test_bad_arguments():
     sampler = gaussian_regression(context_length=3, covariance=np.eye(3))
+    for wrong in (1.1, -2.0, np.nan, np.zeros(2)):
+        with pytest.raises(ValueError, match="correlation must be"):
+            correlated_context(sampler, wrong)
     with pytest.raises(ValueError, match="size must be at least 1, got 0"):
         in_a_subspace(sampler, 0)
     with pytest.raises(ValueError, match="size must be at most D = 3, got 4"):

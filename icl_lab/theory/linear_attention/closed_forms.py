@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from icl_lab.theory.arguments import Matrix, check_length, check_noise, checked_covariance, checked_matrix
 
 
-def gamma(covariance: ArrayLike, context_length: int) -> Matrix:
+def gamma(covariance: ArrayLike, context_length: float) -> Matrix:
     """Gam = (1 + 1/N) Lam + (tr Lam / N) I (Zhang, Frei & Bartlett 2023, Theorem 4.1).
 
     Args:
@@ -32,7 +32,7 @@ def gamma(covariance: ArrayLike, context_length: int) -> Matrix:
 
 def optimum(
     covariance: ArrayLike,
-    context_length: int,
+    context_length: float,
     task_moment: ArrayLike | None = None,
     label_noise: float = 0.0,
 ) -> Matrix:
@@ -88,7 +88,7 @@ def merged_loss_terms(a: Any, lam: Any, n: Any) -> Any:
     return 0.5 * fit - (lam * right).sum() + 0.5 * lam.trace()
 
 
-def optimal_loss(covariance: ArrayLike, context_length: int) -> float:
+def optimal_loss(covariance: ArrayLike, context_length: float) -> float:
     """L* = (1/2) [tr Lam - tr(Lam^2 Gam^-1)], the loss at A = Gam^-1 (arguments as ``gamma``)."""
     lam = _law(covariance, context_length)
     return float((np.trace(lam) - np.trace(lam @ np.linalg.solve(gamma(lam, context_length), lam))) / 2)
@@ -199,7 +199,7 @@ def isotropic_risk(
     return ((d + 1) ** 2 + n**2 * (d + 1 + s**2) / m) / (n + d + 1) ** 2
 
 
-def _law(covariance: ArrayLike, context_length: int) -> Matrix:
+def _law(covariance: ArrayLike, context_length: float) -> Matrix:
     check_length(context_length, "context_length")
     return checked_covariance(covariance, "covariance")
 
