@@ -1,0 +1,1 @@
+"""A layer is a gradient step: ten trained networks of two inputs on the reader's prompt."""
