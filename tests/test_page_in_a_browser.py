@@ -81,7 +81,8 @@ def opened(request, browser, path):
 def tab(opened, path):
     """The page as it opens; afterwards nothing may have been said on the console, and nothing asked for but it."""
     found, said, asked = opened
-    found.evaluate("reset(); location.hash = ''; all('details').forEach(d => { d.open = false }); scrollTo(0, 0)")
+    found.evaluate("""document.querySelector('.controls .reset').click(); location.hash = ''; scrollTo(0, 0);
+        document.querySelectorAll('details').forEach(d => { d.open = false })""")
     yield found
     assert said == []
     assert {url.split("#")[0] for url in asked if not url.startswith("data:")} == {path.as_uri()}

@@ -16,6 +16,8 @@ from markupsafe import Markup
 
 from experiments.page import article
 from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
+from experiments.page.explorables import bundle
+from experiments.page.explorables.layer import layer_context
 from experiments.page.numbers import formula
 from experiments.page.reading import Run, counted, papers_of, read
 from icl_lab.lab.experiment import Experiment
@@ -24,7 +26,7 @@ from icl_lab.lab.records import read_json, write_atomically
 
 CITATION = Path(__file__).parents[2] / "CITATION.cff"
 LARGEST = 3_500_000  # bytes of the page
-SIZES = ((1000, 45), (840, 42), (700, 40), (560, 35))
+SIZES = ((640, 40), (480, 32))
 """Width in pixels and quality of its pictures: the first with which the page is not larger than that."""
 
 
@@ -107,9 +109,8 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {"formula": formula, "counted": counted}
-    style, script = (
-        resources.files(__name__).joinpath("templates", name).read_text("utf-8") for name in ("page.css", "page.js")
-    )
+    templates = Path(str(resources.files(__name__).joinpath("templates")))
+    style, script = templates.joinpath("page.css").read_text("utf-8"), bundle(templates / "page.js")
     context |= {"style": Markup(style), "script": Markup(script)}
     context |= {"style_digest": _digest(style), "script_digest": _digest(script)}
     context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "axis": AXIS, "unit": UNIT, "runs": runs}
@@ -120,6 +121,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         "differences": article.differences(ledger),
         "wrong": article.wrong_predictions(ledger),
         "newest": article.newest(runs),
+        "layer": layer_context(),
         "citation": article.citation(CITATION),
     }
     context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}

@@ -1,4 +1,6 @@
-"use strict";
+import { address, remember } from "../explorables/shared/address.js";
+import { mount } from "../explorables/layer/view.js";
+
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const form = document.querySelector(".controls");
 const list = document.querySelector(".claims tbody");
@@ -11,22 +13,6 @@ const orders = {
   verdict: (a, b) => verdicts.indexOf(a.verdict) - verdicts.indexOf(b.verdict) || a.place - b.place,
   members: (a, b) => b.members - a.members || a.place - b.place,
 };
-
-/** The fragment of the address is a place and, behind a question mark, a state: `#claims?verdict=fails`. */
-function address() {
-  const [place, state = ""] = location.hash.slice(1).split("?");
-  try {
-    return { place: decodeURIComponent(place), state: new URLSearchParams(state) };
-  } catch { // not a name
-    return { place: "", state: new URLSearchParams() };
-  }
-}
-
-/** Writes state into the address, without a step in the history; what is empty is left out. */
-function remember(place, state) {
-  const kept = new URLSearchParams(Object.entries(state).filter(([, value]) => value !== ""));
-  history.replaceState(null, "", `#${place}${kept.size ? `?${kept}` : ""}`);
-}
 
 function filter() {
   const words = form.text.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -99,3 +85,6 @@ addEventListener("beforeprint", () => { for (const folded of all("details.legend
 addEventListener("hashchange", reveal);
 filter();
 reveal();
+
+const explorable = document.getElementById("layer");
+if (explorable) mount(explorable);
