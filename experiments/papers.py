@@ -23,6 +23,7 @@ class Paper:
 
     key: str  # its folder
     source: str
+    link: str = ""  # to the paper
     title: str = ""
     question: str = ""
     answer: str = ""

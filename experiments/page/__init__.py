@@ -14,14 +14,19 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from experiments.page.drawing import HEIGHT, RADIUS, WIDTH, Picture, picture
+from experiments.page import article
+from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
+from experiments.page.explorables import bundle
+from experiments.page.explorables.layer import layer_context
+from experiments.page.numbers import formula
 from experiments.page.reading import Run, counted, papers_of, read
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import read_json, write_atomically
 
-LARGEST = 6_000_000  # bytes of the page
-SIZES = ((1000, 50), (900, 40), (500, 30))
+CITATION = Path(__file__).parents[2] / "CITATION.cff"
+LARGEST = 3_500_000  # bytes of the page
+SIZES = ((640, 40), (480, 32))
 """Width in pixels and quality of its pictures: the first with which the page is not larger than that."""
 
 
@@ -54,12 +59,11 @@ def write_page(
     left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
     papers = papers_of(runs, experiments, committed)
     shown = [run for found in runs.values() for run in found]
-    thumbnails, _ = _pictures([paper.picture for paper in papers if paper.picture], 640, 50)
     for width, quality in SIZES:
         pictures, broken = _pictures([path for run in shown for path in run.pictures], width, quality)
         page = _rendered(
-            papers=papers, runs=shown, pictures=pictures, thumbnails=thumbnails,
-            left_out=left_out | broken, failures=failures,
+            papers=papers, runs=shown, pictures=pictures,
+            left_out=left_out | broken, failures=failures, ledger=committed,
         )  # fmt: skip
         if len(page) <= LARGEST:
             break
@@ -104,13 +108,23 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    style, script = (
-        resources.files(__name__).joinpath("templates", name).read_text("utf-8") for name in ("page.css", "page.js")
-    )
+    environment.filters |= {"formula": formula, "counted": counted}
+    templates = Path(str(resources.files(__name__).joinpath("templates")))
+    style, script = templates.joinpath("page.css").read_text("utf-8"), bundle(templates / "page.js")
     context |= {"style": Markup(style), "script": Markup(script)}
     context |= {"style_digest": _digest(style), "script_digest": _digest(script)}
-    context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "runs": runs}
-    context |= {"counts": counted([row for run in runs for row in run.rows])}
+    context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "axis": AXIS, "unit": UNIT, "runs": runs}
+    ledger = context.pop("ledger")
+    context |= {
+        "article": article.written(),
+        "parts": article.parts(context["papers"], ledger),
+        "differences": article.differences(ledger),
+        "wrong": article.wrong_predictions(ledger),
+        "newest": article.newest(runs),
+        "layer": layer_context(),
+        "citation": article.citation(CITATION),
+    }
+    context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}
     context |= {"surprises": {id: said for run in runs for id, said in run.surprises.items()}}
     return environment.get_template("page.html").render(context).encode()
 

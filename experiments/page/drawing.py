@@ -134,3 +134,45 @@ def _label(members: np.ndarray, low: float, high: float, drawn: int) -> str:
     some = f", {drawn} order statistics drawn" if drawn < members.size else ""
     least, most = (powers(f"{value:.3g}") for value in (members[0], members[-1]))
     return f"{members.size} members from {least} to {most}{some}; {inside} of them in the region"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A claim on the axis that all claims share: its region is -1 to 1, or one side of it; places in pixels."""
+
+    region: tuple[float, float]
+    interval: tuple[float, float]
+    estimate: float
+    beyond: str  # "left" or "right" where the estimate lies off the axis
+
+
+AXIS, UNIT = 132.0, 22.0  # width of the common axis, and of one on it, in pixels
+
+
+def on_common_axis(row: Mapping[str, Any]) -> Place | None:
+    """Where a ledger row lies on the common axis; None where nothing was measured.
+
+    Of a claim with a value and a tolerance 0 is the value. A bound (with its tolerance) lies at 1 or -1; the unit is
+    its tolerance, else the bound itself, else half of the farthest number.
+    """
+    if row["estimate"] is None:
+        return None
+    ends = [row["estimate"] if end is None else end for end in row["interval"]]
+    low, high = region(row)
+    if row["relation"] == "==":
+        zero, unit = row["expected"], row["tolerance"] or 1.0
+    else:
+        bound = high if math.isinf(low) else low
+        unit = row["tolerance"] or abs(bound) or max(map(abs, ends)) / 2 or 1.0
+        zero = bound - unit if math.isinf(low) else bound + unit
+
+    def place(value: float) -> float:
+        return round(AXIS / 2 + UNIT * min(max((value - zero) / unit, -2.9), 2.9), 1)
+
+    at = (row["estimate"] - zero) / unit
+    return Place(
+        (0.0 if math.isinf(low) else place(low), AXIS if math.isinf(high) else place(high)),
+        (place(ends[0]), place(ends[1])),
+        place(row["estimate"]),
+        "left" if at < -2.9 else "right" if at > 2.9 else "",
+    )

@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from experiments.binaries import belongs
-from experiments.page.drawing import Dots, dots
-from experiments.page.words import Estimates, powers, worded
+from experiments.page import numbers
+from experiments.page.drawing import Dots, Place, dots, on_common_axis
+from experiments.page.words import Estimates, worded
 from experiments.papers import ORDER, Paper, finding_of, paper_of, pictures
 from icl_lab.lab import drift, report
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_RESOLVED, Claim, is_identity
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, Claim, is_identity
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError
 
-VERDICTS = (HOLDS, NOT_RESOLVED, "not reached", FAILS, NOT_JUDGED)
+VERDICTS = (HOLDS, NOT_RESOLVED, NOT_REACHED, FAILS, NOT_JUDGED)
 BEST_FIRST = ("lab", "paper", "quick", "smoke")
 
 
@@ -41,8 +42,10 @@ class Row:
     verdict: str
     why: str
     control: str
-    at_lab: str  # verdict and estimate of the committed lab record, where this is another preset
+    elsewhere: list[str]  # preset, verdict and estimate of its other records
     dots: Dots | None
+    place: Place | None
+    published: str  # the value that the paper prints, and where
     identity: bool  # shown, and not counted
 
     @property
@@ -58,22 +61,18 @@ class Run:
     folder: Path
     record: Record
     rows: list[Row]
-    surprises: dict[str, str]  # verdicts other than the committed ones, by id
+    surprises: dict[str, str]  # verdicts other than those of the committed record, by id
     command: str
     pictures: list[Path]
 
-    def counts(self) -> dict[str, int]:
-        """Number of claims by verdict."""
-        return counted(self.rows)
-
     def folded(self) -> dict[str, str]:
-        """Configuration, numbers and provenance, as JSON."""
-        found = {
-            "Configuration": self.record.config,
-            "Numbers": self.record.metrics,
-            "Provenance": self.record.provenance,
+        """Configuration and provenance, a line for each entry; numbers and arrays are in the record."""
+        found = {"Configuration": self.record.config, "Provenance": self.record.provenance}
+        return {
+            title: "\n".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in entries.items())
+            for title, entries in found.items()
+            if entries
         }
-        return {title: json.dumps(dict(value), indent=1) for title, value in found.items() if value}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,6 +85,7 @@ class Section:
     finding: str
     headlines: list[Row]
     runs: list[Run]
+    rows: list[Row]  # one of each claim, at its best preset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,18 +98,14 @@ class PaperView:
 
     @property
     def rows(self) -> list[Row]:
-        """All claims, of every run."""
-        return [row for section in self.sections for run in section.runs for row in run.rows]
+        """One of each claim, at its best preset."""
+        return [row for section in self.sections for row in section.rows]
 
     @property
     def picture(self) -> Path | None:
         """The picture of the card; the first that there is where it has not been drawn."""
         found = {_name(path): path for section in self.sections for path in section.runs[0].pictures}
         return found.get(self.paper.picture) or next(iter(found.values()), None)
-
-    def counts(self) -> dict[str, int]:
-        """How much held, of the runs that are shown."""
-        return counted(row for section in self.sections for row in section.runs[0].rows)
 
     def caption(self, path: Path) -> str:
         """What is seen in a picture; its name where nobody has said it."""
@@ -151,10 +147,14 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
     claims = {claim.id: claim for claim in experiment.claims}
     try:
         shown = [_row(row, record, claims.get(row["id"]), ledger.get((row["id"], "lab"))) for row in rows]
-        surprises = {
-            row["id"]: f"{row['verdict']}, committed: {row['expected_verdict']}"
+        before = {
+            row["id"]: there["verdict"] if (there := ledger.get((row["id"], preset))) else row["expected_verdict"]
             for row in rows
-            if report.is_surprise(row)
+        }
+        surprises = {
+            row["id"]: f"{row['verdict']}, committed: {before[row['id']]}"
+            for row in rows
+            if before[row["id"]] not in (None, NOT_JUDGED, row["verdict"])
         }
         judged = record.preset in BEST_FIRST  # claims are of presets; other settings are shown by their pictures
         return Run(
@@ -176,11 +176,11 @@ def _name(path: Path) -> str:
 
 def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Mapping[str, Any] | None) -> Row:
     paper, figure, name = row["id"].split(".", 2)
-    committed = ""
+    elsewhere = []
     if at_lab is not None and row["preset"] != "lab":
-        committed = f"{at_lab['verdict']} {powers(report.estimate(at_lab))}"
+        elsewhere = [f"committed at lab: {at_lab['verdict']}, {numbers.estimate(at_lab)}"]
     return Row(
-        key=f"claim-{row['id']}" + ("" if row["preset"] == "lab" else f"-{row['preset'].replace(' ', '_')}"),
+        key=f"claim-{row['id']}",
         id=row["id"],
         name=name,
         paper=paper,
@@ -188,17 +188,32 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         source=row["paper"],
         statement=row["statement"],
         preset=row["preset"],
-        expected=powers(report.expected(row)),
-        estimate=powers(report.estimate(row)),
+        expected=numbers.bound(row),
+        estimate=numbers.estimate(row),
         members=row["members"],
         size=report.size(row),
         verdict=row["verdict"],
-        why=". ".join(filter(None, [row["note"], f"Tolerance: {row['reason']}"])),
-        control="" if row["control"] is None else powers(f"{row['control']:.3g}"),
-        at_lab=committed,
+        why=_why(row),
+        control="" if row["control"] is None else numbers.plain(row["control"]),
+        elsewhere=elsewhere,
         dots=dots(row, _members(row, record, claim)),
+        place=on_common_axis(row),
+        published=_published(row),
         identity=is_identity(row),
     )
+
+
+def _published(row: Mapping[str, Any]) -> str:
+    value, where = row.get("published") or ("", "")
+    return ", ".join(filter(None, [numbers.plain(value) if isinstance(value, float | int) else value, where]))
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """What explains a verdict, in sentences."""
+    note = row["note"]
+    if row["verdict"] == NOT_REACHED:
+        note = f"The training ended before this criterion was met: {note}. The numbers are those of its end"
+    return ". ".join(filter(None, [note, f"Tolerance: {row['reason']}"])) + "."
 
 
 def _members(row: Mapping[str, Any], record: Record, claim: Claim | None) -> np.ndarray:
@@ -236,9 +251,23 @@ def papers_of(
 def _section(experiment: Experiment, runs: list[Run], estimates: Estimates) -> Section:
     first = experiment.about.strip().splitlines()[0].removesuffix(".")
     title, source = found.groups() if (found := re.fullmatch(r"(.*) \(([^()]*)\)", first)) else (first, "")
-    wanted, rows = experiment.headlines, runs[0].rows
-    headlines = [row for row in rows if row.id in wanted]
+    rows = _once(runs)
+    headlines = [row for row in rows if row.id in experiment.headlines]
     headlines = headlines or [row for row in rows if row.verdict == HOLDS][:3] or rows[:3]
     finding = worded(finding_of(experiment), experiment.name, estimates)
     finding = finding or "".join(row.statement for row in headlines[:1])
-    return Section(experiment.name, title, source.removesuffix("."), finding, headlines, runs)
+    return Section(experiment.name, title, source.removesuffix("."), finding, headlines, runs, rows)
+
+
+def _once(runs: Iterable[Run]) -> list[Row]:
+    """One row of each claim: of the best preset at which it is judged, with what its other records say."""
+    found: dict[str, list[Row]] = {}
+    for run in runs:
+        for row in run.rows:
+            found.setdefault(row.id, []).append(row)
+    rows = []
+    for same in found.values():
+        best = next((row for row in same if row.verdict != NOT_JUDGED), same[0])
+        others = [f"at {row.preset}: {row.verdict}, {row.estimate}" for row in same if row is not best]
+        rows.append(dataclasses.replace(best, elsewhere=[*best.elsewhere, *others]))
+    return rows

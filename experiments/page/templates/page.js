@@ -1,11 +1,14 @@
-"use strict";
+import { address, remember } from "../explorables/shared/address.js";
+import { mount } from "../explorables/layer/view.js";
+
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const form = document.querySelector(".controls");
-const list = document.querySelector(".claims");
-const rows = all("li", list).map((row, place) => ({ row, place, text: row.textContent.toLowerCase(), ...row.dataset }));
+const list = document.querySelector(".claims tbody");
+const rows = all("tr", list).map((row, place) => ({ row, place, text: row.textContent.toLowerCase(), ...row.dataset }));
 const verdicts = all("[name=verdict] option", form).map((option) => option.value);
+const filters = ["text", "paper", "experiment", "verdict", "order"];
 const orders = {
-  place: (a, b) => a.place - b.place,
+  "": (a, b) => a.place - b.place,
   name: (a, b) => a.name.localeCompare(b.name),
   verdict: (a, b) => verdicts.indexOf(a.verdict) - verdicts.indexOf(b.verdict) || a.place - b.place,
   members: (a, b) => b.members - a.members || a.place - b.place,
@@ -13,36 +16,44 @@ const orders = {
 
 function filter() {
   const words = form.text.value.toLowerCase().split(/\s+/).filter(Boolean);
-  let shown = 0;
-  for (const { row, text, paper, verdict } of rows) {
+  let shown = 0, identities = 0;
+  for (const { row, text, paper, experiment, verdict, identity } of rows) {
     const wanted = (!form.paper.value || paper === form.paper.value)
+      && (!form.experiment.value || experiment === form.experiment.value)
       && (!form.verdict.value || verdict === form.verdict.value) && words.every((word) => text.includes(word));
     row.hidden = !wanted;
     shown += wanted;
+    identities += wanted && identity !== undefined;
   }
   document.querySelector(".none").hidden = shown > 0;
-  document.querySelector(".shown").textContent = `${shown} of ${rows.length} claims`;
+  document.querySelector(".shown").textContent = `${shown} of ${rows.length} rows: ${shown - identities} claims and ${identities} identities`;
 }
 
 function order() {
-  list.append(...rows.toSorted(orders[form.order.value]).map(({ row }) => row));
+  list.append(...[...rows].sort(orders[form.order.value]).map(({ row }) => row));
 }
 
-function reset() {
+function choose(state) {
   form.reset();
+  for (const name of filters) if (state.get(name)) form[name].value = state.get(name);
   filter();
   order();
 }
 
+function reset() {
+  choose(new URLSearchParams());
+}
+
 // A link to something that is filtered away or folded shows it first.
 function reveal() {
-  let target = null;
-  try {
-    target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-  } catch { /* not a name */ }
+  const { place, state } = address();
+  const target = document.getElementById(place);
   if (!target) return;
+  if (place === "claims") choose(state);
   if (target.hidden) reset();
   for (let around = target.closest("details"); around; around = around.parentElement.closest("details")) around.open = true;
+  const own = target.matches("tr") && target.querySelector("details");
+  if (own) own.open = true;
   const show = () => target.scrollIntoView({ behavior: "instant" });
   show();
   for (const wait of [50, 200]) setTimeout(show, wait); // rows near it have their own height only once they are drawn
@@ -50,14 +61,14 @@ function reveal() {
 }
 
 form.hidden = false;
-form.addEventListener("input", filter);
+form.addEventListener("input", () => {
+  filter();
+  remember("claims", Object.fromEntries(filters.map((name) => [name, form[name].value])));
+});
 form.order.addEventListener("change", order);
 form.addEventListener("submit", (event) => event.preventDefault());
 for (const button of all(".reset")) {
-  button.addEventListener("click", () => { reset(); form.text.focus(); });
-}
-for (const link of all("a.filter")) {
-  link.addEventListener("click", () => { reset(); form.text.value = link.dataset.text; filter(); });
+  button.addEventListener("click", () => { reset(); remember("claims", {}); form.text.focus(); });
 }
 for (const button of navigator.clipboard ? all(".copy") : []) {
   button.hidden = false;
@@ -70,8 +81,10 @@ for (const button of navigator.clipboard ? all(".copy") : []) {
 for (const wide of all(".scroll, .command code")) {
   if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
 }
-if (matchMedia("(max-width: 70rem)").matches) document.querySelector(".contents").open = false;
-addEventListener("beforeprint", () => { for (const folded of all("details.pictures, details.legend")) folded.open = true; });
+addEventListener("beforeprint", () => { for (const folded of all("details.legend")) folded.open = true; });
 addEventListener("hashchange", reveal);
 filter();
 reveal();
+
+const explorable = document.getElementById("layer");
+if (explorable) mount(explorable);

@@ -1,0 +1,113 @@
+"""The article: its sentences with their numbers, what did not replicate, and what was predicted wrongly."""
+
+import dataclasses
+import functools
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from experiments.page import numbers
+from experiments.page.reading import PaperView, Row, Run, Section
+from experiments.page.words import worded
+from icl_lab.lab.claims import FAILS, HOLDS, is_identity
+
+Ledger = Mapping[tuple[str, str], Mapping[str, Any]]
+CITED = ("title", "version", "date-released", "repository-code", "url")
+"""What is shown of CITATION.cff, beside its authors; what it does not say is not made up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A section of the article: a question, what was found, the claims that say so, and the experiment."""
+
+    key: str
+    question: str
+    text: str
+    section: Section
+    claims: list[Row]
+    picture: Path | None
+    view: PaperView
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What did not replicate: the paper's claim and number, and the row of the ledger."""
+
+    says: str
+    number: str
+    measured: str
+    ours: str
+    why: str
+    claim: str
+    source: str
+
+
+@functools.cache
+def written() -> Mapping[str, Any]:
+    """``article.toml``."""
+    return tomllib.loads(resources.files(__package__).joinpath("article.toml").read_text("utf-8"))
+
+
+def parts(papers: Iterable[PaperView], ledger: Ledger) -> list[Part]:
+    """The sections whose experiment has a run that can be shown."""
+    estimates = {key: row["estimate"] for key, row in ledger.items()}
+    sections = {section.name: (view, section) for view in papers for section in view.sections}
+    rows = {row.id: row for _, section in sections.values() for row in section.rows}
+    return [
+        Part(
+            said["key"], said["question"], worded(said["text"], said["paper"], estimates), section,
+            [rows[claim] for claim in said["claims"] if claim in rows],
+            next(iter(section.runs[0].pictures), None), view,
+        )
+        for said in written()["sections"]
+        if said["experiment"] in sections
+        for view, section in [sections[said["experiment"]]]
+    ]  # fmt: skip
+
+
+def differences(ledger: Ledger) -> list[Difference]:
+    """What did not replicate, as far as the ledger has its numbers."""
+    return [
+        Difference(
+            said["says"], said["number"], numbers.estimate(row), said["ours"], said["why"], said["claim"], row["paper"]
+        )
+        for said in written()["differs"]
+        if (row := ledger.get((said["claim"], "lab"))) is not None
+    ]
+
+
+def wrong_predictions(ledger: Ledger) -> list[Mapping[str, Any]]:
+    """Rows of the ledger that were predicted to hold and fail, or the other way round.
+
+    The prediction is what was committed before the first record; where the ledger knows none, what the claim expects.
+    """
+    decided = {HOLDS, FAILS}
+    found: list[Mapping[str, Any]] = []
+    for row in ledger.values():
+        said = row.get("predicted") or row["expected_verdict"]
+        if {said, row["verdict"]} == decided and not is_identity(row):
+            found.append(dict(row) | {"said": said, "measured": numbers.estimate(row), "bound": numbers.bound(row)})
+    return found
+
+
+def newest(runs: Iterable[Run]) -> dict[str, str]:
+    """Day and commit of the record that was finished last; empty where no record says it."""
+    known = [run.record.provenance for run in runs if run.record.provenance.get("finished")]
+    if not known:
+        return {}
+    last = max(known, key=lambda provenance: provenance["finished"])
+    return {"day": last["finished"][:10], "commit": (last.get("commit") or "")[:9]}
+
+
+def citation(path: Path) -> dict[str, str]:
+    """What CITATION.cff says of the laboratory itself; empty where there is none."""
+    try:
+        own = path.read_text("utf-8").split("\nreferences:")[0]
+    except OSError:
+        return {}
+    found = dict(re.findall(rf'^({"|".join(CITED)}): *"?(.*?)"?$', own, re.M))
+    names = re.findall(r'^ *- (?:name|family-names): *"?(.*?)"?$', own, re.M)
+    return found | ({"authors": ", ".join(names)} if names else {})

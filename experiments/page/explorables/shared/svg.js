@@ -1,0 +1,55 @@
+/** A new SVG element in `parent`. */
+export function element(parent, tag, attributes = {}) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  parent.append(made);
+  return made;
+}
+
+/** Float32 numbers, little endian, from base64. */
+export function unpacked(text) {
+  return new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+}
+
+/**
+ * A point in `svg` that is moved by mouse, touch and keys: arrows (with Shift in small steps), Home and End to the left
+ * and right edge, PageUp and PageDown to the upper and lower one.
+ *
+ * @param {{ x: number, y: number, unit: number }} plane half-widths of the plane in its units, and pixels a unit
+ * @param {() => number[]} get
+ * @param {(place: number[], ended: boolean) => void} set
+ * @returns {(label: string) => void} draws it at its place
+ */
+export function handle(svg, plane, get, set, draw) {
+  const group = element(svg, "g", { tabindex: 0, role: "button", "aria-roledescription": "movable point", class: "handle" });
+  const touch = element(group, "circle", { r: 16, class: "touch" });
+  const mark = element(group, "g");
+  draw(mark);
+  const move = (x, y, ended) =>
+    set([Math.max(-plane.x, Math.min(plane.x, x)), Math.max(-plane.y, Math.min(plane.y, y))], ended);
+  group.addEventListener("keydown", (event) => {
+    const step = event.shiftKey ? 0.01 : 0.05, [x, y] = get();
+    const to = {
+      ArrowLeft: [x - step, y], ArrowRight: [x + step, y], ArrowUp: [x, y + step], ArrowDown: [x, y - step],
+      Home: [-plane.x, y], End: [plane.x, y], PageUp: [x, plane.y], PageDown: [x, -plane.y],
+    }[event.key];
+    if (!to) return;
+    event.preventDefault();
+    move(...to, true);
+  });
+  const dragged = (event, ended) => {
+    if (!group.hasPointerCapture(event.pointerId)) return;
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    move(at.x / plane.unit, -at.y / plane.unit, ended);
+  };
+  group.addEventListener("pointerdown", (event) => { group.setPointerCapture(event.pointerId); group.focus(); });
+  group.addEventListener("pointermove", (event) => dragged(event, false));
+  group.addEventListener("pointerup", (event) => dragged(event, true));
+  return (label) => {
+    const [x, y] = get(), scale = svg.getScreenCTM()?.a || 1;
+    touch.setAttribute("r", 22 / scale); // 44 pixels across, however small the figure is
+    mark.setAttribute("transform", `scale(${Math.max(1, 0.85 / scale)})`);
+    group.setAttribute("transform", `translate(${x * plane.unit},${-y * plane.unit})`);
+    group.setAttribute("aria-label", `${label}, at ${x.toFixed(2)}, ${y.toFixed(2)}`);
+  };
+}

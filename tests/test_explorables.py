@@ -1,0 +1,306 @@
+"""What is computed in the page: its figures without a script, the bundle, and its code against JAX in Chromium."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import page
+from experiments.page.explorables import bundle, packed
+from experiments.page.explorables.layer import data, fallback, training
+from icl_lab.constructions import gradient_descent_weights
+from icl_lab.lab import records
+from icl_lab.lab.records import RecordError
+from icl_lab.models import LinearSelfAttention, folded_weights, learner
+from icl_lab.prompts import linear_regression
+from icl_lab.solvers import gradient_descent, least_squares
+from icl_lab.theory import one_step_loss
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+MODEL = Path(data.__file__).with_name("model.js")
+needs_chromium = [
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium)"),
+    pytest.mark.xdist_group("browser"),
+]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return data.record()
+
+
+# Without a browser
+
+
+def test_the_record_is_of_the_committed_training(found):
+    assert found.config == json.loads(json.dumps(vars(training.CONFIG)))
+    assert found.arrays["a"].shape == found.arrays["b"].shape == (10, 61, 3, 3)
+    assert found.arrays["steps"][-1] == training.CONFIG.steps
+
+
+def test_a_record_whose_weights_give_other_predictions_is_refused(found, tmp_path):
+    changed = found.arrays | {"a": found.arrays["a"] * np.float32(1.0001)}
+    records.save(dataclasses.replace(found, arrays=changed), tmp_path, [])
+    with pytest.raises(RecordError, match="other predictions"):
+        data.record(tmp_path)
+
+
+def test_the_static_figure_has_the_step_that_the_laboratory_takes_and_the_layer_near_it(found):
+    x, y = fallback.labelled()
+    sampler = linear_regression(context_length=8, input_size=2)
+    prompt = sampler(jax.random.key(0), 1).prompt
+    of_query = lambda solver, q: solver(  # noqa: E731
+        dataclasses.replace(
+            jax.tree.map(lambda leaf: leaf[0], prompt), x=jnp.array(x), y=jnp.array(y)[:, None], x_query=q
+        )
+    )[0]
+    eye = jnp.eye(2)
+    told = fallback.answers(found)
+    step = [of_query(gradient_descent(found.metrics["learning_rate"], 1), q) for q in eye]
+    np.testing.assert_allclose(told["step"], step, rtol=1e-5)
+    np.testing.assert_allclose(told["least_squares"], fallback.TRUTH, rtol=1e-6)
+    assert fallback.distance(found) < 0.03
+
+
+def test_waiting_members_are_far_from_the_step_and_others_near(found):
+    waits = np.array(data.data(found)["waits"])
+    assert 0 < waits.sum() < waits.size
+    loss = found.arrays["loss"][:, -1] / found.metrics["closed_form"]
+    assert loss[~waits].max() < 1.1 < 2 < loss[waits].min()
+
+
+def test_bundle_calls_each_module_once_in_order_of_need(tmp_path):
+    (tmp_path / "a.js").write_text('import { b } from "./b.js";\nimport { c } from "./c.js";\nb(c);\n')
+    (tmp_path / "b.js").write_text('import { c } from "./c.js";\nexport function b() { return c; }\n')
+    (tmp_path / "c.js").write_text("export const c = 1;\n")
+    text = bundle(tmp_path / "a.js")
+    assert text.count("(() => {") == 3
+    assert text.index("const c = 1") < text.index("function b()") < text.index("b(c)")
+    assert "import" not in text
+    assert "export" not in text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [("export default 1;\n", "not bundled"), ('import * as b from "./b.js";\n', "not bundled"),
+     ('import { a } from "./a.js";\n', "imports itself")],
+)  # fmt: skip
+def test_bundle_refuses_what_it_does_not_understand(tmp_path, content, said):
+    (tmp_path / "a.js").write_text(content)
+    with pytest.raises(ValueError, match=said):
+        bundle(tmp_path / "a.js")
+
+
+def test_scripts_are_within_their_budget():
+    assert len(bundle(Path(page.__file__).parent / "templates" / "page.js")) <= 60_000
+
+
+# In Chromium
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright's client is not installed")
+    with api.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """A page of no record: its first screen is there all the same."""
+    out = tmp_path_factory.mktemp("page") / "page.html"
+    page.write_page([], out.with_name("none.json"), out, {})
+    return out
+
+
+@pytest.fixture
+def tab(browser, path):
+    opened, said = browser.new_page(viewport={"width": 1280, "height": 800}), []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto(path.as_uri())
+    yield opened
+    opened.close()
+    assert said == []
+
+
+def off(tab):
+    """How far the ring is from the arrow's tip, as a share of the step."""
+    return float(tab.locator("#layer").get_attribute("data-off"))
+
+
+def in_page(tab, expression, *values):
+    """An expression over the functions of model.js and ``v``, the values."""
+    tab.goto("about:blank")
+    text = bundle(MODEL).removeprefix('"use strict";\n')
+    return tab.evaluate(f"v => {{ {text} const m = layer_model; return {expression}; }}", list(values))
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    """200 fresh prompts, as arrays and as ``model.js`` takes them."""
+    prompt = linear_regression(context_length=8, input_size=2, input_range=2.0)(jax.random.key(7), 200).prompt
+    plain = [{"x": x.tolist(), "y": y[:, 0].tolist()} for x, y in zip(np.asarray(prompt.x), np.asarray(prompt.y))]
+    return prompt, plain
+
+
+class TestAgainstJax:
+    """Functions of model.js on fresh prompts."""
+
+    pytestmark = needs_chromium
+
+    def test_layer_is_the_network(self, browser, prompts):
+        prompt, plain = prompts
+        network = LinearSelfAttention(layers=1, looped=True, init_scale=1.0)
+        tokens = jnp.zeros((9, 3))
+        params = network.init(jax.random.key(3), tokens)
+        expected = jax.vmap(learner(network, params))(prompt)[:, 0]
+        a, b = (np.asarray(matrix[0, 0], float).ravel().tolist() for matrix in folded_weights(params))
+        tab = browser.new_page()
+        told = in_page(tab, "v[2].map((p, i) => m.layer({a: v[0], b: v[1]}, p, v[3][i]))", a, b, plain,
+                       np.asarray(prompt.x_query, float).tolist())  # fmt: skip
+        np.testing.assert_allclose(told, expected, atol=1e-5)
+        tab.close()
+
+    def test_solvers_and_weights_by_hand_are_those_of_the_laboratory(self, browser, prompts):
+        prompt, plain = prompts
+        query = np.asarray(prompt.x_query, float)
+        tab = browser.new_page()
+        step, best = in_page(tab, "[v[0].map(p => m.gradientStep(1.7, p)), v[0].map(m.leastSquares)]", plain)
+        hand = in_page(tab, "v[0].map(p => m.implied(m.built(1.7, 8), p))", plain)
+        tab.close()
+        for told, solver, near in ((step, gradient_descent(1.7, 1), 1e-5), (best, least_squares(), 1e-3)):
+            expected = jax.vmap(solver)(prompt)[:, 0]
+            np.testing.assert_allclose((np.array(told) * query).sum(1), expected, atol=near)
+        np.testing.assert_allclose(hand, step, atol=1e-12)
+        a, b = folded_weights(gradient_descent_weights(1.7, context_length=8, input_size=2))
+        mine = -np.einsum("i,j->ij", [1, 1], [b[0, 0, 2, 2] * a[0, 0, 0, 0]] * 2)
+        np.testing.assert_allclose(mine[0, 0], 1.7 / 8, rtol=1e-6)
+
+    def test_relative_loss_is_the_closed_form(self, browser):
+        sizes = [0.5, 1.0, 1.4, 2.0]
+        tab = browser.new_page()
+        told = in_page(tab, "v[0].map(s => m.relativeLoss(s, 2.4, 1 / 3, 8))", sizes)
+        tab.close()
+        law = [{"context_length": 8, "input_size": 2, "input_variance": s**2 / 3} for s in sizes]
+        expected = [one_step_loss(2.4, **one) / one_step_loss(0.0, **one) for one in law]
+        np.testing.assert_allclose(told, expected, rtol=1e-12)
+
+    def test_a_direction_is_named_where_there_is_only_one(self, browser, found):
+        waits = data.data(found)["waits"]
+        matrices = found.arrays["a"][:, -1].astype(float).reshape(10, 9).tolist()
+        tab = browser.new_page()
+        told = in_page(tab, "v[0].map(a => m.onlyDirection({a}))", matrices)
+        tab.close()
+        named = [one is not None for one in told]
+        assert any(named)
+        assert named[data.of_one_direction(found) - 1]
+        assert not any(one and not waiting for one, waiting in zip(named, waits))
+        for one, matrix in zip(told, found.arrays["a"][:, -1]):
+            if one is not None:
+                left = np.linalg.svd(matrix[:2].astype(float))[0][:, 0]
+                np.testing.assert_allclose(abs(np.dot(one, left)), 1, atol=1e-6)
+
+
+class TestExplorable:
+    """The first screen."""
+
+    pytestmark = needs_chromium
+
+    def test_check_line_says_how_near_and_the_default_state_is_the_static_figure(self, tab, found):
+        said = tab.locator("[data-part=check]").inner_text()
+        assert said.startswith("✓")
+        assert float(said.split()[-1].rstrip(".").replace("e", "E")) <= data.TOLERANCE
+        assert off(tab) == pytest.approx(fallback.distance(found), rel=1e-4)
+        assert (
+            tab.locator("[data-part=said]")
+            .inner_text()
+            .startswith("After 3,000 steps of training the layer’s answer is")
+        )
+        assert tab.locator("#layer .static").count() == 0
+        box = tab.locator("[data-part=said]").bounding_box()
+        assert box["y"] + box["height"] < 800  # the story is told on the first screen
+
+    def test_mouse_and_keys_move_a_point_and_the_ring_stays_on_the_tip(self, tab):
+        point = tab.locator("[data-part=prompt] .handle").first
+        before = point.get_attribute("aria-label")
+        point.focus()
+        for key in ("ArrowLeft", "ArrowUp", "Home", "PageDown", "Shift+ArrowRight"):
+            tab.keyboard.press(key)
+            assert off(tab) < 0.05
+        by_keys = point.get_attribute("aria-label")
+        assert by_keys != before
+        assert "at -1.19, -1.00" in by_keys
+        plane = tab.locator("[data-part=prompt]").bounding_box()
+        box = point.bounding_box()
+        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        tab.mouse.down()
+        middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2
+        tab.mouse.move(middle[0] + plane["height"] / 264 * 126 * 0.5, middle[1], steps=4)
+        tab.mouse.up()
+        place = [float(v) for v in point.get_attribute("aria-label").split(" at ")[1].split(",")]
+        np.testing.assert_allclose(place, [0.5, 0], atol=0.02)
+        assert off(tab) < 0.05
+        assert "x=" in tab.evaluate("location.hash")
+
+    def test_the_state_is_in_the_address_and_comes_back(self, tab, browser, found):
+        waiting = data.of_one_direction(found)
+        tab.get_by_label("Network").select_option(str(waiting))
+        assert "along one direction only" in tab.locator("[data-part=said]").inner_text()
+        assert off(tab) > 0.1
+        tab.locator("[data-part=weights] .handle").focus()
+        tab.keyboard.press("ArrowRight")
+        again = browser.new_page()
+        again.goto(tab.url)
+        assert off(again) == pytest.approx(off(tab), rel=1e-3)
+        assert again.get_by_label("Network").input_value() == str(waiting)
+        again.close()
+
+    def test_weights_by_hand_are_the_step_and_edited_ones_are_put_back(self, tab):
+        tab.locator("[data-part=hand]").fill("1")
+        assert off(tab) < 1e-6
+        tab.locator("[data-part=hand]").fill("0")
+        before = off(tab)
+        tab.locator("details.numbers summary").click()
+        tab.get_by_label("A, row 1, column 1").fill("3")
+        assert off(tab) > 1
+        tab.get_by_role("button", name="Put the numbers back").click()
+        assert off(tab) == before
+
+    def test_one_corrupted_byte_brings_the_static_figure_back_with_a_message(self, browser, path, tmp_path, found):
+        good = packed(found.arrays["predictions"])
+        bad = ("B" if good[40] != "B" else "C").join([good[:40], good[41:]])
+        other = tmp_path / "page.html"
+        other.write_text(path.read_text().replace(good, bad))
+        opened = browser.new_page()
+        opened.goto(other.as_uri())
+        assert opened.locator("[data-part=check]").inner_text().startswith("✕")
+        assert opened.locator("#layer .static").first.is_visible()
+        assert opened.locator("#layer .settings").is_hidden()
+        opened.close()
+
+    def test_without_a_script_the_static_figure_stands(self, browser, path):
+        context = browser.new_context(java_script_enabled=False)
+        opened = context.new_page()
+        opened.goto(path.as_uri())
+        assert opened.locator("#layer circle.trained").is_visible()
+        assert opened.locator("#layer circle.point").count() == 8
+        assert opened.locator("#layer .settings").is_hidden()
+        assert "of the step away" in opened.locator("[data-part=said]").inner_text()
+        context.close()
+
+    @pytest.mark.parametrize("width", [360, 390, 768, 1280])
+    def test_fits_every_width_and_points_are_large_enough_for_a_finger(self, browser, path, width):
+        opened = browser.new_page(viewport={"width": width, "height": 844})
+        opened.goto(path.as_uri())
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+        sizes = opened.locator("#layer .touch").evaluate_all("all => all.map(c => c.getBoundingClientRect().width)")
+        assert min(sizes) >= 43.5
+        opened.close()
