@@ -6,10 +6,12 @@ import re
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.tools import reproduce
 from icl_lab.lab.command_line import parse_command_line
+from icl_lab.theory import isotropic_risk
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -80,6 +82,17 @@ def test_every_link_between_pages_leads_somewhere():
 @pytest.mark.parametrize("name", MOST_WORDS)
 def test_a_page_that_many_read_is_short(name):
     assert len((ROOT / name).read_text().split()) <= MOST_WORDS[name]
+
+
+def test_pages_of_results_are_short_together():
+    papers = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai", "identification")
+    assert sum(len((ROOT / f"experiments/{paper}/README.md").read_text().split()) for paper in papers) <= 12_660
+
+
+def test_the_formula_of_the_first_page_is_the_risk():
+    n, m, d = np.meshgrid([5, 20, 80], [5, 40], [2, 5])
+    a = n / (n + d + 1)
+    np.testing.assert_allclose(d * (1 - a) ** 2 + a**2 * d * (d + 1) / m, d * isotropic_risk(d, n, m), rtol=1e-12)
 
 
 def test_the_index_names_every_page():
