@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from flax import linen as nn
 from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.lab.flags import arguments
-from icl_lab.models import Transformer
 from icl_lab.prompts import BatchLearner, Prompt, Sampler
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training import Training, effort, training
@@ -21,7 +21,7 @@ from icl_lab.training.plans import Objective, members_at_once, squared_error
 
 __all__ = [
     "Model", "Objective", "always", "mean_in_chunks", "members_at_once", "model", "paired_losses",
-    "planned", "squared_error",
+    "planned", "squared_error", "warmed_up",
 ]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ class Schedule(Protocol):
         """Tasks that measure a member."""
 
 
-def model(network: Transformer, context_length: int, input_size: int, layout: Layout | None = None) -> Model:
+def model(network: nn.Module, context_length: int, input_size: int, layout: Layout | None = None) -> Model:
     """A network on prompts of N pairs in D dimensions, in a layout (None: joint tokens)."""
     shapes = (context_length, input_size), (context_length, 1), (input_size,)
     return model_of(network, jax.eval_shape(lambda: Prompt(*map(jnp.zeros, shapes))), layout)
@@ -101,6 +101,35 @@ def planned(
         measure_every=config.measure_every,
         **options,
     )
+
+
+class WarmedUp(Protocol):
+    """A configuration with a learning rate that rises at first."""
+
+    @property
+    def steps(self) -> int:
+        """Training steps."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Behind the warm-up."""
+
+    @property
+    def warm_up(self) -> int:
+        """Steps in which it rises from 0."""
+
+    @property
+    def decay(self) -> bool:
+        """Whether it falls to 0 as a cosine from there on."""
+
+
+def warmed_up(config: WarmedUp) -> optax.Schedule:
+    """A linear rise from 0 over ``warm_up`` steps, then constant, or a cosine to 0."""
+    rise = optax.linear_schedule(0.0, config.learning_rate, max(config.warm_up, 1))
+    after = optax.constant_schedule(config.learning_rate)
+    if config.decay:
+        after = optax.cosine_decay_schedule(config.learning_rate, config.steps - config.warm_up)
+    return optax.join_schedules([rise, after], [config.warm_up]) if config.warm_up else after
 
 
 def mean_in_chunks(

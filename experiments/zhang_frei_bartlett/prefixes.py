@@ -15,13 +15,14 @@ import optax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from experiments.training import Model
+from experiments.training import Model, warmed_up
 from icl_lab.lab import arguments, setting
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, Sampler, gaussian_regression
 from icl_lab.solvers import least_squares
 from icl_lab.theory import random_covariance_optimum, random_covariance_risk, variance_moments
 from icl_lab.training.plans import Training
+from icl_lab.training.prefixes import rising
 
 COVARIANCES = ("identity", "random")
 """Covariances of training: the identity, or diag(Exp(1)) drawn anew for each task."""
@@ -102,9 +103,10 @@ def curriculum(config: Schedule) -> Callable[[Setting, Array], Setting]:
     """Garg et al. 2022, A.2: one dimension and two points more every ``curriculum_every`` steps, up to the whole."""
 
     def schedule(whole: Setting, step: Array) -> Setting:
-        stage = step // config.curriculum_every
-        now = {"dimension": config.start_dimension + stage, "points": config.start_points + 2 * stage}
-        return whole | {name: jnp.minimum(value, whole[name]) for name, value in now.items()}
+        every = config.curriculum_every
+        dimension = rising(config.start_dimension, whole["dimension"], every=every)
+        points = rising(config.start_points, whole["points"], by=2, every=every)
+        return whole | {"dimension": dimension(step), "points": points(step)}
 
     return schedule
 
@@ -174,20 +176,11 @@ def planned(config: Schedule, network: GPT, length: int, offsets: bool) -> Train
         "points": (length + 1) * each,
     }
     return Training(
-        lambda key, _: trained.init(key), loss, lambda setting: optax.adam(learning_rate(setting["config"])),
+        lambda key, _: trained.init(key), loss, lambda setting: optax.adam(warmed_up(setting["config"])),
         jnp.tile(own_keys(config), kinds), whole, steps=config.steps, measure_every=config.measure_every,
         measure=measure, schedule=curriculum(config), learner=trained.learner, sampler=sampler,
         members_at_once=1 if jax.default_backend() == "cpu" else None,
     )  # fmt: skip
-
-
-def learning_rate(config: Schedule) -> optax.Schedule:
-    """A linear rise from 0 over ``warm_up`` steps, then constant, or a cosine to 0."""
-    rise = optax.linear_schedule(0.0, config.learning_rate, max(config.warm_up, 1))
-    after = optax.constant_schedule(config.learning_rate)
-    if config.decay:
-        after = optax.cosine_decay_schedule(config.learning_rate, config.steps - config.warm_up)
-    return optax.join_schedules([rise, after], [config.warm_up]) if config.warm_up else after
 
 
 Predictor = Callable[[Any, Sample], Array]

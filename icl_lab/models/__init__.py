@@ -9,6 +9,7 @@ from icl_lab.models.language_capture import Capture, captured, local_logits
 from icl_lab.models.layers import folded_weights
 from icl_lab.models.learner import learner, traced
 from icl_lab.models.reduced_induction import ReducedInduction, reduced_logits
+from icl_lab.models.self_attention import SelfAttention
 from icl_lab.models.transformer import LinearSelfAttention, Transformer
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LanguageModel",
     "LinearSelfAttention",
     "ReducedInduction",
+    "SelfAttention",
     "Trace",
     "Transformer",
     "captured",

@@ -1,5 +1,6 @@
 """Networks as learners: ``Prompt -> prediction``."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -8,6 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from icl_lab.models.inspection import Intervention, Trace
+from icl_lab.models.self_attention import observed
 from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.layouts import Layout, joint_layout
 from icl_lab.prompts.prompt import Learner, Prompt
@@ -17,7 +19,8 @@ def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> L
     """The in-context learner that a network with these parameters is.
 
     Args:
-      network: a module ``(T, E) tokens -> ((T, E) tokens, Trace)``.
+      network: a module ``(T, E) tokens -> ((T, E) tokens, Trace)``, or ``tokens -> tokens`` that uses
+        ``SelfAttention``.
       params: the pytree of ``network.init``, learned or hand-built.
       layout: how prompts become tokens; None means joint tokens with W0 = 0.
 
@@ -40,13 +43,27 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
     layout = layout or joint_layout()
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
-        found = network.apply(params, layout.encode(prompt), intervention, step, **told(network, layout, prompt))
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise ValueError(f"{type(network).__name__} must return (tokens, Trace), got {type(found).__name__}")
-        tokens, trace = cast(tuple[Array, Trace], found)
-        return layout.decode(tokens, prompt), trace
+        tokens, extra = layout.encode(prompt), told(network, layout, prompt)
+        if takes_interventions(network):
+            found = network.apply(params, tokens, intervention, step, **extra)
+        else:
+            found = observed(lambda: cast(Array, network.apply(params, tokens)), intervention, step)
+        if not isinstance(found, tuple) or len(found) != 2 or found[1] is None:
+            name = type(network).__name__
+            raise ValueError(f"{name} must return (tokens, Trace), or be called with tokens and use SelfAttention")
+        found, trace = cast(tuple[Array, Trace], found)
+        return layout.decode(found, prompt), trace
 
     return run
+
+
+def takes_interventions(network: nn.Module) -> bool:
+    """Whether a module is called with ``(tokens, intervention, step)``."""
+    try:
+        inspect.signature(network.__call__).bind(None, None, 0)
+    except TypeError:
+        return False
+    return True
 
 
 def told(network: nn.Module, layout: Layout, prompt: Prompt) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What is trained: how parameters are initialised, and how they predict."""
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +12,8 @@ from jax import Array
 from icl_lab.fast import batch_learner
 from icl_lab.fast.batched import check_network
 from icl_lab.models import GPT, Transformer, learner, prefix_predictions
+from icl_lab.models.learner import takes_interventions
+from icl_lab.models.self_attention import attends
 from icl_lab.prompts import BatchLearner, Prompt
 from icl_lab.prompts.layouts import Layout, joint_layout
 
@@ -47,14 +48,13 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
     Raises:
       ValueError: for a module that is called with something else, or whose plain and fast form disagree.
     """
-    try:
-        inspect.signature(network.__call__).bind(None, None, 0)
-    except TypeError as error:
+    tokens = jax.eval_shape((layout or joint_layout()).encode, prompt)
+    if not takes_interventions(network) and not attends(network, tokens):
         raise ValueError(
             f"{type(network).__name__}: a network is called with (tokens, intervention, step) and returns (tokens, "
-            "Trace); allowed for any other is icl_lab.training.Model(init, predict)"
-        ) from error
-    tokens = jax.eval_shape((layout or joint_layout()).encode, prompt)
+            "Trace), or with tokens and uses SelfAttention; allowed for any other is icl_lab.training.Model(init, "
+            "predict)"
+        )
     if isinstance(network, Transformer):  # here, as it computes, which the programs of several devices do not allow
         one_prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), prompt)
         check_network(network, layout or joint_layout(), one_prompt)

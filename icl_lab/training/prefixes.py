@@ -5,10 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.typing import ArrayLike
 
 from icl_lab.prompts.prompt import Sample, all_answers
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.tracing import check_number, is_traced
 
 
 def every_prefix(predictions: Array, samples: Sample) -> Array:
@@ -38,13 +40,13 @@ def every_prefix(predictions: Array, samples: Sample) -> Array:
     return jnp.where(counted, errors, 0).sum(1) / (length + 1)
 
 
-def rising(start: float, end: float, *, by: float = 1, every: int) -> Callable[[Array], Array]:
+def rising(start: ArrayLike, end: ArrayLike, *, by: ArrayLike = 1, every: ArrayLike = 1) -> Callable[[Array], Array]:
     """A number that rises from ``start`` by ``by`` each ``every`` steps, up to ``end``: step -> number.
 
     Raises:
-      ValueError: for numbers that do not rise, or ``every`` below 1.
+      ValueError: for a number that does not rise, or ``every`` below 1; what is traced is not looked at.
     """
-    check_number("start", start, at_most=end)
+    check_number("start", start, at_most=np.inf if is_traced(end) else float(np.min(end)))
     check_number("by", by, above=0)
     check_number("every", every, at_least=1)
     return lambda step: jnp.minimum(start + by * (step // every), end)

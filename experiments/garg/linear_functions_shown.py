@@ -1,0 +1,164 @@
+"""What ``linear_functions`` claims and shows: functions of its record. Errors are over that of predicting zero."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
+from experiments.statistics import Statistic
+from icl_lab.claims import Criterion
+from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab.style import LEARNERS as LOOK
+from icl_lab.lab.style import Figure, band
+from icl_lab.lab.style import panels as axes_grid
+
+SHOWN: dict[str, dict[str, Any]] = {
+    "least_squares": {"color": "#000000", "linestyle": (0, (1, 1)), "label": "least squares"},
+    "ridge": {"color": "#009E73", "linestyle": "-.", "label": "ridge, strength .5"},
+    "averaging": {"color": "#D55E00", "linestyle": "--", "label": "averaging"},
+    "neighbours": {"color": "#CC79A7", "linestyle": ":", "label": "3 nearest neighbours"},
+    "lasso": {"color": "#E69F00", "linestyle": (0, (5, 1)), "label": "lasso, .01"},
+    "other": {"color": "#777777", "linestyle": (0, (4, 1, 1, 1, 1, 1)), "label": "trained on the other tasks"},
+    "trained": {key: LOOK["trained"][key] for key in ("color", "linestyle")} | {"label": "trained"},
+}
+
+
+def error(tasks: str, learner: str, times: int) -> Statistic:
+    """(M,) error behind so many times D examples."""
+    return lambda record: ERROR(record, tasks=tasks, learner=learner)[:, times * record.config["input_size"]]
+
+
+def few(tasks: str, learner: str, reference: str) -> Statistic:
+    """(M,) error less that of a reference on the same tasks, mean over 1 <= k < D examples."""
+
+    def statistic(record: Record) -> np.ndarray:
+        one, other = (ERROR(record, tasks=tasks, learner=name) for name in (learner, reference))
+        return (one - other)[:, 1 : record.config["input_size"]].mean(1)
+
+    return statistic
+
+
+def log_over(learner: str, reference: str) -> Statistic:
+    """(M,) log10 of the error on dense tasks over that of a reference, behind 2D examples."""
+    return lambda record: np.log10(error("dense", learner, 2)(record) / error("dense", reference, 2)(record))
+
+
+def residual(times: int, planted: bool = False) -> Statistic:
+    """(members that were identified,) relative distance of the nearest algorithm behind so many times D examples.
+
+    ``planted``: that of ridge regression itself.
+    """
+
+    def statistic(record: Record) -> np.ndarray:
+        lengths, n = list(record.config["lengths"]), times * record.config["input_size"]
+        if not record.config["identified"] or n not in lengths:
+            raise NotRun(f"member identified behind {n} examples")
+        found = PLANTED(record) if planted else IDENTIFIED(record, number="residual")
+        return found[..., lengths.index(n)]
+
+    return statistic
+
+
+def learned(tasks: str) -> Criterion:
+    """Whether a training went far enough to say something about the published one."""
+
+    def reached(record: Record) -> bool:
+        return bool((error(tasks, "trained", 2)(record) <= 0.1).all())
+
+    return Criterion(f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1", reached)
+
+
+claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=("lab",))
+_DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"}
+_SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a"}
+_LINES: dict[str, Any] = {
+    "tolerance": 0.05,
+    "reason": "the published curves lie on one another; a twentieth of the axis is what their lines hide",
+}
+
+CLAIMS = (
+    claim(
+        "few_examples",
+        "Below D examples the error is that of least squares (difference, mean over 1 <= k < D; control: the network "
+        "of sparse tasks).",
+        few("dense", "trained", "least_squares"), near=0.0, **_LINES, **_DENSE, headline=1,
+        control=few("dense", "other", "least_squares"), falsified_by="an error that does not fall as (D - k)/D",
+    ),
+    claim(
+        "many_examples",
+        "Behind 2D examples the error is at most a twentieth of that of predicting zero; least squares has none "
+        "(control: three nearest neighbours).",
+        error("dense", "trained", 2), at_most=0.05, **_DENSE, headline=2, control=error("dense", "neighbours", 2),
+        reason="a twentieth of the published axis, which least squares meets at D examples",
+    ),
+    *(
+        claim(
+            f"below_{reference}",
+            f"Behind 2D examples the error is less than half that of {said} (log10 of the ratio; control: the network "
+            "of sparse tasks).",
+            log_over("trained", reference), at_most=-0.3, **_DENSE, control=log_over("other", reference),
+            reason="a factor of two; the figure shows more",
+        )
+        for reference, said in (("averaging", "averaging"), ("neighbours", "three nearest neighbours"))
+    ),
+    claim(
+        "sparse_below_least_squares",
+        "Trained on sparse tasks, it is better than least squares below D examples (difference, mean over 1 <= k < D; "
+        "control: the network of dense tasks).",
+        few("sparse", "trained", "least_squares"), at_most=0.0, **_SPARSE, headline=3, reason="an ordering",
+        control=few("sparse", "other", "least_squares"),
+    ),
+    claim(
+        "sparse_as_lasso",
+        "Trained on sparse tasks, it nearly reaches the lasso below D examples (difference; control: the network of "
+        "dense tasks).",
+        few("sparse", "trained", "lasso"), at_most=0.0, **_LINES, **_SPARSE,
+        control=few("sparse", "other", "lasso"),
+    ),
+    *(
+        claim(
+            f"no_name_{times}d",
+            f"No algorithm of the list explains its predictions behind {times}D examples: the nearest is at least .05 "
+            "away (control: ridge regression, asked in the same way).",
+            residual(times), at_least=0.05, criterion=learned("dense"), where="section 3 (identify: this lab)",
+            control=residual(times, planted=True), reason="identify names no algorithm that is further away",
+            falsified_by="a name, as least squares or ridge",
+        )
+        for times in (2, 3)
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Errors behind every number of examples; training, and how far the nearest algorithm is."""
+    d = record.config["input_size"]
+    wide, (row,) = axes_grid(2, 1, width=4.0, height=3.0)
+    for axes, tasks in zip(row, TASKS):
+        found = ERROR(record, tasks=tasks)
+        for name, look in SHOWN.items():
+            band(axes, np.arange(found[name].shape[1]), found[name], **look)
+        axes.axvline(d, color="0.8", linewidth=0.8, zorder=0)
+        axes.set(xlabel="examples k (line: D)", ylabel="error / error of predicting 0", ylim=(0, 1.5))
+        nonzero = record.config["used_weights"] if tasks == "sparse" else d
+        axes.set_title(f"{tasks}: {nonzero} of {d} weights not 0")
+    row[0].legend()
+    return {"errors": wide, "training": _training(record)}
+
+
+def _training(record: Record) -> Figure:
+    figure, (row,) = axes_grid(2, 1)
+    looks = ({"color": "#0072B2", "linestyle": "-"}, {"color": "#E69F00", "linestyle": "--"})
+    for tasks, look in zip(TASKS, looks):
+        band(row[0], STEPS(record), LOSS(record, tasks=tasks), label=f"{tasks} tasks", **look)
+    best = ERROR(record, tasks="dense", learner="least_squares").mean()
+    row[0].axhline(best, color="black", linestyle=(0, (1, 1)), label="least squares, dense")
+    row[0].set(xlabel="training step", ylabel="error, mean over k", ylim=(0, None))
+    row[0].legend()
+    if record.config["identified"]:
+        lengths = record.config["lengths"]
+        row[1].plot(lengths, IDENTIFIED(record, number="residual").T, "o", color="#0072B2", label="member")
+        row[1].plot(lengths, PLANTED(record), "x", color="#009E73", label="ridge itself")
+        row[1].axhline(0.05, color="black", linestyle="--", label="named below")
+        row[1].legend()
+    row[1].set(xlabel="examples", ylabel="distance of the nearest algorithm", ylim=(0, None))
+    return figure
