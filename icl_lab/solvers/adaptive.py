@@ -3,18 +3,19 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.naming import named_by_arguments
+from icl_lab.prompts.prompt import Learner, Prompt, ShapeError, check_prompt
 from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.positive import cholesky, positive_solve
 
 
+@named_by_arguments
 def noise_adaptive_ridge(strengths: Array) -> Learner:
     """Ridge regression averaged over strengths, each weighted by how well it explains the labels, output by output.
 
@@ -61,6 +62,7 @@ def _posterior(prompt: Prompt, strength: ArrayLike) -> tuple[Array, Array, Array
     return w, jnp.sum((y - x @ w) ** 2, axis=0) + strength * jnp.sum(w**2, axis=0), log_det
 
 
+@named_by_arguments
 def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
     """The Bayes predictor over a given, finite set of tasks: sum_t p_t W_t^T x_q (discrete MMSE, Raventos et al. 2023).
 
@@ -72,7 +74,7 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
 
     Raises:
       ValueError: for tasks that are no (T, D, O), or a variance that is not above 0.
-      AssertionError: when it predicts, for tasks of another D or O.
+      ShapeError: when it predicts, for tasks of another D or O.
     """
     _check_tasks(tasks, noise_variance)
 
@@ -84,6 +86,7 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
 
 
 def _check_tasks(tasks: Array, noise_variance: ArrayLike) -> None:
+    check_number("tasks", tasks)
     if len(np.shape(tasks)) != 3 or not len(tasks):
         raise ValueError(f"tasks must be (T, D, O), got {np.shape(tasks)}")
     check_number("noise_variance", noise_variance, above=0, scalar=True)
@@ -92,10 +95,12 @@ def _check_tasks(tasks: Array, noise_variance: ArrayLike) -> None:
 def _misses(prompt: Prompt, tasks: Array) -> Array:
     """(T,) sum_i |y_i - W_t^T x_i|^2 of every task."""
     _, d, o = check_prompt(prompt)
-    chex.assert_shape(tasks, (None, d, o))  # one output would be broadcast over several
+    if np.shape(tasks)[1:] != (d, o):  # one output would be broadcast over several
+        raise ShapeError(f"tasks must be (T, D, O) = (T, {d}, {o}) for this prompt, got {np.shape(tasks)}")
     return jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
 
 
+@named_by_arguments
 def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike, log_odds: ArrayLike = 0.0) -> Learner:
     """The Bayes predictor where a task is one of a given set, or drawn from N(0, sigma^2 / lambda I).
 
@@ -111,7 +116,7 @@ def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike,
 
     Raises:
       ValueError: as ``dmmse``, or for a strength that is not above 0.
-      AssertionError: when it predicts, for tasks of another D or O.
+      ShapeError: when it predicts, for tasks of another D or O.
     """
     _check_tasks(tasks, noise_variance)
     check_number("strength", strength, above=0, scalar=True)
@@ -126,13 +131,19 @@ def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike,
     return predict
 
 
+@named_by_arguments
 def softmax_regression(sharpness: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
     """sum over heads of c_h sum_i softmax_i(b_h x_i.x_q) y_i: what a layer of softmax attention computes.
 
     Args:
       sharpness: b, a scalar for one head or (H,).
       amplitude: c, of either sign, like ``sharpness``.
+
+    Raises:
+      ValueError: for what is no number.
     """
+    check_number("sharpness", sharpness)
+    check_number("amplitude", amplitude)
     b, c = jnp.broadcast_arrays(jnp.atleast_1d(jnp.asarray(sharpness, float)), jnp.asarray(amplitude, float))
 
     def predict(prompt: Prompt) -> Array:
@@ -143,6 +154,7 @@ def softmax_regression(sharpness: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
     return predict
 
 
+@named_by_arguments
 def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
     """c sum_i k_i y_i / sum_i k_i with k_i = exp(-|x_i - x_q|^2 / (2 h^2)) (Nadaraya 1964; Watson 1964).
 
@@ -154,6 +166,7 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
       ValueError: for a bandwidth that is not one number above 0.
     """
     check_number("bandwidth", bandwidth, above=0, scalar=True)
+    check_number("amplitude", amplitude, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt)
@@ -164,6 +177,7 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
     return predict
 
 
+@named_by_arguments
 def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
     """Least mean squares: one step of stochastic gradient descent an example, in their order (Widrow & Hoff 1960).
 
@@ -186,6 +200,7 @@ def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
     return _in_order(step)
 
 
+@named_by_arguments
 def leaky_lms(learning_rate: ArrayLike, leak: ArrayLike) -> Learner:
     """LMS that forgets: before each example W shrinks, W <- (1 - g) W, then W <- W + mu x_i (y_i - W^T x_i)^T.
 
@@ -209,6 +224,7 @@ def leaky_lms(learning_rate: ArrayLike, leak: ArrayLike) -> Learner:
     return _in_order(step)
 
 
+@named_by_arguments
 def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) -> Learner:
     """Recursive least squares: minimises sum_i f^(N-i) |W^T x_i - y_i|^2 + lambda f^N |W|^2 (Haykin, ch. 10).
 
@@ -243,6 +259,7 @@ def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) ->
     return predict
 
 
+@named_by_arguments
 def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
     """A learner on centred inputs and labels of the context; the query stays as it is.
 
@@ -257,6 +274,7 @@ def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
     return _centred(learner, add_mean=add_mean, query=False)
 
 
+@named_by_arguments
 def with_intercept(learner: Learner) -> Learner:
     """A learner with an intercept that is not penalised: on centred inputs, labels and query, plus the mean label.
 
@@ -271,6 +289,9 @@ def with_intercept(learner: Learner) -> Learner:
 
 
 def _centred(learner: Learner, *, add_mean: bool, query: bool) -> Learner:
+    if not callable(learner):
+        raise ValueError(f"learner must be a function Prompt -> prediction, got {learner!r}")
+
     def predict(prompt: Prompt) -> Array:
         n, _, _ = check_prompt(prompt)
         mean, middle = prompt.y.sum(0) / max(n, 1), prompt.x.sum(0) / max(n, 1)  # of no examples: 0
