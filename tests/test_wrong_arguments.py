@@ -240,7 +240,8 @@ REFUSED_ELSEWHERE = {
     "align_weights", "interpolate", "progress_measures", "folded_weights", "reduced_logits", "prefix_predictions",
     "induction_logits", "item_label_law", "copies_without_bursts", "evaluation_laws", "input_variance",
     # take functions that are asked when they are called, by what is in a row
-    "one_prompt", "same_tasks", "context_in_an_orthant", "with_orthogonal_query", "fit",
+    "load", "save", "from_every_prefix", "every_prefix", "one_prompt", "same_tasks",
+    "context_in_an_orthant", "with_orthogonal_query", "fit",
 }  # fmt: skip
 CASES = [pytest.param(row, argument, id=f"{row.name}-{argument}") for row in ROWS for argument in row.wrong]
 FOREIGN = re.compile(r"\[Chex\]|XLA|xla|jaxlib|Tracer|\bvmap got|dot_general|ScopeParam|object has no attribute")

@@ -235,7 +235,7 @@ def test_a_law_that_is_none_is_refused(wrong, message):
     ("law", "wrong", "message"),
     [
         ({}, {"context_length": 0}, "context_length must be a whole number of at least 1"),
-        ({}, {"slots": 8}, r"slots must be at least 2N \+ 1 = 9, got 8"),
+        ({}, {"slots": 8}, "slots must be a whole number of at least 9, got 8"),
         ({"burstiness": 3}, {}, r"burstiness must be 0 or a divisor of N below it: \[1, 2\], got 3"),
         ({"burstiness": 4}, {}, r"burstiness must be 0 or a divisor of N below it: \[1, 2\], got 4"),
         ({}, {"context_length": 9}, "labels must be at least N/B = 9, all different, got 8"),
