@@ -4,23 +4,27 @@ A learner is a function ``Prompt -> prediction``; trained networks, hand-built w
 that one type, so any two of them can be compared.
 """
 
+import importlib
 from typing import Any
 
-__all__ = ["load", "load_run", "save", "train"]
+# what is imported when it is asked for, by where it is; identify and compare are modules, with functions of that name
+_LAZY = {
+    "compare": "", "identify": "", "load": "icl_lab.lab.own_record", "load_run": "icl_lab.lab.runs",
+    "save": "icl_lab.lab.own_record", "train": "icl_lab.lab.own_training",
+}  # fmt: skip
+__all__ = ["compare", "identify", "load", "load_run", "save", "train"]
 
 
 def __getattr__(name: str) -> Any:
-    """``icl_lab.load_run``, ``load``, ``save`` and ``train``, imported when they are asked for."""
-    if name == "load_run":
-        from icl_lab.lab.runs import load_run
+    """``icl_lab.train`` and what else is in ``_LAZY``, imported when it is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'icl_lab' has no attribute {name!r}; it has {', '.join(_LAZY)}")
+    if not _LAZY[name]:
+        return importlib.import_module(f"icl_lab.{name}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
 
-        return load_run
-    if name in ("load", "save"):
-        from icl_lab.lab import own_record
 
-        return getattr(own_record, name)
-    if name == "train":
-        from icl_lab.lab.own_training import train
-
-        return train
-    raise AttributeError(f"module 'icl_lab' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """What is asked for by name, and the modules that are loaded."""
+    loaded = [name for name, one in globals().items() if getattr(one, "__name__", "").startswith("icl_lab.")]
+    return sorted({*_LAZY, *loaded})

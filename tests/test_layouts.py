@@ -85,5 +85,5 @@ def test_item_label_tokens_are_contents_in_order_behind_one_hot_positions_from_t
     assert content_layout().decode(logits, prompt) is logits
     with pytest.raises(ValueError, match=r"slots must be at least 2N \+ 1 = 5, got 4"):
         item_label_layout(4).encode(prompt)
-    with pytest.raises(ValueError, match="slots must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="slots must be a whole number of at least 1, got 0"):
         item_label_layout(0)

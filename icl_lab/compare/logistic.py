@@ -2,11 +2,14 @@
 
 import contextlib
 
-import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
+
+from icl_lab.prompts.prompt import ShapeError
+from icl_lab.prompts.tracing import check_number
 
 
 def logistic_losses(logits: Array, probability: ArrayLike) -> Array:
@@ -23,11 +26,14 @@ def logistic_losses(logits: Array, probability: ArrayLike) -> Array:
       (...,).
 
     Raises:
-      AssertionError: if the shapes differ.
+      ShapeError: if the shapes differ.
       ValueError: for a probability that is none (a label -1), where it is known: not inside ``jit`` or ``vmap``.
     """
+    check_number("logits", logits)
+    check_number("probability", probability)
     probability = jnp.asarray(probability)
-    chex.assert_equal_shape([logits, probability])
+    if np.shape(logits) != probability.shape:
+        raise ShapeError(f"logits {np.shape(logits)} and probability {probability.shape} must have one shape")
     with contextlib.suppress(jax.errors.TracerBoolConversionError):
         if jnp.any((probability < 0) | (probability > 1)):
             raise ValueError("probability must lie between 0 and 1; of labels y it is (1 + y) / 2")

@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from icl_lab.compare.distributions import jensen_shannon
-from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample
+from icl_lab.prompts.naming import called
+from icl_lab.prompts.prompt import BatchLearner, Learner, Members, Prompt, Sample, ShapeError, one_prompt
 
 
-def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
+def compare(a: Learner | Members, b: Learner | Members, samples: Sample) -> dict[str, Array]:
     """Distance between two learners on the same tasks, for values by the metrics of von Oswald et al. 2022, section 4.
 
     *Values*, where the target is (O,) numbers. With f, g the predictions (O,) and s_f, s_g their sensitivities
@@ -28,21 +30,24 @@ def compare(a: Learner, b: Learner, samples: Sample) -> dict[str, Array]:
     (N + 1,), and sensitivities are those of the last prediction: the others do not see the query.
 
     Args:
-      a: first learner.
-      b: second learner.
+      a: first learner, or what ``icl_lab.train`` returns: all its members.
+      b: second learner, or members.
       samples: B tasks, every leaf with a leading batch axis.
 
     Returns:
-      The metrics by name, scalars but for prefixes.
+      The metrics by name, scalars but for prefixes; of M members with a leading axis (M,), and (M, M') where both are
+      members.
 
     Raises:
-      AssertionError: if the samples are not batched, or the predictions are not as above and of one shape.
+      ValueError: if the samples are no batch of tasks, a learner does not take one prompt, or the predictions are not
+        as above and of one shape (``ShapeError``).
       TypeError: if a learner is not written in JAX.
     """
-    return compare_batches(jax.vmap(a), jax.vmap(b), samples)
+    first, second = (one if isinstance(one, Members) else _vmapped(name, one) for name, one in (("a", a), ("b", b)))
+    return compare_batches(first, second, samples)
 
 
-def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[str, Array]:
+def compare_batches(a: BatchLearner | Members, b: BatchLearner | Members, samples: Sample) -> dict[str, Array]:
     """``compare`` for learners that take a whole batch of prompts at once (``icl_lab.fast.batch_learner``).
 
     Args:
@@ -54,23 +59,25 @@ def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[s
       As ``compare``.
 
     Raises:
-      AssertionError: as ``compare``.
+      ValueError: as ``compare``.
     """
-    chex.assert_rank(samples.prompt.x, 3)
-    if not len(samples.prompt.x):
-        raise AssertionError("samples are of no task; expected is at least one")
+    if isinstance(a, Members):
+        return a.over_members(lambda one: compare_batches(one, b, samples))
+    if isinstance(b, Members):
+        return b.over_members(lambda one: compare_batches(a, one, samples))
+    check_samples(samples)
     logits = jnp.issubdtype(samples.target.dtype, jnp.integer)
     if logits and samples.target.ndim != 1:
-        raise AssertionError(f"whole numbers as target are labels (B,), got {samples.target.shape}; values are floats")
+        raise ShapeError(f"whole numbers as target are labels (B,), got {samples.target.shape}; values are floats")
     if logits or not jnp.issubdtype(samples.prompt.x_query.dtype, jnp.floating):
         f, g = (_checked(learner, samples.prompt, samples.target) for learner in (a, b))
-        chex.assert_equal_shape([f, g])
+        _check_same(a, f, b, g)
         if logits:
             agreement = (f.argmax(-1) == g.argmax(-1)).mean(0, f.dtype)
             return {"agreement": agreement, "jensen_shannon": jensen_shannon(f, g).mean(0)}
         return {"prediction_difference": _norm(f - g, -1).mean(0)}
     (f, s_f), (g, s_g) = (_values_and_sensitivities(learner, samples) for learner in (a, b))
-    chex.assert_equal_shape([f, g])
+    _check_same(a, f, b, g)
     cosine = jnp.sum(s_f * s_g, axis=(1, 2)) / ((_norm(s_f, (1, 2)) + 1e-8) * (_norm(s_g, (1, 2)) + 1e-8))
     return {
         "prediction_difference": _norm(f - g, -1).mean(0),
@@ -79,27 +86,35 @@ def compare_batches(a: BatchLearner, b: BatchLearner, samples: Sample) -> dict[s
     }
 
 
-def task_losses(learner: Learner, samples: Sample) -> Array:
+def task_losses(learner: Learner | Members, samples: Sample) -> Array:
     """Loss of every task, 0.5 |target - prediction|^2 summed over outputs: (B,). The released code's convention.
 
+    Of members (what ``icl_lab.train`` returns) (M, B).
+
     Raises:
-      AssertionError: if the samples are not batched, or the learner does not predict (O,).
+      ValueError: if the samples are no batch of tasks, or the learner does not predict (O,) (``ShapeError``).
     """
-    chex.assert_rank(samples.prompt.x, 3)
+    if isinstance(learner, Members):
+        return learner.over_members(lambda one: task_losses(one_prompt(one), samples))
+    check_samples(samples)
 
     def one(sample: Sample) -> Array:
         prediction = learner(sample.prompt)
         if prediction.shape != sample.target.shape:
-            said = f"{_name(learner)} predicts {prediction.shape} for one task"
-            raise AssertionError(f"{said}; expected is {sample.target.shape}")
+            said = f"learner {_name(learner)} predicts {prediction.shape} for one task"
+            raise ShapeError(f"{said}; expected is {sample.target.shape}, the shape of its target")
         return 0.5 * jnp.sum((sample.target - prediction) ** 2)
 
     return jax.vmap(one)(samples)
 
 
-def mean_loss(learner: Learner, samples: Sample) -> Array:
-    """Mean of ``task_losses`` over the B tasks, a scalar (von Oswald et al. 2022, eq. 5, with its 1/2)."""
-    return jnp.mean(task_losses(learner, samples))
+def mean_loss(learner: Learner | Members, samples: Sample) -> Array:
+    """Mean of ``task_losses`` over the B tasks, a scalar; of members (M,) (von Oswald et al. 2022, eq. 5 with its 1/2).
+
+    Raises:
+      ValueError: as ``task_losses``.
+    """
+    return jnp.mean(task_losses(learner, samples), axis=-1)
 
 
 def _values_and_sensitivities(learner: BatchLearner, samples: Sample) -> tuple[Array, Array]:
@@ -124,17 +139,53 @@ def _checked(learner: BatchLearner, prompts: Prompt, target: Array) -> Array:
             f"{_name(learner)} cannot be traced by JAX, as a function of numpy or PyTorch; allowed is one of jax.numpy "
             "(icl_lab.identify takes any function of arrays)"
         ) from error
+    except ShapeError as error:
+        raise ShapeError(f"{_name(learner)} does not take these prompts: {error}") from error
     outputs = () if jnp.issubdtype(target.dtype, jnp.integer) else target.shape[1:]
     tasks, prefixes, last = len(target), prompts.x.shape[1] + 1, outputs or predictions.shape[-1:]
     if predictions.shape[-1:] == (1,) and not outputs:
-        raise AssertionError(f"{_name(learner)} predicts one logit; expected are those of two labels or more")
+        raise ShapeError(f"{_name(learner)} predicts one logit; expected are those of two labels or more")
     if predictions.shape not in ((tasks, *last), (tasks, prefixes, *last)):
         said = f"{_name(learner)} predicts {predictions.shape} for {tasks} tasks"
         each = ", ".join(map(str, outputs)) or "L"
-        raise AssertionError(
-            f"{said}; expected is ({tasks}, {each}) or, from every prefix, ({tasks}, {prefixes}, {each})"
-        )
+        raise ShapeError(f"{said}; expected is ({tasks}, {each}) or, from every prefix, ({tasks}, {prefixes}, {each})")
     return predictions
+
+
+def _vmapped(argument: str, learner: Learner) -> BatchLearner:
+    """A learner of one prompt for B of them; one of a batch is refused."""
+    if not callable(learner):
+        raise ValueError(f"{argument} must be a learner, a function Prompt -> prediction; got {learner!r}")
+
+    def asked(prompt: Prompt) -> Array:
+        try:
+            return learner(prompt)
+        except (ValueError, TypeError, IndexError) as error:
+            if isinstance(error, ShapeError | jax.errors.JAXTypeError):
+                raise
+            raise ShapeError(
+                f"{argument} must take one prompt, where {_name(learner)} raised {type(error).__name__}; "
+                f"compare_batches takes learners of B prompts; got {prompt}"
+            ) from error
+
+    return jax.vmap(called(asked, _name(learner)))
+
+
+def check_samples(samples: Any) -> None:
+    """Refuses what is no batch of tasks."""
+    allowed = "samples must be a Sample of B tasks, as sampler(key, B) draws them"
+    if not isinstance(samples, Sample):
+        raise ShapeError(f"{allowed}; got {type(samples).__name__}")
+    if np.ndim(samples.prompt.x) != 3:
+        raise ShapeError(f"{allowed}; got {samples}")
+    if not len(samples.prompt.x):
+        raise ShapeError(f"{allowed}, at least one; got none")
+
+
+def _check_same(a: BatchLearner, f: Array, b: BatchLearner, g: Array) -> None:
+    """Refuses predictions of two shapes."""
+    if f.shape != g.shape:
+        raise ShapeError(f"{_name(a)} predicts {f.shape} and {_name(b)} {g.shape}; allowed is one shape for both")
 
 
 def _name(learner: Callable) -> str:

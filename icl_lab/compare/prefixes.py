@@ -4,7 +4,17 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from icl_lab.prompts.prompt import Learner, Prompt, Sample, all_answers, all_inputs
+from icl_lab.compare.predictions import check_samples
+from icl_lab.prompts.prompt import (
+    Learner,
+    Members,
+    Prompt,
+    Sample,
+    ShapeError,
+    all_answers,
+    all_inputs,
+    one_prompt,
+)
 
 
 def from_every_prefix(learner: Learner) -> Learner:
@@ -35,24 +45,26 @@ def from_every_prefix(learner: Learner) -> Learner:
     return predict
 
 
-def prefix_losses(learner: Learner, samples: Sample) -> Array:
+def prefix_losses(learner: Learner | Members, samples: Sample) -> Array:
     """Mean loss behind k = 0 .. N examples, 0.5 |y_(k+1) - prediction|^2 summed over outputs, with y_(N+1) the target.
 
     The curve of Garg et al. 2022, figure 2, whose errors are twice this over D. k = 0 is what the learner says without
     an example: 0 for solvers. Where labels are noisy, so are all answers but the last (half the noise's variance more).
 
     Args:
-      learner: any, of one prompt.
+      learner: any, of one prompt, or what ``icl_lab.train`` returns.
       samples: B tasks.
 
     Returns:
-      (N + 1,).
+      (N + 1,), of M members (M, N + 1).
 
     Raises:
       ValueError: as ``from_every_prefix``, or for targets that are no values (B, O).
     """
-    if samples.target.ndim != 2 or samples.prompt.x.ndim != 3:
-        shapes = samples.prompt.x.shape, samples.target.shape
-        raise ValueError(f"samples must be B tasks with x (B, N, D) and target (B, O), got {shapes[0]} and {shapes[1]}")
+    if isinstance(learner, Members):
+        return learner.over_members(lambda one: prefix_losses(one_prompt(one), samples))
+    check_samples(samples)
+    if samples.target.ndim != 2:
+        raise ShapeError(f"samples must have values (B, O) as target, got {samples}")
     errors = jax.vmap(from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
     return 0.5 * jnp.sum(errors**2, axis=2).mean(0)

@@ -1,9 +1,12 @@
 """Progress measures of an induction head: how much of each of its parts a network has (Reddy 2023)."""
 
-import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from icl_lab.prompts.naming import sizes
+from icl_lab.prompts.prompt import ShapeError
 
 
 def progress_measures(attention: Array, logits: Array, labels: Array, match: Array) -> dict[str, Array]:
@@ -28,11 +31,16 @@ def progress_measures(attention: Array, logits: Array, labels: Array, match: Arr
       Scalars by name.
 
     Raises:
-      AssertionError: for shapes that do not belong to one prompt.
+      ShapeError: for shapes that do not belong to one prompt.
     """
-    n = labels.shape[0]
-    chex.assert_rank([logits, labels, match], 1)
-    chex.assert_shape(attention, (None, None, 2 * n + 1, 2 * n + 1))
+    n = len(labels) if np.ndim(labels) == 1 else 0
+    tokens = (2 * n + 1, 2 * n + 1)
+    ranks = [np.ndim(part) for part in (attention, logits, labels, match)]
+    if ranks != [4, 1, 1, 1] or n != len(match) or attention.shape[2:] != tokens:
+        got = ", ".join(sizes(part) for part in (attention, logits, labels, match))
+        raise ShapeError(
+            f"attention, logits, labels and match must be (L, H, 2N + 1, 2N + 1), (L,), (N,) and (N,), got {got}"
+        )
     first, last = attention[0].mean(0), attention[-1].mean(0)
     to_labels = last[-1, 1::2]  # (N,)
     in_context = (jnp.arange(logits.shape[0])[:, None] == labels[None]).any(1)

@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.tracing import check_number, check_sizes
+
 
 def copy_then_gradient_descent_weights(
     learning_rate: ArrayLike, *, context_length: int, input_size: int, position_size: int, attention: str = "softmax"
@@ -38,7 +40,9 @@ def copy_then_gradient_descent_weights(
     Raises:
       ValueError: for too few positions or another attention.
     """
-    n, d, width = context_length, input_size, input_size + position_size
+    n, d, position_size = check_sizes(context_length=context_length, input_size=input_size, position_size=position_size)
+    check_number("learning_rate", learning_rate, scalar=True)
+    width = d + position_size
     if position_size < 2 * n + 2:
         raise ValueError(f"copying needs a position_size of at least 2N + 2 = {2 * n + 2}, got {position_size}")
     if attention not in ("softmax", "linear"):

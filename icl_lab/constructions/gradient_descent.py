@@ -9,7 +9,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.tracing import check_number, check_sizes
 
 
 def gradient_descent_weights(
@@ -67,9 +67,15 @@ def gd_plus_plus_weights(
       ``{"params": {"w_q", "w_k", "w_v", "w_p"}}``, each (S, 1, D + O, D + O).
 
     Raises:
-      ValueError: if the two do not broadcast to one (S,), or for a context without examples.
+      ValueError: if the two do not broadcast to one (S,), for a context without examples, sizes below 1, or a w0 of
+        another shape.
     """
     check_number("context_length", context_length, at_least=1)
+    check_number("learning_rates", learning_rates)
+    check_number("gammas", gammas)
+    input_size, output_size = check_sizes(input_size=input_size, output_size=output_size)
+    if w0 is not None and np.shape(w0) != (input_size, output_size):
+        raise ValueError(f"w0 must be (D, O) = ({input_size}, {output_size}), got {np.shape(w0)}")
     shape = jnp.broadcast_shapes((1,), np.shape(learning_rates), np.shape(gammas))
     if len(shape) != 1:
         raise ValueError(f"learning_rates and gammas must be scalars or (S,), got shape {shape}")
@@ -122,6 +128,9 @@ def functional_gradient_descent_weights(
     Raises:
       ValueError: if the MLP's weights are incomplete, or shapes do not fit together.
     """
+    if not isinstance(features, Mapping) or getattr(features.get("embedding"), "ndim", 0) != 2:
+        raise ValueError(f"features must be a dict of weights with an embedding (D, F), got {type(features).__name__}")
+    (output_size,) = check_sizes(output_size=output_size)
     width = features["embedding"].shape[1]
     hidden = features["embedding_mlp_in"].shape[-1] if "embedding_mlp_in" in features else 0
     mlp = {"in": (width, hidden), "out": (hidden, width), "in_bias": (hidden,), "out_bias": (width,)}

@@ -1,7 +1,10 @@
 """The induction head by hand: attend to the previous token, then to the label behind the target's item."""
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+
+from icl_lab.prompts.tracing import check_number, check_sizes
 
 
 def induction_head_weights(
@@ -33,15 +36,16 @@ def induction_head_weights(
     Raises:
       ValueError: for label vectors of another width, fewer slots than channels, fewer hidden units than labels.
     """
-    if label_vectors.ndim != 2 or label_vectors.shape[1] != input_size:
-        raise ValueError(f"label_vectors must be (L, input_size={input_size}), got shape {label_vectors.shape}")
+    slots, input_size, hidden = check_sizes(slots=slots, input_size=input_size, hidden=hidden)
+    check_number("label_vectors", label_vectors)
+    check_number("sharpness", sharpness, above=0, scalar=True)
+    if np.ndim(label_vectors) != 2 or label_vectors.shape[1] != input_size:
+        raise ValueError(f"label_vectors must be (L, input_size={input_size}), got shape {np.shape(label_vectors)}")
     labels = label_vectors.shape[0]
     if slots < input_size:
         raise ValueError(f"slots must be at least input_size={input_size}, whose copy they hold, got {slots}")
     if hidden < labels:
         raise ValueError(f"hidden must be at least the {labels} labels, got {hidden}")
-    if not sharpness > 0:
-        raise ValueError(f"sharpness must be positive, got {sharpness}")
     empty = jnp.zeros((slots + input_size,) * 2)
     slot, channel = jnp.arange(slots), jnp.arange(input_size)
     content = slots + channel

@@ -1,8 +1,12 @@
 """The blocks of one linear attention layer that its prediction can see (Zhang, Frei and Bartlett 2023, section 3)."""
 
+from collections.abc import Mapping
+
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
+
+from icl_lab.prompts.tracing import check_number
 
 
 def linear_attention_weights(
@@ -29,6 +33,10 @@ def linear_attention_weights(
     Raises:
       ValueError: for shapes that do not fit.
     """
+    given = {"u11": u11, "u": u, "u12": u12, "u21": u21}
+    for name, block in given.items():
+        if block is not None or name in ("u11", "u"):
+            check_number(name, block)
     u11, u = jnp.asarray(u11, float), jnp.asarray(u, float)
     d = u11.shape[0] if u11.ndim else 0
     vectors = {name: jnp.zeros(d) if v is None else jnp.asarray(v, float) for name, v in (("u12", u12), ("u21", u21))}
@@ -54,10 +62,12 @@ def linear_attention_blocks(params: dict) -> dict[str, Array]:
     Raises:
       ValueError: for several layers or heads, or another parametrisation.
     """
-    weights = params["params"]
+    weights = params.get("params", {}) if isinstance(params, Mapping) else {}
     if set(weights) != {"w_kq", "w_pv"} or any(w.ndim < 4 or w.shape[-4:-2] != (1, 1) for w in weights.values()):
         shapes = {name: w.shape for name, w in weights.items()}
-        raise ValueError(f"blocks are those of one merged layer with one head (..., 1, 1, E, E), got {shapes}")
+        raise ValueError(
+            f"params must be those of one merged layer with one head (..., 1, 1, E, E), got {shapes or params!r}"
+        )
     w_kq, w_pv = weights["w_kq"][..., 0, 0, :, :], weights["w_pv"][..., 0, 0, :, :]
     return {
         "u11": w_kq[..., :-1, :-1].swapaxes(-1, -2),

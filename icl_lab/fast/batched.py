@@ -13,11 +13,12 @@ from icl_lab.fast.pointwise import add, add_bias, gelu, layer_norm
 from icl_lab.fast.tasks_last import between, by_shared, contract, gram, linear_layer, total
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern, seen_of_scores
 from icl_lab.models.layers import folded_weights, layer_weights
-from icl_lab.models.learner import learner, told
+from icl_lab.models.learner import check_params, learner, told
 from icl_lab.models.transformer import BY_LAYER, Transformer
 from icl_lab.prompts.draws import BLOCK, batch_first, block_last
 from icl_lab.prompts.layouts import Layout, joint_layout
-from icl_lab.prompts.prompt import BatchLearner, Prompt
+from icl_lab.prompts.naming import called
+from icl_lab.prompts.prompt import BatchLearner, Prompt, check_prompts
 
 OURS = frozenset(ATTENTIONS.values())
 """Attentions of this library, whose forms its tests compare."""
@@ -31,13 +32,16 @@ def batch_learner(network: Transformer, params: dict, layout: Layout | None = No
     row is computed, of plain joint tokens (W0 = 0) only its label channels. Gradients are by reverse mode only.
 
     Raises:
-      ValueError: for a network that is no ``Transformer``; when it is called, as the network, for an attention that has
+      ValueError: for a network that is no ``Transformer``, or as ``learner``; when it is called, for anything but B
+        prompts (``ShapeError``) or parameters of another network, as the network, for an attention that has
         no form for batches, for forms that disagree (compared once where a part of the network or its layout is not of
         this library), and for a layout of logits, which are read off all tokens.
     """
     if not isinstance(network, Transformer):
         raise ValueError(f"{type(network).__name__} is no Transformer: use jax.vmap(learner(network, params, layout))")
-    return lambda prompts: _predictions(network, params, prompts, layout or joint_layout())
+    learner(network, params, layout)  # which refuses what is wrong
+    name = f"batch_learner({type(network).__name__})"
+    return called(lambda prompts: _predictions(network, params, prompts, layout or joint_layout()), name)
 
 
 def check_network(network: Transformer, layout: Layout, prompts: Prompt) -> None:
@@ -69,6 +73,7 @@ def _first_layers(network: Transformer, layers: int, attention: str) -> Transfor
 
 
 def _predictions(network: Transformer, params: dict, prompts: Prompt, layout: Layout) -> Array:
+    check_prompts(prompts)
     check_network(network, layout, prompts)
     return _fast(network, params, prompts, layout)
 
@@ -111,6 +116,7 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int, length
     ``length`` (B,) is that of each padded context; None: all of it is seen.
     """
     network.check(tokens.shape[1:3])
+    check_params(network, params, tokens.shape[1:3])
     kinds = [ATTENTIONS[name] for name in network.attentions()]
     patterns = [_pattern_of_scores(name) for name in network.attentions()]
     dtype = jnp.result_type(tokens, *jax.tree.leaves(params))

@@ -15,7 +15,7 @@ from icl_lab.identify.families import FAMILIES
 from icl_lab.identify.family import Family, Model, Parameter, containers, filter_family
 from icl_lab.identify.fitting import Fit, predicted, refitted, relative
 from icl_lab.identify.one import all_fits, one_member, with_mixed_examples
-from icl_lab.identify.outputs import combined, one_output, outputs_of
+from icl_lab.identify.outputs import combined, one_output, outputs_of, sizes_of
 from icl_lab.identify.probes import (
     CONTEXTS,
     FIT,
@@ -32,8 +32,8 @@ from icl_lab.identify.probes import (
 from icl_lab.identify.report import Identified, verdict_of
 from icl_lab.identify.setting import Setting
 from icl_lab.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
-from icl_lab.prompts.prompt import Sampler
-from icl_lab.prompts.tracing import check_seed
+from icl_lab.prompts.prompt import Members, Sampler
+from icl_lab.prompts.tracing import check_seed, whole
 
 __all__ = ["FAMILIES", "Family", "Identified", "LearnerError", "Member", "Model", "Parameter", "filter_family"]
 __all__ += ["identify"]
@@ -45,10 +45,10 @@ __all__ += ["structure", "training_prompts", "with_mixed_examples"]
 
 
 def identify(
-    learners: Callable[..., Any] | Sequence[Callable[..., Any]],
+    learners: Callable[..., Any] | Sequence[Callable[..., Any]] | Members,
     *,
-    context_length: int,
-    input_size: int,
+    context_length: int | None = None,
+    input_size: int | None = None,
     sampler: Sampler | None = None,
     seed: int = 0,
     families: Mapping[str, Family] | None = None,
@@ -59,24 +59,32 @@ def identify(
     answer where all outputs share a name, else its verdict is ``mixed``.
 
     Args:
-      learners: one, or a sequence of members: ``Prompt -> (1,)``, the same for a batch of prompts, or any function of
-        numpy arrays ``(x (B, N, D), y (B, N, 1), x_query (B, D)) -> (B, 1)``, O in the place of 1 where the sampler
-        has O outputs. Only predictions are used. A batch holds 2048 prompts.
-      context_length: N, that of training.
-      input_size: D.
-      sampler: the training distribution (inputs, tasks, noise); None assumes standard normal inputs and tasks.
+      learners: what ``icl_lab.train`` returns, one learner, or a sequence of them: ``Prompt -> (1,)``, the same for a
+        batch of prompts, or any function of numpy arrays ``(x (B, N, D), y (B, N, 1), x_query (B, D)) -> (B, 1)``, O in
+        the place of 1 where the sampler has O outputs. Only predictions are used. A batch holds 2048 prompts.
+      context_length: N, that of training; None: that of the sampler.
+      input_size: D; None: that of the sampler.
+      sampler: the training distribution (inputs, tasks, noise); None: the one on which trained members were measured,
+        or else standard normal inputs and tasks are assumed.
       seed: of the prompts and rotations.
       families: what to try, by name, None for ``FAMILIES``; the order decides which of equal ones gives the name.
 
     Raises:
-      ValueError: for N below 2, D below 1, no learner, no family or one under another name, a sampler of other sizes,
-        of something else than samples or that ignores its key, or a seed that is not in [0, 2^32 - 1].
+      ValueError: for N below 2, D below 1, neither sizes nor a sampler, no learner, no family or one under another
+        name, a sampler of other sizes, of something else than samples or that ignores its key, or a seed that is not in
+        [0, 2^32 - 1].
       LearnerError: for a learner that is no function, raises, returns another shape or numbers that are not finite, or
         answers the same prompts differently; the message names it.
     """
-    for name, size, least in (("context_length", context_length, 2), ("input_size", input_size, 1)):
-        if not isinstance(size, int | np.integer) or size < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {size!r}")
+    check_seed(seed)
+    if isinstance(learners, Members):
+        sampler, learners = learners.common_sampler() if sampler is None else sampler, learners.learners()
+    if sampler is not None and None in (context_length, input_size):
+        drawn = sizes_of(sampler, seed)
+        context_length, input_size = (of or own for of, own in zip((context_length, input_size), drawn))
+    if context_length is None or input_size is None:
+        raise ValueError("context_length and input_size must be given, or a sampler that has them; got None")
+    context_length, input_size = whole("context_length", context_length, 2), whole("input_size", input_size)
     families = FAMILIES if families is None else families
     if not isinstance(families, Mapping) or not families:
         raise ValueError(f"families must be a dict of at least one family by its name, got {families!r}")
@@ -85,7 +93,6 @@ def identify(
     many = list(learners) if isinstance(learners, Iterable) and not callable(learners) else [learners]
     if not many:
         raise ValueError("learners must hold at least one learner")
-    check_seed(seed)
     outputs = outputs_of(sampler, seed)
     asked_for = {"context_length": context_length, "input_size": input_size, "seed": seed}
     every = []

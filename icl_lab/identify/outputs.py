@@ -20,6 +20,18 @@ def outputs_of(sampler: Sampler | None, seed: int) -> int:
     return int(sample.prompt.y.shape[2]) if many else 1
 
 
+def sizes_of(sampler: Sampler, seed: int) -> tuple[int, int]:
+    """(N, D) of the prompts of a sampler.
+
+    Raises:
+      ValueError: for one that draws no samples.
+    """
+    sample = sampler(jax.random.key(seed), 2048) if callable(sampler) else sampler
+    if not isinstance(sample, Sample) or len(jax.numpy.shape(sample.prompt.x)) != 3:
+        raise ValueError(f"sampler must be a function (key, batch) -> Sample, got {type(sample).__name__}")
+    return sample.prompt.x.shape[1], sample.prompt.x.shape[2]
+
+
 def one_output(sampler: Sampler | None, channel: int, outputs: int) -> Sampler | None:
     """The sampler with one of its outputs, and the part of the tasks (B, D, O) that belongs to it."""
     if sampler is None or outputs == 1:

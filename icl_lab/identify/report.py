@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
+from icl_lab import notebook
 from icl_lab.identify.asking import Floats
 from icl_lab.identify.decision import Member, described
 from icl_lab.identify.fitting import Fit
 from icl_lab.identify.picture import draw
 from icl_lab.identify.probes import Units
 from icl_lab.identify.structure import ROUNDINGS
+from icl_lab.prompts.naming import shortened
 
 AGREEMENT = 0.8
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Identified:
     """What M learners were found to be.
 
@@ -67,6 +69,14 @@ class Identified:
             value = f"{one.parameters[name]:.4g}" if name in one.parameters else "not determined"
             lines.append(f"  {name}: {value}, {low:.3g} to {high:.3g} in fits that are as good or deviate by .01")
         return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        sure = f", stability {self.stability:g}" if self.verdict == "identified" else ""
+        counts = f"{len(self.members)} member{'s' * (len(self.members) != 1)}"
+        return f"Identified({shortened(self._headline(), 200)}; {counts}{sure}; print it for the summary)"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(str(self)) + notebook.picture(self.plot())
 
     def __str__(self) -> str:
         counts = collections.Counter(_line(member) for member in self.members)

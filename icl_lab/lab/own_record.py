@@ -118,8 +118,8 @@ def load(folder: str | Path, network: nn.Module | Model | None = None, layout: L
       RecordError: where the folder holds no finished training of ``icl_lab.train``, the network has to be given, or is
         another one, naming what differs.
     """
-    if not (Path(folder) / "record.json").exists():
-        raise RecordError(f"{folder} holds no record.json; allowed is the folder of a finished training")
+    if not isinstance(folder, str | Path) or not (Path(folder) / "record.json").exists():
+        raise RecordError(f"folder: {folder!r} holds no record.json; allowed is the folder of a finished training")
     record = records.load(Path(folder))
     if record.experiment != NAME:
         raise RecordError(f"{folder} holds a run of {record.experiment}; icl_lab.load_run reads it")

@@ -66,7 +66,7 @@ def train(
       keep: of about so many measurements, evenly spaced, the last among them, the folder keeps the parameters of all
         members: ``load_run(folder).learner(member, stage="training@400")``, after 400 steps.
       keep_dtype: of these on disk, ``float32`` or ``float16``.
-      progress: shows a progress bar on a terminal.
+      progress: shows the loss beside a bar, on a terminal and in a notebook (with ipywidgets), else a line a minute.
       devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
         rounding.
       options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,

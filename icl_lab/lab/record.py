@@ -9,10 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from icl_lab.lab.axes import Axes
+from icl_lab.prompts.naming import shortened
 
 
 class RecordError(ValueError):
     """A record that cannot be used: foreign, truncated or corrupt."""
+
+
+class NoArrayError(KeyError):
+    """An array that a record has not, by its name and in words."""
+
+    def __str__(self) -> str:
+        return self.args[-1]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -36,11 +44,12 @@ class Record:
         """The array of this name, or a dict of all below it: ``record["looped_2/final"]["trained"]``.
 
         Raises:
-          KeyError: if there is neither.
+          NoArrayError: a KeyError, if there is neither.
         """
         found = below(self.arrays, name)
         if found is None:
-            raise KeyError(name)
+            has = shortened(", ".join(self.arrays), 200) or "no arrays"
+            raise NoArrayError(name, f"the record of {self.experiment} holds no {name!r}; it has {has}")
         return found
 
     def table(self) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 
-from icl_lab import machine
+from icl_lab import machine, notebook
 from icl_lab.lab import flags, own_record, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import Record, RecordError, below
@@ -30,6 +30,13 @@ class FinishedRun(NamedTuple):
         made = f"{self.record.experiment}, {self.record.preset}, {self.record.config['members']} members"
         return f"FinishedRun({made}, {len(self.record.arrays)} arrays)"
 
+    def _repr_html_(self) -> str:
+        arrays = self.record.arrays.items()
+        rows = [
+            {"array": name, "shape": a.shape, "axes": ", ".join(self.record.axes.get(name, ()))} for name, a in arrays
+        ]
+        return notebook.text(repr(self)) + notebook.table(rows)
+
     def stages(self) -> list[str]:
         """Names of the trainings whose members can be asked to predict."""
         return [stage for stage in self._learners() if below(self.record.params, stage) is not None]
@@ -43,7 +50,7 @@ class FinishedRun(NamedTuple):
         """
         fit = self._fit(stage := stage or self._only_stage())
         members = fit.diverged_at.size
-        if member not in range(members):
+        if not isinstance(member, int) or member not in range(members):
             raise RecordError(f"there is no member {member} of stage {stage!r}; allowed is 0 to {members - 1}")
         return jax.tree.map(lambda leaf: leaf[member], fit.params)
 
@@ -138,9 +145,12 @@ def load_run(
     Raises:
       RecordError: if the record cannot be used, or no binary has its name.
     """
+    if not isinstance(folder, str | Path):
+        raise RecordError(f"folder must be the path of a finished run, got {folder!r}")
     folder = Path(folder)
     if not (folder / "record.json").exists():
-        raise RecordError(f"{folder} holds no record.json; allowed is the folder of a finished run")
+        said = f"is a file of {folder.parent}" if folder.is_file() else "holds no record.json"
+        raise RecordError(f"folder: {folder} {said}; allowed is the folder of a finished run")
     record = records.load(folder, arrays=(folder / "arrays.npz").exists())  # a gallery may not keep them
     if experiment is None and record.experiment == own_record.NAME:
         experiment = own_record.experiment_of(record, network, layout)

@@ -1,9 +1,13 @@
 """Networks as learners: ``Prompt -> prediction``."""
 
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import jax
+import jax.numpy as jnp
+from flax import errors
 from flax import linen as nn
 from jax import Array
 from jax.typing import ArrayLike
@@ -12,7 +16,8 @@ from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.models.self_attention import observed
 from icl_lab.models.transformer import Transformer
 from icl_lab.prompts.layouts import Layout, joint_layout
-from icl_lab.prompts.prompt import Learner, Prompt
+from icl_lab.prompts.naming import called, sizes
+from icl_lab.prompts.prompt import Learner, Prompt, ShapeError
 
 
 def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> Learner:
@@ -26,9 +31,14 @@ def learner(network: nn.Module, params: dict, layout: Layout | None = None) -> L
 
     Returns:
       ``Prompt -> (O,)`` values, or what else the layout reads off the tokens: (L,) logits.
+
+    Raises:
+      ValueError: for a module that is called with something else, params that are no pytree of parameters, or a layout
+        that is none; when it is called, for parameters of another network, a batch of prompts (``ShapeError``), or a
+        network that returns something else.
     """
     run = traced(network, params, layout)
-    return lambda prompt: run(prompt)[0]
+    return called(lambda prompt: run(prompt)[0], f"learner({type(network).__name__})")
 
 
 def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Callable[..., tuple[Array, Trace]]:
@@ -38,12 +48,16 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
       ``(prompt, intervention=None, step=0) -> ((O,) prediction, Trace)``.
 
     Raises:
-      ValueError: when it is called, for a network that returns something else.
+      ValueError: as ``learner``.
     """
-    layout = layout or joint_layout()
+    check_network_call(network)
+    layout = check_layout(layout)
+    if not isinstance(params, Mapping):
+        raise ValueError(f"params must be the pytree of network.init, a dict; got {type(params).__name__}")
 
     def run(prompt: Prompt, intervention: Intervention | None = None, step: ArrayLike = 0) -> tuple[Array, Trace]:
         tokens, extra = layout.encode(prompt), told(network, layout, prompt)
+        check_params(network, params, tokens.shape)
         if takes_interventions(network):
             found = network.apply(params, tokens, intervention, step, **extra)
         else:
@@ -59,11 +73,16 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
 
 def takes_interventions(network: nn.Module) -> bool:
     """Whether a module is called with ``(tokens, intervention, step)``."""
+    return not _refusal(network, None, None, 0)
+
+
+def _refusal(network: nn.Module, *arguments: Any) -> str:
+    """Why a module cannot be called with these arguments; empty where it can."""
     try:
-        inspect.signature(network.__call__).bind(None, None, 0)
-    except TypeError:
-        return False
-    return True
+        inspect.signature(network.__call__).bind(*arguments)
+    except TypeError as error:
+        return str(error)
+    return ""
 
 
 def told(network: nn.Module, layout: Layout, prompt: Prompt) -> dict[str, Any]:
@@ -84,3 +103,52 @@ def told(network: nn.Module, layout: Layout, prompt: Prompt) -> dict[str, Any]:
     if not (layout.length and stack):
         raise ValueError(f"{name}: a padded context (Prompt.length) needs a Transformer with joint_layout(), or GPT")
     return {"length": prompt.length}
+
+
+def check_network_call(network: nn.Module) -> None:
+    """ValueError for what is no Flax module that is called as those of this library are."""
+    if not isinstance(network, nn.Module):
+        name, reason = getattr(network, "__name__", type(network).__name__), "it is no instance of one"
+    else:
+        name, reason = type(network).__name__, _refusal(network, None) and _refusal(network, None, None, 0)
+    if reason:
+        raise ValueError(
+            "network must be a Flax module that is called with (tokens, intervention, step) and returns (tokens, "
+            f"Trace), or with tokens and uses SelfAttention, got {name} ({reason}); allowed for any other is "
+            "icl_lab.training.Model(init, predict)"
+        )
+
+
+def check_layout(layout: Layout | None) -> Layout:
+    """The layout, joint tokens for None; ValueError for what is none."""
+    if layout is not None and not isinstance(layout, Layout):
+        raise ValueError(f"layout must be a Layout of icl_lab.prompts.layouts (joint_layout()) or None, got {layout!r}")
+    return layout or joint_layout()
+
+
+def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[int, ...]) -> None:
+    """ShapeError for parameters that are not those of the network on tokens (T, E); says which differ."""
+    try:
+        allowed = _shapes(network, tokens)
+    except (TypeError, errors.FlaxError):  # a module that has no hash, or whose init wants more than a key
+        return
+    given = {_path(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params.get("params", {}))}
+    wrong = [
+        f"{name} {sizes(given[name]) if name in given else 'missing'}, not {allowed.get(name, 'there')}"
+        for name in dict.fromkeys([*allowed, *given])
+        if name not in given or name not in allowed or jnp.shape(given[name]) != allowed[name]
+    ]
+    if wrong:
+        of = f"{type(network).__name__} on tokens {tokens}"
+        raise ShapeError(f"params are not those of this {of}: {'; '.join(wrong[:3])}{'; ...' * (len(wrong) > 3)}")
+
+
+@functools.lru_cache(maxsize=256)
+def _shapes(network: nn.Module, tokens: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters that a network has on such tokens, by name."""
+    tree = jax.eval_shape(lambda: network.init(jax.random.key(0), jnp.zeros(tokens)))
+    return {_path(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(tree.get("params", {}))}
+
+
+def _path(path: tuple) -> str:
+    return "/".join(str(part.key) for part in path)

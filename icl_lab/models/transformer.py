@@ -1,6 +1,7 @@
 """The transformer stack of von Oswald et al. 2022, with the attention of Zhang, Frei and Bartlett as options."""
 
 import jax.numpy as jnp
+import numpy as np
 from flax import linen as nn
 from jax import Array
 from jax.nn.initializers import Initializer, ones, variance_scaling, zeros
@@ -9,6 +10,7 @@ from jax.typing import ArrayLike
 from icl_lab.models.attention import ATTENTIONS
 from icl_lab.models.inspection import Intervention, Trace, check_intervention, intervened, keeps_share
 from icl_lab.models.layers import Params, layer_norm, layer_weights, mlp, padded, pattern_of
+from icl_lab.prompts.tracing import check_number
 
 NORM = {"scale": ones, "offset": zeros}
 PARAMETRISATIONS = {"separate": ("w_q", "w_k", "w_v"), "merged": ("w_kq", "w_pv"), "key_query": ("w_q", "w_k", "w_pv")}
@@ -141,7 +143,9 @@ class Transformer(nn.Module):
         return residual[-1], trace
 
     def attentions(self) -> tuple[str, ...]:
-        """(L,) the attention of every layer."""
+        """(L,) the attention of every layer; ValueError where there is none."""
+        if isinstance(self.layers, bool) or not isinstance(self.layers, int | np.integer) or self.layers < 1:
+            raise ValueError(f"layers must be an int of at least 1, got {self.layers!r}")
         return self.by_layer("attention")
 
     def by_layer(self, name: str) -> tuple:
@@ -250,9 +254,9 @@ class Transformer(nn.Module):
         if len(shape) != 2 or shape[0] < 1 or (self.causal and shape[0] % 2 == 0):
             said = ", an odd number of causal_layout()" if self.causal else ""
             raise ValueError(f"tokens must be (T, E) with T at least 1{said}, got shape {shape}")
-        if self.layers < 1:
-            raise ValueError(f"layers must be at least 1, got {self.layers}")
+        kinds = self.attentions()
         for name, least in (("heads", 1), ("key_size", 1), ("mlp_width", 0)):
+            check_number(name, 1 if getattr(self, name) is None else [size or 0 for size in self.by_layer(name)])
             given = [1 if size is None else size for size in self.by_layer(name)]
             if len(given) != self.layers or min(given) < least:
                 each = isinstance(getattr(self, name), tuple)
@@ -260,7 +264,6 @@ class Transformer(nn.Module):
                 raise ValueError(f"{name} must be {allowed}, got {getattr(self, name)}")
         if self.looped and self._uneven():
             raise ValueError("a looped stack has one set of weights: heads, key_size and mlp_width are one number each")
-        kinds = self.attentions()
         if not set(kinds) <= set(ATTENTIONS) or len(kinds) != self.layers:
             raise ValueError(
                 f"attention must be one of {sorted(ATTENTIONS)}, or one for each of {self.layers} layers, "
@@ -274,12 +277,10 @@ class Transformer(nn.Module):
             raise ValueError(f"averaged divides sums over tokens; {means[0]} attention averages already")
         if self.parametrisation not in PARAMETRISATIONS:
             raise ValueError(f"parametrisation must be one of {sorted(PARAMETRISATIONS)}, got {self.parametrisation!r}")
-        sizes = (self.token_clip, self.embedding, self.embedding_mlp, self.updated_channels)
-        if min(sizes) < 0 or self.updated_channels > (self.embedding or shape[-1]):
-            raise ValueError(
-                "token_clip, embedding, embedding_mlp and updated_channels must not be negative, "
-                "nor updated_channels exceed the width"
-            )
+        for name in ("token_clip", "embedding", "embedding_mlp", "updated_channels"):
+            check_number(name, getattr(self, name), at_least=0)
+        if self.updated_channels > (width := self.embedding or shape[-1]):
+            raise ValueError(f"updated_channels must be at most the width {width}, got {self.updated_channels}")
 
 
 class LinearSelfAttention(Transformer):

@@ -49,11 +49,11 @@ def gaussian_regression(
         semidefinite (only its shape is checked where it is traced); a task that is not (D,); or more than one of
         ``task_moment``, ``task`` and ``labels``.
     """
-    check_sizes(context_length=context_length)
+    (n,) = check_sizes(context_length=context_length)
     shape = np.shape(covariance)
     if len(shape) != 2 or shape[0] < 1:
         raise ValueError(f"covariance must be a (D, D) matrix with D at least 1, got shape {shape}")
-    n, d = context_length, shape[0]
+    d = shape[0]
     tasks_given = {"task_moment": task_moment, "task": task, "labels": labels}
     if sum(value is not None for value in tasks_given.values()) > 1:
         raise ValueError("only one of task_moment, task and labels can say what the labels are")
@@ -125,14 +125,13 @@ def random_covariance_regression(
     Raises:
       ValueError: for sizes below 1, an unknown law, or a shape or scale that is not allowed or not of this size.
     """
-    check_sizes(context_length=context_length, input_size=input_size)
+    n, d = check_sizes(context_length=context_length, input_size=input_size)
     if law not in VARIANCE_LAWS:
         raise ValueError(f"law must be one of {VARIANCE_LAWS}, got {law!r}")
     for name, value in {"shape": shape, "scale": scale}.items():
         check_number(name, value, above=0)
         if np.shape(value) not in ((), (input_size,)):
             raise ValueError(f"{name} must be a number or have shape ({input_size},), got shape {np.shape(value)}")
-    n, d = context_length, input_size
     if law == "lognormal" and not is_traced(shape) and np.max(shape) > LARGEST_LOGNORMAL:
         raise ValueError(f"shape of a lognormal law must be at most {LARGEST_LOGNORMAL:g}, got {shape}")
     shape = jnp.asarray(shape, jnp.float32).reshape(1, 1, -1, 1)  # (D,) or one for all, before the tasks' axis

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import centred_uniforms, normals
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import check_sizes, is_traced, one_program
+from icl_lab.prompts.tracing import check_sizes, is_traced, one_program, whole
 from icl_lab.prompts.unfused import unfused
 
 NOVEL_CLASSES = 128
@@ -81,7 +81,7 @@ def item_label_law(
     Raises:
       ValueError: for an argument that is not allowed (where it is not traced), or traced ``classes`` without ``rows``.
     """
-    check_sizes(input_size=input_size)
+    (input_size,) = check_sizes(input_size=input_size)
     if not 1 <= labels <= NOVEL_CLASSES:
         raise ValueError(f"labels must be 1 to {NOVEL_CLASSES}, the classes of novel sequences, got {labels}")
     if rows is None:
@@ -95,11 +95,11 @@ def item_label_law(
     _check_scalars(scalars, rows, labels)
     class_key, label_key = jax.random.split(key)
     scale = input_size**-0.5
-    whole = ("classes", "labels", "burstiness")
+    integers = ("classes", "labels", "burstiness")
     return ItemLabelLaw(
         class_means=scale * jax.random.normal(class_key, (rows, input_size), jnp.float32),
         label_vectors=scale * jax.random.normal(label_key, (labels, input_size), jnp.float32),
-        **{name: jnp.asarray(v, jnp.int32 if name in whole else jnp.float32) for name, v in scalars.items()},
+        **{name: jnp.asarray(v, jnp.int32 if name in integers else jnp.float32) for name, v in scalars.items()},
     )
 
 
@@ -111,8 +111,7 @@ def burstiness_values(context_length: int) -> tuple[int, ...]:
     Raises:
       ValueError: for a context length below 1.
     """
-    n = context_length
-    check_sizes(context_length=n)
+    (n,) = check_sizes(context_length=context_length)
     return tuple(b for b in range(1, n + 1) if n % b == 0 and (b < n or n == 1))
 
 
@@ -176,10 +175,11 @@ def item_label_classification(
         that N cannot have (``burstiness_values``), fewer labels in use than different ones in a sequence, or an
         exponent with ``distinct_labels``.
     """
-    n, tokens = context_length, 2 * context_length + 1
-    without_bursts = copies_without_bursts(n)
-    if slots is not None and slots < tokens:
-        raise ValueError(f"slots must be at least 2N + 1 = {tokens}, got {slots}")
+    if not isinstance(law, ItemLabelLaw):
+        raise ValueError(f"law must be an ItemLabelLaw, as item_label_law gives; got {law!r}")
+    n = whole("context_length", context_length)
+    tokens, without_bursts = 2 * n + 1, copies_without_bursts(n)
+    slots = None if slots is None else whole("slots", slots, at_least=tokens)  # 2N + 1
     _check_sequence(law, n, distinct_labels)
     offsets = 1 if slots is None else slots - tokens + 1
     size, labels = law.class_means.shape[-1], law.label_vectors.shape[-2]

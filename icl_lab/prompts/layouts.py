@@ -209,7 +209,7 @@ def item_label_layout(slots: int) -> Layout:
     Raises:
       ValueError: for fewer than one slot; when a prompt is encoded, for fewer slots than tokens.
     """
-    check_sizes(slots=slots)
+    (slots,) = check_sizes(slots=slots)
     contents = content_layout()
 
     def encode(prompt: Prompt) -> Array:

@@ -33,10 +33,9 @@ def logistic_regression(
     Raises:
       ValueError: for sizes below 1, or a range or scale that is not allowed.
     """
-    check_sizes(context_length=context_length, input_size=input_size)
+    n, d = check_sizes(context_length=context_length, input_size=input_size)
     check_number("input_range", input_range, above=0)
     check_number("task_scale", task_scale)
-    n, d = context_length, input_size
 
     @one_program
     def sampler(key: Array, batch: int) -> Sample:

@@ -1,13 +1,15 @@
 """The vocabulary of the laboratory: what a learner may see, and what a sampler draws."""
 
 from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax import Array
+
+from icl_lab.prompts.naming import called, sizes
 
 
 @struct.dataclass
@@ -28,6 +30,11 @@ class Prompt:
     offset: Array | None = None
     length: Array | None = None
 
+    def __repr__(self) -> str:
+        more = {"offset": self.offset, "length": self.length}
+        said = "".join(f", {name} {sizes(part)}" for name, part in more.items() if part is not None)
+        return f"Prompt(x {sizes(self.x)}, y {sizes(self.y)}, x_query {sizes(self.x_query)}{said})"
+
 
 @struct.dataclass
 class Sample:
@@ -43,6 +50,10 @@ class Sample:
     target: Array
     latent: dict[str, Array]
 
+    def __repr__(self) -> str:
+        latent = [f"{name} {sizes(leaf)}" for name, leaf in list(self.latent.items())[:4]] if self.latent else ["none"]
+        return f"Sample({self.prompt}, target {sizes(self.target)}, latent: {', '.join(latent)[:80]})"
+
 
 Learner = Callable[[Prompt], Array]
 """In-context learner: one prompt in, prediction out: (O,) values, (L,) logits, or one of these for every prefix of the
@@ -55,6 +66,24 @@ Sampler = Callable[[Array, int], Sample]
 """``sampler(key, batch)`` draws ``batch`` independent tasks: every leaf has a leading batch axis."""
 
 
+@runtime_checkable
+class Members(Protocol):
+    """M learners of one form, as ``icl_lab.train`` returns them."""
+
+    def learners(self) -> list[Learner]:
+        """Every member, as a learner of one prompt."""
+
+    def over_members(self, function: Callable[[BatchLearner], Any]) -> Any:
+        """What a function finds of every member, a learner of B prompts: pytrees of arrays (M, ...)."""
+
+    def common_sampler(self) -> Sampler | None:
+        """The task distribution of all; None where each has its own, or it is not known."""
+
+
+class ShapeError(ValueError, AssertionError):
+    """Arrays whose shapes do not belong together; the message names them, and says what is allowed."""
+
+
 def check_prompt(prompt: Prompt, *, padded: bool = False) -> tuple[int, int, int]:
     """Checks the shapes of one prompt and returns (N, D, O).
 
@@ -63,17 +92,37 @@ def check_prompt(prompt: Prompt, *, padded: bool = False) -> tuple[int, int, int
       padded: whether a context of fewer examples than rows (``Prompt.length``) is taken.
 
     Raises:
-      AssertionError: if the shapes do not belong to one (unbatched) prompt.
+      ShapeError: if the shapes do not belong to one (unbatched) prompt.
       ValueError: for a padded context where none is taken, which would count zeros as examples.
     """
+    _check_shapes("prompt must be one prompt, x (N, D), y (N, O), x_query (D,)", prompt, 0)
     if prompt.length is not None and not padded:
         raise ValueError("prompt.length: this learner or layout takes no padded context; allowed is length=None")
-    chex.assert_rank([prompt.x, prompt.y, prompt.x_query], [2, 2, 1])
-    n, d = prompt.x.shape
-    o = prompt.y.shape[1]
-    chex.assert_shape(prompt.y, (n, o))
-    chex.assert_shape(prompt.x_query, (d,))
+    (n, d), o = prompt.x.shape, prompt.y.shape[1]
     return n, d, o
+
+
+def check_prompts(prompts: Prompt) -> tuple[int, int, int, int]:
+    """Checks the shapes of B prompts and returns (B, N, D, O).
+
+    Raises:
+      ShapeError: if the shapes do not belong to a batch of prompts.
+    """
+    _check_shapes("prompts must be B prompts at once, x (B, N, D), y (B, N, O), x_query (B, D)", prompts, 1)
+    (batch, n, d), o = prompts.x.shape, prompts.y.shape[2]
+    return batch, n, d, o
+
+
+def _check_shapes(allowed: str, prompt: Prompt, axes: int) -> None:
+    """ShapeError for what is no prompt with so many leading axes."""
+    if not isinstance(prompt, Prompt):
+        raise ShapeError(f"{allowed}; got {type(prompt).__name__}")
+    x, y, query = (np.shape(part) for part in (prompt.x, prompt.y, prompt.x_query))
+    good = [len(x), len(y), len(query)] == [axes + 2, axes + 2, axes + 1] and x[: axes + 1] == y[: axes + 1]
+    if not good or query != (*x[:axes], x[-1]):
+        several = "; jax.vmap(learner) takes B prompts" * (axes == 0 and len(x) == 3)
+        one = "; jax.tree.map(lambda leaf: leaf[None], prompt) is a batch of one" * (axes == 1 and len(x) == 2)
+        raise ShapeError(f"{allowed}; got {prompt}{several}{one}")
 
 
 def divisor(prompt: Prompt) -> int | Array:
@@ -104,8 +153,14 @@ def _appended(rows: Array, last: Array, length: Array | None) -> Array:
 
 
 def one_prompt(learner: BatchLearner) -> Learner:
-    """A learner of B prompts at once as a learner of one prompt."""
-    return lambda prompt: learner(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
+    """A learner of B prompts at once as a learner of one prompt, which it is told apart from (``ShapeError``)."""
+
+    def predict(prompt: Prompt) -> Array:
+        if not isinstance(prompt, Prompt) or np.ndim(prompt.x) > 2:
+            check_prompt(prompt)
+        return learner(jax.tree.map(lambda leaf: leaf[None], prompt))[0]
+
+    return called(predict, getattr(learner, "__name__", "learner"))
 
 
 def same_tasks(sampler: Sampler, key: Array) -> Sampler:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 
 from icl_lab.prompts.draws import QUANTILES, batch_first, block_shape, centred_uniforms
 from icl_lab.prompts.prompt import Prompt, Sample, Sampler
-from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off
+from icl_lab.prompts.tracing import check_number, check_sizes, is_traced, one_program, switched_off, whole
 from icl_lab.prompts.unfused import unfused
 
 INPUT_LAWS = ("uniform", "normal", "exponential", "laplace", "mixture")
@@ -83,9 +83,10 @@ def linear_regression(
       ValueError: for sizes below 1, an unknown law of inputs or tasks, a number that is not allowed, or corrupted
         labels of padded contexts.
     """
-    least, most = context_length if isinstance(context_length, tuple) else (context_length, context_length)
+    ends = context_length if isinstance(context_length, tuple) else (context_length, context_length)
     padded = isinstance(context_length, tuple) or examples is not None
-    check_sizes(context_length=least, input_size=input_size, output_size=output_size)
+    least, most = (whole("context_length", end) for end in ends)
+    d, o = check_sizes(input_size=input_size, output_size=output_size)
     if least > most or (least < most and examples is not None):
         raise ValueError(
             f"context_length must be N, or (least, most) where no examples are given, got {context_length}"
@@ -104,7 +105,7 @@ def linear_regression(
             check_number(name, value, at_least=1, at_most=most if name == "examples" else input_size, scalar=True)
     if not is_traced(corrupted_labels) and np.any(np.asarray(corrupted_labels) % 1):
         raise ValueError(f"corrupted_labels must be a whole number, got {corrupted_labels}")
-    n, d, o = most, input_size, output_size
+    n = most
 
     @one_program
     def sampler(key: Array, batch: int) -> Sample:

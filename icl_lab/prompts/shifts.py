@@ -70,7 +70,7 @@ def in_a_subspace(sampler: Sampler, size: int, rescaled: bool = False) -> Sample
     Raises:
       ValueError: for a size below 1, or above D when it draws.
     """
-    check_sizes(size=size)
+    (size,) = check_sizes(size=size)
 
     def moved(key: Array, prompt: Prompt) -> tuple[Array, Array]:
         batch, _, d = prompt.x.shape

@@ -43,14 +43,13 @@ def sine_regression(
       ValueError: for a context length below 1, an input range that is not positive, or a range that is no ascending
         pair.
     """
-    check_sizes(context_length=context_length)
+    (n,) = check_sizes(context_length=context_length)
     check_number("input_range", input_range, above=0)
     for name, ends in (("amplitude", amplitude), ("phase", phase)):
         for end in ends:
             check_number(name, end)
         if len(ends) != 2 or (not any(map(is_traced, ends)) and not np.all(np.diff(np.asarray(ends, float)) >= 0)):
             raise ValueError(f"{name} must be (lowest, highest), got {tuple(ends)}")
-    n = context_length
 
     @one_program
     def sampler(key: Array, batch: int) -> Sample:

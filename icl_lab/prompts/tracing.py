@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 S = TypeVar("S", bound=Callable[..., Any])
@@ -27,17 +28,25 @@ def check_number(
     """Checks a number, or each of an array; what is traced has a shape but no value yet.
 
     Raises:
-      ValueError: naming it and what is allowed, where one is not finite or out of range, there is none, or there are
-        several of a ``scalar``.
+      ValueError: naming it and what is allowed, where one is no number, not finite or out of range, there is none, or
+        there are several of a ``scalar``.
     """
-    if scalar and np.ndim(value):
-        raise ValueError(f"{name} must be one number, got an array {np.shape(value)}")
     if is_traced(value):
+        if scalar and np.ndim(value):
+            raise ValueError(f"{name} must be one number, got an array {np.shape(value)}")
         return
-    found = np.asarray(value, float)
+    words = [f"above {above:g}"] * (above > -math.inf) + [f"at least {at_least:g}"] * (at_least > -math.inf)
+    words += [f"at most {at_most:g}"] * (at_most < math.inf)
+    try:
+        found = np.asarray(None if isinstance(value, str | bytes) else value)
+    except ValueError:  # lists of several lengths
+        found = np.asarray(None)
+    if not any(jnp.issubdtype(found.dtype, kind) for kind in (jnp.bool, jnp.floating, jnp.integer)):
+        raise ValueError(f"{name} must be a number{' ' * bool(words)}{' and '.join(words)}, got {value!r}")
+    if scalar and found.ndim:
+        raise ValueError(f"{name} must be one number, got an array {found.shape}")
+    found = found.astype(float)
     if not found.size or not (np.isfinite(found) & (found > above) & (found >= at_least) & (found <= at_most)).all():
-        words = [f"above {above:g}"] * (above > -math.inf) + [f"at least {at_least:g}"] * (at_least > -math.inf)
-        words += [f"at most {at_most:g}"] * (at_most < math.inf)
         raise ValueError(f"{name} must be {' and '.join(words) or 'finite'}, got {value}")
 
 
@@ -48,11 +57,23 @@ def check_seed(seed: int) -> int:
     return int(seed)
 
 
-def check_sizes(**sizes: int) -> None:
-    """Checks sizes, by name; ValueError for one below 1."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} must be at least 1, got {size}")
+def whole(name: str, value: Any, at_least: int = 1) -> int:
+    """A size as an int, also where it is a whole float (1e4); any other is refused by name (ValueError)."""
+    found = None if is_traced(value) or isinstance(value, bool | str) else np.asarray(value)
+    if found is None or found.ndim or found.dtype.kind not in "iuf" or not found >= at_least or found % 1 != 0:
+        raise ValueError(f"{name} must be a whole number of at least {at_least}, got {value!r}")
+    return int(found)
+
+
+def check_key(key: Any) -> None:
+    """ValueError for what is no key."""
+    if not isinstance(key, jax.Array | np.ndarray):
+        raise ValueError(f"key must be a PRNG key of JAX (jax.random.key(0)), got {key!r}")
+
+
+def check_sizes(**sizes: Any) -> tuple[int, ...]:
+    """Sizes as ints, in the order in which they are named; ValueError for one that is not ``whole`` or below 1."""
+    return tuple(whole(name, size) for name, size in sizes.items())
 
 
 def switched_off(value: Any) -> bool:
@@ -63,12 +84,15 @@ def switched_off(value: Any) -> bool:
 def one_program(sampler: S) -> S:
     """Decorator: ``(key, batch) -> Sample`` as one program where it is called outside of any.
 
-    Operation by operation, each would be a program of its own, compiled for every shape.
+    Operation by operation, each would be a program of its own, compiled for every shape. A batch that is no whole
+    number of at least 1, and a key that is none, are refused (ValueError).
     """
     program = jax.jit(sampler, static_argnames="batch")
 
     @functools.wraps(sampler)
     def draw(key: jax.Array, batch: int) -> Any:
+        batch = whole("batch", batch)
+        check_key(key)
         return sampler(key, batch) if is_traced(key) else program(key, batch)
 
     return draw  # type: ignore[return-value]

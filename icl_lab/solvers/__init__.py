@@ -8,10 +8,7 @@ from icl_lab.solvers.adaptive import (
     dmmse,
     dmmse_or_ridge,
     gaussian_smoothing,
-    leaky_lms,
-    lms,
     noise_adaptive_ridge,
-    recursive_least_squares,
     softmax_regression,
     with_intercept,
 )
@@ -25,6 +22,7 @@ from icl_lab.solvers.finetuning import (
 )
 from icl_lab.solvers.gradient import averaging, gd_plus_plus, gradient_descent, trace_normalised_gradient_descent
 from icl_lab.solvers.heavy_ball import heavy_ball
+from icl_lab.solvers.in_order import leaky_lms, lms, recursive_least_squares
 from icl_lab.solvers.iterative import (
     chebyshev,
     conjugate_gradients,

@@ -1,20 +1,20 @@
-"""Learners that are no spectral filter: Bayesian mixtures, similarity to the query, one pass in order; and centring."""
+"""Learners that are no spectral filter: Bayesian mixtures, similarity to the query; and centring."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
+from icl_lab.prompts.naming import named_by_arguments
+from icl_lab.prompts.prompt import Learner, Prompt, ShapeError, check_prompt
 from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.positive import cholesky, positive_solve
 
 
+@named_by_arguments
 def noise_adaptive_ridge(strengths: Array) -> Learner:
     """Ridge regression averaged over strengths, each weighted by how well it explains the labels, output by output.
 
@@ -61,6 +61,7 @@ def _posterior(prompt: Prompt, strength: ArrayLike) -> tuple[Array, Array, Array
     return w, jnp.sum((y - x @ w) ** 2, axis=0) + strength * jnp.sum(w**2, axis=0), log_det
 
 
+@named_by_arguments
 def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
     """The Bayes predictor over a given, finite set of tasks: sum_t p_t W_t^T x_q (discrete MMSE, Raventos et al. 2023).
 
@@ -72,7 +73,7 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
 
     Raises:
       ValueError: for tasks that are no (T, D, O), or a variance that is not above 0.
-      AssertionError: when it predicts, for tasks of another D or O.
+      ShapeError: when it predicts, for tasks of another D or O.
     """
     _check_tasks(tasks, noise_variance)
 
@@ -84,6 +85,7 @@ def dmmse(tasks: Array, noise_variance: ArrayLike) -> Learner:
 
 
 def _check_tasks(tasks: Array, noise_variance: ArrayLike) -> None:
+    check_number("tasks", tasks)
     if len(np.shape(tasks)) != 3 or not len(tasks):
         raise ValueError(f"tasks must be (T, D, O), got {np.shape(tasks)}")
     check_number("noise_variance", noise_variance, above=0, scalar=True)
@@ -92,10 +94,12 @@ def _check_tasks(tasks: Array, noise_variance: ArrayLike) -> None:
 def _misses(prompt: Prompt, tasks: Array) -> Array:
     """(T,) sum_i |y_i - W_t^T x_i|^2 of every task."""
     _, d, o = check_prompt(prompt)
-    chex.assert_shape(tasks, (None, d, o))  # one output would be broadcast over several
+    if np.shape(tasks)[1:] != (d, o):  # one output would be broadcast over several
+        raise ShapeError(f"tasks must be (T, D, O) = (T, {d}, {o}) for this prompt, got {np.shape(tasks)}")
     return jnp.sum((prompt.y[None] - jnp.einsum("nd,tdo->tno", prompt.x, tasks)) ** 2, axis=(1, 2))
 
 
+@named_by_arguments
 def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike, log_odds: ArrayLike = 0.0) -> Learner:
     """The Bayes predictor where a task is one of a given set, or drawn from N(0, sigma^2 / lambda I).
 
@@ -111,7 +115,7 @@ def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike,
 
     Raises:
       ValueError: as ``dmmse``, or for a strength that is not above 0.
-      AssertionError: when it predicts, for tasks of another D or O.
+      ShapeError: when it predicts, for tasks of another D or O.
     """
     _check_tasks(tasks, noise_variance)
     check_number("strength", strength, above=0, scalar=True)
@@ -126,13 +130,19 @@ def dmmse_or_ridge(tasks: Array, noise_variance: ArrayLike, strength: ArrayLike,
     return predict
 
 
+@named_by_arguments
 def softmax_regression(sharpness: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
     """sum over heads of c_h sum_i softmax_i(b_h x_i.x_q) y_i: what a layer of softmax attention computes.
 
     Args:
       sharpness: b, a scalar for one head or (H,).
       amplitude: c, of either sign, like ``sharpness``.
+
+    Raises:
+      ValueError: for what is no number.
     """
+    check_number("sharpness", sharpness)
+    check_number("amplitude", amplitude)
     b, c = jnp.broadcast_arrays(jnp.atleast_1d(jnp.asarray(sharpness, float)), jnp.asarray(amplitude, float))
 
     def predict(prompt: Prompt) -> Array:
@@ -143,6 +153,7 @@ def softmax_regression(sharpness: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
     return predict
 
 
+@named_by_arguments
 def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Learner:
     """c sum_i k_i y_i / sum_i k_i with k_i = exp(-|x_i - x_q|^2 / (2 h^2)) (Nadaraya 1964; Watson 1964).
 
@@ -154,6 +165,7 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
       ValueError: for a bandwidth that is not one number above 0.
     """
     check_number("bandwidth", bandwidth, above=0, scalar=True)
+    check_number("amplitude", amplitude, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt)
@@ -164,85 +176,7 @@ def gaussian_smoothing(bandwidth: ArrayLike, amplitude: ArrayLike = 1.0) -> Lear
     return predict
 
 
-def lms(learning_rate: ArrayLike, *, normalised: bool = False) -> Learner:
-    """Least mean squares: one step of stochastic gradient descent an example, in their order (Widrow & Hoff 1960).
-
-    W <- W + mu x_i (y_i - W^T x_i)^T from zero.
-
-    Args:
-      learning_rate: mu.
-      normalised: mu is divided by |x_i|^2 (then 1 fits every example exactly as it comes).
-
-    Raises:
-      ValueError: for a learning rate that is not one number.
-    """
-    check_number("learning_rate", learning_rate, scalar=True)
-
-    def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
-        x, y = pair
-        size = jnp.where(x @ x > 0, x @ x, 1.0) if normalised else 1.0  # an input of zero changes nothing
-        return w + jnp.asarray(learning_rate, w.dtype) / size * x[:, None] * (y - x @ w)[None], None
-
-    return _in_order(step)
-
-
-def leaky_lms(learning_rate: ArrayLike, leak: ArrayLike) -> Learner:
-    """LMS that forgets: before each example W shrinks, W <- (1 - g) W, then W <- W + mu x_i (y_i - W^T x_i)^T.
-
-    Leaky LMS (Haykin, Adaptive Filter Theory), with the error that of the shrunk W. Without a leak this is ``lms``.
-
-    Args:
-      learning_rate: mu.
-      leak: g in [0, 1].
-
-    Raises:
-      ValueError: for a learning rate that is not one number, or a leak that is not one from 0 to 1.
-    """
-    check_number("learning_rate", learning_rate, scalar=True)
-    check_number("leak", leak, at_least=0, at_most=1, scalar=True)
-
-    def step(w: Array, pair: tuple[Array, Array]) -> tuple[Array, None]:
-        x, y = pair
-        w = (1 - jnp.asarray(leak, w.dtype)) * w
-        return w + jnp.asarray(learning_rate, w.dtype) * x[:, None] * (y - x @ w)[None], None
-
-    return _in_order(step)
-
-
-def recursive_least_squares(strength: ArrayLike, forgetting: ArrayLike = 1.0) -> Learner:
-    """Recursive least squares: minimises sum_i f^(N-i) |W^T x_i - y_i|^2 + lambda f^N |W|^2 (Haykin, ch. 10).
-
-    Without forgetting this is ``ridge``, whatever the order of the examples.
-
-    Args:
-      strength: lambda > 0.
-      forgetting: f in (0, 1].
-
-    Raises:
-      ValueError: for a strength or a factor that is not one such number.
-    """
-    check_number("strength", strength, above=0, scalar=True)
-    check_number("forgetting", forgetting, above=0, at_most=1, scalar=True)
-
-    def predict(prompt: Prompt) -> Array:
-        _, d, o = check_prompt(prompt)
-        dtype = prompt.x.dtype
-
-        f = jnp.asarray(forgetting, dtype)
-
-        def step(state: tuple[Array, Array], pair: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
-            (w, p), (x, y) = state, pair
-            gain = p @ x / (f + x @ p @ x)
-            w = w + gain[:, None] * (y - x @ w)[None]
-            return (w, (p - gain[:, None] * (x @ p)[None]) / f), None
-
-        start = (jnp.zeros((d, o), dtype), jnp.eye(d, dtype=dtype) / jnp.asarray(strength, dtype))
-        (w, _), _ = jax.lax.scan(step, start, (prompt.x, prompt.y))
-        return prompt.x_query @ w
-
-    return predict
-
-
+@named_by_arguments
 def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
     """A learner on centred inputs and labels of the context; the query stays as it is.
 
@@ -257,6 +191,7 @@ def centred(learner: Learner, *, add_mean: bool = False) -> Learner:
     return _centred(learner, add_mean=add_mean, query=False)
 
 
+@named_by_arguments
 def with_intercept(learner: Learner) -> Learner:
     """A learner with an intercept that is not penalised: on centred inputs, labels and query, plus the mean label.
 
@@ -271,23 +206,14 @@ def with_intercept(learner: Learner) -> Learner:
 
 
 def _centred(learner: Learner, *, add_mean: bool, query: bool) -> Learner:
+    if not callable(learner):
+        raise ValueError(f"learner must be a function Prompt -> prediction, got {learner!r}")
+
     def predict(prompt: Prompt) -> Array:
         n, _, _ = check_prompt(prompt)
         mean, middle = prompt.y.sum(0) / max(n, 1), prompt.x.sum(0) / max(n, 1)  # of no examples: 0
         at = prompt.x_query - middle if query else prompt.x_query
         prediction = learner(replace(prompt, x=prompt.x - middle[None], y=prompt.y - mean[None], x_query=at))
         return prediction + mean if add_mean else prediction
-
-    return predict
-
-
-def _in_order(step: Callable[[Array, tuple[Array, Array]], tuple[Array, None]]) -> Learner:
-    """The learner whose W (D, O) starts at zero and takes a step an example."""
-
-    def predict(prompt: Prompt) -> Array:
-        _, d, o = check_prompt(prompt)
-        y = prompt.y.astype(jnp.result_type(prompt.x, prompt.y))  # labels may be whole numbers
-        w, _ = jax.lax.scan(step, jnp.zeros((d, o), y.dtype), (prompt.x, y))
-        return prompt.x_query @ w
 
     return predict

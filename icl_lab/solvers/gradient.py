@@ -1,13 +1,15 @@
 """Gradient descent on the in-context loss, and GD++ (von Oswald et al. 2022, Prop. 1 and A.10)."""
 
-import chex
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.prompt import Learner, Prompt, check_prompt, divisor
+from icl_lab.prompts.naming import named_by_arguments
+from icl_lab.prompts.prompt import Learner, Prompt, ShapeError, check_prompt, divisor
+from icl_lab.prompts.tracing import check_number, whole
 
 
+@named_by_arguments
 def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Array | None = None) -> Learner:
     """GD on L(W) = 1/(2N) sum_i |W^T x_i - y_i|^2 from W0; the prediction is W^T x_q.
 
@@ -20,14 +22,15 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
 
     Raises:
       ValueError: if the number of steps does not fit the learning rates.
-      AssertionError: when it predicts, for a start of another shape.
+      ShapeError: when it predicts, for a start of another shape.
     """
     rates = per_step("learning_rate", learning_rate, steps)
 
     def predict(prompt: Prompt) -> Array:
         _, d, o = check_prompt(prompt, padded=True)
         w = jnp.zeros((d, o), prompt.y.dtype) if w0 is None else w0
-        chex.assert_shape(w, (d, o))  # (D, 1) or (D,) would be broadcast
+        if w.shape != (d, o):  # (D, 1) or (D,) would be broadcast
+            raise ShapeError(f"w0 must be (D, O) = ({d}, {o}) for this prompt, got {w.shape}")
         count = divisor(prompt)
         for k in range(rates.shape[0]):
             gradient = prompt.x.T @ (prompt.x @ w - prompt.y) / count
@@ -37,6 +40,7 @@ def gradient_descent(learning_rate: ArrayLike, steps: int | None = None, w0: Arr
     return predict
 
 
+@named_by_arguments
 def averaging() -> Learner:
     """The mean of y_i x_i^T over the examples as W^T: unbiased where inputs have covariance I (Garg et al. 2022, 3.1).
 
@@ -45,6 +49,7 @@ def averaging() -> Learner:
     return gradient_descent(1.0, steps=1)
 
 
+@named_by_arguments
 def trace_normalised_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:
     """``gradient_descent`` with rates divided by the mean squared input of the prompt, tr(X^T X / N) / D.
 
@@ -69,6 +74,7 @@ def trace_normalised_gradient_descent(learning_rate: ArrayLike, steps: int | Non
     return predict
 
 
+@named_by_arguments
 def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None = None) -> Learner:
     """GD++: each step also transforms every input, context and query, x_j <- x_j - gamma_k sum_i (x_i.x_j) x_i.
 
@@ -83,6 +89,8 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
     Raises:
       ValueError: if the number of steps does not fit.
     """
+    check_number("learning_rates", learning_rates)
+    check_number("gammas", gammas)
     given = [jnp.asarray(value, float) for value in (learning_rates, gammas)]
     lengths = [value.shape[0] for value in given if value.ndim == 1]
     steps = steps if steps is not None or not lengths else max(lengths)
@@ -105,13 +113,12 @@ def gd_plus_plus(learning_rates: ArrayLike, gammas: ArrayLike, steps: int | None
 
 def per_step(name: str, value: ArrayLike, steps: int | None) -> Array:
     """(K,) values from a scalar and a number of steps, or from one value per step."""
+    check_number(name, value)
     value = jnp.asarray(value, float)
-    if steps is not None and steps != int(steps):
-        raise ValueError(f"steps must be a whole number, got {steps}")
+    if steps is not None or value.ndim == 0:
+        steps = whole("steps" if steps is not None else f"steps (of a scalar {name})", steps)
     if value.ndim == 0:
-        if steps is None or steps < 1:
-            raise ValueError(f"a scalar {name} needs steps >= 1, got steps={steps}")
-        return jnp.full((int(steps),), value)
+        return jnp.full((steps,), value)
     if value.ndim != 1 or value.shape[0] < 1 or (steps is not None and steps != value.shape[0]):
         raise ValueError(f"{name} must be a scalar or have one value per step ({steps}), got shape {value.shape}")
     return value

@@ -9,12 +9,14 @@ from jax import Array
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
+from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.tracing import check_number, whole
 
 Floats = NDArray[np.float64]
 
 
+@named_by_arguments
 def heavy_ball(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Learner:
     """K steps of gradient descent with momentum on L(W) = 1/(2N) sum_i |W^T x_i - y_i|^2 from zero; W^T x_q.
 
@@ -25,8 +27,7 @@ def heavy_ball(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Lea
     Raises:
       ValueError: for fewer than one step, or rates that are not one number each.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    steps = whole("steps", steps)
     check_number("learning_rate", learning_rate, scalar=True)
     check_number("momentum", momentum, scalar=True)
     rate, eta = jnp.asarray(learning_rate, float), jnp.asarray(momentum, float)

@@ -12,12 +12,14 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
-from icl_lab.prompts.tracing import check_number, is_traced
+from icl_lab.prompts.naming import named_by_arguments
+from icl_lab.prompts.prompt import Learner, Prompt, ShapeError, check_prompt
+from icl_lab.prompts.tracing import check_number, is_traced, whole
 
 NEWTON_STARTS = ("identity", "covariance")
 
 
+@named_by_arguments
 def nesterov(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Learner:
     """Nesterov's accelerated gradient: V = W + m (W - W_before), W <- V - eta dL/dW(V) (Nesterov 1983, m constant).
 
@@ -29,6 +31,7 @@ def nesterov(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Learn
     Raises:
       ValueError: for fewer than one step, or rates that are not one number each.
     """
+    steps = whole("steps", steps)
     check_number("learning_rate", learning_rate, scalar=True)
     check_number("momentum", momentum, scalar=True)
 
@@ -39,9 +42,10 @@ def nesterov(learning_rate: ArrayLike, momentum: ArrayLike, steps: int) -> Learn
             before, w = w, ahead - learning_rate * (s @ ahead - b)
         return w
 
-    return _of_moments(solve, steps)
+    return _of_moments(solve)
 
 
+@named_by_arguments
 def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
     """Chebyshev iteration: of all K-step polynomial methods the one with the smallest largest residual on [a, b].
 
@@ -56,6 +60,7 @@ def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
     Raises:
       ValueError: for fewer than one step, or bounds that do not rise from above 0.
     """
+    steps = whole("steps", steps)
     check_number("low", low, above=0, scalar=True)
     check_number("high", high, above=-np.inf if is_traced(low) else float(np.asarray(low)), scalar=True)
 
@@ -71,9 +76,10 @@ def chebyshev(low: ArrayLike, high: ArrayLike, steps: int) -> Learner:
             w, rho = w + step, rho_next
         return w
 
-    return _of_moments(solve, steps)
+    return _of_moments(solve)
 
 
+@named_by_arguments
 def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bool = False) -> Learner:
     """Least squares by Newton's iteration for the inverse, M <- M (2 I - S M); W = M B (Schulz 1933; Fu et al. 2023).
 
@@ -92,6 +98,7 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
     if of not in NEWTON_STARTS:
         raise ValueError(f"of must be one of {NEWTON_STARTS}, got {of!r}")
     check_number("start", start, scalar=True)
+    steps = whole("steps", steps)
 
     def solve(s: Array, b: Array) -> Array:
         eye = jnp.eye(s.shape[0], dtype=s.dtype)
@@ -103,9 +110,10 @@ def newton(start: ArrayLike, steps: int, *, of: str = "identity", normalised: bo
             inverse = inverse @ (2 * eye - s @ inverse)
         return inverse @ b
 
-    return _of_moments(solve, steps, dual=True)
+    return _of_moments(solve, dual=True)
 
 
+@named_by_arguments
 def conjugate_gradients(steps: int) -> Learner:
     """K steps of conjugate gradients on S w = b, each output by itself (Hestenes & Stiefel 1952).
 
@@ -115,12 +123,13 @@ def conjugate_gradients(steps: int) -> Learner:
     Raises:
       ValueError: for fewer than one step.
     """
+    steps = whole("steps", steps)
 
     def one(s: Array, b: Array) -> Array:
         of_s, of_b = _power_of_two(s), _power_of_two(b)  # in these units nothing overflows or meets a floor
         return _conjugate_gradients(steps, s / of_s, b / of_b) * (of_b / of_s)
 
-    return _of_moments(jax.vmap(one, (None, 1), 1), steps)
+    return _of_moments(jax.vmap(one, (None, 1), 1))
 
 
 def _power_of_two(values: Array) -> Array:
@@ -154,6 +163,7 @@ def _descended(steps: int, s: Array, b: Array) -> tuple[Array, Array]:
     return w, (size <= 1000 * rounding) | (steps >= len(b))  # looser: steps on what rounding left come before it stays
 
 
+@named_by_arguments
 def gradient_flow(time: ArrayLike) -> Learner:
     """Gradient descent with infinitely small steps up to a time t: the residual factor is exp(-t l).
 
@@ -168,7 +178,7 @@ def gradient_flow(time: ArrayLike) -> Learner:
     def solve(s: Array, b: Array) -> Array:
         return _flow(s, b, jnp.asarray(time, s.dtype))
 
-    return _of_moments(solve, 1, dual=True)
+    return _of_moments(solve, dual=True)
 
 
 @jax.custom_jvp
@@ -212,6 +222,7 @@ def _divided(values: Array, t: Array) -> Array:
     return jnp.where(small, series, closed)
 
 
+@named_by_arguments
 def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Learner:
     """W <- W - P dL/dW: gradient descent with a matrix for a learning rate.
 
@@ -224,30 +235,29 @@ def preconditioned_gradient_descent(preconditioner: Array, steps: int = 1) -> Le
 
     Raises:
       ValueError: for fewer than one step.
-      AssertionError: when it predicts, for a matrix of another size.
+      ShapeError: when it predicts, for a matrix of another size.
     """
-
+    steps = whole("steps", steps)
+    check_number("preconditioner", preconditioner)
     preconditioner = jnp.asarray(preconditioner)
 
     def solve(s: Array, b: Array) -> Array:
         if preconditioner.shape != s.shape:
-            raise AssertionError(f"the preconditioner must be {s.shape}, got {preconditioner.shape}")
+            raise ShapeError(f"preconditioner must be {s.shape}, got {preconditioner.shape}")
         w = jnp.zeros_like(b)
         for _ in range(steps):
             w = w - preconditioner @ (s @ w - b)
         return w
 
-    return _of_moments(solve, steps)
+    return _of_moments(solve)
 
 
-def _of_moments(solve: Callable[[Array, Array], Array], steps: int, dual: bool = False) -> Learner:
+def _of_moments(solve: Callable[[Array, Array], Array], dual: bool = False) -> Learner:
     """The learner that predicts W^T x_q with W (D, O) = solve(S, B).
 
     ``dual`` is for a solve that is a function h(S) of the matrix, times B, and multiplies what rounding leaves in its
     null space. With fewer examples than inputs S has one; then W = X^T h(X X^T / N) Y / N, which is the same.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
 
     def predict(prompt: Prompt) -> Array:
         n, d, _ = check_prompt(prompt)

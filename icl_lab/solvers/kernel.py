@@ -4,12 +4,14 @@ And nearest neighbours, whose kernel depends on the other inputs.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_sizes
 from icl_lab.solvers.gradient import per_step
@@ -23,9 +25,16 @@ Kernel = Callable[[Array, Array], Array]
 
 def feature_kernel(features: Features) -> Kernel:
     """The kernel k(x, x') = m(x).m(x') of a feature map (von Oswald et al. 2022, A.8)."""
+    _check_callable("features", features)
     return lambda a, b: features(a) @ features(b)
 
 
+def _check_callable(name: str, given: Any) -> None:
+    if not callable(given):
+        raise ValueError(f"{name} must be a function of inputs (D,), got {given!r}")
+
+
+@named_by_arguments
 def kernel_smoothing(kernel: Kernel, learning_rate: ArrayLike) -> Learner:
     """Kernel smoothing: prediction (eta/N) sum_i y_i k(x_i, x_q) (von Oswald et al. 2022, Prop. 2 and A.8).
 
@@ -40,6 +49,7 @@ def kernel_smoothing(kernel: Kernel, learning_rate: ArrayLike) -> Learner:
     return functional_gradient_descent(kernel, learning_rate, steps=1)
 
 
+@named_by_arguments
 def nearest_neighbours(count: int = 3) -> Learner:
     """The mean label of the examples whose inputs are nearest to the query, by Euclidean distance; 0 without examples.
 
@@ -51,7 +61,7 @@ def nearest_neighbours(count: int = 3) -> Learner:
     Raises:
       ValueError: for a count below 1.
     """
-    check_sizes(count=count)
+    (count,) = check_sizes(count=count)
 
     def predict(prompt: Prompt) -> Array:
         n, _, o = check_prompt(prompt)
@@ -64,6 +74,7 @@ def nearest_neighbours(count: int = 3) -> Learner:
     return predict
 
 
+@named_by_arguments
 def functional_gradient_descent(kernel: Kernel, learning_rates: ArrayLike, steps: int | None = None) -> Learner:
     """Gradient descent in function space: f <- f - (eta_k/N) sum_i (f(x_i) - y_i) k(x_i, .) from 0; predicts f(x_q).
 
@@ -79,6 +90,7 @@ def functional_gradient_descent(kernel: Kernel, learning_rates: ArrayLike, steps
     Raises:
       ValueError: if the number of steps does not fit the learning rates.
     """
+    _check_callable("kernel", kernel)
     rates = per_step("learning_rates", learning_rates, steps)
     with_all = jax.vmap(kernel, (None, 0))
 

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.positive import positive_solve
 
 
+@named_by_arguments
 def ridge(strength: ArrayLike) -> Learner:
     """Ridge regression W = (X^T X + lambda I)^-1 X^T Y, prediction W^T x_q.
 
@@ -38,6 +40,7 @@ def ridge(strength: ArrayLike) -> Learner:
     return predict
 
 
+@named_by_arguments
 def weighted_ridge(strength: ArrayLike, slope: ArrayLike = 0.0, bend: ArrayLike = 0.0) -> Learner:
     """Ridge regression whose examples weigh by their place.
 
@@ -70,6 +73,7 @@ def weighted_ridge(strength: ArrayLike, slope: ArrayLike = 0.0, bend: ArrayLike 
     return predict
 
 
+@named_by_arguments
 def least_squares() -> Learner:
     """Least squares; the solution of smallest norm where the context does not determine W (N < D)."""
 

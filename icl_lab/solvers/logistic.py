@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.tracing import check_key, check_number, whole
 from icl_lab.solvers.gradient import per_step
 from icl_lab.solvers.positive import backward, cholesky, positive_solve
 
@@ -22,6 +23,7 @@ FREEDOM = 5
 """Degrees of freedom of the t distribution that ``logistic_bayes`` draws from."""
 
 
+@named_by_arguments
 def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None) -> Learner:
     """GD from W = 0 on the mean logistic loss (1/N) sum_i log(1 + exp(-y_i W^T x_i)), summed over outputs.
 
@@ -47,6 +49,7 @@ def logistic_gradient_descent(learning_rate: ArrayLike, steps: int | None = None
     return predict
 
 
+@named_by_arguments
 def logistic_map(prior_scale: ArrayLike, steps: int = STEPS) -> Learner:
     """The logit at the most probable w: maximum likelihood with the prior w ~ N(0, s^2 I), by Newton's method.
 
@@ -58,8 +61,7 @@ def logistic_map(prior_scale: ArrayLike, steps: int = STEPS) -> Learner:
     Raises:
       ValueError: for fewer than one step, or a scale that is not one number above 0.
     """
-    if steps < 1:
-        raise ValueError(f"steps must be at least 1, got {steps}")
+    steps = whole("steps", steps)
     check_number("prior_scale", prior_scale, above=0, scalar=True)
 
     def predict(prompt: Prompt) -> Array:
@@ -69,6 +71,7 @@ def logistic_map(prior_scale: ArrayLike, steps: int = STEPS) -> Learner:
     return predict
 
 
+@named_by_arguments
 def logistic_bayes(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> Learner:
     """The logit of the posterior predictive probability under the prior w ~ N(0, s^2 I), by importance sampling.
 
@@ -118,7 +121,9 @@ def effective_draws(key: Array, prior_scale: ArrayLike, draws: int = 20_000) -> 
 
 def _evidence(key: Array, prior_scale: ArrayLike, draws: int) -> Callable[[Prompt], tuple[Array, Array]]:
     """By prompt (O, 2) log Z_+ and log Z_-, up to the same constant, and (O,) effective draws."""
-    if draws < 2 or draws % 2:
+    check_key(key)
+    draws = whole("draws", draws, at_least=2)
+    if draws % 2:
         raise ValueError(f"draws must be an even number, at least 2, got {draws}")
     check_number("prior_scale", prior_scale, above=0, scalar=True)
 
@@ -148,10 +153,11 @@ def _evidence(key: Array, prior_scale: ArrayLike, draws: int) -> Callable[[Promp
 
 def _check_prompt(prompt: Prompt) -> tuple[int, int, int]:
     """``check_prompt``, and the labels where they are known."""
+    sizes = check_prompt(prompt)
     with contextlib.suppress(jax.errors.TracerBoolConversionError):
         if jnp.any(jnp.abs(prompt.y) != 1):
             raise ValueError("labels must be -1 and +1; from labels 0 and 1 they are 2 * y - 1")
-    return check_prompt(prompt)
+    return sizes
 
 
 def _most_probable(x: Array, y: Array, prior_scale: ArrayLike, steps: int) -> Array:

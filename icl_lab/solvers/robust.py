@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt
 from icl_lab.prompts.tracing import check_number
 from icl_lab.solvers.positive import backward, cholesky, forward, positive_solve
@@ -14,6 +15,7 @@ from icl_lab.solvers.positive import backward, cholesky, forward, positive_solve
 ITERATIONS = 12
 
 
+@named_by_arguments
 def median_regression() -> Learner:
     """Least absolute deviations: minimises sum_i |y_i - w.x_i|, output by output (Koenker & Bassett 1978, at 1/2).
 
@@ -24,6 +26,7 @@ def median_regression() -> Learner:
     return _learner(0.0)
 
 
+@named_by_arguments
 def huber_regression(threshold: ArrayLike) -> Learner:
     """Minimises sum_i rho(y_i - w.x_i), rho(r) = r^2 / 2 up to |r| = k and k |r| - k^2 / 2 beyond (Huber 1964).
 

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.prompts.prompt import Learner, Prompt, check_prompt, divisor
 from icl_lab.prompts.tracing import check_number, check_sizes
 
 
+@named_by_arguments
 def lasso(strength: ArrayLike, sweeps: int = 200) -> Learner:
     """The lasso: minimises 1/(2N) sum_i (y_i - w.x_i)^2 + a |w|_1, output by output (Tibshirani 1996).
 
@@ -24,7 +26,7 @@ def lasso(strength: ArrayLike, sweeps: int = 200) -> Learner:
       ValueError: for a strength that is not one number above 0, or less than one sweep.
     """
     check_number("strength (least_squares() is its limit 0)", strength, above=0, scalar=True)
-    check_sizes(sweeps=sweeps)
+    (sweeps,) = check_sizes(sweeps=sweeps)
 
     def predict(prompt: Prompt) -> Array:
         check_prompt(prompt, padded=True)

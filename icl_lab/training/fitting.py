@@ -13,6 +13,10 @@ from flax import struct
 from jax import Array
 from jax.sharding import Mesh
 
+from icl_lab import notebook
+from icl_lab.prompts.naming import sizes
+from icl_lab.prompts.tracing import whole
+from icl_lab.training import shown
 from icl_lab.training.ensembles import Ensemble
 from icl_lab.training.optimizers import Optimizer, check_optimizer, evaluated, of_setting, updated
 
@@ -29,6 +33,12 @@ class Fit(NamedTuple):
     diverged_at: np.ndarray  # (M,) step at which a member was stopped, -1 where it was not
     memory: int = 0  # bytes that the compiled programs need on each device; 0 where nothing was left to train
     resumed: int = 0  # steps that an earlier process had taken
+
+    def __repr__(self) -> str:
+        return f"Fit({shown.parts(self)})"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(repr(self)) + notebook.table(shown.last(self))
 
 
 class Resume(Protocol):
@@ -57,6 +67,7 @@ def fit(
     until: Callable[[dict[str, np.ndarray]], bool] = lambda row: False,
     resume: Resume | None = None,
     progress: Callable[[int, int], None] | None = None,
+    watch: Callable[[int, dict[str, np.ndarray]], None] | None = None,
     mesh: Mesh | None = None,
     memory_limit: float | None = None,
     warn: bool = True,
@@ -88,6 +99,7 @@ def fit(
       until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
       resume: where to leave and find the state between chunks; None keeps nothing.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
+      watch: ``watch(steps done, what was measured then (M, ...))``, called there too.
       mesh: devices that share the members (``training.ensembles.member_mesh``); None: one device has all.
       memory_limit: bytes that the compiled programs may need on each device. Where all members need more, fewer are
         vectorised together. None: no limit.
@@ -101,12 +113,13 @@ def fit(
         to compile nothing, or the optimizer is no optimizer, cannot be used here, or moves parameters up the gradient.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
-    measure_every = steps if measure_every is None else measure_every
+    steps = whole("steps", steps)
+    measure_every = steps if measure_every is None else whole("measure_every", measure_every)
     _check(keys, settings, steps, measure_every, members_at_once)
     settings = jax.device_put(settings)  # jnp.asarray compiles a program for every shape
     check_optimizer(optimizer, init, keys, settings)
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
-    chunks, advanced = steps // measure_every, progress or (lambda done, of: None)
+    chunks = steps // measure_every
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
     saved = None if resume is None else resume.load(lambda: {"state": of_all()})
     rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
@@ -115,6 +128,12 @@ def fit(
         taken = len(saved["metrics"]["train_loss"][0])
         rows = [{name: values[:, r] for name, values in saved["metrics"].items()} for r in range(taken)]
         resumed = measure_every * (taken - 1)
+
+    def advanced(done: int) -> None:
+        if progress is not None:
+            progress(done, steps)
+        if watch is not None:
+            watch(done, rows[-1])
 
     def fitted(state: TrainState, memory: int) -> Fit:
         at, stopped = measure_every * np.arange(len(rows)), np.asarray(state.diverged_at)
@@ -126,7 +145,7 @@ def fit(
         return Fit(params, at, _stack(rows), stopped, memory, resumed)
 
     if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
-        advanced(steps, steps)
+        advanced(steps)
         return fitted(saved["state"], 0)
     ensemble = Ensemble(
         one.begin, one.chunk(measure_every), one.observe, keys, settings,
@@ -145,14 +164,14 @@ def fit(
         rows.append(measured(np.full(len(keys), np.nan)))
         if resume is not None:
             resume.save(snapshot, finished=False)
-    advanced((len(rows) - 1) * measure_every, steps)
+    advanced((len(rows) - 1) * measure_every)
     while len(rows) <= chunks and not until(rows[-1]):
         done = len(rows)
         state, train_loss = ensemble.advance(state)
         rows.append(measured(ensemble.gathered(train_loss)))
         if resume is not None:
             resume.save(snapshot, finished=done == chunks or until(rows[-1]))
-        advanced(done * measure_every, steps)
+        advanced(done * measure_every)
     return fitted(ensemble.gathered(state), ensemble.memory)
 
 
@@ -160,8 +179,8 @@ def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_
     config: Any = jax.config  # whose names no type checker knows
     if config.jax_disable_jit:
         raise ValueError("JAX_DISABLE_JIT (jax.disable_jit) is on: a training is one compiled program; allowed is off")
-    if keys.ndim != 1 or keys.shape[0] < 1:
-        raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got shape {keys.shape}")
+    if not isinstance(keys, jax.Array) or keys.ndim != 1 or keys.shape[0] < 1:
+        raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got {sizes(keys)}")
     if measure_every < 1 or steps < 1 or steps % measure_every:
         raise ValueError(f"steps ({steps}) must be a positive multiple of measure_every ({measure_every})")
     if members_at_once is not None and members_at_once < 1:

@@ -1,6 +1,7 @@
 """What is measured beside the loss of a network: learners of B prompts, each under a name of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jax import Array
 
@@ -8,6 +9,17 @@ from icl_lab.prompts import BatchLearner, Prompt
 
 TAKEN = ("train_loss", "steps", "diverged_at")
 """Names of a training beside those of what is measured."""
+
+
+def check_references(references: Any) -> None:
+    """ValueError for what is no dict of functions by name."""
+    if references is None:
+        return
+    if not isinstance(references, Mapping):
+        raise ValueError(f"references must be a dict of learners of B prompts by name, got {type(references).__name__}")
+    for name, given in references.items():
+        if not isinstance(name, str) or not callable(given):
+            raise ValueError(f"references must be a dict of learners of B prompts by name, got {{{name!r}: {given!r}}}")
 
 
 def of_batches(said: str, learner: BatchLearner) -> BatchLearner:

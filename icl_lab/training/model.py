@@ -12,10 +12,11 @@ from jax import Array
 from icl_lab.fast import batch_learner
 from icl_lab.fast.batched import check_network
 from icl_lab.models import GPT, Transformer, learner, prefix_predictions
-from icl_lab.models.learner import takes_interventions
+from icl_lab.models.learner import check_layout, check_network_call, takes_interventions
 from icl_lab.models.self_attention import attends
 from icl_lab.prompts import BatchLearner, Prompt
 from icl_lab.prompts.layouts import Layout, joint_layout
+from icl_lab.prompts.naming import called, shortened
 
 
 class Model(NamedTuple):
@@ -25,15 +26,20 @@ class Model(NamedTuple):
       init: ``key -> params``.
       predict: ``(params, B prompts) -> (B, O)``.
       layers: how deep it is, which decides how many members are vectorised together.
+      name: what it is called where it is shown.
     """
 
     init: Callable[[Array], dict]
     predict: Callable[[dict, Prompt], Array]
     layers: int = 1
+    name: str = "Model"
+
+    def __repr__(self) -> str:
+        return f"Model({shortened(self.name)}, {self.layers} layer{'s' * (self.layers != 1)})"
 
     def learner(self, params: dict) -> BatchLearner:
         """The learner that these parameters are, for a whole batch of prompts."""
-        return partial(self.predict, params)
+        return called(lambda prompts: self.predict(params, prompts), f"batch learner of {self.name}")
 
 
 def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -> Model:
@@ -48,7 +54,8 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
     Raises:
       ValueError: for a module that is called with something else, or whose plain and fast form disagree.
     """
-    tokens = jax.eval_shape((layout or joint_layout()).encode, prompt)
+    check_network_call(network)
+    tokens = jax.eval_shape(check_layout(layout).encode, prompt)
     if not takes_interventions(network) and not attends(network, tokens):
         raise ValueError(
             f"{type(network).__name__}: a network is called with (tokens, intervention, step) and returns (tokens, "
@@ -59,7 +66,7 @@ def model_of(network: nn.Module, prompt: Prompt, layout: Layout | None = None) -
         one_prompt = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), prompt)
         check_network(network, layout or joint_layout(), one_prompt)
     init = lambda key: dict(network.init(key, jnp.zeros(tokens.shape, tokens.dtype)))  # noqa: E731
-    return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1))
+    return Model(init, partial(_predict, network, layout), getattr(network, "layers", 1), type(network).__name__)
 
 
 def in_dtype(model: Model, dtype: Any) -> Model:

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +14,10 @@ from jax import Array
 from icl_lab.compare import compare_batches
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler
 from icl_lab.prompts.layouts import Layout
-from icl_lab.prompts.prompt import check_sampler
-from icl_lab.prompts.tracing import check_number, check_seed
+from icl_lab.prompts.prompt import ShapeError, check_sampler
+from icl_lab.prompts.tracing import check_number, check_seed, check_sizes, whole
 from icl_lab.training.fitting import Fit, Metrics, Tree, fit
-from icl_lab.training.measuring import each_once, of_batches
+from icl_lab.training.measuring import check_references, each_once, of_batches
 from icl_lab.training.model import Model, in_dtype, model_of
 from icl_lab.training.optimizers import Optimizer
 from icl_lab.training.starts import started
@@ -69,9 +68,13 @@ def squared_error(predictions: Array, samples: Sample) -> Array:
     """(B,) half the squared error of every task, the loss of the released code of von Oswald et al. 2022.
 
     Raises:
-      AssertionError: for predictions that are not (B, O): (B,) would be broadcast to every pair of tasks.
+      ShapeError: for predictions or targets that are not (B, O): (B,) would be broadcast to every pair of tasks.
     """
-    chex.assert_equal_shape([predictions, samples.target])
+    found, target = predictions.shape, samples.target.shape
+    if found != target or len(target) != 2:
+        wrong = "sampler must give a target" if len(target) != 2 else "network must predict"
+        got = f"got predictions {found} where targets are {target}"
+        raise ShapeError(f"{wrong} (B, O), numbers for each of B prompts at once; {got} (objective= takes any other)")
     return 0.5 * jnp.sum((predictions - samples.target) ** 2, axis=1)
 
 
@@ -152,9 +155,8 @@ def training(
     if keys is not None and (members, seed) != (None, None):
         raise ValueError(f"keys are given in place of members ({members}) and seed ({seed}), not beside them")
     members, seed = 10 if members is None else members, check_seed(0 if seed is None else seed)
-    for name, size in {"members": members, "steps": steps, "batch": batch, "eval_tasks": eval_tasks}.items():
-        if size < 1 or size != int(size):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {size}")
+    members, steps, batch, eval_tasks = check_sizes(members=members, steps=steps, batch=batch, eval_tasks=eval_tasks)
+    check_references(references)
     if optimizer is not None and learning_rate is not None:
         raise ValueError(f"learning_rate={learning_rate} is of the default optimizer; an optimizer has its own")
     rate = LEARNING_RATE if learning_rate is None else learning_rate
@@ -201,7 +203,7 @@ def training(
         keys,
         settings,
         steps=steps,
-        measure_every=_about_twentieth(steps) if measure_every is None else measure_every,
+        measure_every=_about_twentieth(steps) if measure_every is None else whole("measure_every", measure_every),
         measure=measure if measured else None,
         members_at_once=members_at_once(batch, trained.layers),
         schedule=schedule,
@@ -224,6 +226,7 @@ def built(
     """
     if isinstance(network, Model) and layout is not None:
         raise ValueError("layout: a Model brings its own, so none can be given beside it")
+    eval_tasks = whole("eval_tasks", eval_tasks)
     prompt = _prompt("sampler", _of_setting(sampler, settings), settings, eval_tasks)
     model = network if isinstance(network, Model) else model_of(network, prompt, layout)
     return model if dtype is None else in_dtype(model, dtype)
@@ -245,7 +248,7 @@ def _of_setting(sampler: Any, settings: Any, schedule: Any = None) -> Callable[[
 def _check_rate(rate: Any) -> None:
     """Raises ValueError for a learning rate that is neither a number above 0 nor a schedule."""
     if not callable(rate):
-        check_number("learning_rate", rate, above=0)
+        check_number("learning_rate", rate, above=0, scalar=True)
     elif (found := jax.eval_shape(rate, jax.ShapeDtypeStruct((), jnp.int32))).shape:
         raise ValueError(f"learning_rate must give one number for a step, got an array {found.shape}")
 

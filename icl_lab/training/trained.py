@@ -7,10 +7,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 from flax import linen as nn
 from jax.sharding import Mesh
 
+from icl_lab import notebook
 from icl_lab.prompts import BatchLearner, Learner, Sampler, one_prompt
+from icl_lab.prompts.naming import called, shortened
+from icl_lab.training import progress as progress_of
+from icl_lab.training import shown
 from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit, Resume
 from icl_lab.training.model import Model
@@ -30,6 +35,27 @@ class Trained(NamedTuple):
     fit: Fit
     call: Mapping[str, Any] = MappingProxyType({})
 
+    def __repr__(self) -> str:
+        return f"Trained({shortened(self.model.name)}, {shown.line(self.fit)})"
+
+    def _repr_html_(self) -> str:
+        return notebook.text(repr(self)) + notebook.table(shown.last(self.fit)) + notebook.picture(self.plot())
+
+    def table(self) -> Iterator[dict[str, Any]]:
+        """One row for every measured number: ``quantity``, ``member``, ``step``, ``value``; pandas takes them."""
+        return shown.rows(self.fit)
+
+    def plot(self, names: Sequence[str] | None = None) -> Any:
+        """A matplotlib ``Figure`` of losses over training steps, references dashed.
+
+        Args:
+          names: of metrics; None means ``loss`` and those of the references and variants.
+
+        Raises:
+          ValueError: for a name that was not measured, or is no number a member.
+        """
+        return shown.figure(self.fit, names)
+
     def params(self, member: int = 0) -> dict:
         """Final parameters of a member, from 0.
 
@@ -37,13 +63,13 @@ class Trained(NamedTuple):
           IndexError: if there is no such member.
         """
         members = self.fit.diverged_at.size
-        if not 0 <= member < members:
+        if not isinstance(member, int | np.integer) or not 0 <= member < members:
             raise IndexError(f"there is no member {member}; allowed is 0 to {members - 1}")
         return jax.tree.map(lambda leaf: leaf[member], self.fit.params)
 
     def batch_learner(self, member: int = 0) -> BatchLearner:
         """A member as a learner of B prompts at once; raises as ``params``."""
-        return self.model.learner(self.params(member))
+        return called(self.model.learner(self.params(member)), f"member {member} of {self.model.name}")
 
     def learner(self, member: int = 0) -> Learner:
         """A member as a learner, ``Prompt -> prediction``; raises as ``params``."""
@@ -63,6 +89,14 @@ class Trained(NamedTuple):
 
         icl_lab.save(self, folder, overwrite)
 
+    def over_members(self, function: Callable[[BatchLearner], Any]) -> Any:
+        """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...)."""
+        return jax.jit(jax.vmap(lambda params: function(self.model.learner(params))))(self.fit.params)
+
+    def common_sampler(self) -> Sampler | None:
+        """The task distribution on which all members were measured; None where each has its own, or it is not known."""
+        return None if self.call.get("settings") is not None else self.call.get("sampler")
+
 
 def train(
     network: nn.Module | Model,
@@ -77,7 +111,7 @@ def train(
     Args:
       network: a ``Transformer`` or another module that ``models.learner`` takes, or a ``Model``.
       sampler: the task distribution, ``(key, batch) -> Sample``; with ``settings``, ``setting -> sampler``.
-      progress: shows a progress bar on a terminal.
+      progress: shows the loss beside a bar, on a terminal and in a notebook (with ipywidgets), else a line a minute.
       devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
         rounding.
       options: of ``training``: ``members``, ``steps``, ``batch``, ``learning_rate`` or ``optimizer``, ``layout``,
@@ -108,8 +142,8 @@ def carried_out(
 ) -> Trained:
     """Carries out what ``training(**call)`` planned; ``resume`` and ``mesh`` are those of ``fit``."""
     assert planned.model is not None, "a training with a loss of its own is no Trained"
-    with _bar(progress) as advance:
-        return Trained(planned.model, planned.carried_out(progress=advance, resume=resume, mesh=mesh), call)
+    with progress_of.shown(planned.steps) if progress else contextlib.nullcontext() as watch:
+        return Trained(planned.model, planned.carried_out(watch=watch, resume=resume, mesh=mesh), call)
 
 
 def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
@@ -126,18 +160,3 @@ def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
     if devices is not None and not (len(devices) and set(devices) <= set(there)):
         raise ValueError(f"devices must be some of {there}, or how many of them, got {devices!r}")
     return member_mesh(devices)
-
-
-@contextlib.contextmanager
-def _bar(shown: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on a terminal; gives what ``fit`` calls with ``(done, total)``, or None."""
-    if not shown:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("training")
-        yield lambda done, total: bar.update(task, completed=done, total=total)

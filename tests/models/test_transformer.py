@@ -205,8 +205,9 @@ def test_folded_weights_agree_between_parametrisations():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 0}, "layers must be at least 1, got 0"),
-        ({"heads": 0}, "heads must be at least 1, got 0"),
+        ({"layers": 0}, "layers must be an int of at least 1, got 0"),
+        ({"heads": 0}, "heads must be an int of at least 1, got 0"),
+        ({"layers": "2"}, "layers must be an int of at least 1, got '2'"),
         ({"attention": "cosine"}, "attention must be one of"),
         ({"parametrisation": "joint"}, "parametrisation must be"),
         ({"averaged": True, "attention": "softmax"}, "softmax attention averages already"),

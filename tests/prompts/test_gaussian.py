@@ -149,7 +149,7 @@ def test_rounding_off_the_diagonal_does_not_make_a_covariance_asymmetric():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"context_length": 0}, "context_length must be at least 1, got 0"),
+        ({"context_length": 0}, "context_length must be a whole number of at least 1, got 0"),
         ({"covariance": np.ones(3)}, r"covariance must be a \(D, D\) matrix.*got shape \(3,\)"),
         ({"covariance": np.ones((2, 3))}, r"covariance must be a square matrix of size 2, got shape \(2, 3\)"),
         ({"covariance": [[1.0, 0.5], [0.2, 1.0]]}, "covariance must be symmetric"),
@@ -171,8 +171,8 @@ def test_a_law_that_is_none_is_refused(wrong, message):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"context_length": 0}, "context_length must be at least 1, got 0"),
-        ({"input_size": 0}, "input_size must be at least 1, got 0"),
+        ({"context_length": 0}, "context_length must be a whole number of at least 1, got 0"),
+        ({"input_size": 0}, "input_size must be a whole number of at least 1, got 0"),
         ({"law": "pareto"}, "law must be one of .*exponential.*got 'pareto'"),
         ({"law": "gamma", "shape": 0.0}, "shape must be above 0, got 0.0"),
         ({"scale": -1.0}, "scale must be above 0, got -1.0"),

@@ -216,7 +216,7 @@ def test_shapes_and_keys():
     ("wrong", "message"),
     [
         ({"labels": 129}, "labels must be 1 to 128, the classes of novel sequences, got 129"),
-        ({"input_size": 0}, "input_size must be at least 1, got 0"),
+        ({"input_size": 0}, "input_size must be a whole number of at least 1, got 0"),
         ({"classes": 12}, "classes must be a multiple of labels = 8.*got 12"),
         ({"classes": 64, "rows": 32}, "up to the 32 rows, got 64"),
         ({"burstiness": -1}, "burstiness must be a finite number >= 0, got -1"),
@@ -234,8 +234,8 @@ def test_a_law_that_is_none_is_refused(wrong, message):
 @pytest.mark.parametrize(
     ("law", "wrong", "message"),
     [
-        ({}, {"context_length": 0}, "context_length must be at least 1"),
-        ({}, {"slots": 8}, r"slots must be at least 2N \+ 1 = 9, got 8"),
+        ({}, {"context_length": 0}, "context_length must be a whole number of at least 1"),
+        ({}, {"slots": 8}, "slots must be a whole number of at least 9, got 8"),
         ({"burstiness": 3}, {}, r"burstiness must be 0 or a divisor of N below it: \[1, 2\], got 3"),
         ({"burstiness": 4}, {}, r"burstiness must be 0 or a divisor of N below it: \[1, 2\], got 4"),
         ({}, {"context_length": 9}, "labels must be at least N/B = 9, all different, got 8"),

@@ -71,7 +71,7 @@ def test_the_law_may_be_traced():
 
 @pytest.mark.parametrize("name", ["context_length", "input_size"])
 def test_sizes_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
         logistic_regression(**({"context_length": 2, "input_size": 2} | {name: 0}))
 
 

@@ -135,9 +135,9 @@ def test_a_key_is_a_draw():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"context_length": 0}, "context_length must be at least 1, got 0"),
-        ({"input_size": -1}, "input_size must be at least 1, got -1"),
-        ({"output_size": 0}, "output_size must be at least 1, got 0"),
+        ({"context_length": 0}, "context_length must be a whole number of at least 1, got 0"),
+        ({"input_size": -1}, "input_size must be a whole number of at least 1, got -1"),
+        ({"output_size": 0}, "output_size must be a whole number of at least 1, got 0"),
         ({"input_law": "cauchy"}, f"input_law must be one of .*{INPUT_LAWS[-1]}.*got 'cauchy'"),
         ({"task_law": "laplace"}, "task_law must be one of .*got 'laplace'"),
         ({"corrupted_labels": 5}, "corrupted_labels must be at least 0 and at most 2, got 5"),

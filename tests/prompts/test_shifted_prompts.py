@@ -110,7 +110,7 @@ def test_bad_arguments():
     for wrong in (1.1, -2.0, np.nan, np.zeros(2)):
         with pytest.raises(ValueError, match="correlation must be"):
             correlated_context(sampler, wrong)
-    with pytest.raises(ValueError, match="size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="size must be a whole number of at least 1, got 0"):
         in_a_subspace(sampler, 0)
     with pytest.raises(ValueError, match="size must be at most D = 3, got 4"):
         in_a_subspace(sampler, 4)(KEY, 2)

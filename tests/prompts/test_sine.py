@@ -67,7 +67,7 @@ def test_the_law_may_be_traced():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"context_length": 0}, "context_length must be at least 1, got 0"),
+        ({"context_length": 0}, "context_length must be a whole number of at least 1, got 0"),
         ({"input_range": 0.0}, "input_range must be above 0, got 0.0"),
         ({"input_range": np.float32(-1)}, "input_range must be above 0, got -1.0"),
         ({"input_range": float("nan")}, "input_range must be above 0, got nan"),

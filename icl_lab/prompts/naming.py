@@ -1,0 +1,44 @@
+"""What arrays and functions are called, in ``repr`` and in messages."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """The text, cut where it has more characters."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def sizes(array: Any) -> str:
+    """The shape of an array, in words: ``(5, 3)``; of what is no array its kind."""
+    shape = getattr(array, "shape", None)
+    return str(tuple(shape)) if shape is not None else type(array).__name__
+
+
+def called(function: F, name: str) -> F:
+    """The function under this name, which ``repr``, messages and ``identify`` show."""
+    function.__name__ = function.__qualname__ = shortened(name)
+    return function
+
+
+def named_by_arguments(make: F) -> F:
+    """Decorator of what makes learners: they are called as they were made, ``ridge(0.1)``; arrays by their shapes."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **options: Any) -> Any:
+        said = [_argument(value) for value in args] + [f"{name}={_argument(value)}" for name, value in options.items()]
+        return called(make(*args, **options), f"{make.__name__}({', '.join(said)})")
+
+    return made  # type: ignore[return-value]
+
+
+def _argument(value: Any) -> str:
+    if isinstance(value, jax.Array | np.ndarray):  # which may be traced, or still be computed
+        return f"array {sizes(value)}" if value.ndim else "array"
+    return getattr(value, "__name__", f"{value:.4g}" if isinstance(value, float) else repr(value))
