@@ -142,7 +142,7 @@ class _Walk:
             fields = {name: field for name, field in fields.items() if name not in ("parent", "name")}  # of Flax
         elif hasattr(value, "_fields"):
             fields = value._asdict()
-        elif hasattr(value, "__dict__") and not any("__slots__" in vars(base) for base in kind.__mro__):
+        elif hasattr(value, "__dict__") and kind.__basicsize__ <= Unknown.__basicsize__:  # else: it holds more
             fields = vars(value)
         else:
             yield place, Unknown(_name(kind))
@@ -192,7 +192,7 @@ def _code(function: FunctionType) -> str:
 
 
 def _canonical(code: CodeType, documented: str | None = None) -> tuple:
-    """What a code object does: no name of a file, no line, no docstring of its own."""
+    """What a code object does: no name of a file or a variable, no line, no docstring of its own."""
 
     def constant(value: Any) -> Any:
         if isinstance(value, CodeType):
@@ -201,8 +201,8 @@ def _canonical(code: CodeType, documented: str | None = None) -> tuple:
             return sorted(map(repr, value))
         return [constant(one) for one in value] if isinstance(value, tuple) else repr(value)
 
-    constants = [constant(value) for value in code.co_consts if documented is None or value != documented]
-    return code.co_code, constants, code.co_names, code.co_argcount, code.co_kwonlyargcount, code.co_flags
+    constants = [constant(None if value == documented else value) for value in code.co_consts]
+    return code.co_code, constants, code.co_names, code.co_argcount, code.co_kwonlyargcount
 
 
 def _loaded(code: CodeType) -> dict[str, set[str]]:
