@@ -88,9 +88,15 @@ def train(
     """
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
-        if name or overwrite or keep:
-            raise ValueError("name=, overwrite= and keep= are of a training that is kept; give folder= too")
+        for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
+            if value:
+                raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
         return trained.train(**call, progress=progress, devices=devices)
+    if not isinstance(folder, str | Path):
+        raise ValueError(f"folder must be a path, got {folder!r}")
+    if not isinstance(name, str):
+        raise ValueError(f"name must be words, got {name!r}")
+    check_number("checkpoint_seconds", checkpoint_seconds, at_least=0, scalar=True)
     check_number("keep", keep, at_least=0, scalar=True)
     if keep_dtype not in KEPT_AS:
         raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
