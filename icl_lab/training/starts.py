@@ -59,7 +59,7 @@ def _of_members(params: Tree, like: Tree, members: int) -> Tree:
     """(M, ...) parameters with the structure of ``like``, of one network or of all."""
     named = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     wanted = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(like)}
-    if not isinstance(params, dict | list | tuple) and "" not in wanted:
+    if jax.tree_util.all_leaves([params]) and "" not in wanted:
         raise ValueError(f"start must be parameters of this network, or what trained it, got {params!r}")
     if different := sorted(named.keys() ^ wanted.keys()):
         said = "which this network has not" if different[0] in named else "which is missing"
