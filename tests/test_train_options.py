@@ -86,7 +86,7 @@ def test_members_start_from_those_of_another_training_or_from_one_network():
     assert one.fit.metrics["loss"][0, -1] != one.fit.metrics["loss"][1, -1]
     for wrong, said in (
         (LinearSelfAttention(layers=2), r"start: .* is \(1, 1, 3, 3\); allowed is \(2, 1, 3, 3\), for all members"),
-        (LinearSelfAttention(parametrisation="merged"), "start: parameters of another network, "),
+        (LinearSelfAttention(parametrisation="merged"), "start must be parameters of this network"),
     ):
         with pytest.raises(ValueError, match=said):
             icl_lab.train(wrong, sampler(), **SMALL, start=first.params(0))

@@ -116,7 +116,10 @@ OF_TRAIN = {
     "network": (FLAT, TURNED),
     "sampler": (flat_targets,),
     "references": ({"ridge": RIDGE},),
-}
+    "until": (3, "loss"), "schedule": (3, lambda setting, step: 1.0), "extra": (3,), "variants": ([RIDGE],),
+    "start": (3, [1], OTHERS), "dtype": ("half a word", jnp.int32, 3), "devices": (0, 99, "cpu", 1.5, []),
+    "folder": (3, True), "overwrite": (True,), "keep": (2,),
+}  # fmt: skip
 OF_LEARNER = {
     "network": (Mine(), LinearSelfAttention, 3), "params": (None, [1], 3), "layout": ("joint", joint_layout),
 }  # fmt: skip

@@ -14,11 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 
+from icl_lab.fast.batched import OURS
 from icl_lab.lab import checkpoints, execution, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.recognised import described
+from icl_lab.lab.recognised import described, is_known
 from icl_lab.lab.record import Record, RecordError, below, flat, in_single
 from icl_lab.lab.trainings import After, host
+from icl_lab.models import Transformer
+from icl_lab.models.attention import ATTENTIONS
 from icl_lab.prompts import Prompt
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training.fitting import Fit
@@ -50,6 +53,7 @@ def configuration(call: Mapping[str, Any], planned: Training, name: str = "") ->
         given.setdefault("learning_rate", LEARNING_RATE)
     if "keys" not in given:
         given.setdefault("seed", 0)
+    given["attention"] = foreign_attentions(given["network"])
     del given["steps"]
     found, unknown = described(given)
     if unknown and not name:
@@ -58,6 +62,12 @@ def configuration(call: Mapping[str, Any], planned: Training, name: str = "") ->
             "icl_lab.train a name= that stands for it, and another one whenever it changes"
         )
     return found | ({"name": name} if name else {})
+
+
+def foreign_attentions(network: nn.Module | Model) -> dict[str, Any]:
+    """Attentions of a person's own, by the name that stands for them in a ``Transformer``."""
+    named = network.attentions() if isinstance(network, Transformer) else ()
+    return {name: ATTENTIONS[name] for name in named if ATTENTIONS[name] not in OURS}
 
 
 def record_of(
@@ -155,24 +165,17 @@ def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> 
 
 def _model(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Model:
     """What was trained: as it is given, or as the record says."""
-    made = record.metrics["network"]
-    given: dict[str, Any] = {"network": network, "layout": layout}
+    compared = {"network", "layout"}
     if network is None:
-        if made is None:
-            said = "gave a network that no record can say"
-            raise RecordError(f"{record.config['network']}: {NAME} {said}; give it to load as network=")
-        module, _, name = made["class"].partition(":")
-        try:
-            kind: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
-        except (ImportError, AttributeError) as error:
-            raise RecordError(f"{made['class']} cannot be imported ({error}); give the network as network=") from error
-        network = kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in made["fields"].items()})
-        given |= {"network": network}
+        network = _made_again(record)
+        if is_known(type(network)):  # by its name; a class of a person's own may have been edited
+            compared = {"layout"}
+    given = {name: value for name, value in {"network": network, "layout": layout}.items() if value is not None}
     here, there = (
-        {place: value for place, value in config.items() if place.split("/")[0] in ("network", "layout")}
-        for config in (json.loads(json.dumps(described(_without_none(given))[0])), record.config)
+        {"experiment": NAME, "config": {p: value for p, value in config.items() if p.split("/")[0] in compared}}
+        for config in (json.loads(json.dumps(described(given)[0])), record.config)
     )
-    if different := checkpoints.differing({"experiment": NAME, "config": there}, {"experiment": NAME, "config": here}):
+    if different := checkpoints.differing(there, here):
         raise RecordError(f"this training was of {different}; give load the network= and layout= that were trained")
     if not isinstance(network, Model):
         parts = {part: jnp.zeros(shape, kind) for part, (kind, *shape) in record.metrics["prompt"].items()}
@@ -180,8 +183,19 @@ def _model(record: Record, network: nn.Module | Model | None, layout: Layout | N
     return in_dtype(network, record.config["dtype"]) if "dtype" in record.config else network
 
 
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+def _made_again(record: Record) -> nn.Module:
+    """The network that the record says."""
+    made = record.metrics["network"]
+    if made is None:
+        said = f"{record.config['network']} is a network that no record can make again"
+        raise RecordError(f"{said}; give it to load as network=")
+    module, _, name = made["class"].partition(":")
+    fields = {key: tuple(value) if isinstance(value, list) else value for key, value in made["fields"].items()}
+    try:
+        kind: Any = functools.reduce(getattr, name.split("."), importlib.import_module(module))
+        return kind(**fields)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise RecordError(f"{made['class']} cannot be made again ({error}); give load the network=") from error
 
 
 def _constructor(network: nn.Module | Model) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE
-from icl_lab.lab.provenance import precision, source_version
+from icl_lab.lab.provenance import precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
@@ -88,9 +88,15 @@ def train(
     """
     call = {"network": network, "sampler": sampler, **options}
     if folder is None:
-        if name or overwrite or keep:
-            raise ValueError("name=, overwrite= and keep= are of a training that is kept; give folder= too")
+        for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
+            if value:
+                raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
         return trained.train(**call, progress=progress, devices=devices)
+    if not isinstance(folder, str | Path):
+        raise ValueError(f"folder must be a path, got {folder!r}")
+    if not isinstance(name, str):
+        raise ValueError(f"name must be words, got {name!r}")
+    check_number("checkpoint_seconds", checkpoint_seconds, at_least=0, scalar=True)
     check_number("keep", keep, at_least=0, scalar=True)
     if keep_dtype not in KEPT_AS:
         raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
@@ -210,6 +216,13 @@ def _measured_as_before(planned: Training, folder: Path) -> Training:
     return dataclasses.replace(planned, measure_every=every)
 
 
+def _other_versions(record: Record) -> str:
+    """The packages of which a record was made by another release, which may write the same function otherwise."""
+    here, there = versions(), record.provenance.get("versions", {})
+    changed = [f"{name} {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]]
+    return f" (made with {', '.join(changed)})" if there and changed else ""
+
+
 def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
     """The finished training in a folder, None where there is none.
 
@@ -220,7 +233,7 @@ def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
     if record is not None:
         here = {"experiment": NAME, "config": config | {"steps": record.config.get("steps")}}
         if different := checkpoints.differing(vars(record), here):
-            raise RecordError(f"{folder} holds a run of {different}; {INSTEAD}")
+            raise RecordError(f"{folder} holds a run of {different}{_other_versions(record)}; {INSTEAD}")
     there = [record.config["steps"]] if record else []
     begun = checkpoints.of(folder / "checkpoints")
     there += [begun["steps"]] if begun.get("config") == config and not begun.get("over") else []

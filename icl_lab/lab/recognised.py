@@ -79,7 +79,7 @@ class _Walk:
             yield from self._class(place, value)
         elif isinstance(value, ModuleType):
             yield place, value.__name__
-        elif _known(type(value)) and callable(value) and hasattr(value, "__wrapped__"):  # jit, custom_jvp
+        elif is_known(type(value)) and callable(value) and hasattr(value, "__wrapped__"):  # jit, custom_jvp
             yield from self.parts(place, value.__wrapped__)
             rules = {
                 name: rule for name, rule in getattr(value, "__dict__", {}).items() if name in ("jvp", "fwd", "bwd")
@@ -120,11 +120,11 @@ class _Walk:
                 yield from self._named(f"{place}.{name}", vars(value)[name], attributes)
 
     def _class(self, place: str, kind: type) -> Iterator[tuple[str, Any]]:
-        if _known(kind):
+        if is_known(kind):
             yield place, _name(kind)
             return
         yield place, kind.__qualname__
-        for base in (base for base in kind.__mro__ if not _known(base)):
+        for base in (base for base in kind.__mro__ if not is_known(base)):
             for name, value in sorted(vars(base).items()):
                 value = getattr(
                     value, "__func__", getattr(value, "fget", value)
@@ -142,13 +142,13 @@ class _Walk:
             fields = {name: field for name, field in fields.items() if name not in ("parent", "name")}  # of Flax
         elif hasattr(value, "_fields"):
             fields = value._asdict()
-        elif hasattr(value, "__dict__") and not any("__slots__" in vars(base) for base in kind.__mro__):
+        elif hasattr(value, "__dict__") and kind.__basicsize__ <= Unknown.__basicsize__:  # else: it holds more
             fields = vars(value)
         else:
             yield place, Unknown(_name(kind))
             return
-        yield place, _name(kind) if _known(kind) else kind.__qualname__
-        if not _known(kind):
+        yield place, _name(kind) if is_known(kind) else kind.__qualname__
+        if not is_known(kind):
             yield from self.parts(f"{place}/{kind.__name__}", kind)
         yield from self.parts(place, fields)
 
@@ -192,7 +192,7 @@ def _code(function: FunctionType) -> str:
 
 
 def _canonical(code: CodeType, documented: str | None = None) -> tuple:
-    """What a code object does: no name of a file, no line, no docstring of its own."""
+    """What a code object does: no name of a file or a variable, no line, no docstring of its own."""
 
     def constant(value: Any) -> Any:
         if isinstance(value, CodeType):
@@ -201,8 +201,8 @@ def _canonical(code: CodeType, documented: str | None = None) -> tuple:
             return sorted(map(repr, value))
         return [constant(one) for one in value] if isinstance(value, tuple) else repr(value)
 
-    constants = [constant(value) for value in code.co_consts if documented is None or value != documented]
-    return code.co_code, constants, code.co_names, code.co_argcount, code.co_kwonlyargcount, code.co_flags
+    constants = [constant(None if value == documented else value) for value in code.co_consts]
+    return code.co_code, constants, code.co_names, code.co_argcount, code.co_kwonlyargcount
 
 
 def _loaded(code: CodeType) -> dict[str, set[str]]:
@@ -224,7 +224,8 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _known(kind: type) -> bool:
+def is_known(kind: type) -> bool:
+    """Whether a class is of ``KNOWN`` packages or the standard library."""
     return _known_name(kind.__module__)
 
 
@@ -233,4 +234,4 @@ def _known_name(module: str) -> bool:
 
 
 def _is_ufunc(value: Any) -> bool:
-    return _known(type(value)) and hasattr(value, "__name__")
+    return is_known(type(value)) and hasattr(value, "__name__")

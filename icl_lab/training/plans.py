@@ -165,6 +165,9 @@ def training(
         raise ValueError("settings must be arrays with a leading axis of members (jnp.array([0.0, 0.5]), not a list)")
     if keys is None:
         keys = jax.random.split(jax.random.key(seed), members)
+    for name, function in {"until": until, "schedule": schedule, "extra": extra, "variants": variants}.items():
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function, got {function!r}")
     if schedule is not None and settings is None and training_sampler is None:
         raise ValueError(
             "schedule: no sampler depends on what it gives; allowed is one beside settings or with a "

@@ -31,6 +31,8 @@ def started(planned: Any, start: Any) -> Any:
     """
     members = len(planned.keys)
     like = jax.eval_shape(jax.vmap(planned.init), planned.keys, planned.settings)
+    if not jax.tree.leaves(like):
+        raise ValueError("start: this network has no parameters")
     params, settings = _of_members(parameters(start), like, members), planned.settings
 
     def inside(function: Any, place: int) -> Any:
@@ -57,9 +59,11 @@ def _of_members(params: Tree, like: Tree, members: int) -> Tree:
     """(M, ...) parameters with the structure of ``like``, of one network or of all."""
     named = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     wanted = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(like)}
+    if jax.tree_util.all_leaves([params]) and "" not in wanted:
+        raise ValueError(f"start must be parameters of this network, or what trained it, got {params!r}")
     if different := sorted(named.keys() ^ wanted.keys()):
         said = "which this network has not" if different[0] in named else "which is missing"
-        raise ValueError(f"start: parameters of another network, {different[0]}, {said}")
+        raise ValueError(f"start must be parameters of this network, or what trained it; {different[0]}, {said}")
     one = all(np.shape(leaf) == wanted[place].shape[1:] for place, leaf in named.items())
     for place, leaf in named.items():
         shape = wanted[place].shape

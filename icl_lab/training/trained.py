@@ -153,10 +153,8 @@ def mesh_of(devices: int | Sequence[jax.Device] | None) -> Mesh | None:
       ValueError: for none, or more than there are.
     """
     there = jax.devices()
-    if isinstance(devices, int):
-        if isinstance(devices, bool) or not 1 <= devices <= len(there):
-            raise ValueError(f"devices must be from 1 to {len(there)}, which jax.devices() has, got {devices}")
+    if isinstance(devices, int) and not isinstance(devices, bool) and 1 <= devices <= len(there):
         devices = there[:devices]
-    if devices is not None and not (len(devices) and set(devices) <= set(there)):
-        raise ValueError(f"devices must be some of {there}, or how many of them, got {devices!r}")
+    if devices is not None and not (isinstance(devices, Sequence) and devices and all(one in there for one in devices)):
+        raise ValueError(f"devices must be some of {there}, or how many of them from 1 on, got {devices!r}")
     return member_mesh(devices)

@@ -18,6 +18,7 @@ from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.profile import Profile
 from icl_lab.lab.record import RecordError
 from icl_lab.models import LinearSelfAttention
+from icl_lab.models.attention import ATTENTIONS, Attention
 from icl_lab.prompts import linear_regression
 from icl_lab.training import Model, programs
 from icl_lab.training.plans import training
@@ -181,6 +182,32 @@ def mlp(width=3):
     return Model(lambda key: Mlp(width).init(key, SAMPLER(key, 1).prompt), Mlp(width).apply)
 
 
+def test_an_edited_network_is_not_taken_for_the_one_that_was_kept(tmp_path, monkeypatch):
+    """A class of one's own is compared also where the folder can make its network again, and an attention by name."""
+
+    def scaled(factor):
+        return Attention(lambda queries, keys: factor * queries @ keys.T, lambda scores: factor * scores)
+
+    monkeypatch.setitem(ATTENTIONS, "mine", scaled(1.0))
+    for network in (LinearSelfAttention(attention="mine"), OwnAttention()):
+        folder = tmp_path / type(network).__name__
+        kept(folder, network, steps=2)
+        assert kept(folder, network, steps=2).fit.resumed == 2
+    np.testing.assert_array_equal(icl_lab.load(folder).params(1)["params"]["w_q"].shape, (1, 1, 3, 3))
+    monkeypatch.setattr(OwnAttention, "factor", 2.0)
+    with pytest.raises(RecordError, match=r"factor: 1 there, 2 here"):
+        icl_lab.load(folder)
+    with pytest.raises(RecordError, match=r"factor: 1 there, 2 here"):
+        kept(folder, OwnAttention(), steps=2)
+    monkeypatch.setitem(ATTENTIONS, "mine", scaled(2.0))
+    with pytest.raises(RecordError, match=r"attention/mine/pattern/factor: 1 there, 2 here"):
+        kept(tmp_path / "LinearSelfAttention", LinearSelfAttention(attention="mine"), steps=2)
+
+
+class OwnAttention(LinearSelfAttention):
+    factor = 1.0
+
+
 LAYERS = Model(lambda key: [(jnp.zeros((2, 1)), jnp.ones(1))], lambda params, prompts: prompts.x_query @ params[0][0])
 
 
@@ -188,7 +215,7 @@ LAYERS = Model(lambda key: [(jnp.zeros((2, 1)), jnp.ones(1))], lambda params, pr
 def test_saved_members_are_loaded_where_their_model_is_given(tmp_path, model, other):
     first = icl_lab.train(model, SAMPLER, **SMALL)
     first.save(tmp_path)
-    with pytest.raises(RecordError, match="give it to load as network="):
+    with pytest.raises(RecordError, match="no record can make again; give it to load as network="):
         icl_lab.load(tmp_path)
     with pytest.raises(RecordError, match="this training was of another configuration"):
         icl_lab.load(tmp_path, network=other)
