@@ -72,11 +72,19 @@ def test_every_target_of_make_is_in_the_makefile():
         assert set(said) <= set(targets), page
 
 
+def headings(page):
+    """The anchors of a page's headings."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in found}
+
+
 def test_every_link_between_pages_leads_somewhere():
     for page in [*PAGES, ROOT / "CHANGELOG.md"]:
-        for link in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        for link, place in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", page.read_text()):
             if "://" not in link:
-                assert (page.parent / link).exists(), (page, link)
+                target = page.parent / link if link else page
+                assert target.exists(), (page, link)
+                assert not place or place in headings(target), (page, link, place)
 
 
 @pytest.mark.parametrize("name", MOST_WORDS)

@@ -82,3 +82,20 @@ def test_the_audit_lists_every_claim_and_calls_identities_those_that_could_not_h
     assert [row["id"] for row in rows] == sorted(kinds)
     assert {row["id"] for row in rows if row["could_lose"] == "no"} == {id for id in kinds if kinds[id] == IDENTITY}
     assert all(1 <= len(row["why"].split()) <= 15 for row in rows)
+
+
+def test_counts_of_the_page_on_trust_are_about_those_of_the_ledger():
+    rows = json.loads((FIGURES / "claims.json").read_text())
+    judged = [row for row in rows if not is_identity(row) and row["verdict"] != NOT_JUDGED]
+    predicted = [row for row in judged if row["predicted"]]
+    chance = [row for row in judged if row["interval_kind"] != "exact" and None not in row["interval"]]
+    intervals = sum(low < high for low, high in (row["interval"] for row in chance))
+    found = (len(judged), len(predicted), sum(row["predicted"] == row["verdict"] for row in predicted))
+    text = " ".join((FIGURES.parent / "docs/trust.md").read_text().split())
+    patterns = {
+        r"Of (\d+) judged claims (\d+) have a prediction, and (\d+) of these": found,
+        r"Of about (\d+) intervals at 95 %, some (\d+) miss": (intervals, 0.05 * intervals),
+    }
+    for pattern, numbers in patterns.items():
+        ((*said,),) = re.findall(pattern, text)
+        assert [float(one) for one in said] == pytest.approx(numbers, rel=0.1), pattern
