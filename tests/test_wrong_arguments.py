@@ -121,7 +121,7 @@ OF_TRAIN = {
     "folder": (3, True), "overwrite": (True,), "keep": (2,),
 }  # fmt: skip
 OF_LEARNER = {
-    "network": (Mine(), LinearSelfAttention, 3), "params": (None, [1], 3), "layout": ("joint", joint_layout),
+    "network": (LinearSelfAttention, 3), "params": (None, [1], 3), "layout": ("joint", joint_layout),
 }  # fmt: skip
 
 
@@ -140,6 +140,7 @@ ROWS = [
     *of_sampler(prompts.logistic_regression, {}, {"input_range": POSITIVE, "task_scale": REAL}),
     *of_sampler(prompts.item_label_classification, {"law": LAW}, {"law": (3, None), "slots": (0, 2, "3")}),
     Row(prompts.burstiness_values, {"context_length": 4.0}, {"context_length": SIZE}),
+    Row(prompts.correlated_context, {"sampler": SAMPLER, "correlation": 0.5}, {"correlation": (*REAL, 2.0)}),
     Row(prompts.in_a_subspace, {"sampler": SAMPLER, "size": 1.0}, {"size": SIZE}),
     *of_solver(solvers.ridge, {"strength": 0.1}, {"strength": (*POSITIVE, np.ones(2))}),
     *of_solver(solvers.weighted_ridge, {"strength": 0.1}, {"strength": POSITIVE, "slope": REAL, "bend": REAL}),
@@ -284,6 +285,8 @@ def test_no_exception_of_chex_is_left():
         solvers.gradient_descent(0.1, 1, w0=jnp.zeros((D,)))(ONE)
     with pytest.raises(ValueError, match=r"preconditioner must be \(2, 2\)"):
         solvers.preconditioned_gradient_descent(jnp.eye(3))(ONE)
+    with pytest.raises(ValueError, match=r"network Mine must return \(tokens, Trace\), or .* use SelfAttention"):
+        models.learner(Mine(), Mine().init(jax.random.key(0), jnp.zeros((N + 1, D + 1))))(ONE)
     with pytest.raises(ValueError, match="tasks must be"):
         solvers.dmmse(jnp.ones((2, D, 2)), 1.0)(ONE)
 

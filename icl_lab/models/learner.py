@@ -64,7 +64,9 @@ def traced(network: nn.Module, params: dict, layout: Layout | None = None) -> Ca
             found = observed(lambda: cast(Array, network.apply(params, tokens)), intervention, step)
         if not isinstance(found, tuple) or len(found) != 2 or found[1] is None:
             name = type(network).__name__
-            raise ValueError(f"{name} must return (tokens, Trace), or be called with tokens and use SelfAttention")
+            raise ValueError(
+                f"network {name} must return (tokens, Trace), or be called with tokens and use SelfAttention"
+            )
         found, trace = cast(tuple[Array, Trace], found)
         return layout.decode(found, prompt), trace
 

@@ -206,7 +206,7 @@ def test_folded_weights_agree_between_parametrisations():
     ("options", "message"),
     [
         ({"layers": 0}, "layers must be an int of at least 1, got 0"),
-        ({"heads": 0}, "heads must be an int of at least 1, got 0"),
+        ({"heads": 0}, "heads must be at least 1, got 0"),
         ({"layers": "2"}, "layers must be an int of at least 1, got '2'"),
         ({"attention": "cosine"}, "attention must be one of"),
         ({"parametrisation": "joint"}, "parametrisation must be"),
