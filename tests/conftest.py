@@ -170,6 +170,43 @@ def smoke_run(tmp_path_factory):
     return functools.partial(smoke_runs.made, shared / "smoke")
 
 
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium with a profile of its own; where there is none the test is skipped."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("Chromium is not installed (Debian: apt-get install chromium)")
+    api = pytest.importorskip("playwright.sync_api", reason="Playwright's client is not installed")
+    off = ("gpu", "quic", "background-networking", "component-update", "sync")
+    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in off)]
+    with api.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=chromium, headless=True, args=flags)
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def light_page(tmp_path_factory):
+    """A page of no record: what is computed in it is there all the same."""
+    from experiments import page
+
+    out = tmp_path_factory.mktemp("page") / "page.html"
+    page.write_page([], out.with_name("none.json"), out, {})
+    return out
+
+
+@pytest.fixture
+def light_tab(browser, light_page):
+    """The page of no record, opened; afterwards nothing may have been said on the console."""
+    opened, said = browser.new_page(viewport={"width": 1280, "height": 800}), []
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.goto(light_page.as_uri())
+    yield opened
+    opened.close()
+    assert said == []
+
+
 def pytest_collection_modifyitems(items):
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and jax.default_backend() == "cpu":

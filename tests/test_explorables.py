@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from pathlib import Path
 
 import jax
@@ -21,12 +20,7 @@ from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent, least_squares
 from icl_lab.theory import one_step_loss
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 MODEL = Path(data.__file__).with_name("model.js")
-needs_chromium = [
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium)"),
-    pytest.mark.xdist_group("browser"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -103,34 +97,6 @@ def test_scripts_are_within_their_budget():
 # In Chromium
 
 
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="Playwright's client is not installed")
-    with api.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture(scope="module")
-def path(tmp_path_factory):
-    """A page of no record: its first screen is there all the same."""
-    out = tmp_path_factory.mktemp("page") / "page.html"
-    page.write_page([], out.with_name("none.json"), out, {})
-    return out
-
-
-@pytest.fixture
-def tab(browser, path):
-    opened, said = browser.new_page(viewport={"width": 1280, "height": 800}), []
-    opened.on("console", lambda message: said.append(message.text))
-    opened.on("pageerror", lambda error: said.append(str(error)))
-    opened.goto(path.as_uri())
-    yield opened
-    opened.close()
-    assert said == []
-
-
 def off(tab):
     """How far the ring is from the arrow's tip, as a share of the step."""
     return float(tab.locator("#layer").get_attribute("data-off"))
@@ -154,7 +120,7 @@ def prompts():
 class TestAgainstJax:
     """Functions of model.js on fresh prompts."""
 
-    pytestmark = needs_chromium
+    pytestmark = pytest.mark.xdist_group("browser")
 
     def test_layer_is_the_network(self, browser, prompts):
         prompt, plain = prompts
@@ -212,94 +178,94 @@ class TestAgainstJax:
 class TestExplorable:
     """The first screen."""
 
-    pytestmark = needs_chromium
+    pytestmark = pytest.mark.xdist_group("browser")
 
-    def test_check_line_says_how_near_and_the_default_state_is_the_static_figure(self, tab, found):
-        said = tab.locator("[data-part=check]").inner_text()
+    def test_check_line_says_how_near_and_the_default_state_is_the_static_figure(self, light_tab, found):
+        said = light_tab.locator("#layer [data-part=check]").inner_text()
         assert said.startswith("✓")
         assert float(said.split()[-1].rstrip(".").replace("e", "E")) <= data.TOLERANCE
-        assert off(tab) == pytest.approx(fallback.distance(found), rel=1e-4)
+        assert off(light_tab) == pytest.approx(fallback.distance(found), rel=1e-4)
         assert (
-            tab.locator("[data-part=said]")
+            light_tab.locator("#layer [data-part=said]")
             .inner_text()
             .startswith("After 3,000 steps of training the layer’s answer is")
         )
-        assert tab.locator("#layer .static").count() == 0
-        box = tab.locator("[data-part=said]").bounding_box()
+        assert light_tab.locator("#layer .static").count() == 0
+        box = light_tab.locator("#layer [data-part=said]").bounding_box()
         assert box["y"] + box["height"] < 800  # the story is told on the first screen
 
-    def test_mouse_and_keys_move_a_point_and_the_ring_stays_on_the_tip(self, tab):
-        point = tab.locator("[data-part=prompt] .handle").first
+    def test_mouse_and_keys_move_a_point_and_the_ring_stays_on_the_tip(self, light_tab):
+        point = light_tab.locator("#layer [data-part=prompt] .handle").first
         before = point.get_attribute("aria-label")
         point.focus()
         for key in ("ArrowLeft", "ArrowUp", "Home", "PageDown", "Shift+ArrowRight"):
-            tab.keyboard.press(key)
-            assert off(tab) < 0.05
+            light_tab.keyboard.press(key)
+            assert off(light_tab) < 0.05
         by_keys = point.get_attribute("aria-label")
         assert by_keys != before
         assert "at -1.19, -1.00" in by_keys
-        plane = tab.locator("[data-part=prompt]").bounding_box()
+        plane = light_tab.locator("#layer [data-part=prompt]").bounding_box()
         box = point.bounding_box()
-        tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        tab.mouse.down()
+        light_tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        light_tab.mouse.down()
         middle = plane["x"] + plane["width"] / 2, plane["y"] + plane["height"] / 2
-        tab.mouse.move(middle[0] + plane["height"] / 264 * 126 * 0.5, middle[1], steps=4)
-        tab.mouse.up()
+        light_tab.mouse.move(middle[0] + plane["height"] / 264 * 126 * 0.5, middle[1], steps=4)
+        light_tab.mouse.up()
         place = [float(v) for v in point.get_attribute("aria-label").split(" at ")[1].split(",")]
         np.testing.assert_allclose(place, [0.5, 0], atol=0.02)
-        assert off(tab) < 0.05
-        assert "x=" in tab.evaluate("location.hash")
+        assert off(light_tab) < 0.05
+        assert "x=" in light_tab.evaluate("location.hash")
 
-    def test_the_state_is_in_the_address_and_comes_back(self, tab, browser, found):
+    def test_the_state_is_in_the_address_and_comes_back(self, light_tab, browser, found):
         waiting = data.of_one_direction(found)
-        tab.get_by_label("Network").select_option(str(waiting))
-        assert "along one direction only" in tab.locator("[data-part=said]").inner_text()
-        assert off(tab) > 0.1
-        tab.locator("[data-part=weights] .handle").focus()
-        tab.keyboard.press("ArrowRight")
+        light_tab.get_by_label("Network").select_option(str(waiting))
+        assert "along one direction only" in light_tab.locator("#layer [data-part=said]").inner_text()
+        assert off(light_tab) > 0.1
+        light_tab.locator("#layer [data-part=weights] .handle").focus()
+        light_tab.keyboard.press("ArrowRight")
         again = browser.new_page()
-        again.goto(tab.url)
-        assert off(again) == pytest.approx(off(tab), rel=1e-3)
+        again.goto(light_tab.url)
+        assert off(again) == pytest.approx(off(light_tab), rel=1e-3)
         assert again.get_by_label("Network").input_value() == str(waiting)
         again.close()
 
-    def test_weights_by_hand_are_the_step_and_edited_ones_are_put_back(self, tab):
-        tab.locator("[data-part=hand]").fill("1")
-        assert off(tab) < 1e-6
-        tab.locator("[data-part=hand]").fill("0")
-        before = off(tab)
-        tab.locator("details.numbers summary").click()
-        tab.get_by_label("A, row 1, column 1").fill("3")
-        assert off(tab) > 1
-        tab.get_by_role("button", name="Put the numbers back").click()
-        assert off(tab) == before
+    def test_weights_by_hand_are_the_step_and_edited_ones_are_put_back(self, light_tab):
+        light_tab.locator("#layer [data-part=hand]").fill("1")
+        assert off(light_tab) < 1e-6
+        light_tab.locator("#layer [data-part=hand]").fill("0")
+        before = off(light_tab)
+        light_tab.locator("details.numbers summary").click()
+        light_tab.get_by_label("A, row 1, column 1").fill("3")
+        assert off(light_tab) > 1
+        light_tab.get_by_role("button", name="Put the numbers back").click()
+        assert off(light_tab) == before
 
-    def test_one_corrupted_byte_brings_the_static_figure_back_with_a_message(self, browser, path, tmp_path, found):
+    def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):
         good = packed(found.arrays["predictions"])
         bad = ("B" if good[40] != "B" else "C").join([good[:40], good[41:]])
         other = tmp_path / "page.html"
-        other.write_text(path.read_text().replace(good, bad))
+        other.write_text(light_page.read_text().replace(good, bad))
         opened = browser.new_page()
         opened.goto(other.as_uri())
-        assert opened.locator("[data-part=check]").inner_text().startswith("✕")
+        assert opened.locator("#layer [data-part=check]").inner_text().startswith("✕")
         assert opened.locator("#layer .static").first.is_visible()
         assert opened.locator("#layer .settings").is_hidden()
         opened.close()
 
-    def test_without_a_script_the_static_figure_stands(self, browser, path):
+    def test_without_a_script_the_static_figure_stands(self, browser, light_page):
         context = browser.new_context(java_script_enabled=False)
         opened = context.new_page()
-        opened.goto(path.as_uri())
+        opened.goto(light_page.as_uri())
         assert opened.locator("#layer circle.trained").is_visible()
         assert opened.locator("#layer circle.point").count() == 8
         assert opened.locator("#layer .settings").is_hidden()
-        assert "of the step away" in opened.locator("[data-part=said]").inner_text()
+        assert "of the step away" in opened.locator("#layer [data-part=said]").inner_text()
         context.close()
 
     @pytest.mark.parametrize("width", [360, 390, 768, 1280])
-    def test_fits_every_width_and_points_are_large_enough_for_a_finger(self, browser, path, width):
+    def test_fits_every_width_and_points_are_large_enough_for_a_finger(self, browser, light_page, width):
         opened = browser.new_page(viewport={"width": width, "height": 844})
-        opened.goto(path.as_uri())
+        opened.goto(light_page.as_uri())
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
         sizes = opened.locator("#layer .touch").evaluate_all("all => all.map(c => c.getBoundingClientRect().width)")
         assert min(sizes) >= 43.5

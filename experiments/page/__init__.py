@@ -17,6 +17,7 @@ from markupsafe import Markup
 from experiments.page import article
 from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
 from experiments.page.explorables import bundle
+from experiments.page.explorables.fingerprint import fingerprint_context
 from experiments.page.explorables.layer import layer_context
 from experiments.page.numbers import formula
 from experiments.page.reading import Run, counted, papers_of, read
@@ -122,6 +123,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         "wrong": article.wrong_predictions(ledger),
         "newest": article.newest(runs),
         "layer": layer_context(),
+        "print": fingerprint_context(),
         "citation": article.citation(CITATION),
     }
     context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}

@@ -18,7 +18,7 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re
 def bundle(entry: Path) -> str:
     """One script of an ES module and what it imports: every module is a function, called once, in order of need.
 
-    Only ``import { a, b } from "./file.js";`` on one line and ``export`` before a declaration are understood.
+    Only ``import { a, b as c } from "./file.js";`` and ``export`` before a declaration are understood.
 
     Raises:
       ValueError: for a circle of imports, and where ``import`` or ``export`` is left in another form.
@@ -34,7 +34,9 @@ def bundle(entry: Path) -> str:
         for _, place in IMPORT.findall(text):
             add((path.parent / place).resolve(), (*above, path))
         names = EXPORT.findall(text)
-        body = IMPORT.sub(lambda m: f"const {m[1]} = {_name((path.parent / m[2]).resolve())};\n", text)
+        body = IMPORT.sub(
+            lambda m: f"const {m[1].replace(' as ', ': ')} = {_name((path.parent / m[2]).resolve())};\n", text
+        )
         body = EXPORT.sub("", body)
         if found := re.search(r"^(import|export)\b.*", body, re.M):
             raise ValueError(f"{path.name}: {found[0]!r} is a form of {found[1]} that is not bundled")

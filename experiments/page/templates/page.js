@@ -1,5 +1,6 @@
 import { address, remember } from "../explorables/shared/address.js";
-import { mount } from "../explorables/layer/view.js";
+import { mount as mountFingerprint } from "../explorables/fingerprint/view.js";
+import { mount as mountLayer } from "../explorables/layer/view.js";
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const form = document.querySelector(".controls");
@@ -86,5 +87,5 @@ addEventListener("hashchange", reveal);
 filter();
 reveal();
 
-const explorable = document.getElementById("layer");
-if (explorable) mount(explorable);
+mountLayer(document.getElementById("layer"));
+mountFingerprint(document.getElementById("fingerprint"));
