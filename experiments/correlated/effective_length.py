@@ -49,7 +49,9 @@ class Config(Setting):
     )
     lengths: tuple[int, ...] = setting((10, 20, 40), "N of the layers with one effective length", at_least=1)
     effective: float = setting(10.0, "this effective length, at most the shortest N", at_least=1, argument=False)
-    label_noise: float = setting(1.0, "s, noise on the labels that undoes the collapse", above=0, argument=False)
+    label_noise: float = setting(
+        1.0, "s, noise on the labels that undoes the collapse; 0: no training with it", at_least=0, argument=False
+    )
     identified: bool = setting(True, "whether the layers trained at each correlation are identified")
     risk_tasks: int = setting(200_000, "prompts for each error of a member", at_least=1)
 
@@ -60,7 +62,7 @@ PRESETS = {
         correlations=(0.0, 0.5), lengths=(5,), effective=3.0, risk_tasks=64,
     ),
     "quick": Config(
-        members=6, steps=1000, measure_every=500, batch=128, correlations=(0.0, 0.8), lengths=(10, 40),
+        members=6, steps=1000, measure_every=500, batch=128, correlations=(0.8,), lengths=(10, 40), label_noise=0.0,
         identified=False, eval_tasks=2000, risk_tasks=20_000,
     ),
     "lab": Config(steps=4000, measure_every=500, risk_tasks=100_000),
@@ -73,7 +75,9 @@ CONSTRAINTS = (
 
 TRAINED = {"at": lambda config: (f"{c:g}" for c in config["correlations"])}
 IDENTIFIED = {"at": lambda config: (f"{c:g}" for c in config["correlations"] if config["identified"])}
-KINDS: dict[str, Any] = {"kind": ("equal", "noisy"), "n": "lengths"}
+KINDS: dict[str, Any] = {
+    "kind": lambda config: ("equal", "noisy") if config["label_noise"] else ("equal",), "n": "lengths",
+}  # fmt: skip
 STEPS, LOSS = quantity("steps", "step"), quantity("correlation_{at}/loss", "member", "step", **TRAINED)
 PRODUCT = quantity("correlation_{at}/product", "member", "row", "column", **TRAINED)
 SHIFT = quantity("correlation_{at}/error", "member", "tested", **TRAINED)
@@ -95,7 +99,9 @@ def laws(config: Config) -> dict[str, Law]:
     found = {f"correlation_{c:g}": Law(config.context_length, c) for c in config.correlations}
     for n in config.lengths:
         c = correlation_of(n, config.effective)
-        found |= {f"equal_{n}": Law(n, c), f"noisy_{n}": Law(n, c, config.label_noise)}
+        found[f"equal_{n}"] = Law(n, c)
+        if config.label_noise:
+            found[f"noisy_{n}"] = Law(n, c, config.label_noise)
     return found
 
 

@@ -277,7 +277,8 @@ def _shifts(axes: Axes, record: Record) -> None:
 
 def _collapse(axes: Axes, record: Record) -> None:
     config = config_of(record)
-    for look, kind, said in zip(panels.SERIES[1:], ("equal", "noisy"), ("no noise", f"noise {config.label_noise:g}")):
+    noisy = ("noisy", f"noise {config.label_noise:g}")
+    for look, (kind, said) in zip(panels.SERIES[1:], [("equal", "no noise"), noisy][: 2 if config.label_noise else 1]):
         each = np.stack([of_kind(record, kind, n) for n in config.lengths], axis=1)
         panels.bars(axes, config.lengths, each, said, look)
         exact = [record.metrics[f"{kind}_{n}"]["error"] for n in config.lengths]

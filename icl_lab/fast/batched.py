@@ -12,7 +12,7 @@ from icl_lab.fast.agreement import check_forms, ours
 from icl_lab.fast.pointwise import add, add_bias, gelu, layer_norm
 from icl_lab.fast.tasks_last import between, by_shared, contract, gram, linear_layer, total
 from icl_lab.models.attention import ATTENTIONS, Attention, linear_pattern, seen_of_scores
-from icl_lab.models.layers import folded_weights, layer_weights
+from icl_lab.models.layers import folded_weights, layer_weights, padded
 from icl_lab.models.learner import check_params, learner, told
 from icl_lab.models.transformer import BY_LAYER, Transformer
 from icl_lab.prompts.draws import BLOCK, batch_first, block_last
@@ -54,7 +54,7 @@ def check_network(network: Transformer, layout: Layout, prompts: Prompt) -> None
     mine = all(ours(part) for part in parts)
     for name in dict.fromkeys(network.attentions()):
         kind = ATTENTIONS.get(name, Attention(linear_pattern))
-        if kind.of_scores is None or (mine and kind in OURS):
+        if (kind.of_scores is None and kind.of_grams is None) or (mine and kind in OURS):
             continue
         # an attention is the same in every layer, and in few the weights may be large
         one = _first_layers(network, 2, name) if ours(type(network)) else network
@@ -118,7 +118,7 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int, length
     network.check(tokens.shape[1:3])
     check_params(network, params, tokens.shape[1:3])
     kinds = [ATTENTIONS[name] for name in network.attentions()]
-    patterns = [_pattern_of_scores(name) for name in network.attentions()]
+    patterns = [_pattern_of(name) for name in network.attentions()]
     dtype = jnp.result_type(tokens, *jax.tree.leaves(params))
     params, tokens = jax.tree.map(lambda leaf: leaf.astype(dtype), (params, tokens))
     weights, clip = params["params"], float(network.token_clip)
@@ -146,10 +146,11 @@ def _stack(network: Transformer, params: dict, tokens: Array, reads: int, length
         else:
             kept = reads if last and not hidden[layer] else tokens.shape[2]
             first = context if last else 0
-            of_scores = patterns[layer]
+            pattern = patterns[layer]
             if seen is not None:
-                of_scores = partial(_of_seen, kind, seen[:, first:], divided[:, first:])
-            update = _attention(of_scores, read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:])
+                pattern = partial(_of_seen, kind, seen[:, first:], divided[:, first:])
+            metric = partial(_key_metric, weights, i, tokens.shape[2], len(a[layer]))
+            update = _attention(pattern, read[:, first:], read[:, :keys], a[layer], b[layer, :, :, -kept:], metric)
             tokens = add(tokens[:, first:, -kept:], update, clip)
         if hidden[layer]:
             tokens = _mlp(tokens, tokens[:, :, -reads:] if last else tokens, weights, "mlp", (i,), clip)
@@ -175,7 +176,7 @@ def _seen(network: Transformer, tokens: Array, length: Array | None) -> tuple[An
     return seen, divided
 
 
-def _of_seen(kind: Attention, seen: Array, divided: Array, scores: Array) -> Array:
+def _of_seen(kind: Attention, seen: Array, divided: Array, scores: Array, _: Callable[[], Array]) -> Array:
     return seen_of_scores(kind, scores, seen) / divided
 
 
@@ -194,12 +195,22 @@ def _embedded(network: Transformer, weights: dict, tokens: Array) -> Array:
     return tokens
 
 
-def _pattern_of_scores(name: str) -> Callable[[Array], Array]:
-    """What an attention makes of scores, ``Attention.of_scores``; ValueError where it has no such form."""
-    found = ATTENTIONS[name].of_scores
-    if found is None:
-        raise ValueError(f"attention {name!r} has no form for batches: ATTENTIONS[{name!r}] needs of_scores")
-    return found
+def _pattern_of(name: str) -> Callable[[Array, Callable[[], Array]], Array]:
+    """What an attention makes of scores and, where it asks for them, k.k; ValueError where it has no such form."""
+    kind = ATTENTIONS[name]
+    if (of_scores := kind.of_scores) is not None:
+        return lambda scores, _: of_scores(scores)
+    if (of_grams := kind.of_grams) is not None:
+        return lambda scores, key_gram: of_grams(scores, key_gram())
+    raise ValueError(f"attention {name!r} has no form for batches: ATTENTIONS[{name!r}] needs of_scores or of_grams")
+
+
+def _key_metric(weights: dict, index: int, width: int, heads: int) -> Array:
+    """W_k W_k^T of every head, (H, E, E), so that k.k = e W_k W_k^T e; the identity where keys are tokens."""
+    own = layer_weights(weights, index)
+    if "w_k" not in own:
+        return jnp.broadcast_to(jnp.eye(width, dtype=own["w_kq"].dtype), (heads, width, width))
+    return padded(list(own["w_k"] @ own["w_k"].mT), heads)
 
 
 def _folded(network: Transformer, params: dict, width: int, context: int) -> tuple[Array, Array]:
@@ -217,14 +228,21 @@ def _folded(network: Transformer, params: dict, width: int, context: int) -> tup
     return a * jnp.asarray(factors, a.dtype)[:, None, None, None], b
 
 
-def _attention(pattern: Callable[[Array], Array], queries: Array, context: Array, a: Array, b: Array) -> Array:
-    """sum_h pattern(queries A_h context^T) context B_h.
+def _attention(
+    pattern: Callable[[Array, Callable[[], Array]], Array], queries: Array, context: Array, a: Array, b: Array,
+    metric: Callable[[], Array],
+) -> Array:  # fmt: skip
+    """sum_h pattern(queries A_h context^T, context K_h context^T) context B_h, where ``metric`` gives K.
 
-    (s, Q, E, t), (s, keys, E, t), (H, E, E), (H, E, F) -> (s, Q, F, t).
+    (s, Q, E, t), (s, keys, E, t), (H, E, E), (H, E, F), () -> (H, E, E): (s, Q, F, t).
     """
+
+    def key_gram(head: int) -> Array:
+        return contract(by_shared(context, metric()[head]), context, (2, 2))
+
     heads = []
-    for a_h, b_h in zip(a, b):
-        weights = pattern(contract(by_shared(queries, a_h), context, (2, 2)))
+    for h, (a_h, b_h) in enumerate(zip(a, b)):
+        weights = pattern(contract(by_shared(queries, a_h), context, (2, 2)), partial(key_gram, h))
         heads.append(by_shared(contract(weights, context, (2, 1)), b_h))
     return total(heads)
 

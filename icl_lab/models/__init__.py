@@ -8,6 +8,7 @@ from icl_lab.models.language import LanguageModel, language_logits
 from icl_lab.models.language_capture import Capture, captured, local_logits
 from icl_lab.models.layers import folded_weights
 from icl_lab.models.learner import learner, traced
+from icl_lab.models.recurrences import delta_rule, linear_attention, mesa_layer
 from icl_lab.models.reduced_induction import ReducedInduction, reduced_logits
 from icl_lab.models.self_attention import SelfAttention
 from icl_lab.models.transformer import LinearSelfAttention, Transformer
@@ -24,12 +25,15 @@ __all__ = [
     "Trace",
     "Transformer",
     "captured",
+    "delta_rule",
     "folded_weights",
     "language_logits",
     "learner",
+    "linear_attention",
     "load_gpt2",
     "load_tokenizer",
     "local_logits",
+    "mesa_layer",
     "prefix_predictions",
     "reduced_logits",
     "traced",

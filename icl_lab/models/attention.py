@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
+from icl_lab.models.online import delta_of_grams, delta_pattern, mesa_of_grams, mesa_pattern
 from icl_lab.prompts.tracing import is_traced
 from icl_lab.prompts.unfused import unfused
 
@@ -75,6 +76,8 @@ class Attention(NamedTuple):
       of_scores: the pattern of a batch of tasks from their scores q.k, (blocks, T, N, tasks) -> the same shape: the
         form that ``batch_learner``, and so training, use. None where there is none (of an attention that is no
         function of the scores): they refuse it.
+      of_grams: the same where the pattern also depends on k.k of the keys, (blocks, N, N, tasks), the second argument;
+        beside ``of_scores`` it is not used.
       scaled: the scores that ``of_scores`` takes are divided by sqrt(K).
       normalised: the rows of a pattern are positive and sum to one, so that shares of attention may be kept.
       gram: the pattern is the scores themselves, unscaled, so that (q K^T) V may be computed as q (K^T V).
@@ -85,11 +88,44 @@ class Attention(NamedTuple):
     scaled: bool = False
     normalised: bool = False
     gram: bool = False
+    of_grams: Callable[[Array, Array], Array] | None = None
+
+
+def delta_attention(
+    *, rates: ArrayLike = 1.0, gates: ArrayLike = 1.0, momentum: ArrayLike = 0.0, normalised: bool = False
+) -> Attention:
+    """The delta rule over the keys in their order (``online.delta_pattern``), an entry for ``ATTENTIONS``.
+
+    Without gates and momentum it is DeltaNet, whose rate is in the size of its keys: W_k^T W_q = b I is LMS.
+
+    Args:
+      rates: b, one number or (N,).
+      gates: a, one number or (N,).
+      momentum: mu.
+      normalised: keys and values are divided by the size of the key.
+    """
+    options: dict[str, Any] = {"rates": rates, "gates": gates, "momentum": momentum, "normalised": normalised}
+    return Attention(functools.partial(delta_pattern, **options), of_grams=functools.partial(delta_of_grams, **options))
+
+
+def mesa_attention(strength: ArrayLike, *, rates: ArrayLike = 1.0, gates: ArrayLike = 1.0) -> Attention:
+    """Ridge regression on the keys, weighted by their rates and gates (``online.mesa_pattern``).
+
+    Args:
+      strength: lambda above 0.
+      rates: b, one number or (N,).
+      gates: a, one number or (N,).
+    """
+    options: dict[str, Any] = {"strength": strength, "rates": rates, "gates": gates}
+    return Attention(functools.partial(mesa_pattern, **options), of_grams=functools.partial(mesa_of_grams, **options))
 
 
 ATTENTIONS: dict[str, Attention] = {
     "linear": Attention(linear_pattern, lambda scores: scores, gram=True),
     "softmax": Attention(softmax_pattern, softmax_of_scores, scaled=True, normalised=True),
+    "delta": delta_attention(),
+    "normalised delta": delta_attention(normalised=True),
+    "mesa": mesa_attention(1.0),
 }
 """What ``Transformer(attention=...)`` names. A new attention is one more entry."""
 

@@ -75,6 +75,7 @@ from icl_lab.theory.nested_logits.loss import (
     nested_logit_loss,
 )
 from icl_lab.theory.nested_logits.times import balanced_alpha, cliff_time_limit, slow_phase_time
+from icl_lab.theory.online import best_lms_rates, lms_errors, momentum_map, tracking
 
 __all__ = [
     "Flow",
@@ -83,6 +84,7 @@ __all__ = [
     "StableManifoldWarning",
     "balanced_alpha",
     "best_linear_predictor",
+    "best_lms_rates",
     "block_loss",
     "centred_step_optimum",
     "cliff_time",
@@ -118,7 +120,9 @@ __all__ = [
     "joint_risk",
     "largest_initial_scale",
     "linear_labels",
+    "lms_errors",
     "mean_field_loss",
+    "momentum_map",
     "nested_logit_flow",
     "nested_logit_gradient",
     "nested_logit_hessian",
@@ -154,6 +158,7 @@ __all__ = [
     "spurious_point",
     "staircase_levels",
     "subspace_risk",
+    "tracking",
     "variance_moments",
     "worst_risk",
 ]

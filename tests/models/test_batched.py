@@ -119,6 +119,7 @@ QUERY_AS_KEY = {"query_as_key": True, "averaged": True}
 SOFTMAX = {"layers": 1, "attention": "softmax", "heads": 2, "key_size": 2}
 EMBEDDED = {"layers": 1, "embedding": 8, "embedding_mlp": 12}  # wider than the tokens, or not
 NARROW = EMBEDDED | {"embedding": 4}
+DELTA = {"layers": 2, "attention": ("delta", "linear"), "heads": 2, "key_size": 2}
 LONG = (40, 2, 37)  # context, inputs, batch: Gram matrices, sums in pieces; two blocks of three layers
 SHORT = (2, 4, 130)  # patterns, three blocks
 
@@ -127,6 +128,7 @@ SHORT = (2, 4, 130)  # patterns, three blocks
     ("options", "sizes"),
     [
         *((o, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM, SOFTMAX)),
+        (DELTA, (6, 2, 130)),
         *((o, SHORT) for o in (ONE_LAYER, MLP, EMBEDDED, NARROW)),
         *((o | QUERY_AS_KEY, LONG) for o in (TWO_LAYERS, CLIPPED, LAYER_NORM)),
         (QUERY_AS_KEY, SHORT),
