@@ -227,6 +227,9 @@ ROWS = [
     Row(identify, {"learners": RIDGE, "context_length": 2.0, "input_size": 1.0}, {
         "learners": (3, [], [3], lambda prompt: 3), "context_length": (1, *SIZE), "input_size": SIZE, "seed": SEED,
         "sampler": (3, lambda key, batch: 3, SAMPLER), "families": ([], {})}),
+    Row(training.rising, {"start": 1, "end": 3}, {
+        "start": (4, *REAL), "end": REAL, "by": POSITIVE, "every": (0, *REAL)}),
+    Row(training.curriculum, {"inputs": training.rising(1, 3)}, {"inputs": FUNCTION}),
     Row(training.training, TRAINED, OF_TRAINING | {"keys": (jax.random.split(jax.random.key(0), 3),)}),
     Row(icl_lab.train, TRAINED, OF_TRAIN),
     Row(functools.partial(icl_lab.load_run), {"folder": "figures/von_oswald/weight_maps/lab"}, {

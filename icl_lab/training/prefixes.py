@@ -46,6 +46,7 @@ def rising(start: ArrayLike, end: ArrayLike, *, by: ArrayLike = 1, every: ArrayL
     Raises:
       ValueError: for a number that does not rise, or ``every`` below 1; what is traced is not looked at.
     """
+    check_number("end", end)
     check_number("start", start, at_most=np.inf if is_traced(end) else float(np.min(end)))
     check_number("by", by, above=0)
     check_number("every", every, at_least=1)
@@ -58,5 +59,11 @@ def curriculum(**numbers: Callable[[Array], Array]) -> Callable[[Any, Array], di
     ``curriculum(inputs=rising(5, 20, every=2000), examples=rising(10, 40, by=2, every=2000))`` is that of Garg et al.
     2022, A.2, for a sampler ``lambda now: linear_regression(context_length=40, input_size=20, examples=now["examples"],
     used_inputs=now["inputs"])``. Settings that it does not name stay; measurements see all settings as they are.
+
+    Raises:
+      ValueError: for what is no function of the step.
     """
+    for name, of in numbers.items():
+        if not callable(of):
+            raise ValueError(f"{name} must be a function of the step, as rising(5, 20) is, got {of!r}")
     return lambda setting, step: dict(setting or {}) | {name: of(step) for name, of in numbers.items()}
