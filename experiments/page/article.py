@@ -82,12 +82,13 @@ def differences(ledger: Ledger) -> list[Difference]:
 def wrong_predictions(ledger: Ledger) -> list[Mapping[str, Any]]:
     """Rows of the ledger that were predicted to hold and fail, or the other way round.
 
-    The prediction is what was committed before the first record; where the ledger knows none, what the claim expects.
+    The prediction is what was committed before the first record: ``predicted`` of the ledger, which is null where there
+    was none; of a ledger without this column what the claim expects.
     """
     decided = {HOLDS, FAILS}
     found: list[Mapping[str, Any]] = []
     for row in ledger.values():
-        said = row.get("predicted") or row["expected_verdict"]
+        said = row["predicted"] if "predicted" in row else row["expected_verdict"]
         if {said, row["verdict"]} == decided and not is_identity(row):
             found.append(dict(row) | {"said": said, "measured": numbers.estimate(row), "bound": numbers.bound(row)})
     return found

@@ -42,7 +42,7 @@ def context(found: Record) -> dict[str, Any]:
         ],
         "bar": round(25 * (4 + math.log10(NAMED)), 1),
         "said": f"{family.name} with {fit['steps']} steps is {percent(fit['residual'])} of the prediction away from "
-        f"{found.metrics['learners'][LEARNER]}: near enough to be its algorithm (bar: 5 %).",
+        f"{found.metrics['learners'][LEARNER]}, within the bar of 5 %.",
     }  # fmt: skip
 
 

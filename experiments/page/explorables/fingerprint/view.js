@@ -57,7 +57,7 @@ export function mount(root) {
     $("curve").setAttribute("d", line(dense.map((l) => [l, 1 - l * filters[family.name](l, state.steps, ...state.theta)])));
     const here = of(state.learner, family.name, state.steps, state.theta), twice = of(state.learner, family.name, state.steps, state.theta, 2);
     const steps = family.most > 1 ? ` with ${state.steps} step${state.steps > 1 ? "s" : ""}` : "";
-    $("said").textContent = `${family.name}${steps} is ${percent(here)} of the prediction away from ${learners[state.learner]}: ${here <= data.named ? "near enough to be its algorithm" : "not its algorithm"} (bar: 5 %). On inputs twice as large it is ${twice > 10 ? "far off" : `${percent(twice)} away`}.`;
+    $("said").textContent = `${family.name}${steps} is ${percent(here)} of the prediction away from ${learners[state.learner]}, ${here <= data.named ? "within" : "outside"} the bar of 5 %. On inputs twice as large it is ${twice > 10 ? "far off" : `${percent(twice)} away`}.`;
     root.dataset.residual = here;
     $("learner").value = state.learner;
     $("family").value = state.family;

@@ -114,7 +114,7 @@ export function mount(root) {
     }
     if (state.size !== 1) {
       const loss = relativeLoss(state.size, data.rate, 1 / 3, state.x.length);
-      sentences.push(`At inputs ${state.size} times as large, the step has ${loss.toPrecision(2)} times the loss of predicting zero on average, by its closed form, and the layer goes with it.`);
+      sentences.push(`At inputs ${state.size} times as large, the step has ${loss.toPrecision(2)} times the loss of predicting zero on average, by its closed form${off < 0.1 * step ? ", and the layer goes with it" : ""}.`);
     }
     return sentences.join(" ");
   }
