@@ -11,7 +11,17 @@ from icl_lab.prompts.item_label import (
     item_label_law,
 )
 from icl_lab.prompts.logistic import logistic_regression
-from icl_lab.prompts.prompt import BatchLearner, Learner, Prompt, Sample, Sampler, one_prompt, same_tasks
+from icl_lab.prompts.prompt import (
+    BatchLearner,
+    Learner,
+    Members,
+    Prompt,
+    Sample,
+    Sampler,
+    ShapeError,
+    one_prompt,
+    same_tasks,
+)
 from icl_lab.prompts.regression import INPUT_LAWS, input_variance, linear_regression
 from icl_lab.prompts.shifts import context_in_an_orthant, correlated_context, in_a_subspace, with_orthogonal_query
 from icl_lab.prompts.sine import sine_regression
@@ -23,9 +33,11 @@ __all__ = [
     "BatchLearner",
     "ItemLabelLaw",
     "Learner",
+    "Members",
     "Prompt",
     "Sample",
     "Sampler",
+    "ShapeError",
     "burstiness_values",
     "context_in_an_orthant",
     "copies_without_bursts",
