@@ -41,3 +41,10 @@ def test_programs_that_read_other_values_are_compiled_apart():
         for values in (np.arange(3.0), np.ones(3), np.arange(3.0))
     ]
     assert found == [[0, 1, 2], [1, 1, 1], [0, 1, 2]]
+
+
+def test_programs_that_differ_in_an_argument_that_nothing_uses_are_compiled_apart():
+    for size in (2, 3):
+        arguments = jnp.arange(3.0), jnp.zeros(size)
+        found = programs.compiled(jax.jit(lambda x, unused: 2 * x).trace(*arguments), {})(*arguments)
+        assert found.tolist() == [0, 2, 4]

@@ -52,7 +52,8 @@ def _key(lowered: Any, options: dict[str, Any], where: Hashable) -> Hashable | N
         return None
     settings = [config.jax_default_device, config.read("jax_disable_most_optimizations"), sorted(options.items())]
     text = hashlib.sha256(lowered.as_text().encode()).hexdigest()
-    key = (text, str(settings), where, lowered.in_tree, lowered.out_tree)
+    shapes = str(lowered.in_avals)  # the text leaves out arguments that nothing uses
+    key = (text, shapes, str(settings), where, lowered.in_tree, lowered.out_tree)
     try:
         hash(key)
     except TypeError:  # a state whose structure holds what cannot be compared
