@@ -120,6 +120,7 @@ OF_TRAIN = {
     "start": (3, [1], OTHERS), "dtype": ("half a word", jnp.int32, 3), "devices": (0, 99, "cpu", 1.5, []),
     "folder": (3, True), "overwrite": (True,), "keep": (2,),
 }  # fmt: skip
+SEQUENCE = {"queries": np.ones((3, 2)), "keys": np.ones((3, 2)), "values": np.ones((3, 1))}
 OF_LEARNER = {
     "network": (LinearSelfAttention, 3), "params": (None, [1], 3), "layout": ("joint", joint_layout),
 }  # fmt: skip
@@ -221,6 +222,12 @@ ROWS = [
         "params": (OTHERS, MEMBERS, {}), "prompt": (ONE, None)}, "answer of batch_learner"),
     Row(lambda layers: LinearSelfAttention(layers=layers).init(jax.random.key(0), jnp.zeros((3, 2))), {"layers": 1}, {
         "layers": SIZE}, "layers of a network"),
+    *(Row(getattr(models, name), SEQUENCE | more, {
+        "queries": ("q", np.ones((3, 1))), "keys": ("k", np.ones(3)), "values": ("v", np.ones((4, 1)))} | wrong)
+      for name, more, wrong in (
+          ("linear_attention", {}, {}),
+          ("delta_rule", {}, {"rates": (*REAL, np.ones(2)), "gates": (*REAL, np.ones(2)), "momentum": REAL}),
+          ("mesa_layer", {"strength": 1.0}, {"strength": POSITIVE, "rates": REAL, "gates": REAL}))),
     Row(compare.compare, {"a": RIDGE, "b": RIDGE, "samples": SAMPLES}, {
         "a": (3, jax.vmap(RIDGE)), "b": (3, jax.vmap(RIDGE)), "samples": (BATCH, ONE, FIRST, None)}),
     Row(compare.compare_batches, {"a": jax.vmap(RIDGE), "b": jax.vmap(RIDGE), "samples": SAMPLES}, {

@@ -7,6 +7,8 @@ Each takes queries (T, K), keys (T, K) and values (T, V) of one sequence and giv
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab.prompts.tracing import check_number
+
 Floats = NDArray[np.float64]
 
 
@@ -43,6 +45,7 @@ def delta_rule(
     """
     q, k, v = _checked(queries, keys, values)
     rate, gate = _each(rates, "rates", len(k)), _each(gates, "gates", len(k))
+    check_number("momentum", momentum, scalar=True)
     state = velocity = np.zeros((k.shape[1], v.shape[1]))
     outputs = np.empty_like(v)
     for t in range(len(k)):
@@ -75,8 +78,7 @@ def mesa_layer(
     """
     q, k, v = _checked(queries, keys, values)
     rate, gate = _each(rates, "rates", len(k)), _each(gates, "gates", len(k))
-    if not strength > 0:
-        raise ValueError(f"strength must be a number above 0, got {strength}")
+    check_number("strength", strength, above=0, scalar=True)
     hessian, seen = np.zeros((k.shape[1],) * 2), np.zeros((k.shape[1], v.shape[1]))
     outputs, state = np.empty_like(v), seen
     for t in range(len(k)):
@@ -88,6 +90,8 @@ def mesa_layer(
 
 
 def _checked(queries: ArrayLike, keys: ArrayLike, values: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    for name, part in {"queries": queries, "keys": keys, "values": values}.items():
+        check_number(name, part)
     q, k, v = (np.asarray(part, np.float64) for part in (queries, keys, values))
     if k.ndim != 2 or v.ndim != 2 or q.shape != k.shape or len(v) != len(k) or not len(k):
         raise ValueError(
@@ -97,6 +101,7 @@ def _checked(queries: ArrayLike, keys: ArrayLike, values: ArrayLike) -> tuple[Fl
 
 
 def _each(value: ArrayLike, name: str, examples: int) -> Floats:
+    check_number(name, value)
     found = np.asarray(value, np.float64)
     if found.shape not in ((), (examples,)):
         raise ValueError(f"{name} must be one number or one an example ({examples},), got shape {found.shape}")

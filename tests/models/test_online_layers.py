@@ -171,7 +171,7 @@ def test_a_causal_network_has_no_such_layers():
         (lambda: delta_pattern(Q, K, momentum=np.ones(7)), "momentum must be one number"),
         (lambda: mesa_pattern(Q, K, strength=0.0), "strength must be above 0"),
         (lambda: delta_rule(Q[:3], K, VALUES), "queries, keys and values must be"),
-        (lambda: mesa_layer(Q, K, VALUES, strength=-1.0), "strength must be a number above 0"),
+        (lambda: mesa_layer(Q, K, VALUES, strength=-1.0), "strength must be above 0"),
         (lambda: delta_rule(Q, K, VALUES, gates=np.ones(2)), "gates must be one number"),
     ],
 )
