@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.garg.linear_functions import ERROR, IDENTIFIED, LOSS, PLANTED, STEPS, TASKS
 from experiments.statistics import Statistic
-from icl_lab.claims import Criterion
+from icl_lab.claims import NOT_REACHED, Criterion
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.style import LEARNERS as LOOK
 from icl_lab.lab.style import Figure, band
@@ -68,9 +68,11 @@ def learned(tasks: str) -> Criterion:
     return Criterion(f"behind 2D examples the error of every member trained on {tasks} tasks is at most .1", reached)
 
 
-claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=("lab",))
-_DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"}
-_SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a"}
+claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())
+_NOT_YET: dict[str, Any] = {"at_lab": NOT_REACHED}
+"""Single members that were tried for 5,000 steps had errors of .6 and more behind 2D examples."""
+_DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"} | _NOT_YET
+_SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a"} | _NOT_YET
 _LINES: dict[str, Any] = {
     "tolerance": 0.05,
     "reason": "the published curves lie on one another; a twentieth of the axis is what their lines hide",
@@ -120,7 +122,7 @@ CLAIMS = (
             f"no_name_{times}d",
             f"No algorithm of the list explains its predictions behind {times}D examples: the nearest is at least .05 "
             "away (control: ridge regression, asked in the same way).",
-            residual(times), at_least=0.05, criterion=learned("dense"), where="section 3 (identify: this lab)",
+            residual(times), at_least=0.05, **(_DENSE | {"where": "section 3 (identify: this lab)"}),
             control=residual(times, planted=True), reason="identify names no algorithm that is further away",
             falsified_by="a name, as least squares or ridge",
         )
