@@ -120,24 +120,7 @@ OF_TRAIN = {
     "start": (3, [1], OTHERS), "dtype": ("half a word", jnp.int32, 3), "devices": (0, 99, "cpu", 1.5, []),
     "folder": (3, True), "overwrite": (True,), "keep": (2,),
 }  # fmt: skip
-SEQUENCE = {"queries": np.ones((3, 2)), "keys": np.ones((3, 2)), "values": np.ones((3, 1))}
-OF_LEARNER = {
-    "network": (LinearSelfAttention, 3), "params": (None, [1], 3), "layout": ("joint", joint_layout),
-}  # fmt: skip
-
-
-def asked(make):
-    """What the learner answers that a function makes of a network."""
-    return lambda network, params, prompt: make(network, params)(prompt)
-
-
-SEQUENCE = {"queries": np.ones((N, D)), "keys": np.ones((N, D)), "values": np.ones((N, 1))}
-NO_SEQUENCE = {name: (np.ones(N), np.ones((N + 1, D))) for name in SEQUENCE}
-OF_EACH = (np.ones(N + 1), np.ones((N, 1)))
 ROWS = [
-    Row(models.linear_attention, SEQUENCE, NO_SEQUENCE),
-    Row(models.delta_rule, SEQUENCE, NO_SEQUENCE | {"rates": OF_EACH, "gates": OF_EACH}),
-    Row(models.mesa_layer, SEQUENCE | {"strength": 0.1}, NO_SEQUENCE | {"strength": (0.0, -1.0, NAN)}),
     *of_sampler(prompts.linear_regression, {"output_size": 2.0}, NOISE | {
         "output_size": SIZE, "input_law": CHOICE, "task_law": CHOICE, "input_range": POSITIVE, "task_scale": REAL,
         "corrupted_labels": (-1, 9, 0.5, "1")}),
