@@ -120,6 +120,17 @@ OF_TRAIN = {
     "start": (3, [1], OTHERS), "dtype": ("half a word", jnp.int32, 3), "devices": (0, 99, "cpu", 1.5, []),
     "folder": (3, True), "overwrite": (True,), "keep": (2,),
 }  # fmt: skip
+SEQUENCE = {"queries": np.ones((3, 2)), "keys": np.ones((3, 2)), "values": np.ones((3, 1))}
+OF_LEARNER = {
+    "network": (LinearSelfAttention, 3), "params": (None, [1], 3), "layout": ("joint", joint_layout),
+}  # fmt: skip
+
+
+def asked(make):
+    """What the learner answers that a function makes of a network."""
+    return lambda network, params, prompt: make(network, params)(prompt)
+
+
 ROWS = [
     *of_sampler(prompts.linear_regression, {"output_size": 2.0}, NOISE | {
         "output_size": SIZE, "input_law": CHOICE, "task_law": CHOICE, "input_range": POSITIVE, "task_scale": REAL,
