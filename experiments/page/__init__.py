@@ -29,6 +29,8 @@ CITATION = Path(__file__).parents[2] / "CITATION.cff"
 LARGEST = 3_500_000  # bytes of the page
 SIZES = ((640, 40), (480, 32))
 """Width in pixels and quality of its pictures: the first with which the page is not larger than that."""
+LEADS = (1500, 50)
+"""Of the pictures that stand open in the article: sharp on a screen of twice as many pixels."""
 
 
 def write_page(
@@ -60,10 +62,11 @@ def write_page(
     left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
     papers = papers_of(runs, experiments, committed)
     shown = [run for found in runs.values() for run in found]
-    for width, quality in SIZES:
-        pictures, broken = _pictures([path for run in shown for path in run.pictures], width, quality)
+    leads, _ = _pictures({part.picture: LEADS for part in article.parts(papers, committed) if part.picture})
+    for size in SIZES:
+        pictures, broken = _pictures({path: size for run in shown for path in run.pictures})
         page = _rendered(
-            papers=papers, runs=shown, pictures=pictures,
+            papers=papers, runs=shown, pictures=pictures, leads=leads,
             left_out=left_out | broken, failures=failures, ledger=committed,
         )  # fmt: skip
         if len(page) <= LARGEST:
@@ -84,18 +87,17 @@ def _ledger(path: Path) -> tuple[dict[tuple[str, str], dict], dict[str, str]]:
     return {}, {str(path): f"{reason}; findings are shown without numbers"}
 
 
-def _pictures(paths: Iterable[Path], width: int, quality: int) -> tuple[dict[Path, Picture], dict[str, str]]:
-    """Pictures by path, and those that cannot be read, with the reason."""
+def _pictures(sizes: Mapping[Path, tuple[int, int]]) -> tuple[dict[Path, Picture], dict[str, str]]:
+    """Pictures of a width and quality by path, and those that cannot be read, with the reason."""
 
     def made(path: Path) -> Picture | str:
         try:
-            return picture(path, width, quality)
+            return picture(path, *sizes[path])
         except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on a file that is no picture
             return f"not a picture ({error})"
 
-    paths = list(dict.fromkeys(paths))
     with ThreadPoolExecutor(2) as pool:
-        found = dict(zip(paths, pool.map(made, paths)))
+        found = dict(zip(sizes, pool.map(made, sizes)))
     pictures = {path: each for path, each in found.items() if isinstance(each, Picture)}
     return pictures, {str(path): each for path, each in found.items() if isinstance(each, str)}
 
