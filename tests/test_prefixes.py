@@ -240,7 +240,7 @@ def test_an_objective_of_prefixes_needs_predictions_of_prefixes_and_losses_need_
     planned = training(LINEAR, sampler, objective=every_prefix, members=1, steps=2, batch=4, eval_tasks=5)
     with pytest.raises(ValueError, match=r"needs predictions \(4, 5, 1\) from every prefix, got \(4, 1\)"):
         fit(planned.init, planned.loss, planned.optimizer, planned.keys, steps=2)
-    with pytest.raises(ValueError, match="samples must be B tasks"):
+    with pytest.raises(ValueError, match="samples must be"):
         prefix_losses(ridge(1.0), jax.tree.map(lambda leaf: leaf[0], linear_tasks(N, D)))
 
 
