@@ -66,7 +66,7 @@ PRESETS = {
         identified=False, eval_tasks=2000, risk_tasks=20_000,
     ),
     "lab": Config(steps=4000, measure_every=500, risk_tasks=100_000),
-    "paper": Config(steps=10_000, batch=1024),
+    "paper": Config(),
 }  # fmt: skip
 
 CONSTRAINTS = (

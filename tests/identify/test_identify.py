@@ -286,7 +286,7 @@ def test_a_bad_learner_is_refused_by_name(said):
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    for n, d, said in ((1, 2, "at least 2"), (4, 0, "at least 1"), (8.0, 2, r"a whole number of at least 2, got 8\.0")):
+    for n, d, said in ((1, 2, "at least 2"), (4, 0, "at least 1"), (8.5, 2, r"a whole number of at least 2, got 8\.5")):
         with pytest.raises(ValueError, match=said):
             identify(ridge, context_length=n, input_size=d)
     for no_sampler in (5, lambda key, batch: None, SAMPLER(jax.random.key(0), 8)):

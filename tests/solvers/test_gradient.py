@@ -97,7 +97,7 @@ def test_learners_map_over_a_batch_and_check_the_prompt(name):
 
 
 def test_bad_steps():
-    with pytest.raises(ValueError, match="scalar learning_rate needs steps >= 1"):
+    with pytest.raises(ValueError, match="steps"):
         gradient_descent(0.1)
     with pytest.raises(ValueError, match="one value per step"):
         gradient_descent(jnp.array([0.1, 0.2]), 3)
@@ -105,7 +105,7 @@ def test_bad_steps():
         gradient_descent(jnp.ones((2, 2)))
     with pytest.raises(ValueError, match="gammas must be a scalar or have one value per step"):
         gd_plus_plus(jnp.array([0.1, 0.2]), jnp.array([0.1, 0.2, 0.3]), steps=2)
-    with pytest.raises(ValueError, match="scalar learning_rates needs steps >= 1"):
+    with pytest.raises(ValueError, match="steps"):
         gd_plus_plus(0.1, 0.1)
 
 

@@ -64,5 +64,5 @@ def test_tuned_is_a_minimum_that_momentum_lowers(steps):
 
 
 def test_no_steps_are_refused():
-    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"steps must be .*at least 1, got 0"):
         heavy_ball(0.1, 0.5, 0)
