@@ -31,14 +31,17 @@ from icl_lab.lab.constraints import at_most, below, holds, multiple_of, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import GPT
-from icl_lab.prompts import Prompt, Sample, Sampler, linear_regression, one_prompt
+from icl_lab.prompts import Learner, Prompt, Sample, Sampler, linear_regression, one_prompt
 from icl_lab.prompts.layouts import alternating_layout
 from icl_lab.prompts.prompt import all_answers, all_inputs
 from icl_lab.solvers import averaging, lasso, least_squares, nearest_neighbours, ridge
 from icl_lab.training import Model, Training, curriculum, every_prefix, rising
 
 TASKS = ("dense", "sparse")
-SOLVERS = {"ridge": ridge(0.5), "averaging": averaging(), "neighbours": nearest_neighbours(3), "lasso": lasso(0.01)}
+SOLVERS: dict[str, Callable[[], Learner]] = {
+    "ridge": partial(ridge, 0.5), "averaging": averaging, "neighbours": partial(nearest_neighbours, 3),
+    "lasso": partial(lasso, 0.01),
+}  # fmt: skip
 LEARNERS = ("trained", "other", "least_squares", *SOLVERS)
 """Of which ``other`` is the network that was trained on the other tasks."""
 
@@ -163,7 +166,7 @@ def learners(config: Config) -> dict[str, Losses]:
     """The network, the same function for both kinds of tasks, and the solvers."""
     whole = network(config)
     by_network = lambda params, part: prefix_losses(one_prompt(whole.learner(params)), part)  # noqa: E731
-    solvers = {name: lambda _, part, solver=solver: prefix_losses(solver, part) for name, solver in SOLVERS.items()}
+    solvers = {name: lambda _, part, made=made(): prefix_losses(made, part) for name, made in SOLVERS.items()}
     return {"trained": by_network, "other": by_network, **solvers}
 
 
@@ -200,7 +203,7 @@ def identified(config: Config, params: Any, fits: Fits) -> Iterator[Yield]:
     """What some members are called at every length, and ridge regression where it is asked in the same way."""
     whole, found = network(config), []
     own = [jax.tree.map(lambda leaf, m=m: leaf[m], params) for m in range(config.identified)]
-    asked = [*(one_prompt(whole.learner(one)) for one in own), SOLVERS["ridge"]]
+    asked = [*(one_prompt(whole.learner(one)) for one in own), SOLVERS["ridge"]()]
     with fits.bar("lengths", len(config.lengths)) as advance:
         for done, length in enumerate(config.lengths, 1):
             tasks = sampler(config, "dense", context_length=length)
