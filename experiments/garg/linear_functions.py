@@ -166,7 +166,8 @@ def learners(config: Config) -> dict[str, Losses]:
     """The network, the same function for both kinds of tasks, and the solvers."""
     whole = network(config)
     by_network = lambda params, part: prefix_losses(one_prompt(whole.learner(params)), part)  # noqa: E731
-    solvers = {name: lambda _, part, made=made(): prefix_losses(made, part) for name, made in SOLVERS.items()}
+    made = {name: make() for name, make in SOLVERS.items()}
+    solvers = {name: lambda _, part, solver=solver: prefix_losses(solver, part) for name, solver in made.items()}
     return {"trained": by_network, "other": by_network, **solvers}
 
 
