@@ -10,10 +10,11 @@ from icl_lab.lab.experiment import Experiment
 ABOUT = """\
 # What runs take, and what the preset quick judges
 
-Seconds of `quick` are of runs one after the other on one core (`figures/seconds.json`); those of records are what their
-provenance says, on one or two cores that were often busy: upper bounds. *Judged at quick* are headline claims, in order
-of importance, with the verdict that is expected there where it is not *holds*; `(identity)` cannot fail. A binary with
-none is judged at lab only: quick is too short for it, or has too few networks."""
+All times are in seconds. Those of `quick` were measured on one core, one run after the other (`figures/seconds.json`);
+an empty cell was not measured. Those of records are from their provenance: the cores, one or two, were often busy, so
+they are upper bounds. *Judged at quick* lists headline claims, the most important first. A verdict stands beside a
+claim that is not expected to hold at quick. Only an error in the code could make an `(identity)` fail. A binary without
+such a claim is judged at lab only: quick is too short for it, or has too few networks."""
 
 
 def page(binaries: Mapping[str, Experiment], gallery: Path) -> str:

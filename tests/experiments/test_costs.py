@@ -26,6 +26,7 @@ def binary(line):
 
 def test_the_committed_page_is_up_to_date(lines):
     committed = (GALLERY / "costs.md").read_text().splitlines()
+    assert "\n".join(committed).startswith(costs.ABOUT), "make gallery writes it anew"
     now, then = ({binary(line): line for line in found if binary(line)} for found in (lines, committed))
     assert {name: now[name] for name in then} == then, "make gallery writes it anew"
     assert {f"{path.parts[-4]}.{path.parts[-3]}" for path in GALLERY.glob("*/*/lab/record.json")} <= set(then)
