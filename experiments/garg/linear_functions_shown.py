@@ -38,11 +38,6 @@ def few(tasks: str, learner: str, reference: str) -> Statistic:
     return statistic
 
 
-def log_over(learner: str, reference: str) -> Statistic:
-    """(M,) log10 of the error on dense tasks over that of a reference, behind 2D examples."""
-    return lambda record: np.log10(error("dense", learner, 2)(record) / error("dense", reference, 2)(record))
-
-
 def residual(times: int, planted: bool = False) -> Statistic:
     """(members that were identified,) relative distance of the nearest algorithm behind so many times D examples.
 
@@ -92,16 +87,6 @@ CLAIMS = (
         "(control: three nearest neighbours).",
         error("dense", "trained", 2), at_most=0.05, **_DENSE, headline=2, control=error("dense", "neighbours", 2),
         reason="a twentieth of the published axis, which least squares meets at D examples",
-    ),
-    *(
-        claim(
-            f"below_{reference}",
-            f"Behind 2D examples the error is less than half that of {said} (log10 of the ratio; control: the network "
-            "of sparse tasks).",
-            log_over("trained", reference), at_most=-0.3, **_DENSE, control=log_over("other", reference),
-            reason="a factor of two; the figure shows more",
-        )
-        for reference, said in (("averaging", "averaging"), ("neighbours", "three nearest neighbours"))
     ),
     claim(
         "sparse_below_least_squares",
