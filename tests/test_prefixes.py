@@ -155,14 +155,16 @@ def test_of_padded_contexts_the_prefixes_that_there_are_count(x64):
 
         @jax.jit
         def both(short, samples, run=run, layout=layout, net=net, p=p):
-            expected = []
+            predict, curves = learner(net, p, layout), []
             for task, length in enumerate(lengths):
                 one = jax.tree.map(lambda leaf: leaf[None], cut(samples, length, task))
-                alone = Sample(one, samples.target[task : task + 1], {})
-                expected += [every_prefix(jax.vmap(learner(net, p, layout))(one), alone)[0]]
-            return every_prefix(run(short.prompt), short), expected
+                curves += [prefix_losses(predict, Sample(one, samples.target[task : task + 1], {}))]
+            behind = [jnp.stack([curve[k] for curve in curves if k < len(curve)]).mean() for k in range(N + 1)]
+            means = every_prefix(run(short.prompt), short), jnp.stack([curve.mean() for curve in curves])
+            return means, (prefix_losses(predict, short), jnp.stack(behind))
 
-        np.testing.assert_allclose(*both(short, samples), rtol=1e-9)
+        for found, expected in both(short, samples):
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("network", [LINEAR, SOFTMAX, LINEAR.clone(layers=2, query_as_key=False)], ids=str)

@@ -38,11 +38,6 @@ def few(tasks: str, learner: str, reference: str) -> Statistic:
     return statistic
 
 
-def log_over(learner: str, reference: str) -> Statistic:
-    """(M,) log10 of the error on dense tasks over that of a reference, behind 2D examples."""
-    return lambda record: np.log10(error("dense", learner, 2)(record) / error("dense", reference, 2)(record))
-
-
 def residual(times: int, planted: bool = False) -> Statistic:
     """(members that were identified,) relative distance of the nearest algorithm behind so many times D examples.
 
@@ -70,7 +65,7 @@ def learned(tasks: str) -> Criterion:
 
 claim = claims_of("garg.linear_functions", "Garg et al. 2022, ", presets=())
 _NOT_YET: dict[str, Any] = {"at_lab": NOT_REACHED}
-"""Single members that were tried for 5,000 steps had errors of .6 and more behind 2D examples."""
+"""Single members that were tried for 5,000 steps had errors of .59 and more behind 2D examples."""
 _DENSE: dict[str, Any] = {"criterion": learned("dense"), "where": "Fig. 2"} | _NOT_YET
 _SPARSE: dict[str, Any] = {"criterion": learned("sparse"), "where": "Fig. 5a"} | _NOT_YET
 _LINES: dict[str, Any] = {
@@ -92,16 +87,6 @@ CLAIMS = (
         "(control: three nearest neighbours).",
         error("dense", "trained", 2), at_most=0.05, **_DENSE, headline=2, control=error("dense", "neighbours", 2),
         reason="a twentieth of the published axis, which least squares meets at D examples",
-    ),
-    *(
-        claim(
-            f"below_{reference}",
-            f"Behind 2D examples the error is less than half that of {said} (log10 of the ratio; control: the network "
-            "of sparse tasks).",
-            log_over("trained", reference), at_most=-0.3, **_DENSE, control=log_over("other", reference),
-            reason="a factor of two; the figure shows more",
-        )
-        for reference, said in (("averaging", "averaging"), ("neighbours", "three nearest neighbours"))
     ),
     claim(
         "sparse_below_least_squares",

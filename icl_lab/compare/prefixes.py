@@ -50,6 +50,7 @@ def prefix_losses(learner: Learner | Members, samples: Sample) -> Array:
 
     The curve of Garg et al. 2022, figure 2, whose errors are twice this over D. k = 0 is what the learner says without
     an example: 0 for solvers. Where labels are noisy, so are all answers but the last (half the noise's variance more).
+    Of padded contexts (``Prompt.length``) the mean is over those that have k examples; NaN where none has.
 
     Args:
       learner: any, of one prompt, or what ``icl_lab.train`` returns.
@@ -67,4 +68,6 @@ def prefix_losses(learner: Learner | Members, samples: Sample) -> Array:
     if samples.target.ndim != 2:
         raise ShapeError(f"samples must have values (B, O) as target, got {samples}")
     errors = jax.vmap(from_every_prefix(learner))(samples.prompt) - jax.vmap(all_answers)(samples)
-    return 0.5 * jnp.sum(errors**2, axis=2).mean(0)
+    length = samples.prompt.length
+    there = None if length is None else jnp.arange(errors.shape[1])[None] <= length[:, None]
+    return 0.5 * jnp.sum(errors**2, axis=2).mean(0, where=there)

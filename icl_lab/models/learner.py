@@ -94,8 +94,8 @@ def told(network: nn.Module, layout: Layout, prompt: Prompt) -> dict[str, Any]:
       ValueError: for a network and a layout of which one is causal and the other is not, or a padded context that this
         network cannot be told of.
     """
-    name, stack = type(network).__name__, isinstance(network, Transformer)
-    if getattr(network, "causal", False) != layout.causal or (stack and layout.prefixes and not layout.causal):
+    name, stack, causal = type(network).__name__, isinstance(network, Transformer), getattr(network, "causal", False)
+    if (layout.causal and not causal) or (stack and (causal or layout.prefixes) != layout.causal):
         raise ValueError(
             f"layout and {name} must both be causal or neither; allowed are Transformer(causal=True) with "
             "causal_layout(), and alternating_layout(prefixes=True) with GPT"

@@ -126,7 +126,7 @@ def test_a_causal_attention_sees_what_stands_before():
 
 def test_such_a_module_is_trained_like_any_other():
     trained = icl_lab.train(
-        Block(), linear_regression(context_length=N, input_size=D), members=2, steps=2, batch=4, eval_tasks=4
+        Block(causal=True), linear_regression(context_length=N, input_size=D), members=2, steps=2, batch=4, eval_tasks=4
     )
     assert trained.fit.metrics["loss"].shape[0] == 2
 
