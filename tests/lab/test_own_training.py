@@ -96,6 +96,14 @@ def test_more_steps_go_on_and_fewer_are_refused(whole, tmp_path):
     assert_same(icl_lab.load(tmp_path), longer)
 
 
+@pytest.mark.parametrize("place", [None, "kept"])
+def test_steps_that_leave_few_measurements_are_warned_of(tmp_path, place):
+    options = SMALL | {"steps": 23, "measure_every": None, "folder": place and tmp_path / place}
+    with pytest.warns(UserWarning, match=r"steps=23 .* measured every 23 steps only; give measure_every="):
+        icl_lab.train(NETWORK, SAMPLER, **options)
+    icl_lab.train(NETWORK, SAMPLER, **options | {"measure_every": 23})
+
+
 def noisy(noise):
     def draw(key, batch):
         return linear_regression(context_length=4, input_size=2, label_noise=noise)(key, batch)
