@@ -17,7 +17,7 @@ from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE
-from icl_lab.lab.provenance import precision, source_version, versions
+from icl_lab.lab.provenance import changed, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
@@ -235,9 +235,9 @@ def _warn_of_few(planned: Training, options: Mapping[str, Any]) -> None:
 
 def _other_versions(record: Record) -> str:
     """The packages of which a record was made by another release, which may write the same function otherwise."""
-    here, there = versions(), record.provenance.get("versions", {})
-    changed = [f"{name} {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]]
-    return f" (made with {', '.join(changed)})" if there and changed else ""
+    there = record.provenance.get("versions")
+    changes = changed(there, versions()) if there else ""
+    return f" (made with other versions: {changes})" if changes else ""
 
 
 def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:

@@ -130,6 +130,12 @@ def test_another_call_is_refused_naming_what_differs(whole, other, said):
         kept(whole[0], **other)
 
 
+def test_a_refusal_names_the_releases_that_differ_too(whole, monkeypatch):
+    monkeypatch.setattr(own_training, "versions", lambda: {"jax": "99"})
+    with pytest.raises(RecordError, match=r"seed: 0 there, 1 here\) \(made .*jax: .+ there, 99 here"):
+        kept(whole[0], seed=1)
+
+
 def test_overwritten_it_is_trained_again_also_twice(tmp_path):
     first, second = kept(tmp_path), kept(tmp_path, seed=1, overwrite=True)
     assert_same(second, kept(tmp_path, seed=1))
