@@ -10,6 +10,7 @@ from typing import Any
 
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.provenance import changed
 
 HERE = Path(__file__).parent
 GALLERY = HERE.parent / "figures"
@@ -69,9 +70,3 @@ def unlike(experiment: Experiment, preset: str, config: Mapping[str, Any]) -> st
     config = flags.to_json(type(experiment.presets[preset])()) | dict(config)
     free = {"only"} | ({"members"} if config.get("members", 0) >= wanted["members"] else set())
     return changed(*({name: value for name, value in one.items() if name not in free} for one in (config, wanted)))
-
-
-def changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The settings in which two configurations differ, in words."""
-    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
-    return ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)

@@ -15,10 +15,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.binaries import belongs, changed, unlike
+from experiments.binaries import belongs, unlike
 from icl_lab.lab import accepted, anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import of_others, other_settings, provenance, versions
+from icl_lab.lab.provenance import changed, of_others, other_settings, provenance, versions
 from icl_lab.lab.record import Record, RecordError, in_single
 from icl_lab.lab.trainings import Fits
 from icl_lab.machine import CAP, vectors

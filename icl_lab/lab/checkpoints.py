@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from icl_lab.lab import stopping
-from icl_lab.lab.provenance import other_settings
+from icl_lab.lab.provenance import changed, other_settings
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import as_json, read_json, set_aside, unzipped, write_atomically
 from icl_lab.training import processes
@@ -125,10 +125,8 @@ def differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """How a run differs from this one in ``experiment`` and ``config``, in words; empty: it does not."""
     if there["experiment"] != here["experiment"]:
         return str(there["experiment"])
-    before, now = dict(there["config"]), dict(here["config"])
-    names = [name for name in {**now, **before} if before.get(name) != now.get(name)]
-    changes = ", ".join(f"{name}: {before.get(name)} there, {now.get(name)} here" for name in names)
-    return f"another configuration ({changes})" if names else ""
+    changes = changed(there["config"], here["config"])
+    return f"another configuration ({changes})" if changes else ""
 
 
 def of(folder: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from icl_lab.lab import checkpoints, execution, records
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.recognised import described, is_known
 from icl_lab.lab.record import Record, RecordError, below, flat, in_single
+from icl_lab.lab.session import taken
 from icl_lab.lab.trainings import After, host
 from icl_lab.models import Transformer
 from icl_lab.models.attention import ATTENTIONS
@@ -84,9 +85,7 @@ def record_of(
         "network": _constructor(call["network"]),
         "prompt": {part: [str(leaf.dtype), *leaf.shape[1:]] for part, leaf in vars(prompt).items() if leaf is not None},
     }
-    stage = {"members": len(planned.keys), "steps": int(fit.steps[-1]), "seconds": round(seconds, 1)}
-    stage |= {"memory": fit.memory, "resumed": fit.resumed}
-    origin = records.provenance(seconds, config.get("seed")) | {"stages": {STAGE: stage}}
+    origin = records.provenance(seconds, config.get("seed")) | {"stages": {STAGE: taken(fit, seconds)}}
     return Record(
         NAME, "own", {**config, "steps": planned.steps}, metrics,
         {name: in_single(array) for name, array in arrays.items()}, origin,

@@ -4,7 +4,8 @@ import contextlib
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE
-from icl_lab.lab.provenance import precision, source_version, versions
+from icl_lab.lab.provenance import changed, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
-from icl_lab.prompts.tracing import check_number
+from icl_lab.prompts.tracing import check_number, whole
 from icl_lab.training import trained
 from icl_lab.training.model import Model
 from icl_lab.training.optimizers import evaluated
@@ -28,6 +29,8 @@ from icl_lab.training.plans import Training, training
 from icl_lab.training.trained import Trained
 
 KEPT_AS = ("float32", "float16")
+FEW = 5
+"""Fewer measurements than this, not counting that of the start, are warned of where nobody asked for them."""
 
 
 def train(
@@ -78,6 +81,7 @@ def train(
     Warns:
       RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
         (``fit.diverged_at``).
+      UserWarning: where no ``measure_every`` is given and ``steps`` (997) leave fewer than five measurements.
 
     Raises:
       ValueError: as ``training``; where ``fit`` refuses the optimizer; without a folder for what belongs to one; and
@@ -91,18 +95,21 @@ def train(
         for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
             if value:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        return trained.train(**call, progress=progress, devices=devices)
+        mesh, planned = trained.mesh_of(devices), training(**call)
+        _warn_of_few(planned, options)
+        return trained.carried_out(planned, call, progress=progress, mesh=mesh)
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be a path, got {folder!r}")
     if not isinstance(name, str):
         raise ValueError(f"name must be words, got {name!r}")
     check_number("checkpoint_seconds", checkpoint_seconds, at_least=0, scalar=True)
-    check_number("keep", keep, at_least=0, scalar=True)
+    keep = whole("keep", keep, 0)
     if keep_dtype not in KEPT_AS:
         raise ValueError(f"keep_dtype must be one of {', '.join(KEPT_AS)}, got {keep_dtype!r}")
     mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
+    _warn_of_few(planned, options)
     config = own_record.configuration(call, planned, name)
     if keep:
         config |= {"keep": keep, "keep_dtype": keep_dtype}
@@ -216,11 +223,21 @@ def _measured_as_before(planned: Training, folder: Path) -> Training:
     return dataclasses.replace(planned, measure_every=every)
 
 
+def _warn_of_few(planned: Training, options: Mapping[str, Any]) -> None:
+    every = planned.measure_every or planned.steps
+    if options.get("measure_every") is None and planned.steps // every < FEW < planned.steps:
+        warnings.warn(
+            f"steps={planned.steps} divides into few equal parts, so it is measured every {every} steps only; give "
+            "measure_every=, or other steps",
+            stacklevel=3,
+        )
+
+
 def _other_versions(record: Record) -> str:
     """The packages of which a record was made by another release, which may write the same function otherwise."""
-    here, there = versions(), record.provenance.get("versions", {})
-    changed = [f"{name} {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]]
-    return f" (made with {', '.join(changed)})" if there and changed else ""
+    there = record.provenance.get("versions")
+    changes = changed(there, versions()) if there else ""
+    return f" (made with other versions: {changes})" if changes else ""
 
 
 def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
@@ -234,11 +251,11 @@ def _found(folder: Path, config: dict[str, Any], steps: int) -> Record | None:
         here = {"experiment": NAME, "config": config | {"steps": record.config.get("steps")}}
         if different := checkpoints.differing(vars(record), here):
             raise RecordError(f"{folder} holds a run of {different}{_other_versions(record)}; {INSTEAD}")
-    there = [record.config["steps"]] if record else []
-    begun = checkpoints.of(folder / "checkpoints")
-    there += [begun["steps"]] if begun.get("config") == config and not begun.get("over") else []
-    if there and steps < max(there) and steps not in there[: record is not None]:
-        raise RecordError(f"{folder} holds this training with {max(there)} steps; allowed is that many, or more")
+    finished, begun = record.config["steps"] if record else 0, checkpoints.of(folder / "checkpoints")
+    same = begun.get("config") == config and not begun.get("over")
+    most = max(finished, begun["steps"] if same else 0)
+    if steps < most and steps != finished:
+        raise RecordError(f"{folder} holds this training with {most} steps; allowed is that many, or more")
     if record is not None:
         execution.warn_of_settings(record, folder)
     return record

@@ -79,9 +79,14 @@ def other_settings(there: Mapping[str, Any]) -> str:
     """
     here = precision()
     before = here | USUAL | dict(there)
-    names = [name for name in here if before[name] != here[name]]
-    changes = ", ".join(f"{IN_JAX.get(name, name)}: {before[name]} there, {here[name]} here" for name in names)
-    return f"other settings of JAX ({changes})" if names else ""
+    changes = changed(*({IN_JAX.get(name, name): one[name] for name in here} for one in (before, here)))
+    return f"other settings of JAX ({changes})" if changes else ""
+
+
+def changed(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The names whose values differ, with both, in words; empty where none does."""
+    names = [name for name in {**there, **here} if there.get(name) != here.get(name)]
+    return ", ".join(f"{name}: {there.get(name)} there, {here.get(name)} here" for name in names)
 
 
 def versions() -> dict[str, str]:

@@ -158,18 +158,13 @@ def quantity(name: str, /, *axes: str, **domains: Domain) -> Quantity:
     return Quantity(name, axes, domains)
 
 
-def patterns_of(quantities: Iterable[Quantity], config: Config) -> list[tuple[Quantity, re.Pattern]]:
-    """Each quantity with the pattern of its names, those with fewer open places first."""
-    return [(one, one.pattern(config)) for one in sorted(quantities, key=lambda one: one.open)]
-
-
 def axes_of(quantities: Iterable[Quantity], names: Iterable[str], config: Config) -> dict[str, Axes]:
     """The axes of every array, by its name.
 
     Raises:
       AxesError: for a name of no quantity, or of two with as many open places.
     """
-    patterns = patterns_of(quantities, config)
+    patterns = [(one, one.pattern(config)) for one in sorted(quantities, key=lambda one: one.open)]
     found = {}
     for name in names:
         matches = [(one, match) for one, pattern in patterns if (match := pattern.fullmatch(name))]

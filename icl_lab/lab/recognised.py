@@ -15,7 +15,7 @@ import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import jax
@@ -81,12 +81,12 @@ class _Walk:
             yield place, value.__name__
         elif is_known(type(value)) and callable(value) and hasattr(value, "__wrapped__"):  # jit, custom_jvp
             yield from self.parts(place, value.__wrapped__)
-            rules = {
-                name: rule for name, rule in getattr(value, "__dict__", {}).items() if name in ("jvp", "fwd", "bwd")
-            }
-            yield from self.parts(f"{place}/rules", rules)
-        elif isinstance(value, BuiltinFunctionType | np.ufunc) or (callable(value) and _is_ufunc(value)):
+            own = getattr(value, "__dict__", {})
+            yield from self.parts(f"{place}/rules", {name: own[name] for name in ("jvp", "fwd", "bwd") if name in own})
+        elif is_known(type(value)) and callable(value) and hasattr(value, "__name__"):  # built in, or a ufunc
             yield place, f"{getattr(value, '__module__', None) or type(value).__module__}.{value.__name__}"
+            if not isinstance(owner := getattr(value, "__self__", None), ModuleType | None):  # dict.get, of its dict
+                yield from self.parts(f"{place}/self", owner)
         else:
             yield from self._object(place, value)
 
@@ -126,9 +126,7 @@ class _Walk:
         yield place, kind.__qualname__
         for base in (base for base in kind.__mro__ if not is_known(base)):
             for name, value in sorted(vars(base).items()):
-                value = getattr(
-                    value, "__func__", getattr(value, "fget", value)
-                )  # static and class methods, properties
+                value = getattr(value, "__func__", getattr(value, "fget", value))  # of classes, static, a property
                 if isinstance(value, FunctionType) and value.__code__.co_filename != "<string>":  # else: of a dataclass
                     yield from self.parts(f"{place}.{name}", value)
                 elif not name.startswith("_") and _plain(value) is not None:
@@ -231,7 +229,3 @@ def is_known(kind: type) -> bool:
 
 def _known_name(module: str) -> bool:
     return module.partition(".")[0] in KNOWN | sys.stdlib_module_names | {"builtins"}
-
-
-def _is_ufunc(value: Any) -> bool:
-    return is_known(type(value)) and hasattr(value, "__name__")

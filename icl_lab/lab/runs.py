@@ -50,7 +50,7 @@ class FinishedRun(NamedTuple):
         """
         fit = self._fit(stage := stage or self._only_stage())
         members = fit.diverged_at.size
-        if not isinstance(member, int) or member not in range(members):
+        if not isinstance(member, int | np.integer) or member not in range(members):
             raise RecordError(f"there is no member {member} of stage {stage!r}; allowed is 0 to {members - 1}")
         return jax.tree.map(lambda leaf: leaf[member], fit.params)
 

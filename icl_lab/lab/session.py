@@ -56,14 +56,7 @@ class Session:
                 resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
                 memory_limit=memory.limit(self.memory_gb), warn=False,
             )  # fmt: skip
-        self.stages[stage] = {
-            "members": result.diverged_at.size,
-            "steps": int(result.steps[-1]),
-            "seconds": round(time.monotonic() - began, 1),
-            "memory": result.memory,
-        }
-        if result.resumed:
-            self.stages[stage]["resumed"] = result.resumed
+        self.stages[stage] = taken(result, time.monotonic() - began)
         stopped = np.flatnonzero(result.diverged_at >= 0)
         if stopped.size:
             named = [f"{m} at step {result.diverged_at[m]}" for m in stopped[:8]] + ["..."] * (stopped.size > 8)
@@ -87,3 +80,9 @@ class Session:
             stopping.check()
 
         yield advance
+
+
+def taken(fit: Fit, seconds: float) -> dict[str, float]:
+    """What a training took, as ``Session.stages`` has it."""
+    found = {"members": fit.diverged_at.size, "steps": int(fit.steps[-1]), "seconds": round(seconds, 1)}
+    return found | {"memory": fit.memory} | ({"resumed": fit.resumed} if fit.resumed else {})

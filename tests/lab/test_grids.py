@@ -369,6 +369,5 @@ def test_a_cell_of_a_file_of_ones_own_is_started_by_that_file(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["mine.py", "--grid=.."])
     assert program_of(TOY) == [os.path.abspath("mine.py")]
     assert program_of(dataclasses.replace(TOY, name="reddy.transition", claims=())) == [
-        "-m",
-        "experiments.reddy.transition",
-    ]
+        "-m", "experiments.reddy.transition",
+    ]  # fmt: skip

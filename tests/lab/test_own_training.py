@@ -96,6 +96,14 @@ def test_more_steps_go_on_and_fewer_are_refused(whole, tmp_path):
     assert_same(icl_lab.load(tmp_path), longer)
 
 
+@pytest.mark.parametrize("place", [None, "kept"])
+def test_steps_that_leave_few_measurements_are_warned_of(tmp_path, place):
+    options = SMALL | {"steps": 23, "measure_every": None, "folder": place and tmp_path / place}
+    with pytest.warns(UserWarning, match=r"steps=23 .* measured every 23 steps only; give measure_every="):
+        icl_lab.train(NETWORK, SAMPLER, **options)
+    icl_lab.train(NETWORK, SAMPLER, **options | {"measure_every": 23})
+
+
 def noisy(noise):
     def draw(key, batch):
         return linear_regression(context_length=4, input_size=2, label_noise=noise)(key, batch)
@@ -120,6 +128,12 @@ def noisy(noise):
 def test_another_call_is_refused_naming_what_differs(whole, other, said):
     with pytest.raises(RecordError, match=rf"another configuration \(.*{said}.*overwrite=True"):
         kept(whole[0], **other)
+
+
+def test_a_refusal_names_the_releases_that_differ_too(whole, monkeypatch):
+    monkeypatch.setattr(own_training, "versions", lambda: {"jax": "99"})
+    with pytest.raises(RecordError, match=r"seed: 0 there, 1 here\) \(made .*jax: .+ there, 99 here"):
+        kept(whole[0], seed=1)
 
 
 def test_overwritten_it_is_trained_again_also_twice(tmp_path):

@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import types
@@ -73,6 +74,7 @@ DIFFERENT = {
     "inner functions": (lambda x: (lambda y: y + 1)(x), lambda x: (lambda y: y + 2)(x)),
     "partial": (functools.partial(max, 1), functools.partial(max, 2)),
     "methods": (Box(1).times, Box(2).times),
+    "methods of what is built in": ({"a": 1}.get, {"a": 2}.get),
     "jit": (jax.jit(closed(1.0)), jax.jit(closed(2.0))),
     "vmap": (jax.vmap(closed(1.0)), jax.vmap(closed(2.0))),
     "arrays": (closed(np.arange(3)), closed(np.arange(3)[::-1])),
@@ -127,11 +129,12 @@ def test_comments_names_of_variables_and_places_do_not_count():
     ("value", "place"),
     [
         (np.random.default_rng(0), "it"),
+        (random.random, "it/self"),
         (closed(iter([1])), "it/value"),
         (lambda x, counter=itertools.count(): next(counter), "it/defaults/0"),  # noqa: B008
         ({"a": [1, open(os.devnull)]}, "it/a/1"),  # noqa: SIM115
     ],
-    ids=["generator", "iterator", "counter", "file"],
+    ids=["generator", "random", "iterator", "counter", "file"],
 )
 def test_what_cannot_be_compared_is_said_to_be_unknown(value, place):
     found, unknown = of(value)

@@ -37,7 +37,9 @@ def test_a_loaded_learner_predicts_what_the_record_says(folder):
         )
         loss = squared_error(found, samples).mean()
         np.testing.assert_allclose(loss, run.record["loss"][member, -1], rtol=1e-5)
-    assert not np.array_equal(*(jax.tree.leaves(run.params(member, "training"))[0] for member in (0, 1)))
+    first, second, picked = (jax.tree.leaves(run.params(one, "training"))[0] for one in (0, 1, np.argmax([0, 1])))
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(second, picked)
 
 
 def test_what_a_run_has_not_is_refused_by_name(folder):
