@@ -299,6 +299,8 @@ def test_no_exception_of_chex_is_left():
         models.learner(Mine(), Mine().init(jax.random.key(0), jnp.zeros((N + 1, D + 1))))(ONE)
     with pytest.raises(ValueError, match="tasks must be"):
         solvers.dmmse(jnp.ones((2, D, 2)), 1.0)(ONE)
+    with pytest.raises(ValueError, match="context_length must be"):  # 0 is given: not that of the sampler
+        identify(RIDGE, sampler=SAMPLER, context_length=0)
 
 
 def test_lookups_say_what_there_is():

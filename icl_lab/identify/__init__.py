@@ -81,7 +81,7 @@ def identify(
         sampler, learners = learners.common_sampler() if sampler is None else sampler, learners.learners()
     if sampler is not None and None in (context_length, input_size):
         drawn = sizes_of(sampler, seed)
-        context_length, input_size = (of or own for of, own in zip((context_length, input_size), drawn))
+        context_length, input_size = (own if of is None else of for of, own in zip((context_length, input_size), drawn))
     if context_length is None or input_size is None:
         raise ValueError("context_length and input_size must be given, or a sampler that has them; got None")
     context_length, input_size = whole("context_length", context_length, 2), whole("input_size", input_size)

@@ -29,11 +29,10 @@ def started(planned: Any, start: Any) -> Any:
     Raises:
       ValueError: naming the first place that parameters lack, or have another shape at.
     """
-    members = len(planned.keys)
     like = jax.eval_shape(jax.vmap(planned.init), planned.keys, planned.settings)
     if not jax.tree.leaves(like):
         raise ValueError("start: this network has no parameters")
-    params, settings = _of_members(parameters(start), like, members), planned.settings
+    params, settings = _of_members(parameters(start), like), planned.settings
 
     def inside(function: Any, place: int) -> Any:
         """The function, of whose arguments the one at this place has the start beside the setting."""
@@ -55,7 +54,7 @@ def started(planned: Any, start: Any) -> Any:
     )
 
 
-def _of_members(params: Tree, like: Tree, members: int) -> Tree:
+def _of_members(params: Tree, like: Tree) -> Tree:
     """(M, ...) parameters with the structure of ``like``, of one network or of all."""
     named = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
     wanted = {_place(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(like)}
