@@ -239,6 +239,14 @@ class TestExplorable:
         light_tab.get_by_role("button", name="Put the numbers back").click()
         assert off(light_tab) == before
 
+    def test_at_the_largest_inputs_the_layer_and_the_tip_of_the_step_are_still_in_sight(self, light_tab):
+        light_tab.locator("#layer [data-part=size]").fill("2")
+        plane = light_tab.locator("#layer [data-part=weights]").bounding_box()
+        for selector in ("circle.trained", "path.step"):
+            box = light_tab.locator(f"#layer {selector}").bounding_box()
+            assert plane["x"] < box["x"] < box["x"] + box["width"] < plane["x"] + plane["width"]
+            assert plane["y"] < box["y"] < box["y"] + box["height"] < plane["y"] + plane["height"]
+
     def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):
         good = packed(found.arrays["predictions"])
         bad = ("B" if good[40] != "B" else "C").join([good[:40], good[41:]])
