@@ -27,7 +27,6 @@ class Paper:
     title: str = ""
     question: str = ""
     answer: str = ""
-    picture: str = ""  # of its card, ``figure/picture``; the first one where none is named
     captions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     findings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by figure
 

@@ -147,8 +147,7 @@ class TestAgainstJax:
             np.testing.assert_allclose((np.array(told) * query).sum(1), expected, atol=near)
         np.testing.assert_allclose(hand, step, atol=1e-12)
         a, b = folded_weights(gradient_descent_weights(1.7, context_length=8, input_size=2))
-        mine = -np.einsum("i,j->ij", [1, 1], [b[0, 0, 2, 2] * a[0, 0, 0, 0]] * 2)
-        np.testing.assert_allclose(mine[0, 0], 1.7 / 8, rtol=1e-6)
+        np.testing.assert_allclose(-b[0, 0, 2, 2] * a[0, 0, 0, 0], 1.7 / 8, rtol=1e-6)
 
     def test_relative_loss_is_the_closed_form(self, browser):
         sizes = [0.5, 1.0, 1.4, 2.0]
@@ -239,6 +238,14 @@ class TestExplorable:
         assert off(light_tab) > 1
         light_tab.get_by_role("button", name="Put the numbers back").click()
         assert off(light_tab) == before
+
+    def test_at_the_largest_inputs_the_layer_and_the_tip_of_the_step_are_still_in_sight(self, light_tab):
+        light_tab.locator("#layer [data-part=size]").fill("2")
+        plane = light_tab.locator("#layer [data-part=weights]").bounding_box()
+        for selector in ("circle.trained", "path.step"):
+            box = light_tab.locator(f"#layer {selector}").bounding_box()
+            assert plane["x"] < box["x"] < box["x"] + box["width"] < plane["x"] + plane["width"]
+            assert plane["y"] < box["y"] < box["y"] + box["height"] < plane["y"] + plane["height"]
 
     def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):
         good = packed(found.arrays["predictions"])

@@ -62,11 +62,12 @@ def write_page(
     left_out |= unread | {n: "no record" for n in experiments if n not in runs and n not in failures}
     papers = papers_of(runs, experiments, committed)
     shown = [run for found in runs.values() for run in found]
-    leads, _ = _pictures({part.picture: LEADS for part in article.parts(papers, committed) if part.picture})
+    parts = article.parts(papers, committed)
+    leads, _ = _pictures({part.picture: LEADS for part in parts if part.picture})
     for size in SIZES:
         pictures, broken = _pictures({path: size for run in shown for path in run.pictures})
         page = _rendered(
-            papers=papers, runs=shown, pictures=pictures, leads=leads,
+            papers=papers, parts=parts, runs=shown, pictures=pictures, leads=leads,
             left_out=left_out | broken, failures=failures, ledger=committed,
         )  # fmt: skip
         if len(page) <= LARGEST:
@@ -120,7 +121,6 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
     ledger = context.pop("ledger")
     context |= {
         "article": article.written(),
-        "parts": article.parts(context["papers"], ledger),
         "differences": article.differences(ledger),
         "wrong": article.wrong_predictions(ledger),
         "newest": article.newest(runs),

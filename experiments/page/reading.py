@@ -29,7 +29,6 @@ class Row:
 
     key: str  # of its place in the page
     id: str
-    name: str
     paper: str
     experiment: str
     source: str
@@ -90,7 +89,7 @@ class Section:
 
 @dataclasses.dataclass(frozen=True)
 class PaperView:
-    """One paper: its card and its sections."""
+    """One paper: its words and its sections."""
 
     paper: Paper
     answer: str
@@ -101,15 +100,9 @@ class PaperView:
         """One of each claim, at its best preset."""
         return [row for section in self.sections for row in section.rows]
 
-    @property
-    def picture(self) -> Path | None:
-        """The picture of the card; the first that there is where it has not been drawn."""
-        found = {_name(path): path for section in self.sections for path in section.runs[0].pictures}
-        return found.get(self.paper.picture) or next(iter(found.values()), None)
-
     def caption(self, path: Path) -> str:
-        """What is seen in a picture; its name where nobody has said it."""
-        return self.paper.captions.get(_name(path), path.stem.replace("_", " "))
+        """What is seen in a picture, in ``<paper>/<figure>/<run>/``; its name where nobody has said it."""
+        return self.paper.captions.get(f"{path.parts[-3]}/{path.stem}", path.stem.replace("_", " "))
 
 
 def counted(rows: Iterable[Row]) -> dict[str, int]:
@@ -169,20 +162,14 @@ def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tu
         raise RecordError(f"{folder} holds claims or settings that this code does not know ({error})") from error
 
 
-def _name(path: Path) -> str:
-    """``figure/picture``, of a picture in ``<paper>/<figure>/<run>/``."""
-    return f"{path.parts[-3]}/{path.stem}"
-
-
 def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Mapping[str, Any] | None) -> Row:
-    paper, figure, name = row["id"].split(".", 2)
+    paper, figure, _ = row["id"].split(".", 2)
     elsewhere = []
     if at_lab is not None and row["preset"] != "lab":
         elsewhere = [f"committed at lab: {at_lab['verdict']}, {numbers.estimate(at_lab)}"]
     return Row(
         key=f"claim-{row['id']}",
         id=row["id"],
-        name=name,
         paper=paper,
         experiment=f"{paper}.{figure}",
         source=row["paper"],

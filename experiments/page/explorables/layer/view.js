@@ -4,6 +4,7 @@ import { aligned, built, gradientStep, implied, largestDifference, layer, leastS
 
 const UNIT = 126, LEVELS = [0.02, 0.08, 0.18, 0.32];
 const PLANE = { x: 1.2, y: 1, unit: UNIT };
+const far = (size) => Math.max(1, size ** 2); // a step grows with the square of its inputs: so much of its plane is shown
 const STAR = "M0-8L2-2L8-2L3 2L5 8L0 4L-5 8L-3 2L-8-2L-2-2Z", CROSS = "M-5-5L5 5M-5 5L5-5";
 
 /** Takes the static figure over, if this page's layer agrees with JAX; else says so and leaves it as it is. */
@@ -74,10 +75,11 @@ export function mount(root) {
   const arrow = element(right, "path", { class: "step", "marker-end": "url(#tip)" });
   const squares = element(right, "path", { class: "squares", d: CROSS });
   const ring = element(right, "circle", { class: "trained", r: 7 });
+  const wide = { ...PLANE };
   const moved = (ended) => { update(); if (ended) kept(); };
   const points = state.x.map((_, i) => handle(left, PLANE, () => state.x[i], (to, ended) => { state.x[i] = to; moved(ended); },
     (group) => element(group, "circle", { r: 8, class: "point" })));
-  const star = handle(right, PLANE, () => state.truth, (to, ended) => { state.truth = to; moved(ended); },
+  const star = handle(right, wide, () => state.truth, (to, ended) => { state.truth = to; moved(ended); },
     (group) => element(group, "path", { d: STAR, class: "truth" }));
 
   const network = $("network");
@@ -106,7 +108,7 @@ export function mount(root) {
 
   function said(weights, off, step) {
     const who = state.own ? "With these numbers the layer’s answer is" : state.mix
-      ? `Mixed with ${percent(state.mix)} % of the weights by hand, the layer’s answer is`
+      ? `Mixed with ${Math.round(100 * state.mix)} % of the weights by hand, the layer’s answer is`
       : `After ${data.steps[state.time].toLocaleString("en")} steps of training the layer’s answer is`;
     const sentences = [`${who} ${step > 1e-9 ? `${percent(off / step)} % of the step` : off.toFixed(2)} away from one step of gradient descent.`];
     if (!state.own && !state.mix && data.waits[state.member] && state.time > 10) {
@@ -123,7 +125,9 @@ export function mount(root) {
     const x = state.x.map((p) => p.map((v) => state.size * v));
     const prompt = { x, y: x.map(([u, v]) => u * state.truth[0] + v * state.truth[1]) };
     const weights = current(), at = implied(weights, prompt), step = gradientStep(data.rate, prompt);
-    const best = leastSquares(prompt), { s } = moments(prompt), px = ([u, v]) => `${(u * UNIT).toFixed(1)} ${(-v * UNIT).toFixed(1)}`;
+    const best = leastSquares(prompt), { s } = moments(prompt);
+    wide.unit = UNIT / far(state.size);
+    const px = ([u, v]) => `${(u * wide.unit).toFixed(1)} ${(-v * wide.unit).toFixed(1)}`;
     points.forEach((place, i) => {
       place(`example ${i + 1}, label ${prompt.y[i].toFixed(2)}`);
       const drawn = left.querySelectorAll(".point")[i];
@@ -132,26 +136,26 @@ export function mount(root) {
     });
     star("true weights");
     const half = (s[0] + s[2]) / 2, gap = Math.hypot((s[0] - s[2]) / 2, s[1]), angle = Math.atan2(2 * s[1], s[0] - s[2]) / 2;
-    const radius = (level, curvature) => (UNIT * Math.sqrt(2 * level / Math.max(curvature, 1e-4))).toFixed(1);
+    const radius = (level, curvature) => (wide.unit * Math.sqrt(2 * level / Math.max(curvature, 1e-4))).toFixed(1);
     rings.forEach((each, i) => {
       each.setAttribute("rx", radius(LEVELS[i], half + gap));
       each.setAttribute("ry", radius(LEVELS[i], half - gap));
       each.setAttribute("transform", `translate(${px(best)}) rotate(${(-angle * 180 / Math.PI).toFixed(1)})`);
     });
     const direction = onlyDirection(weights);
-    only.setAttribute("d", direction ? `M${px(direction.map((v) => -3 * v))}L${px(direction.map((v) => 3 * v))}` : "");
+    only.setAttribute("d", direction ? `M${px(direction.map((v) => -9 * v))}L${px(direction.map((v) => 9 * v))}` : "");
     arrow.setAttribute("d", `M0 0L${px(step)}`);
     const way = state.own ? [] : data.steps.slice(0, state.time + 1).map((_, t) => px(implied(now(t), prompt)));
     trail.setAttribute("d", way.length ? `M${way.join("L")}` : "");
     squares.setAttribute("transform", `translate(${px(best)})`);
     ring.setAttribute("r", 7 * Math.max(1, 0.85 / (right.getScreenCTM()?.a || 1)));
-    ring.setAttribute("cx", (at[0] * UNIT).toFixed(1));
-    ring.setAttribute("cy", (-at[1] * UNIT).toFixed(1));
+    ring.setAttribute("transform", `translate(${px(at)})`);
     const off = Math.hypot(at[0] - step[0], at[1] - step[1]);
     $("said").textContent = said(weights, off, Math.hypot(...step));
     $("step").textContent = data.steps[state.time].toLocaleString("en");
     $("times").textContent = `× ${state.size}`;
-    $("share").textContent = `${percent(state.mix)} %`;
+    $("far").textContent = far(state.size) > 1 ? ` Scale 1 : ${Number(far(state.size).toPrecision(2))}.` : "";
+    $("share").textContent = `${Math.round(100 * state.mix)} %`;
     network.value = state.member + 1;
     $("time").value = state.time; $("hand").value = state.mix; $("size").value = state.size;
     flat(weights).forEach((value, i) => { if (cells[i] !== document.activeElement) cells[i].value = value.toFixed(3); });
