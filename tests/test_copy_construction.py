@@ -76,10 +76,3 @@ def test_without_its_first_layer_it_is_not_gradient_descent():
     prompts = prompts_of(4, 3)
     blind = {"params": weights["params"] | {"w_v": weights["params"]["w_v"].at[0].set(0)}}
     assert np.all(jax.jit(jax.vmap(learner(network, blind, layout)))(prompts) == 0)
-
-
-def test_constructions_without_room_to_copy_are_refused():
-    with pytest.raises(ValueError, match=r"2N \+ 2 = 10, got 9"):
-        copy_then_gradient_descent_weights(1.0, context_length=4, input_size=3, position_size=9)
-    with pytest.raises(ValueError, match="attention must be"):
-        copy_then_gradient_descent_weights(1.0, context_length=1, input_size=3, position_size=9, attention="cosine")

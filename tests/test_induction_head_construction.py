@@ -53,18 +53,3 @@ def test_it_learns_new_classes_in_context(burstiness):
     for name in ("ila1", "tila2", "tla2", "cla", "cla_mass"):  # each layer attends as the paper says
         assert measures[name].mean() > 0.98, name
     assert on_first_item.max() < 0.01  # an item in first place, where it copies itself, takes no part of its label's
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"input_size": 62}, "label_vectors"),
-        ({"slots": 62}, "slots"),
-        ({"hidden": 31}, "hidden"),
-        ({"sharpness": 0.0}, "sharpness"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(changes, named):
-    given = {"slots": P, "input_size": D} | changes
-    with pytest.raises(ValueError, match=named):
-        induction_head_weights(jnp.ones((L, D)), **given)

@@ -39,7 +39,8 @@ NAN = float("nan")
 SIZE = (0, -1, 2.5, "3", None, True)
 SEED = (-1, 1.5, 2**32, "1", True)
 REAL = ("0.1", NAN, None)
-POSITIVE = (*REAL, 0.0, -1.0)
+NUMBER = (*REAL, np.ones(2))
+POSITIVE = (*REAL, 0.0, -1.0, np.float32(-1))
 RATES = (*REAL, np.ones((2, 2)))
 KEY = (3, None, "key")
 FUNCTION = (3, "ridge", None)
@@ -136,42 +137,49 @@ ROWS = [
         "output_size": SIZE, "input_law": CHOICE, "task_law": CHOICE, "input_range": POSITIVE, "task_scale": REAL,
         "corrupted_labels": (-1, 9, 0.5, "1")}),
     *of_sampler(prompts.gaussian_regression, {"covariance": np.eye(2)}, NOISE | {"covariance": (np.ones(2), 3.0)}),
-    *of_sampler(prompts.random_covariance_regression, {}, {"law": CHOICE, "shape": POSITIVE, "scale": POSITIVE}),
-    *of_sampler(prompts.sine_regression, {}, {"input_range": POSITIVE, "amplitude": ((2.0, 1.0), ("a", "b"))}),
+    *of_sampler(prompts.random_covariance_regression, {}, {
+        "law": CHOICE, "shape": POSITIVE, "scale": (*POSITIVE, np.inf, np.ones(3))}),
+    *of_sampler(prompts.sine_regression, {}, {
+        "input_range": POSITIVE, "amplitude": ((2.0, 1.0), ("a", "b")), "phase": ((0.0, np.inf), (1.0,))}),
     *of_sampler(prompts.logistic_regression, {}, {"input_range": POSITIVE, "task_scale": REAL}),
     *of_sampler(prompts.item_label_classification, {"law": LAW}, {"law": (3, None), "slots": (0, 2, "3")}),
     Row(prompts.burstiness_values, {"context_length": 4.0}, {"context_length": SIZE}),
     Row(prompts.correlated_context, {"sampler": SAMPLER, "correlation": 0.5}, {"correlation": (*REAL, 2.0)}),
     Row(prompts.in_a_subspace, {"sampler": SAMPLER, "size": 1.0}, {"size": SIZE}),
     *of_solver(solvers.ridge, {"strength": 0.1}, {"strength": (*POSITIVE, np.ones(2))}),
-    *of_solver(solvers.weighted_ridge, {"strength": 0.1}, {"strength": POSITIVE, "slope": REAL, "bend": REAL}),
+    *of_solver(solvers.weighted_ridge, {"strength": 0.1}, {"strength": POSITIVE, "slope": NUMBER, "bend": NUMBER}),
     *of_solver(solvers.least_squares, {}, {}),
     *of_solver(solvers.gradient_descent, STEPS, {"learning_rate": RATES, "steps": SIZE}),
     *of_solver(solvers.trace_normalised_gradient_descent, STEPS, {"learning_rate": RATES, "steps": SIZE}),
     *of_solver(solvers.gd_plus_plus, {"learning_rates": 0.1, "gammas": 0.1, "steps": 1.0}, {
         "learning_rates": RATES, "gammas": RATES, "steps": SIZE}),
-    *of_solver(solvers.heavy_ball, STEPS | {"momentum": 0.1}, {"learning_rate": REAL, "momentum": REAL, "steps": SIZE}),
-    *of_solver(solvers.nesterov, STEPS | {"momentum": 0.1}, {"learning_rate": REAL, "momentum": REAL, "steps": SIZE}),
+    *of_solver(solvers.heavy_ball, STEPS | {"momentum": 0.1}, {
+        "learning_rate": NUMBER, "momentum": NUMBER, "steps": SIZE}),
+    *of_solver(solvers.nesterov, STEPS | {"momentum": 0.1}, {
+        "learning_rate": NUMBER, "momentum": NUMBER, "steps": SIZE}),
     *of_solver(solvers.chebyshev, {"low": 0.1, "high": 1.0, "steps": 2.0}, {
-        "low": POSITIVE, "high": REAL, "steps": SIZE}),
-    *of_solver(solvers.newton, {"start": 0.1, "steps": 2.0}, {"start": REAL, "steps": SIZE, "of": CHOICE}),
+        "low": POSITIVE, "high": (0.05, *NUMBER), "steps": SIZE}),
+    *of_solver(solvers.newton, {"start": 0.1, "steps": 2.0}, {"start": NUMBER, "steps": SIZE, "of": CHOICE}),
     *of_solver(solvers.conjugate_gradients, {"steps": 2.0}, {"steps": SIZE}),
-    *of_solver(solvers.gradient_flow, {"time": 1.0}, {"time": REAL}),
+    *of_solver(solvers.gradient_flow, {"time": 1.0}, {"time": NUMBER}),
     *of_solver(solvers.preconditioned_gradient_descent, {"preconditioner": np.eye(D)}, {
         "preconditioner": ("eye", None), "steps": SIZE}),
     *of_solver(solvers.dmmse, {"tasks": TASKS, "noise_variance": 1.0}, {
         "tasks": (3.0, "tasks", np.ones((2, 2))), "noise_variance": POSITIVE}),
     *of_solver(solvers.dmmse_or_ridge, {"tasks": TASKS, "noise_variance": 1.0, "strength": 1.0}, {
         "tasks": (3.0,), "noise_variance": POSITIVE, "strength": POSITIVE}),
-    *of_solver(solvers.noise_adaptive_ridge, {"strengths": np.ones(2)}, {"strengths": (*POSITIVE, np.zeros(0))}),
+    *of_solver(solvers.noise_adaptive_ridge, {"strengths": np.ones(2)}, {
+        "strengths": (*POSITIVE, np.zeros(0), np.arange(2.0))}),
     *of_solver(solvers.softmax_regression, {"sharpness": 1.0}, {"sharpness": REAL, "amplitude": REAL}),
-    *of_solver(solvers.gaussian_smoothing, {"bandwidth": 1.0}, {"bandwidth": POSITIVE, "amplitude": REAL}),
+    *of_solver(solvers.gaussian_smoothing, {"bandwidth": 1.0}, {
+        "bandwidth": (*POSITIVE, np.ones(2)), "amplitude": REAL}),
     *of_solver(solvers.averaging, {}, {}),
     *of_solver(solvers.nearest_neighbours, {"count": 3.0}, {"count": SIZE}),
     *of_solver(solvers.lasso, {"strength": 1.0, "sweeps": 3.0}, {"strength": POSITIVE, "sweeps": SIZE}),
-    *of_solver(solvers.lms, {"learning_rate": 0.1}, {"learning_rate": REAL}),
+    *of_solver(solvers.lms, {"learning_rate": 0.1}, {"learning_rate": NUMBER}),
     *of_solver(solvers.leaky_lms, {"learning_rate": 0.1, "leak": 0.1}, {"learning_rate": REAL, "leak": (*REAL, 2.0)}),
-    *of_solver(solvers.recursive_least_squares, {"strength": 1.0}, {"strength": POSITIVE, "forgetting": (*REAL, 2.0)}),
+    *of_solver(solvers.recursive_least_squares, {"strength": 1.0}, {
+        "strength": POSITIVE, "forgetting": (*REAL, 0.0, 1.5)}),
     *of_solver(solvers.centred, {"learner": RIDGE}, {"learner": FUNCTION}),
     *of_solver(solvers.with_intercept, {"learner": RIDGE}, {"learner": FUNCTION}),
     *of_solver(solvers.kernel_smoothing, {"kernel": KERNEL, "learning_rate": 0.1}, {"kernel": FUNCTION}),

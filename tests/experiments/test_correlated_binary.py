@@ -1,6 +1,5 @@
 """Layers at the closed forms hold every claim of ``correlated.effective_length``, and its controls do not."""
 
-import dataclasses
 import functools
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from experiments.correlated import effective_length as binary
 from experiments.correlated.effective_length import ERROR, LEAST_SQUARES, NAMED, PRODUCT, SHIFT, Law
 from experiments.correlated.effective_length_shown import CLAIMS
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.theory import effective_length, effective_noise, risk
@@ -70,18 +69,3 @@ def test_laws_of_one_effective_length():
     noisy = [binary.closed_form(CONFIG, laws[f"noisy_{n}"])[1] for n in (10, 20, 40)]
     np.testing.assert_allclose(noisy, [1 - 1 / (1.6 + 1 / n) for n in (10, 20, 40)], rtol=1e-8)
     assert binary.closed_form(CONFIG, Law(20, 0.0))[0][0, 0] == pytest.approx(20 / 26)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"lengths": (9, 20)}, "--lengths=9,20"),
-        ({"correlations": (0.5, 1.5)}, "--correlations="),
-        ({"steps": 7}, "--steps=7"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))

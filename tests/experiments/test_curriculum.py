@@ -8,10 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.reddy.curriculum import EXPERIMENT, LABELS, LENGTH, NOVEL, PRESETS, advancing, law_at, loss_of
+from experiments.reddy.curriculum import LABELS, LENGTH, NOVEL, PRESETS, advancing, law_at, loss_of
 from experiments.reddy.settings import laws
 from experiments.reddy.training import cross_entropy, network, sampler
-from icl_lab.lab.flags import FlagError
 
 CONFIG = dataclasses.replace(PRESETS["smoke"], members=1)
 KEY = jax.random.key(2)
@@ -64,19 +63,3 @@ def test_the_whole_task_is_the_plain_loss_and_the_probe_has_its_accuracy(law):
     np.testing.assert_allclose(loss, plain[0], rtol=1e-5)
     np.testing.assert_allclose(gradient["probe"], plain[1], rtol=1e-6)
     assert gradient["level"] == gradient["accuracy"] == 0
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"lengths": (1, 1)}, "--lengths=1,1 --context_length=2: allowed is levels up to"),
-        ({"label_counts": (4,)}, "--label_counts has 1 values; allowed is one for each of --lengths"),
-        ({"context_length": 4, "slots": 9, "lengths": (2, 4)}, "--label_counts=3,4 .*: allowed is at least N/B"),
-        ({"distinct_labels": False}, "--distinct_labels=False .*: allowed is bursts of different labels"),
-        ({"lengths": (3, 2)}, "--lengths=3,2: allowed is at most"),
-        ({"novel_shares": (1.0, 0.5)}, "--novel_shares=1.0,0.5 --novel_share=0.8: allowed is levels up to"),
-    ],
-)
-def test_levels_that_do_not_fit_together_are_refused(change, message):
-    with pytest.raises(FlagError, match=message):
-        EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

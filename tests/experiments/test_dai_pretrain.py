@@ -7,11 +7,10 @@ import pytest
 
 from experiments.dai import pretrain_stages
 from experiments.dai.common import count, gated, network
-from experiments.dai.pretrain import EXPERIMENT, PRESETS
+from experiments.dai.pretrain import PRESETS
 from experiments.dai.pretrain_shown import CLAIMS, encoding_difference, follows_meaning
 from experiments.dai.pretrain_stages import accuracies, measured_of, trainings_of, worlds_of
 from icl_lab.lab.claims import FAILS, HOLDS, judge
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import Fits
 from icl_lab.prompts.text import BEGIN, FIRST_LABEL, FIRST_TEMPLATE, language, sentences, text_task
@@ -174,15 +173,3 @@ def test_zero_shot_follows_meaning_where_both_vary_together():
     accuracy[1, :, 0] = 2 * chance - meaning[1]
     found = follows_meaning("rotary")(record(accuracy, meaning_only=meaning))
     np.testing.assert_allclose(found, [1, -1])
-
-
-@pytest.mark.parametrize(
-    ("change", "flag"),
-    [({"stage_loss": (1.0,)}, "--stage_loss"),
-     ({"warm_up": 1800}, "--warm_up"), ({"heads": 3}, "--heads"), ({"fewer": (10,)}, "--fewer"),
-     ({"positions": ("rotary", "rotary")}, "--positions"), ({"steps": 1801}, "--steps"),
-     ({"most_steps": 6001}, "--most_steps")],
-)  # fmt: skip
-def test_refuses_what_does_not_fit(change, flag):
-    with pytest.raises(FlagError, match=flag):
-        EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

@@ -1,16 +1,13 @@
 """Statistics of the gradient-flow figure on records made by hand, and the paths they are taken from."""
 
-import dataclasses
 import math
 
 import numpy as np
 import optax
-import pytest
 
 from experiments.zhang_frei_bartlett import gradient_flow, gradient_flow_shown, paths
 from experiments.zhang_frei_bartlett.common import block_product
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, PREDICTED
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.theory import optimum
@@ -76,22 +73,3 @@ def test_population_gd_is_the_mean_field_without_noise_and_stays_at_u21_zero():
     np.testing.assert_allclose(block_product(path)[0], expected["product"], rtol=1e-10)
     np.testing.assert_allclose(path["u"][0], expected["u"], rtol=1e-10)
     assert not np.any([path["u12"], path["u21"]])
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"adam_steps": 21}, "--adam_steps=21: allowed is a multiple of --measurements=2"),
-        ({"drift_rates": (0.03,)}, "--drift_rates=0.03: allowed is a rate of which --drift_time"),
-        (
-            {"drift_time": 2.0, "drift_rates": (1.0,)},
-            "--drift_rates=1: allowed are rates at which SGD of batch 16 stays at u",
-        ),
-        ({"quiet_starts": (0.5, 30.0)}, "--sgd_rate=0.02: allowed are rates at which SGD of batch 16 stays at u = 30"),
-        ({"quiet_starts": (0.5, 0.5)}, "--quiet_starts=0.5,0.5: allowed is each value once"),
-        ({"flow_time": 0.1}, "--flow_time=0.1: allowed is more than"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(change, said):
-    with pytest.raises(FlagError, match=said.replace("(", r"\(")):
-        gradient_flow.EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments.dai import mixers, momentum_icl, momentum_language_model, momentum_regression
+from experiments.dai import mixers, momentum_icl, momentum_language_model
 from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixed_network, mixed_predictions
 from experiments.dai.mixed_language import attention_by_lag, falls_from, initial, learning_rate, logits, network_of
 from experiments.dai.momentum_icl import CURVE, TASKS
@@ -20,7 +20,6 @@ from experiments.dai.momentum_language_model_shown import CLAIMS as LANGUAGE_CLA
 from experiments.dai.momentum_regression_shown import CLAIMS as REGRESSION_CLAIMS
 from icl_lab.fast import batch_learner
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NotRun, judge
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.models import LinearSelfAttention, folded_weights
 from icl_lab.models.attention import linear_pattern, momentum_attention, momentum_pattern, recent_pattern
@@ -46,12 +45,6 @@ def test_a_member_has_the_mixer_of_its_name():
             moved = mixers.mixing(one, start.at[1, 1].add(1.0)) != mixing
             assert moved.any() == (NAMES[i].startswith("learned"))
             assert not moved.at[1, 1].set(False).any()
-
-
-@pytest.mark.parametrize("names", [("vanilla", "momentum_1.0"), ("vanilla", "recent_0"), ("momentum_0.5",), NAMES * 2])
-def test_what_is_no_mixer_is_refused(names):
-    with pytest.raises(FlagError, match="--mixers"):
-        momentum_icl.EXPERIMENT.validate(dataclasses.replace(momentum_icl.PRESETS["smoke"], mixers=names))
 
 
 def prompts(n, d, batch=4):
@@ -212,16 +205,6 @@ def test_a_run_of_one_part_leaves_the_claims_of_the_other_not_judged(part, other
     both = [judge(claim, record)["verdict"] for claim in REGRESSION_CLAIMS]
     assert all(found in (NOT_JUDGED, whole) for found, whole in zip(verdicts, both))
     assert 5 <= verdicts.count(NOT_JUDGED) <= 8
-
-
-def test_settings_of_regression_that_do_not_fit_are_refused():
-    smoke = momentum_regression.PRESETS["smoke"]
-    for changes, named in (
-        ({"steps": 5}, "--steps"), ({"alternating_steps": 5}, "--alternating_steps"),
-        ({"mixers": ("vanilla", "recent_1")}, "momentum_E"), ({"descents": (2, 2)}, "--descents"),
-    ):  # fmt: skip
-        with pytest.raises(FlagError, match=named):
-            momentum_regression.EXPERIMENT.validate(dataclasses.replace(smoke, **changes))
 
 
 TINY = dataclasses.replace(momentum_language_model.PRESETS["smoke"], layers=2, heads=2, context=8)
@@ -434,18 +417,3 @@ def test_claims_on_acquisition_follow_the_order():
     } == alike
     last = _verdicts(ICL_CLAIMS, _icl_record(["recent_1", "vanilla", "momentum_0.5"]))
     assert set(last.values()) == {FAILS}
-
-
-@pytest.mark.parametrize(
-    ("binary", "changes", "named"),
-    [
-        (momentum_language_model, {"heads": 3}, "--heads"), (momentum_language_model, {"warm_up": 4}, "--warm_up"),
-        (momentum_language_model, {"context": 10}, "--context"), (momentum_language_model, {"steps": 3}, "--steps"),
-        (momentum_language_model, {"mixers": ("momentum_0.5",)}, "vanilla"),
-        (momentum_icl, {"context": 12}, "--context"), (momentum_icl, {"batch": 3}, "--batch"),
-        (momentum_icl, {"shown": 5}, "--shown"), (momentum_icl, {"labels": 9}, "--labels"),
-    ],
-)  # fmt: skip
-def test_settings_that_do_not_fit_are_refused(binary, changes, named):
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["smoke"], **changes))

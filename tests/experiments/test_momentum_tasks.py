@@ -91,18 +91,6 @@ def test_networks_trained_apart_are_joined():
         np.testing.assert_array_equal(found.arrays[name], values, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"positions": ("rotary", "sinusoidal")}, "one position"), ({"mixers": ("vanilla", "recent_1")}, "momentum_E"),
-        ({"mixers": ("momentum_0.5",)}, "vanilla"), ({"steps": 3}, "--steps"), ({"text": True}, "--text"),
-    ],
-)  # fmt: skip
-def test_settings_that_do_not_fit_are_refused(changes, named):
-    with pytest.raises(FlagError, match=named):
-        momentum_tasks.EXPERIMENT.validate(dataclasses.replace(SMOKE, **changes))
-
-
 def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
     """Six networks of four arms whose accuracies differ more than the arms do; some momentum networks are stuck."""
     names, members, noise = ("vanilla", "momentum_0.5", "learned_0.5", "recent_4"), 6, np.random.default_rng(0)

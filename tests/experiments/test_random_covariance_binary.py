@@ -3,7 +3,6 @@ import math
 
 import jax
 import numpy as np
-import pytest
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import random_covariance
@@ -17,12 +16,10 @@ from experiments.zhang_frei_bartlett.random_covariance import (
     PRODUCT,
     RISK,
     SLOPE,
-    Config,
 )
 from experiments.zhang_frei_bartlett.random_covariance_shown import CLAIMS
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab.claims import judge
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.prompts import random_covariance_regression
@@ -100,22 +97,3 @@ def test_slopes_and_factors_of_the_network_are_those_of_its_product():
     np.testing.assert_allclose(found["slope_independent"], regression_slope(a, moments, moments), rtol=0.05)
     np.testing.assert_allclose(found["factor"], 0.3 * found["variance"], rtol=0.15, atol=0.03)
     assert (np.diff(found["variance"]) > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"steps": 25}, "--steps=25"),
-        ({"laws": ("exponential", "exponential"), "shapes": (1.0, 1.0)}, "--laws=exponential,exponential"),
-        ({"laws": ("uniform",)}, "--laws=uniform"),
-        ({"shapes": (1.0, 2.0)}, "--shapes has 2 values"),
-        ({"test_lengths": (3, 3)}, "--test_lengths=3,3"),
-        ({"scales": (1.0, 1.0)}, "--scales=1.0,1.0"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in PRESETS.values():
-        random_covariance.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        random_covariance.EXPERIMENT.validate(dataclasses.replace(PRESETS["smoke"], **changes))
-    assert Config().context_length == N

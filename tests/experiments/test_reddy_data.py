@@ -14,8 +14,6 @@ from experiments.reddy import (
     mixtures_shown,
 )
 from icl_lab.lab.claims import NotRun
-from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 
 STEPS = np.arange(5) * 100
@@ -104,30 +102,3 @@ def test_who_has_learned_and_how_much_later_with_as_many_labels():
     assert claim_of(label_count_shown, "delay_2")(record) == pytest.approx(np.log2([8, 6]))
     with pytest.raises(NotRun, match="N = 8 with L from 9 to 128"):
         claim_of(label_count_shown, "more_labels_8")(record)
-
-
-def _cells(lengths, counts):
-    return {"lengths": lengths, "label_counts": counts, "label_steps": (200,) * len(lengths)}
-
-
-@pytest.mark.parametrize(
-    ("binary", "wrong", "message"),
-    [
-        (data_dependence, {"only": "spread"}, "--only=spread.*: allowed is all, or <model>_<sweep>"),
-        (data_dependence, {"class_grid": (64, 100)}, "--class_grid=64,100: allowed is a multiple of --labels=16"),
-        (data_dependence, {"burstiness_grid": (1, 3)}, "--burstiness_grid=1,3 .*: allowed is 0 or a divisor B of N"),
-        (data_dependence, {"exponent_steps": 100}, "--exponent_steps=100: allowed is a multiple of"),
-        (data_dependence, {"spread_grid": (0.1, 0.1)}, "--spread_grid=0.1,0.1: allowed is each value once"),
-        (mixtures, {"novel_shares": (0.5, 0.5)}, "--novel_shares=0.5,0.5: allowed is each value once"),
-        (label_count, _cells((4, 32), (32, 32)), "--slots=33 --lengths=4,32: allowed is at least 2N . 1"),
-        (label_count, _cells((8, 8), (9, 7)), "--label_counts=9,7 --lengths=8,8: allowed is at least the N"),
-        (label_count, _cells((8, 8), (9, 9)), "--lengths=8,8 --label_counts=9,9: allowed is each pair of the two once"),
-        (label_count, {"lengths": (2, 4)}, "--label_counts has 16 values; allowed is one for each of --lengths"),
-        (label_count, {"measure_every": 300}, "--label_steps=.*20000.* --measure_every=300: allowed is multiples"),
-        (label_count, {"only": "3"}, "--only=3 .*: allowed is all, or one of --lengths"),
-    ],
-)
-def test_settings_that_do_not_fit_together_are_refused(binary, wrong, message):
-    experiment: Experiment = binary.EXPERIMENT
-    with pytest.raises(FlagError, match=message):
-        experiment.validate(dataclasses.replace(experiment.presets["lab"], **wrong))

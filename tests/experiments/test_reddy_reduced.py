@@ -1,13 +1,11 @@
-import dataclasses
 from typing import Any
 
 import numpy as np
-import pytest
 
 from experiments.reddy import landscape, landscape_shown, reduced_model, reduced_model_shown
 from experiments.reddy.landscape_panels import NAMES
 from icl_lab.lab.claims import judge
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.records import Record
 from icl_lab.theory import balanced_alpha, cliff_time_limit
 
@@ -181,22 +179,3 @@ def test_one_cell_of_twenty_is_enough_for_an_exact_claim_to_fail():
     path[200, 1] *= 1.001
     changed = landscape_record((exact, last), (landscape.PATH.at(form="simplified"), path))
     assert failing(landscape_shown, changed) == {"limit", "path"}
-
-
-@pytest.mark.parametrize(
-    ("binary", "changes", "named"),
-    [
-        (reduced_model, {"starts": (1.0, 0.0)}, "starts"),
-        (reduced_model, {"more_labels": 4}, "more_labels"),
-        (reduced_model, {"equal_classes": 6}, "equal_classes"),
-        (reduced_model, {"steps": 150}, "steps"),
-        (landscape, {"labels": 8}, "labels"),
-        (landscape, {"lengths": (8, 4)}, "lengths"),
-        (landscape, {"scales": (0.1, 0.1)}, "scales"),
-        (landscape, {"saddle_lengths": (2, 4)}, "saddle_lengths"),
-        (landscape, {"factors": (1.01, 1.02)}, "factors"),
-    ],
-)
-def test_what_does_not_fit_together_is_refused(binary, changes, named):
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["lab"], **changes))

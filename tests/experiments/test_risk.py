@@ -1,16 +1,14 @@
-import dataclasses
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from experiments.zhang_frei_bartlett import risk as binary
 from experiments.zhang_frei_bartlett import risk_shown as shown
 from experiments.zhang_frei_bartlett.risk import CLOSED, CLOSED_FLOOR, COVARIANCES, FLOOR, PREDICTED, RISK, SAMPLED
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.theory import block_loss, gaussian_labels, optimum, risk
@@ -99,19 +97,3 @@ def test_nonlinear_labels_are_the_same_for_the_sampler_and_for_the_theory():
     law = gaussian_labels(binary.curved, np.eye(4), 3)
     np.testing.assert_allclose(law.cross_moment, [0, 0.5, math.exp(-0.5), 0], atol=1e-12)
     np.testing.assert_allclose(law.label_moment, 3 + 0.25 + (1 - math.exp(-2)) / 2)
-
-
-@pytest.mark.parametrize(
-    ("change", "flag"),
-    [
-        ({"context_length": 7}, "context_length"),
-        ({"train_lengths": (20,)}, "train_lengths"),
-        ({"test_lengths": (20, 5)}, "test_lengths"),
-        ({"test_lengths": (5, 5)}, "test_lengths"),
-        ({"spectrum": (1.0, 0.5)}, "spectrum"),
-        ({"measure_every": 7}, "steps"),
-    ],
-)
-def test_flags_that_do_not_fit_are_refused(change, flag):
-    with pytest.raises(FlagError, match=flag):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **change))

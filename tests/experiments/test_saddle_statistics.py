@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from experiments.zhang_frei_bartlett import landscape, landscape_shown, staircase, staircase_shown
+from experiments.zhang_frei_bartlett import landscape_shown, staircase, staircase_shown
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, PAIR, PREDICTED
 from experiments.zhang_frei_bartlett.staircase import MERGED, RANK_LEVELS, RANK_LOSS, RANK_TIMES
 from icl_lab.lab.claims import NotRun
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.theory import Flow
@@ -96,15 +95,3 @@ def test_landscape_pools_minima_and_saddles_apart():
     np.testing.assert_allclose(claims["race_each"].statistic(made).mean(), 13 / 16)
     np.testing.assert_allclose(claims["flat_is_safer"].statistic(made).mean(), 0.5)
     np.testing.assert_allclose(claims["race"].statistic(made).mean(), -1 / 16)
-
-
-@pytest.mark.parametrize(
-    ("binary", "changes"),
-    [
-        (staircase, {"heads": 3}), (staircase, {"merged_scales": (0.1,)}), (staircase, {"ranks": (9,)}),
-        (staircase, {"ranks": (2, 2)}), (landscape, {"scales": (0.1, 0.1)}),
-    ],
-)  # fmt: skip
-def test_settings_that_do_not_fit_are_refused(binary, changes):
-    with pytest.raises(FlagError):
-        binary.EXPERIMENT.validate(binary.Config(**changes))

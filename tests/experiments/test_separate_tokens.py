@@ -8,30 +8,11 @@ from experiments.von_oswald import separate_tokens as binary
 from experiments.von_oswald import separate_tokens_shown as shown
 from icl_lab.lab.claims import NOT_JUDGED
 from icl_lab.lab.drift import committed
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.prompts.positions import sinusoidal_positions
 
 FIGURES = Path(__file__).resolve().parents[2] / "figures"
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"position_size": 9}, "--position_size=9: allowed is an even number"),
-        (
-            {"positions": "one_hot", "position_size": 20},
-            "--position_size=20 --context_length=10: allowed is at least 2N",
-        ),
-        ({"context_length": 1}, "--context_length=1: allowed is at least 2"),
-        ({"steps": 501}, "multiple of --measure_every"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_with_the_flag_named(changes, said):
-    with pytest.raises(FlagError, match=said):
-        binary.EXPERIMENT.validate(dataclasses.replace(binary.Config(), **changes))
-    binary.EXPERIMENT.validate(binary.Config(positions="one_hot", position_size=21))
 
 
 def record_of(losses, following, finals):

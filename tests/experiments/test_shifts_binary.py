@@ -3,7 +3,6 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import shifts
@@ -12,7 +11,7 @@ from experiments.zhang_frei_bartlett.shifts import ERROR, PRESETS, PRODUCT
 from experiments.zhang_frei_bartlett.shifts_shown import CLAIMS
 from icl_lab.constructions import linear_attention_weights
 from icl_lab.lab.claims import judge
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.theory import optimum
@@ -75,21 +74,3 @@ def test_the_network_has_the_closed_form_of_its_product():
         config, ("orthogonal",), shifts._least_squares, jnp.zeros(1), member_keys(config), 50
     )  # it predicts 0
     assert idle["orthogonal"].max() < 1e-9
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"steps": 25}, "--steps=25"),
-        ({"input_scales": (2.0, 0.5)}, "--input_scales=2.0,0.5"),
-        ({"weight_scales": (0.5, 0.5)}, "--weight_scales=0.5,0.5"),
-        ({"test_lengths": (3, 3)}, "--test_lengths=3,3"),
-        ({"spectrum": (1.0,)}, "--spectrum"),
-        ({"subspace_size": 3}, "--subspace_size=3"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in PRESETS.values():
-        shifts.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        shifts.EXPERIMENT.validate(dataclasses.replace(PRESETS["smoke"], **changes))

@@ -1,7 +1,5 @@
 """Statistics of claims on records whose answer is known, and settings that are refused before anything is drawn."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,6 @@ from experiments.von_oswald import (
     layer_norm,
     phase_transitions,
     phase_transitions_shown,
-    roll_out,
     sine,
     softmax,
     softmax_shown,
@@ -18,7 +15,6 @@ from experiments.von_oswald import (
     task_sets_shown,
 )
 from icl_lab.lab.claims import judge
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 
@@ -118,30 +114,6 @@ def test_far_out_is_the_largest_range_wherever_it_stands():
     config = {"ranges": [2.0, 1.0], "networks": ["looped_1"], "only": "all"}
     r = record([(layer_norm.RANGE.at(network="looped_1"), losses)], config)
     np.testing.assert_allclose(claim(layer_norm, "one_robust").statistic(r), [0.5])
-
-
-@pytest.mark.parametrize(
-    ("module", "changes", "named"),
-    [
-        (phase_transitions, {"set_steps": 25}, "--set_steps=25"),
-        (phase_transitions, {"heads": (1, 1)}, "--heads=1,1"),
-        (phase_transitions, {"heads": (1, 2, 3, 4)}, "--heads=1,2,3,4"),
-        (roll_out, {"dampings": (1.0, 1.0)}, "--dampings=1.0,1.0"),
-        (softmax, {"heads": (2, 2)}, "--heads=2,2"),
-        (softmax, {"context_length": 1}, "--context_length=1"),
-        (softmax, {"input_size": 1}, "--input_size=1"),
-        (task_sets, {"sets": (8, 8)}, "--sets=8,8"),
-        (layer_norm, {"networks": ("free_1", "looped_1")}, "free_1"),
-        (sine, {"layers": (1, 2, 3)}, "--layers"),
-        (sine, {"amplitudes": (0.5, 0.1)}, "--amplitudes=0.5,0.1"),
-        (sine, {"laws": ("dependent", "dependent"), "layers": (1, 1)}, "--laws"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_by_name(module, changes, named):
-    config = module.PRESETS["smoke"]
-    module.EXPERIMENT.validate(config)
-    with pytest.raises(FlagError, match=named):
-        module.EXPERIMENT.validate(dataclasses.replace(config, **changes))
 
 
 def test_every_committed_verdict_is_a_verdict():

@@ -1,18 +1,13 @@
 """What the claims of reddy.transition read off curves made by hand."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from experiments.onsets import crossing
-from experiments.reddy import transition
 from experiments.reddy.transition import CURVE, guess_of, matched_item, waits
 from experiments.reddy.transition import STEPS as MEASURED_AT
 from experiments.reddy.transition_shown import CLAIMS
 from icl_lab.lab.claims import FAILS, HOLDS, judge
-from icl_lab.lab.execution import execute
-from icl_lab.lab.flags import FlagError
 from icl_lab.lab.records import Record
 
 STEPS = np.arange(0, 5001, 100)
@@ -91,13 +86,3 @@ def test_crossings_interpolate():
     assert [matched_item(n) for n in (1, 2, 4, 8)] == [0, 0, 1, 3]
     config = {"context_length": 4, "burstiness": 1, "trained_burstiness": 2}
     assert [guess_of(part, config) for part in ("novel", "trained")] == [0.25, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [({"trained_classes": 13}, "trained_classes"), ({"trained_burstiness": 3}, "trained_burstiness")],
-)
-def test_what_does_not_fit_is_refused(changes, named, tmp_path):
-    config = dataclasses.replace(transition.PRESETS["smoke"], **changes)
-    with pytest.raises(FlagError, match=named):
-        execute(transition.EXPERIMENT, "smoke", config, tmp_path)

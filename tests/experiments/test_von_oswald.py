@@ -9,22 +9,18 @@ import pytest
 
 from experiments.von_oswald import (
     common,
-    curvature,
     grokking,
     grokking_shown,
     logistic,
-    multi_step,
-    noisy_labels,
     noisy_labels_retrained,
     noisy_labels_retrained_shown,
     noisy_labels_shown,
-    one_step,
     roll_out,
     roll_out_shown,
 )
 from experiments.von_oswald.tuning import best_step
 from icl_lab.lab import records
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.models import LinearSelfAttention
@@ -41,29 +37,6 @@ def looped():
 @pytest.fixture
 def samples():
     return common.sampler(TASK, task_scale=3.0)(jax.random.key(1), 50)
-
-
-@pytest.mark.parametrize(
-    ("binary", "changes"),
-    [(one_step, {"sizes": (2, 2)}), (one_step, {"onset_batches": (16, 16)}), (curvature, {"lengths": (3, 3)})],
-)
-def test_a_training_named_twice_is_refused_before_any_work(binary, changes):
-    with pytest.raises(FlagError, match=f"--{next(iter(changes))}=.*: allowed is each value once"):
-        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["smoke"], **changes))
-
-
-@pytest.mark.parametrize(
-    ("binary", "changes"),
-    [
-        (one_step, {"decay_steps": 21}),
-        (curvature, {"decay_steps": 21}),
-        (noisy_labels, {"decay_steps": 21}),
-        (multi_step, {"decays": (10, 10_000)}),
-    ],
-)
-def test_a_decay_longer_than_its_training_would_begin_at_a_lower_rate_and_is_refused(binary, changes):
-    with pytest.raises(FlagError, match=f"--{next(iter(changes))}.*: allowed is at most"):
-        binary.EXPERIMENT.validate(dataclasses.replace(binary.PRESETS["smoke"], **changes))
 
 
 def test_without_label_couplings_the_construction_stays_and_what_is_added_to_them_goes(looped, samples):
@@ -153,21 +126,6 @@ def test_batches_of_a_set_hold_its_tasks_and_a_whole_batch_is_the_set():
     few = grokking.from_set(tasks)(jax.random.key(1), 5)
     assert np.isin(few.target, tasks.target).all()
     np.testing.assert_array_equal(grokking.from_set(tasks)(jax.random.key(1), 12).target, tasks.target)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"networks": ("linear_2",), "algorithms": ("logistic_1", "logistic_2")}, "--algorithms.*gd[+][+]_2"),
-        ({"networks": ("linear_1", "linear_1")}, "--networks"),
-        ({"algorithms": ("logistic_1", "logistic_1"), "networks": ("linear_1",)}, "--algorithms"),
-    ],
-)
-def test_logistic_networks_need_the_algorithms_that_they_are_compared_with(change, said):
-    lab = logistic.PRESETS["lab"]
-    logistic.EXPERIMENT.validate(dataclasses.replace(lab, networks=("linear_1",), algorithms=("logistic_1",)))
-    with pytest.raises(FlagError, match=said):
-        logistic.EXPERIMENT.validate(dataclasses.replace(lab, **change))
 
 
 def test_a_logistic_run_of_one_network_leaves_out_the_arrays_of_the_others():

@@ -166,20 +166,3 @@ def test_rounding_off_the_diagonal_does_not_make_a_covariance_asymmetric():
 def test_a_law_that_is_none_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         gaussian_regression(**({"context_length": 2, "covariance": np.eye(2)} | wrong))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"context_length": 0}, "context_length must be a whole number of at least 1, got 0"),
-        ({"input_size": 0}, "input_size must be a whole number of at least 1, got 0"),
-        ({"law": "pareto"}, "law must be one of .*exponential.*got 'pareto'"),
-        ({"law": "gamma", "shape": 0.0}, "shape must be above 0, got 0.0"),
-        ({"scale": -1.0}, "scale must be above 0, got -1.0"),
-        ({"scale": np.inf}, "scale must be above 0, got inf"),
-        ({"scale": np.ones(3)}, r"scale must be a number or have shape \(2,\), got shape \(3,\)"),
-    ],
-)
-def test_a_random_law_that_is_none_is_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        random_covariance_regression(**({"context_length": 2, "input_size": 2} | wrong))

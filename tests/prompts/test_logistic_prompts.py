@@ -67,21 +67,3 @@ def test_the_law_may_be_traced():
     draw = lambda s: logistic_regression(context_length=2, input_size=2, input_range=s, task_scale=s)(KEY, 70)  # noqa: E731
     for a, b in zip(jax.tree.leaves(jax.jit(draw)(jnp.float32(2.0))), jax.tree.leaves(draw(2.0))):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["context_length", "input_size"])
-def test_sizes_below_one_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
-        logistic_regression(**({"context_length": 2, "input_size": 2} | {name: 0}))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"input_range": -1.0}, "input_range must be above 0, got -1.0"),
-        ({"task_scale": float("nan")}, "task_scale must be finite, got nan"),
-    ],
-)
-def test_a_range_or_a_scale_that_is_none_is_refused(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        logistic_regression(context_length=2, input_size=2, **wrong)

@@ -61,8 +61,3 @@ def test_tuned_is_a_minimum_that_momentum_lowers(steps):
         assert min(around) >= best.loss * (1 - 1e-9)
         assert best.loss < 0.999 * plain
         assert 0 < best.momentum < 1
-
-
-def test_no_steps_are_refused():
-    with pytest.raises(ValueError, match=r"steps must be .*at least 1, got 0"):
-        heavy_ball(0.1, 0.5, 0)

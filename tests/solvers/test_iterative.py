@@ -164,14 +164,3 @@ def test_one_step_is_one_algorithm(prompt):
     others = [nesterov(0.4, 0.5, 1), heavy_ball(0.4, 0.5, 1), gd_plus_plus(0.4, 0.3, 1), chebyshev(2.0, 3.0, 1)]
     for learner in others:
         np.testing.assert_allclose(learner(prompt), expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("make", [lambda: nesterov(0.1, 0.1, 0), lambda: chebyshev(1, 2, 0), lambda: newton(1, 0)])
-def test_no_steps_are_refused(make):
-    with pytest.raises(ValueError, match="steps"):
-        make()
-
-
-def test_an_unknown_start_is_refused():
-    with pytest.raises(ValueError, match="identity"):
-        newton(1.0, 1, of="zero")

@@ -72,9 +72,3 @@ def test_least_squares_takes_the_smallest_solution_where_it_does_not(x64):
     assert np.all(np.abs(least_squares()(prompt) - prompt.x_query @ w) > 1e-3)
     seen = prompt.replace(x_query=prompt.x[1])  # it still interpolates
     np.testing.assert_allclose(least_squares()(seen), prompt.y[1], rtol=1e-8)
-
-
-@pytest.mark.parametrize("strength", [0, -0.1])
-def test_a_ridge_without_strength_is_refused(strength):
-    with pytest.raises(ValueError, match="above 0"):
-        ridge(strength)

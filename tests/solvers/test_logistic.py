@@ -176,12 +176,3 @@ def test_labels_zero_and_one_are_refused_where_they_are_known(learn):
     assert jax.eval_shape(learn, of_zero_and_one).shape == (2,)  # traced: unknown
     with pytest.raises(ValueError, match=r"probability must lie between 0 and 1; of labels y it is \(1 \+ y\) / 2"):
         logistic_losses(learn(prompt), jnp.array([-1.0, 1.0]))
-
-
-def test_bad_steps():
-    with pytest.raises(ValueError, match="steps"):
-        logistic_gradient_descent(1.0)
-    with pytest.raises(ValueError, match=r"steps must be .*at least 1, got 0"):
-        logistic_map(1.0, 0)
-    with pytest.raises(ValueError, match="draws must be an even number, at least 2, got 3"):
-        logistic_bayes(jax.random.key(0), 1.0, 3)
