@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from icl_lab.lab.records import Record
+from icl_lab.lab import Record
 
 Statistic = Callable[[Record], np.ndarray]
 

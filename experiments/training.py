@@ -17,12 +17,7 @@ from icl_lab.prompts import BatchLearner, Prompt, Sampler
 from icl_lab.prompts.layouts import Layout
 from icl_lab.training import Training, effort, training
 from icl_lab.training.model import Model, model_of
-from icl_lab.training.plans import Objective, members_at_once, squared_error
-
-__all__ = [
-    "Model", "Objective", "always", "mean_in_chunks", "members_at_once", "model", "paired_losses",
-    "planned", "squared_error", "warmed_up",
-]  # fmt: skip
+from icl_lab.training.plans import Objective, squared_error
 
 
 class Schedule(Protocol):

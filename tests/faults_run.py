@@ -26,7 +26,7 @@ import numpy as np
 import optax
 from toys import made_up
 
-from icl_lab.lab import command_line, flags, provenance, records, report
+from icl_lab.lab import command_line, flags, provenance, report
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.quantities import quantity
@@ -154,7 +154,7 @@ PATCHES = {
 
 def quick_to_start(cache):
     """What costs time and is not what is tested: compilation, random numbers, looking at the sources and at git."""
-    records.code_version, provenance.git = lambda sources: sources, lambda *words: ""
+    provenance.code_version, provenance.git = lambda sources: sources, lambda *words: ""
     Experiment.source_version = lambda self: "loaded"  # whatever is edited meanwhile
     jax.config.update("jax_disable_most_optimizations", True)
     jax.config.update("jax_default_prng_impl", "unsafe_rbg")

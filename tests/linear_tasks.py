@@ -12,3 +12,9 @@ def linear_tasks(n, d, o=1, *, batch=4, largest=1.0, seed=7):
     x, w = rng.uniform(-largest, largest, (batch, n + 1, d)), rng.normal(size=(batch, d, o))
     x, y = (values.astype(dtype) for values in (x, x @ w))
     return Sample(Prompt(x=x[:, :n], y=y[:, :n], x_query=x[:, n]), y[:, n], latent={})
+
+
+def a_prompt(seed=0, n=7, d=4, o=2):
+    """One prompt of normal numbers, whose labels no task has made; in float64 where that is switched on."""
+    draw = np.random.default_rng(seed).normal
+    return Prompt(x=jnp.asarray(draw(size=(n, d))), y=jnp.asarray(draw(size=(n, o))), x_query=jnp.asarray(draw(size=d)))

@@ -14,7 +14,7 @@ import pytest
 from toys import made_up
 
 from icl_lab.lab import command_line as lab
-from icl_lab.lab import flags, records
+from icl_lab.lab import flags, provenance, records
 from icl_lab.lab.axes import AxesError
 from icl_lab.lab.claims import Claim
 from icl_lab.lab.execution import execute
@@ -291,7 +291,7 @@ def test_overwrite_does_an_unfinished_run_of_another_configuration_over(tmp_path
 
 def test_checkpoints_of_other_code_are_not_used_and_kept(tmp_path, log, whole, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(records, "code_version", lambda _: "another")
+        patch.setattr(provenance, "code_version", lambda _: "another")
         with pytest.raises(KeyboardInterrupt):
             Toy(raises_at=("stage_0", 4))(tmp_path, **TWO)
     other = Toy()

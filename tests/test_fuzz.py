@@ -25,6 +25,7 @@ from icl_lab.lab import flags, options, plans, records
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options
+from icl_lab.lab.provenance import digest
 from icl_lab.lab.records import Record, RecordError
 from icl_lab.prompts.corpus import source_files
 
@@ -151,7 +152,7 @@ def place(tmp_path_factory):
 
 def as_text(record):
     """Everything but the arrays, in which NaN equals NaN."""
-    return records.digest([getattr(record, f.name) for f in dataclasses.fields(Record) if f.name != "arrays"])
+    return digest([getattr(record, f.name) for f in dataclasses.fields(Record) if f.name != "arrays"])
 
 
 def read(good, place, **files):
@@ -203,7 +204,7 @@ def test_any_flipped_bit_and_any_truncation_is_seen(good, place, name, where, bi
 
 
 def sealed(content):
-    return json.dumps(content | {"digest": records.digest(content)}).encode()
+    return json.dumps(content | {"digest": digest(content)}).encode()
 
 
 @settings(max_examples=40)

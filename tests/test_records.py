@@ -27,6 +27,7 @@ from experiments.binaries import discover
 from icl_lab import __main__ as sources
 from icl_lab import machine
 from icl_lab.lab import command_line, flags, imports, provenance, records
+from icl_lab.lab.provenance import digest
 from icl_lab.lab.records import Record, RecordError
 
 FILES = ("record.json", "arrays.npz", "config.json", "provenance.json")
@@ -72,7 +73,7 @@ def test_what_is_saved_is_loaded(config, metrics, stored):
         loaded = records.load(Path(folder))
     for field in dataclasses.fields(Record):
         if field.name != "arrays":  # as text, in which NaN equals NaN
-            assert records.digest(getattr(loaded, field.name)) == records.digest(getattr(record, field.name))
+            assert digest(getattr(loaded, field.name)) == digest(getattr(record, field.name))
     assert set(loaded.arrays) == set(stored)
     for name, array in stored.items():
         assert loaded.arrays[name].dtype == array.dtype
@@ -201,7 +202,7 @@ def test_a_folder_is_one_process_s_until_it_ends_however_it_ends(tmp_path):
 @pytest.mark.parametrize("seconds", [1.234, 7200.0])
 def test_provenance_tells_what_ran_and_when(seconds, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["/somewhere/a.py", "--seed=5"])
-    found = records.provenance(seconds, seed=5)
+    found = provenance.provenance(seconds, seed=5)
     assert (found["seconds"], found["seed"], found["command"]) == (round(seconds, 1), 5, ["a.py", "--seed=5"])
     assert set(found["versions"]) == set(provenance.PACKAGES)
     begun, ended = (datetime.datetime.fromisoformat(found[name]) for name in ("started", "finished"))
@@ -216,7 +217,7 @@ def test_provenance_tells_what_ran_and_when(seconds, monkeypatch):
 def test_the_vector_width_is_that_of_the_processor_or_less(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     widest = machine.vectors()
-    assert records.provenance(0.0)["vectors"] == widest
+    assert provenance.provenance(0.0)["vectors"] == widest
     for flag, expected in (("sse4_2", "SSE4_2"), ("AVX512", widest), ("AMX", widest)):
         monkeypatch.setenv("XLA_FLAGS", f"--xla_other=AVX --xla_cpu_max_isa=AVX --xla_cpu_max_isa={flag}")
         assert machine.vectors() == expected
@@ -231,7 +232,7 @@ def test_precision_of_the_command_line_is_what_jax_computes_with_and_what_is_rec
     before = provenance.precision()["matmul"]
     try:
         command_line.parse_command_line(faults_run.TOY, ["toy", f"--outdir={tmp_path}", *words])
-        assert records.provenance(0.0)["precision"]["matmul"] == expected
+        assert provenance.provenance(0.0)["precision"]["matmul"] == expected
         product = str(jax.make_jaxpr(lambda a: a @ a)(np.eye(2, dtype=np.float32)))
         assert f"Precision.{expected.upper()}" in product
     finally:

@@ -1,5 +1,6 @@
 """Experiments that stand for binaries where a test is about what carries them out."""
 
+from icl_lab.lab.claims import judge
 from icl_lab.lab.experiment import PRESETS, Experiment
 
 
@@ -8,3 +9,8 @@ def made_up(name, presets, measured=lambda config, fits: (), quantities=(), abou
     presets = presets if isinstance(presets, dict) else dict.fromkeys(PRESETS, presets)
     said = {"claims": (), "figures": lambda record: {}} | said
     return Experiment(name, about, presets, measured, quantities, **said)
+
+
+def verdicts(claims, record, left_out=()):
+    """The verdict on each claim, by the last word of its id."""
+    return {claim.id.split(".", 2)[-1]: judge(claim, record, left_out)["verdict"] for claim in claims}

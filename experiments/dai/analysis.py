@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from numpy.typing import ArrayLike, NDArray
 
-from experiments.dai.common import RANDOM, Networks, OfNetworks
+from experiments.dai.common import RANDOM, Floats, Networks, OfNetworks
 from experiments.dai.material import Material, encoded, toy_material
 from experiments.dai.programs import (
     Jobs,
@@ -26,7 +26,7 @@ from experiments.dai.programs import (
     rows,
     states,
 )
-from experiments.dai.rates import Floats, chosen_rate, joined_sizes
+from experiments.dai.rates import chosen_rate, joined_sizes
 from icl_lab.compare import NetworkStates, Patch, relative_sizes
 from icl_lab.compare.implicit_finetuning import BASELINES
 from icl_lab.compare.network_states import POSITIONS as READ_AT
@@ -113,9 +113,9 @@ class Subject(NamedTuple):
 
 
 def subjects(
-    key: Array, networks: Networks, config: Analysis, others: Mapping[str, Params] | None = None
+    key: Array, network: Networks, config: Analysis, others: Mapping[str, Params] | None = None
 ) -> list[Subject]:
-    """One network with every held-out task."""
+    """One network (``networks.one_network``) with every held-out task."""
     sizes: dict[str, Any] = {
         "seeds": range(1, config.seeds + 1), "demonstrations": config.demonstrations,
         "development": config.development_queries, "test": config.test_queries,
@@ -123,8 +123,8 @@ def subjects(
     how = (config.jobs_at_once, config.prompts_at_once, config.position, others or {})
     found = []
     for t, of_task in enumerate(jax.random.split(key, len(HELD_OUT))):
-        material = toy_material(of_task, networks.languages, rows(networks.tasks, t), **sizes)
-        found.append(Subject(networks.module, networks.params, material, *how))
+        material = toy_material(of_task, network.languages, rows(network.tasks, t), **sizes)
+        found.append(Subject(network.module, network.params, material, *how))
     return found
 
 

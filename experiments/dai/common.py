@@ -1,9 +1,12 @@
 """What the binaries of this paper share: the pre-trained network, which networks are analysed, the gate."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.settings import Members
 from icl_lab.lab import Record, setting
@@ -14,6 +17,7 @@ from icl_lab.models.layers import Params
 from icl_lab.prompts.text import VOCABULARY, Language, TextTask
 from icl_lab.prompts.text_sequences import sequence_length
 
+Floats = NDArray[np.floating]
 ENCODINGS = ("rotary", "sinusoidal", "learned")
 """Position encodings: the paper's is sinusoidal; learned ones, of random offset in training, are a control."""
 COMMITTED = "figures/dai/pretrain/lab"
@@ -35,6 +39,11 @@ ACCURACY = per_network(
     learner=("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling"),
 )
 """Accuracies of an analysis of these networks."""
+
+
+def stacked(trees: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """(Nested) dicts of the same names as one, with a leading axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def gains(accuracy: np.ndarray) -> np.ndarray:
@@ -87,6 +96,8 @@ class OfNetworks(Members):
 
 class Networks(NamedTuple):
     """Networks of one position encoding, with what they were trained on. M members.
+
+    ``networks.one_network`` takes one of them, whose arrays have no axis of members.
 
     Attributes:
       module: the network.

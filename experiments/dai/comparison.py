@@ -1,5 +1,10 @@
 """Everything that is measured of one network on one task, where in-context learning is compared with fine-tuning.
 
+What a number goes through: ``material`` has demonstrations and questions, ``analysis.choose`` takes the learning rate
+(by the rule of ``rates``), ``controls.readings`` reads the network for every row of the table, ``controls.metrics``
+compares the three readings of a row, and ``of_task`` takes means over sets. What runs compiled is in ``programs``, the
+metrics themselves in ``icl_lab.compare``.
+
 Beyond the paper: which attention outputs carry the answer, and whether two kinds of descent do the same.
 """
 
@@ -12,10 +17,9 @@ from jax import Array
 
 from experiments.dai import analysis, controls
 from experiments.dai.analysis import Chosen, Subject, present_mean, right
+from experiments.dai.common import Floats, stacked
 from experiments.dai.controls import CONTROLS, FROM_SECOND, NUMBERS, PAPER, SIMILARITIES, Elsewhere, Reading
-from experiments.dai.networks import stacked
 from experiments.dai.programs import right_log_probabilities, updates_compared
-from experiments.dai.rates import Floats
 from experiments.dai.real_text import Files
 from icl_lab.compare import NetworkStates, Patch
 from icl_lab.lab import setting
@@ -59,7 +63,7 @@ def of_task(
         of_set = jax.random.fold_in(of_rows, s)
         table = controls.readings(of_set, subject, one, config, config.controls, other)
         own = jax.random.fold_in(of_metrics, s)
-        by_set.append({name: controls.measured(own, reading, one.task, config) for name, reading in table.items()})
+        by_set.append({name: controls.metrics(own, reading, one.task, config) for name, reading in table.items()})
         free = subject.tuned_once(analysis.jobs_of(one.task, one.free_rate))
         free_accuracy = analysis.accuracy(subject.read(free.weights, one.task, "zero_shot"), one.task)
         beside.append({

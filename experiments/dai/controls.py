@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from experiments.dai.analysis import Analysis, Chosen, Subject, choose, jobs_of, joined_jobs, right
+from experiments.dai.common import Floats
 from experiments.dai.material import encoded, random_context
 from experiments.dai.programs import (
     Jobs,
@@ -24,7 +25,6 @@ from experiments.dai.programs import (
     sensitivity,
     with_weights,
 )
-from experiments.dai.rates import Floats
 from icl_lab.compare import (
     NetworkStates,
     agreement_where_wrong,
@@ -216,7 +216,7 @@ class Measured(NamedTuple):
     hits: np.ndarray
 
 
-def measured(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -> Measured:
+def metrics(key: Array, reading: Reading, task: EncodedTask, config: Analysis) -> Measured:
     """All metrics of a row. A layer in which the change is not of the size of the paper's has no similarity."""
     states = reading.zero_shot, reading.in_context, reading.finetuned
     similar, answered = compared(key, reading.params, *states, reading.queries, task, config.baseline, config.top)

@@ -21,11 +21,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from experiments.dai.common import RANDOM, Networks, OfNetworks, per_network
+from experiments.dai.common import RANDOM, Networks, OfNetworks, per_network, stacked
 from experiments.dai.heads import Pair, head_metrics, in_place
 from experiments.dai.identities import PRECISIONS, descent_error, finetuning_terms
 from experiments.dai.material import encoded, toy_material
-from experiments.dai.networks import by_positions, every_network, source_digest, stacked
+from experiments.dai.networks import by_positions, every_network, source_digest
 from experiments.dai.programs import rows
 from experiments.settings import member_keys
 from icl_lab.lab import Experiment, main, setting

@@ -30,10 +30,10 @@ from jax import Array
 
 from experiments.dai import analysis
 from experiments.dai.analysis import FEW, SMALL, SMALLEST, Subject
-from experiments.dai.common import ACCURACY, per_network
+from experiments.dai.common import ACCURACY, per_network, stacked
 from experiments.dai.comparison import Config, of_task
 from experiments.dai.controls import CONTROLS, NUMBERS, PAPER, SIMILARITIES, Elsewhere
-from experiments.dai.networks import by_positions, every_network, load_networks, one_network, source_digest, stacked
+from experiments.dai.networks import by_positions, every_network, load_networks, one_network, source_digest
 from experiments.dai.real_text import check_files, real_subject
 from experiments.dai.tables import tables
 from experiments.settings import member_keys

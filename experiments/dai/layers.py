@@ -19,9 +19,9 @@ from jax import Array
 
 from experiments.dai import controls
 from experiments.dai.analysis import CONSTRAINTS, FEW, SMALL, SMALLEST, Analysis, choose, present_mean, subjects
-from experiments.dai.common import ACCURACY, Networks, per_network
+from experiments.dai.common import ACCURACY, Networks, per_network, stacked
 from experiments.dai.controls import PAPER
-from experiments.dai.networks import by_positions, every_network, source_digest, stacked
+from experiments.dai.networks import by_positions, every_network, source_digest
 from icl_lab.lab import Experiment, main, setting
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts.text_tasks import HELD_OUT
@@ -69,16 +69,16 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     yield "facts", {"tasks": [task.stands_for for task in HELD_OUT], "networks": source_digest(config.networks)}
 
 
-def by_layer(key: Array, networks: Networks, config: Config) -> dict[str, Any]:
+def by_layer(key: Array, network: Networks, config: Config) -> dict[str, Any]:
     """Arrays (6, ..) by name, of one network; similarities are means over sets."""
     of_material, of_rows = jax.random.split(key)
     found = []
-    for t, subject in enumerate(subjects(of_material, networks, config)):
+    for t, subject in enumerate(subjects(of_material, network, config)):
         of_task, sets = jax.random.fold_in(of_rows, t), []
         for s in range(config.seeds):
             own, chosen = jax.random.fold_in(of_task, s), choose(subject, config, s)
             table = controls.readings(own, subject, chosen, config, (CONTROL,))
-            of_set = {name: controls.measured(own, row, chosen.task, config) for name, row in table.items()}
+            of_set = {name: controls.metrics(own, row, chosen.task, config) for name, row in table.items()}
             accuracies = dict(zip(("zero_shot", "in_context"), of_set[PAPER].hits.mean(1)))
             similarities = {name: of_set[PAPER].similarities[name] for name in SHOWN}
             noise = {name: of_set[CONTROL].similarities[name] for name in SHOWN}

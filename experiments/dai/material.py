@@ -101,18 +101,6 @@ def encoded(material: Material, demonstrations: Sequence[Demonstration], questio
     return task._replace(candidates=np.pad(task.candidates, (0, more), constant_values=task.candidates[0]))
 
 
-def prompts(tasks: Sequence[EncodedTask], setting: str, length: int | None = None) -> tuple[Ints, Ints]:
-    """All prompts of several tasks in one table: (B, T) tokens, and (B,) the place of the last one of each.
-
-    T is the longest of them, or ``length``.
-    """
-    tables = [(t.in_context, t.context) if setting == "in_context" else (t.zero_shot, 1) for t in tasks]
-    longest = max(tokens.shape[1] for tokens, _ in tables) if length is None else length
-    padded = [np.pad(tokens, ((0, 0), (0, longest - tokens.shape[1]))) for tokens, _ in tables]
-    last = [begins + task.query_lengths - 1 for (_, begins), task in zip(tables, tasks)]
-    return np.concatenate(padded), np.concatenate(last)
-
-
 def random_context(generator: np.random.Generator, task: EncodedTask, strangers: Ints) -> Ints:
     """(I, T) the prompts with random tokens in place of the demonstrations, the same for all."""
     tokens = task.in_context.copy()

@@ -35,7 +35,7 @@ from jax import Array
 from experiments.dai import descents, mixers
 from experiments.dai.linear_mixing import MixedNetwork, mixed_network
 from experiments.settings import Members, member_keys
-from experiments.training import always, mean_in_chunks, members_at_once, squared_error
+from experiments.training import always, mean_in_chunks
 from icl_lab.compare import compare_batches
 from icl_lab.lab import Experiment, arguments, main, setting
 from icl_lab.lab.constraints import multiple_of, once
@@ -45,6 +45,7 @@ from icl_lab.models import folded_weights
 from icl_lab.prompts import BatchLearner, Sample, Sampler, linear_regression
 from icl_lab.theory.linear_attention.momentum import copied_pairs, mixed_step_optimum, mixer_penalty
 from icl_lab.training import Fit, Training
+from icl_lab.training.plans import members_at_once, squared_error
 
 MIXERS = ("vanilla", "momentum_0.3", "momentum_0.5", "momentum_0.9", "learned_0.5", "recent_1", "recent_4")
 PARTS = ("joint", "alternating")

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from experiments.dai.common import RANDOM, Network, Networks, OfNetworks, count, network
+from experiments.dai.common import RANDOM, Network, Networks, OfNetworks, count, network, stacked
 from experiments.settings import member_keys
 from icl_lab.lab import FlagError, Record, report
 from icl_lab.lab.record import RecordError, below
@@ -101,11 +101,6 @@ def by_positions(found: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, An
         trees.setdefault(positions, []).append(tree)
     single = lambda values: values.astype(np.float32) if values.dtype == float else values  # noqa: E731
     return {positions: jax.tree.map(single, stacked(members)) for positions, members in trees.items()}
-
-
-def stacked(trees: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """(Nested) dicts of the same names as one, with a leading axis."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def source_digest(path: str) -> str:

@@ -9,9 +9,10 @@ is larger than what demonstrations do is left out: similarities depend on size.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-Floats = NDArray[np.floating]
+from experiments.dai.common import Floats
+
 NEIGHBOURS = (0.25, 0.5, 0.25)
 """Weights of a rate's score and of those of the next rates of the grid."""
 

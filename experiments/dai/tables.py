@@ -14,7 +14,8 @@ import numpy as np
 from experiments.dai.analysis import present_mean
 from experiments.dai.common import gated
 from experiments.dai.controls import FROM_SECOND, NUMBERS, SIMILARITIES
-from icl_lab.lab.records import RecordError, load
+from icl_lab.lab.record import RecordError
+from icl_lab.lab.records import load
 
 BY_TASK = (
     "chance", "zero_shot", "finetuned", "finetuned_free", "in_context", "ceiling", "base_rate", "recall", "random",

@@ -35,7 +35,6 @@ from experiments.reddy.training import (
     sgd,
 )
 from experiments.settings import member_keys
-from experiments.training import members_at_once
 from icl_lab.lab import Experiment, arguments, main, setting
 from icl_lab.lab.constraints import below, multiple_of
 from icl_lab.lab.quantities import quantity
@@ -44,7 +43,7 @@ from icl_lab.models.inspection import Intervention, Trace
 from icl_lab.prompts import Sample
 from icl_lab.training.clamping import by_member, clamped, combined, frozen, kept_share, pinned_attention
 from icl_lab.training.fitting import Tree
-from icl_lab.training.plans import Training
+from icl_lab.training.plans import Training, members_at_once
 
 ATTENTION = ("w_q", "w_k")
 """What makes the attention patterns; the values and the classifier make the answer of what is attended to."""

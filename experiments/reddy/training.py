@@ -12,7 +12,6 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from experiments.reddy.settings import Data, Schedule
-from experiments.training import members_at_once
 from icl_lab.compare import progress_measures
 from icl_lab.fast import induction_logits
 from icl_lab.lab import arguments
@@ -28,7 +27,7 @@ from icl_lab.prompts import (
     item_label_classification,
 )
 from icl_lab.prompts.layouts import Layout, content_layout, item_label_layout
-from icl_lab.training.plans import Training
+from icl_lab.training.plans import Training, members_at_once
 
 
 class Induction(NamedTuple):
@@ -125,12 +124,10 @@ Observe = Callable[[dict, Array, ItemLabelLaw], dict[str, Array]]
 
 def measure(config: Schedule, model: Induction) -> Observe:
     """Loss and accuracy on the training distribution, accuracies on the tests: ``loss``, ``accuracy``, ``iwl``, ``ic``,
-    ``ic2``.
-
-    And ``ic_loss``, the loss on novel classes.
+    ``ic2``; and ``ic_loss``, the loss on novel classes. What a figure measures beside them is added to these.
     """
 
-    def measured(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
+    def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
         # one program for all sets: four take longer to compile than to run
         def one(number: Array) -> tuple[Array, Array]:
             samples = evaluation_samples(config, law, number, key)
@@ -141,7 +138,7 @@ def measure(config: Schedule, model: Induction) -> Observe:
         found = {"loss": losses[0], "ic_loss": losses[EVALUATION_SETS.index("ic")], "accuracy": right[0]}
         return found | dict(zip(EVALUATION_SETS[1:], right[1:]))
 
-    return measured
+    return observe
 
 
 def progress(

@@ -124,8 +124,8 @@ def plan(config: Config, model: Induction) -> Training:
     accuracies, item = measure(config, model), matched_item(config.context_length)
 
     def attention(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
-        chosen = sample.latent["match"][item].astype(logits.dtype)
-        return {"attention": chosen * trace.attention[:, 0], "chosen": chosen}
+        like_item = sample.latent["match"][item].astype(logits.dtype)
+        return {"attention": like_item * trace.attention[:, 0], "chosen": like_item}
 
     def observe(params: dict, key: Array, law: ItemLabelLaw) -> dict[str, Array]:
         samples = evaluation_samples(config, law, "ic", key)

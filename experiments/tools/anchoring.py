@@ -18,7 +18,7 @@ import numpy as np
 from experiments.binaries import belongs, unlike
 from icl_lab.lab import accepted, anchors, flags, records
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.provenance import changed, of_others, other_settings, provenance, versions
+from icl_lab.lab.provenance import changed, digest, of_others, other_settings, provenance, versions
 from icl_lab.lab.record import Record, RecordError, in_single
 from icl_lab.lab.trainings import Fits
 from icl_lab.machine import CAP, vectors
@@ -56,7 +56,7 @@ def identity(folder: Path) -> str:
     """
     records.load(folder, arrays=False)
     content = records.read_json(folder / "record.json")
-    return records.digest([content[name] for name in ("experiment", "preset", "config", "arrays", "metrics")])
+    return digest([content[name] for name in ("experiment", "preset", "config", "arrays", "metrics")])
 
 
 def anchored(folder: Path) -> bool:

@@ -32,6 +32,7 @@ from experiments.tools.benchmarks.training import ensemble, members, others, ste
 from icl_lab.lab import flags, records
 from icl_lab.lab.command_line import Screen, command
 from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.provenance import provenance
 
 Tables = Iterable[tuple[str, list[Row]]]
 
@@ -65,7 +66,7 @@ def benchmark(config: Config, parts: Sequence[str], show: Callable[[str, list[Ro
         for title, rows in found.items() if isinstance(found, dict) else found:
             tables[title] = [row.flat() for row in rows]
             show(title, rows)
-    origin = records.provenance(time.perf_counter() - started)
+    origin = provenance(time.perf_counter() - started)
     load.append(os.getloadavg())
     machine = {"backend": jax.default_backend(), "load_before": load[0], "load_after": load[1]}
     return {"config": flags.to_json(config), "tables": tables, "machine": machine, "provenance": origin}

@@ -42,7 +42,7 @@ from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError, setting
-from icl_lab.lab.records import Record, RecordError
+from icl_lab.lab.record import Record, RecordError
 
 PRESETS = ("lab", "paper")
 LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 2_500_000, 2_000_000  # bytes

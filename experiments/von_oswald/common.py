@@ -13,7 +13,6 @@ from jax import Array
 
 from experiments import training
 from experiments.settings import Members, member_keys
-from experiments.training import Model
 from icl_lab.compare import interpolate
 from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.lab.constraints import as_long_as, at_most, holds, multiple_of, once
@@ -21,6 +20,7 @@ from icl_lab.lab.flags import setting
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner, Sampler, input_variance, linear_regression
 from icl_lab.prompts.layouts import Layout
+from icl_lab.training import Model
 from icl_lab.training.plans import Training
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import Model, always, paired_losses
+from experiments.training import always, paired_losses
 from experiments.von_oswald.common import SCHEDULE, Setting, model, strengths
 from experiments.von_oswald.tuning import after
 from icl_lab.compare import compare_batches
@@ -46,6 +46,7 @@ from icl_lab.solvers import (
     logistic_gradient_descent,
     logistic_map,
 )
+from icl_lab.training import Model
 
 NETWORKS = ("linear_1", "linear_2", "softmax_1")
 

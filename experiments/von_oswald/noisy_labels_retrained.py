@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.settings import member_keys
-from experiments.training import Model, always, paired_losses
+from experiments.training import always, paired_losses
 from experiments.von_oswald.common import SCHEDULE, Setting, constructed, interpolated, model, planned, sampler
 from experiments.von_oswald.tuning import exactly_tuned, tuned, tuning
 from icl_lab.lab import Experiment, main, setting
@@ -24,7 +24,7 @@ from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import After, Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Sampler
-from icl_lab.training import Training
+from icl_lab.training import Model, Training
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator
 
 from experiments.settings import member_keys
-from experiments.training import Model
 from experiments.von_oswald.common import SCHEDULE, Setting, model, planned, sampler, with_batch
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.lab import Experiment, main, setting
@@ -24,6 +23,7 @@ from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import same_tasks
+from icl_lab.training import Model
 
 LOOKS = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."))
 """Colour and hatch of each number of heads."""

@@ -23,7 +23,7 @@ import optax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import Model, always, paired_losses, squared_error
+from experiments.training import always, paired_losses
 from experiments.von_oswald.common import SCHEDULE, Setting, model, planned
 from icl_lab.compare import compare_batches
 from icl_lab.constructions import gradient_descent_weights
@@ -35,6 +35,8 @@ from icl_lab.models import LinearSelfAttention, learner, traced
 from icl_lab.models.kernels import kernel_form
 from icl_lab.prompts import BatchLearner, Prompt, Sample, Sampler, sine_regression
 from icl_lab.solvers import functional_gradient_descent
+from icl_lab.training import Model
+from icl_lab.training.plans import squared_error
 
 
 @dataclasses.dataclass(frozen=True)

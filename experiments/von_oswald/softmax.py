@@ -19,7 +19,7 @@ import jax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import Model, always, paired_losses
+from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import SCHEDULE, Setting, constructed, law_sizes, model, planned, sampler
 from experiments.von_oswald.tuning import best_step
@@ -30,6 +30,7 @@ from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, Transformer, folded_weights
 from icl_lab.prompts import BatchLearner
+from icl_lab.training import Model
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ import jax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import always, paired_losses, squared_error
+from experiments.training import always, paired_losses
 from experiments.von_oswald import shifts
 from experiments.von_oswald.common import SCHEDULE, Schedule, constructed, one_layer, planned, sampler, with_batch
 from experiments.von_oswald.tuning import best_step, with_best_step
@@ -28,6 +28,7 @@ from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
 from icl_lab.prompts import Sample, same_tasks
 from icl_lab.theory import overfitting_coefficient
+from icl_lab.training.plans import squared_error
 
 
 @dataclasses.dataclass(frozen=True)

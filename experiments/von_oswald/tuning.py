@@ -11,7 +11,6 @@ import optax
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import Model, members_at_once
 from experiments.von_oswald.common import (
     Networks,
     Setting,
@@ -32,7 +31,8 @@ from icl_lab.prompts import BatchLearner, Sampler, input_variance
 from icl_lab.solvers import oracle
 from icl_lab.solvers.oracle import TunedSolver
 from icl_lab.theory.gradient_descent import one_step as theory
-from icl_lab.training import Fit, Training
+from icl_lab.training import Fit, Model, Training
+from icl_lab.training.plans import members_at_once
 
 
 def best_step(config: Task) -> tuple[float, float]:

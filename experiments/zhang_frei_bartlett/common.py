@@ -12,13 +12,13 @@ from jax import Array
 
 from experiments import training
 from experiments.settings import Members, member_keys
-from experiments.training import Model
 from icl_lab.constructions import linear_attention_blocks, linear_attention_weights
 from icl_lab.fast import batch_learner
 from icl_lab.lab import setting
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts import Prompt, Sampler, gaussian_regression
 from icl_lab.prompts.layouts import joint_layout
+from icl_lab.training import Model
 from icl_lab.training.plans import Training
 
 NETWORK = LinearSelfAttention(parametrisation="merged", query_as_key=True, averaged=True)

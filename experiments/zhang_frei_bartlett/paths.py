@@ -10,14 +10,14 @@ import optax
 from jax import Array
 from numpy.typing import ArrayLike
 
-from experiments.training import Model, members_at_once, squared_error
 from experiments.zhang_frei_bartlett.common import Tasks, block_product, covariance
 from icl_lab.constructions import linear_attention_blocks
 from icl_lab.prompts import gaussian_regression
 from icl_lab.theory import gamma, optimal_loss
 from icl_lab.theory.linear_attention.blocks import block_loss_terms
+from icl_lab.training import Model
 from icl_lab.training.fitting import Fit
-from icl_lab.training.plans import Training
+from icl_lab.training.plans import Training, members_at_once, squared_error
 
 Path = Mapping[str, np.ndarray]
 """Blocks ``u`` (M, R), ``u11`` (M, R, D, D), ``u12`` and ``u21`` (M, R, D) at R measurements, float64."""

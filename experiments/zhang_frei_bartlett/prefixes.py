@@ -15,12 +15,13 @@ import optax
 from jax import Array
 
 from experiments.settings import Members, member_keys
-from experiments.training import Model, warmed_up
+from experiments.training import warmed_up
 from icl_lab.lab import arguments, setting
 from icl_lab.models import GPT, prefix_predictions
 from icl_lab.prompts import Prompt, Sample, Sampler, gaussian_regression
 from icl_lab.solvers import least_squares
 from icl_lab.theory import random_covariance_optimum, random_covariance_risk, variance_moments
+from icl_lab.training import Model
 from icl_lab.training.plans import Training
 from icl_lab.training.prefixes import rising
 

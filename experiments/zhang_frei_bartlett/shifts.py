@@ -21,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from experiments.settings import member_keys
-from experiments.training import always, paired_losses, squared_error
+from experiments.training import always, paired_losses
 from experiments.zhang_frei_bartlett import shift_families as shift
 from experiments.zhang_frei_bartlett.common import lsa, planned, product
 from experiments.zhang_frei_bartlett.shift_families import FAMILIES, OVER_LENGTHS, TRAININGS, Config, points
@@ -31,6 +31,7 @@ from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Table, Yield
 from icl_lab.prompts import BatchLearner, Sample, Sampler, gaussian_regression
 from icl_lab.solvers import least_squares
+from icl_lab.training.plans import squared_error
 
 PRESETS = {
     "smoke": Config(

@@ -1,7 +1,10 @@
 """Which algorithm is a learner? Measured, fitted, named with a residual and a range, or refused (``docs/identify.md``).
 
-Four stages: structure (``structure``), the symmetrised learner and its filter (``probes``), fits of every family that
-the structure leaves (``filters``, ``others``, ``fitting``), and the decision (``decision``, ``one``).
+A learner becomes a function of arrays (``asking``), which is asked on prompts in units (``probes``), output by output
+(``outputs``). Four stages follow: A, its structure, and B, its filter (``structure``; ``probes.answers`` symmetrises
+it); C, fits of every family that the structure leaves (``families`` lists them, ``fitting`` fits); and D, the decision
+on one member (``one``, with the rules of ``decision``, ``stability``, ``refusal`` and ``numbers``). ``report`` puts the
+members together and prints.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,14 +102,14 @@ def identify(
     for channel in range(outputs):
         units, on, rng = battery(one_output(sampler, channel, outputs), context_length, input_size, seed)
         setting = Setting(units, on, rotations(rng, input_size), families)
-        every.append(_one_output(many, setting, (channel, outputs), seed, asked_for))
+        every.append(_identified(many, setting, (channel, outputs), seed, asked_for))
     return every[0] if outputs == 1 else combined(every, list(dict.fromkeys([*families, "zero"])))
 
 
-def _one_output(
+def _identified(
     many: list[Callable[..., Any]], setting: Setting, channel: tuple[int, int], seed: int, asked_for: dict[str, Any]
 ) -> Identified:
-    """What the members compute in one of their outputs."""
+    """What the learners compute in one of their outputs, through all stages."""
     units, on = setting.units, setting.battery
     n, d = on.x.shape[1:]
     trial = training_prompts(on, units)

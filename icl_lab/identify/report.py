@@ -99,7 +99,7 @@ class Identified:
                 said = "free filter's residual" if name == "free" else name
                 worst = np.nanmin(values) if name == "stability" else np.nanmax(values)
                 lines.append(f"  {said}: median {np.nanmedian(values):.2g}, worst {worst:.2g}{none}")
-        lines += self._first_named()
+        lines += self._of_the_agreeing()
         graded = (
             f"{k} {v['grade']}" + f" ({v['worst']:.1e})" * (not np.isnan(v["worst"]))
             for k, v in self.structure.items()
@@ -125,7 +125,8 @@ class Identified:
     def _agreeing(self) -> list[Member]:
         return [m for m in self.members if m.verdict == "identified" and self.family in m.equals]
 
-    def _first_named(self) -> list[str]:
+    def _of_the_agreeing(self) -> list[str]:
+        """Parameters, gain and range, over the members whose name is that of the verdict."""
         lines, agreeing = [], self._agreeing() if self.family else []
         if agreeing:
             names = dict.fromkeys(name for m in agreeing for name in m.parameters)

@@ -18,14 +18,14 @@ from rich.logging import RichHandler
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from icl_lab import machine
-from icl_lab.lab import flags, options, records, report, stopping
+from icl_lab.lab import flags, options, report, stopping
 from icl_lab.lab.execution import default_outdir, execute
 from icl_lab.lab.experiment import EFFORT, Experiment
 from icl_lab.lab.flags import FlagError
 from icl_lab.lab.options import Options, check_compiling, check_writable, described, help_text
 from icl_lab.lab.plans import Grid, Run, parse_grid
-from icl_lab.lab.provenance import precision
-from icl_lab.lab.records import RecordError
+from icl_lab.lab.provenance import code_version, precision
+from icl_lab.lab.record import RecordError
 from icl_lab.training import effort, memory, processes
 
 DONE, FAILED, REFUSED, RESUMABLE, INTERRUPTED = 0, 1, 2, 75, 130
@@ -194,7 +194,7 @@ def _join(chosen: Options, what: Run | Grid) -> None:
     processes.start(chosen.coordinator, chosen.processes, chosen.process)
     alike = ("preset", "grid", "overwrite", "precision", "memory_gb")
     given = {name: getattr(chosen, name) for name in alike} | flags.to_json(what.config)
-    code = {"binary": what.experiment.name, "the code": records.code_version(what.experiment.source_version())[:12]}
+    code = {"binary": what.experiment.name, "the code": code_version(what.experiment.source_version())[:12]}
     processes.same_everywhere(code | precision() | {f"--{name}": value for name, value in given.items()})
     processes.led(lambda: check_writable(what.folder))
 

@@ -49,11 +49,11 @@ def above(name: str, of: Bound) -> Constraint:
     return _compared(name, of, lambda value, base: value > base, "more than")
 
 
-def as_long_as(of: str, *names: str, less: int = 0) -> Constraint:
-    """These tuples have a value for each of another one's (``less``: for each but the first so many)."""
+def as_long_as(of: str, *names: str) -> Constraint:
+    """These tuples have a value for each of another one's."""
 
     def check(config: Any) -> None:
-        wanted = len(getattr(config, of)) - less
+        wanted = len(getattr(config, of))
         for name in names:
             if (length := len(getattr(config, name))) != wanted:
                 raise FlagError(f"--{name} has {length} values; allowed is one for each of --{of} ({wanted})")

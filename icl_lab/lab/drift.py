@@ -12,7 +12,7 @@ from typing import Any
 
 from icl_lab.lab import records
 from icl_lab.lab.claims import FAILS, HOLDS
-from icl_lab.lab.records import Record
+from icl_lab.lab.record import Record
 from icl_lab.lab.report import estimate
 
 FREE = ("seed", "members", "first", "only")

@@ -12,10 +12,9 @@ from typing import Any
 import jax
 from rich.progress import Progress
 
-from icl_lab.lab import checkpoints, flags, records, style
+from icl_lab.lab import checkpoints, flags, provenance, records, style
 from icl_lab.lab.axes import checked
 from icl_lab.lab.experiment import PRINTED, Experiment
-from icl_lab.lab.provenance import other_settings, precision
 from icl_lab.lab.record import Record, RecordError, flat, in_single
 from icl_lab.lab.session import Session
 from icl_lab.training import processes
@@ -38,7 +37,7 @@ class Outcome:
 
 def default_outdir(experiment: Experiment, preset: str, config: Any, root: Path = Path("runs")) -> Path:
     """``runs/<paper>/<figure>/<preset>-<digest of the configuration>``: another setting is another folder."""
-    return root.joinpath(*experiment.name.split(".")) / f"{preset}-{records.digest(flags.to_json(config))[:8]}"
+    return root.joinpath(*experiment.name.split(".")) / f"{preset}-{provenance.digest(flags.to_json(config))[:8]}"
 
 
 def execute(
@@ -64,7 +63,7 @@ def execute(
     """
     experiment.validate(config)
     plain = flags.to_json(config)
-    identity = {"experiment": experiment.name, "config": plain, "precision": precision()}
+    identity = {"experiment": experiment.name, "config": plain, "precision": provenance.precision()}
     started = time.monotonic()
     check_place(outdir)
     with contextlib.ExitStack() as held:
@@ -75,14 +74,14 @@ def execute(
         if record is None:
             processes.led(lambda: checkpoints.begin(outdir / "checkpoints", identity, over=overwrite))
             sources = experiment.source_version()  # as they were loaded, whatever is edited meanwhile
-            code = records.code_version(sources)
-            fingerprint = records.digest([experiment.name, plain, code, jax.default_backend(), checkpoints.FORMAT])
+            code = provenance.code_version(sources)
+            fingerprint = provenance.digest([experiment.name, plain, code, jax.default_backend(), checkpoints.FORMAT])
             session = Session(outdir, fingerprint, checkpoint_seconds, progress, memory_gb)
             with session.profile.listening(), experiment.compiling(preset):
                 fits = session.fits(experiment.trainings(config))
                 metrics, arrays, params = experiment.carried_out(config, fits)
             arrays = {name: in_single(array) for name, array in arrays.items()}
-            origin = records.provenance(time.monotonic() - started, config.seed)
+            origin = provenance.provenance(time.monotonic() - started, config.seed)
             origin |= {"stages": session.stages, "compilation": session.profile.summary(), "sources": sources}
             metrics = json.loads(json.dumps(metrics, default=lambda number: number.tolist()))  # numpy's too
             record = Record(experiment.name, label, plain, metrics, arrays, origin, params=flat(params))
@@ -164,5 +163,5 @@ def usable(folder: Path) -> Record | None:
 
 def warn_of_settings(record: Record, folder: Path) -> None:
     """Says where a finished run was computed under other settings of JAX than those of this process."""
-    if different := other_settings(record.provenance.get("precision") or {}):
+    if different := provenance.other_settings(record.provenance.get("precision") or {}):
         log.warning("%s holds a finished run under %s; --overwrite of its binary does it again", folder, different)

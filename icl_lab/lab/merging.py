@@ -15,8 +15,8 @@ from icl_lab.lab.combining import combine
 from icl_lab.lab.execution import draw
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.plans import Grid
-from icl_lab.lab.provenance import provenance
-from icl_lab.lab.records import Record, RecordError, digest
+from icl_lab.lab.provenance import digest, provenance
+from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.style import LEARNERS, Axes, Figure, panels
 
 OVER = "over"  # an empty file: this grid is done over again

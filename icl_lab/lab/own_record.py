@@ -17,6 +17,7 @@ from flax import linen as nn
 from icl_lab.fast.batched import OURS
 from icl_lab.lab import checkpoints, execution, records
 from icl_lab.lab.experiment import Experiment
+from icl_lab.lab.provenance import provenance
 from icl_lab.lab.recognised import described, is_known
 from icl_lab.lab.record import Record, RecordError, below, flat, in_single
 from icl_lab.lab.session import taken
@@ -85,7 +86,7 @@ def record_of(
         "network": _constructor(call["network"]),
         "prompt": {part: [str(leaf.dtype), *leaf.shape[1:]] for part, leaf in vars(prompt).items() if leaf is not None},
     }
-    origin = records.provenance(seconds, config.get("seed")) | {"stages": {STAGE: taken(fit, seconds)}}
+    origin = provenance(seconds, config.get("seed")) | {"stages": {STAGE: taken(fit, seconds)}}
     return Record(
         NAME, "own", {**config, "steps": planned.steps}, metrics,
         {name: in_single(array) for name, array in arrays.items()}, origin,

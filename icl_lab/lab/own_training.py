@@ -17,7 +17,7 @@ from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE
-from icl_lab.lab.provenance import changed, precision, source_version, versions
+from icl_lab.lab.provenance import changed, code_version, digest, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
 from icl_lab.prompts import Sampler
@@ -121,8 +121,8 @@ def train(
         started, place = time.monotonic(), folder / "checkpoints"
         run = {"experiment": NAME, "config": config, "precision": precision(), "steps": planned.steps}
         checkpoints.begin(place, run, over=overwrite, instead=INSTEAD)
-        code = records.code_version(source_version(""))
-        fingerprint = records.digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
+        code = code_version(source_version(""))
+        fingerprint = digest([NAME, config, code, jax.default_backend(), checkpoints.FORMAT])
         state = (Checkpoint if record is None else _State)(place / STAGE, fingerprint, checkpoint_seconds)
         snapshots = _Snapshots(state, place / "kept", planned, keep, keep_dtype)
         with stopping.held():

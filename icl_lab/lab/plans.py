@@ -1,4 +1,7 @@
-"""A plan is a list of runs: a binary, a configuration and a folder each. What ``--grid`` means, and its cells."""
+"""A plan is a list of runs: a binary, a configuration and a folder each. What ``--grid`` means, and its cells.
+
+Of trainings, which are plans in another sense, see ``icl_lab.training.plans``.
+"""
 
 import contextlib
 import dataclasses
@@ -15,7 +18,8 @@ from icl_lab.lab import flags, records
 from icl_lab.lab.execution import default_outdir, warn_of_settings
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.flags import FlagError
-from icl_lab.lab.records import Record, RecordError
+from icl_lab.lab.provenance import digest
+from icl_lab.lab.record import Record, RecordError
 
 LARGEST = 10_000
 """Cells that a grid may have."""
@@ -98,7 +102,7 @@ class Grid(NamedTuple):
     def folder(self) -> Path:
         """The folder of the merged record."""
         usual = default_outdir(self.experiment, self.preset, self.config)
-        return self.outdir or usual.with_name(f"{self.preset}-grid-{records.digest(self.as_config())[:8]}")
+        return self.outdir or usual.with_name(f"{self.preset}-grid-{digest(self.as_config())[:8]}")
 
     def runs(self) -> list[Run]:
         """The plan: a run for each cell, the last setting fastest, each checked as a command line would be.
@@ -119,7 +123,7 @@ class Grid(NamedTuple):
             # the cell's name where every file system takes it, and keeps it apart from others; else with a digest
             place = "".join(c if c.isalnum() or c in "=,.+-_" else "_" for c in name)
             if place != name.lower() or len(place) > 80:
-                place = f"{place[:80]}-{records.digest(flags.to_json(config))[:8]}"
+                place = f"{place[:80]}-{digest(flags.to_json(config))[:8]}"
             folder = self.folder / "cells" / place
             found.append(Run(name, self.experiment, self.preset, config, folder, self.options, setting))
         return found

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from icl_lab.lab import stopping
-from icl_lab.lab.provenance import code_version as code_version
-from icl_lab.lab.provenance import digest as digest
-from icl_lab.lab.provenance import provenance as provenance
+from icl_lab.lab.provenance import digest
 from icl_lab.lab.record import Record, RecordError
 
 SCHEMA = 3

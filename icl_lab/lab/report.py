@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from icl_lab.lab import flags
 from icl_lab.lab.claims import MEMBER, NOT_RESOLVED, is_identity
 from icl_lab.lab.experiment import Experiment
-from icl_lab.lab.records import Record
+from icl_lab.lab.record import Record
 
 
 def is_surprise(row: Mapping) -> bool:

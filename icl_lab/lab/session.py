@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from rich.progress import Progress
 
-from icl_lab.lab import records, stopping
+from icl_lab.lab import stopping
 from icl_lab.lab.checkpoints import Checkpoint
 from icl_lab.lab.profile import Profile
+from icl_lab.lab.provenance import digest
 from icl_lab.lab.trainings import Fits, Table
 from icl_lab.training import memory
 from icl_lab.training.ensembles import member_mesh
@@ -66,7 +67,7 @@ class Session:
 
     def checkpoint(self, stage: str) -> Checkpoint:
         """Where a stage that is no training keeps ``{"state": pytree, "metrics": arrays}`` after each piece."""
-        fingerprint = records.digest([self.fingerprint, stage])
+        fingerprint = digest([self.fingerprint, stage])
         return Checkpoint(self.folder / "checkpoints" / stage, fingerprint, self.checkpoint_seconds)
 
     @contextlib.contextmanager

@@ -66,7 +66,7 @@ def check_length(value: float, name: str, *, infinite: bool = False) -> None:
         raise ValueError(f"{name} must be at least 1{' (or infinity)' if infinite else ''}, got {value}")
 
 
-def check_noise(value: float, name: str = "label_noise") -> None:
-    """ValueError naming the argument unless it is a standard deviation >= 0."""
+def check_noise(value: float) -> None:
+    """ValueError naming ``label_noise`` unless it is a standard deviation >= 0."""
     if not (value >= 0 and math.isfinite(value)):
-        raise ValueError(f"{name} is a standard deviation: allowed is a finite number >= 0, got {value}")
+        raise ValueError(f"label_noise is a standard deviation: allowed is a finite number >= 0, got {value}")

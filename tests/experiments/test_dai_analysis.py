@@ -32,9 +32,6 @@ CONFIG = dataclasses.replace(
 )  # fmt: skip
 
 
-FITS = Fits({}, pytest.fail)
-
-
 @pytest.fixture(scope="module")
 def subject():
     networks = one_network(load_networks(RANDOM, "rotary", 1), 0)
@@ -153,16 +150,16 @@ def test_controls_change_as_much_as_fine_tuning(subject, table):
 
 
 def test_metrics_of_a_row(table, chosen):
-    found = controls.measured(jax.random.key(2), table[controls.PAPER], chosen.task, CONFIG)
+    found = controls.metrics(jax.random.key(2), table[controls.PAPER], chosen.task, CONFIG)
     assert set(found.similarities) == set(controls.SIMILARITIES)
     assert set(found.answers) == set(controls.ANSWERS)
     assert np.isfinite(found.similarities["sim_aou"]).all()
     assert np.isnan(found.similarities["kendall"][:, 0]).all()  # queries of the first layer are frozen
     smaller = table[controls.PAPER]._replace(mismatch=np.array([-0.5]))
-    unlike = controls.measured(jax.random.key(2), smaller, chosen.task, CONFIG)
+    unlike = controls.metrics(jax.random.key(2), smaller, chosen.task, CONFIG)
     assert np.isnan(unlike.similarities["sim_aou"]).all()  # not of equal size
     still = table[controls.PAPER]._replace(finetuned=table[controls.PAPER].zero_shot)
-    nothing = controls.measured(jax.random.key(2), still, chosen.task, CONFIG)
+    nothing = controls.metrics(jax.random.key(2), still, chosen.task, CONFIG)
     assert np.isnan(nothing.similarities["sim_aou"]).all()
     numbers, why = comparison.row_numbers(comparison.joined([nothing]), chosen.task.targets)
     assert set(numbers) == set(controls.NUMBERS)
@@ -214,19 +211,12 @@ def test_the_order_of_demonstrations(subject, chosen):
 
 
 @pytest.mark.parametrize(
-    ("check", "field", "value", "said"),
-    [
-        (layers.EXPERIMENT.validate, "rates", (0.5, 0.1), "values that rise"),
-        (implicit_finetuning.EXPERIMENT.validate, "text_networks", "somewhere", "with text among --controls"),
-        (layers.EXPERIMENT.validate, "positions", ("rotary", "rotary"), "each value once"),
-        (check_networks, "demonstrations", 3, "at most 2"),
-        (check_networks, "networks", "nowhere", "pretrain"),
-    ],
+    ("field", "value", "said"),
+    [("demonstrations", 3, "--demonstrations.*at most 2"), ("networks", "nowhere", "--networks.*pretrain")],
 )
-def test_fields_that_do_not_fit_are_refused(check, field, value, said):
-    with pytest.raises(FlagError, match=said) as error:
-        check(dataclasses.replace(CONFIG, **{field: value}))
-    assert f"--{field}" in str(error.value)
+def test_networks_that_do_not_fit_are_refused(field, value, said):
+    with pytest.raises(FlagError, match=said):
+        check_networks(dataclasses.replace(CONFIG, **{field: value}))
 
 
 @pytest.mark.parametrize("binary", [implicit_finetuning, layers, dual_form])

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.training import squared_error
 from icl_lab.prompts import linear_regression
+from icl_lab.training.plans import squared_error
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 2), (3, 1), (1, 1)])

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from toys import verdicts
 
 from experiments.dai import mixers, momentum_icl, momentum_language_model
 from experiments.dai.linear_mixing import alternating_tokens, joint_tokens, mixed_network, mixed_predictions
@@ -144,11 +145,6 @@ def _regression_record(**changes):
     return Record("dai.momentum_regression", "lab", {"mixers": names, "descents": (2,), "members": 20}, metrics, a, {})
 
 
-def _verdicts(claims, record):
-    rows = [judge(claim, record) for claim in claims]
-    return {row["id"].rsplit(".", 1)[1]: row["verdict"] for row in rows}
-
-
 def test_claims_on_regression_are_judged_as_expected_where_theory_is_right():
     found = {claim.id: judge(claim, _regression_record())["verdict"] for claim in REGRESSION_CLAIMS}
     assert found == {claim.id: claim.expected_verdict["paper"] for claim in REGRESSION_CLAIMS}
@@ -174,7 +170,7 @@ def test_claims_on_regression_are_judged_as_expected_where_theory_is_right():
     ],
 )
 def test_claims_on_regression_tell_another_world(array, change, name, verdict):
-    assert _verdicts(REGRESSION_CLAIMS, _regression_record(**{array: change}))[name] == verdict
+    assert verdicts(REGRESSION_CLAIMS, _regression_record(**{array: change}))[name] == verdict
 
 
 def test_members_on_the_plateau_are_counted_and_are_in_no_mean():
@@ -201,10 +197,10 @@ def test_a_run_of_one_part_leaves_the_claims_of_the_other_not_judged(part, other
         for tree in (record.arrays, record.metrics)
     )
     alone = dataclasses.replace(record, arrays=arrays, metrics=metrics)
-    verdicts = [judge(claim, alone, [f"{other}/*"])["verdict"] for claim in REGRESSION_CLAIMS]
+    said = [judge(claim, alone, [f"{other}/*"])["verdict"] for claim in REGRESSION_CLAIMS]
     both = [judge(claim, record)["verdict"] for claim in REGRESSION_CLAIMS]
-    assert all(found in (NOT_JUDGED, whole) for found, whole in zip(verdicts, both))
-    assert 5 <= verdicts.count(NOT_JUDGED) <= 8
+    assert all(found in (NOT_JUDGED, whole) for found, whole in zip(said, both))
+    assert 5 <= said.count(NOT_JUDGED) <= 8
 
 
 TINY = dataclasses.replace(momentum_language_model.PRESETS["smoke"], layers=2, heads=2, context=8)
@@ -319,7 +315,7 @@ def _language_record(**changes):
 
 
 def test_claims_on_language_are_judged_as_the_paper_expects_in_its_world():
-    assert set(_verdicts(LANGUAGE_CLAIMS, _language_record()).values()) == {HOLDS}
+    assert set(verdicts(LANGUAGE_CLAIMS, _language_record()).values()) == {HOLDS}
 
 
 @pytest.mark.parametrize(
@@ -333,10 +329,10 @@ def test_claims_on_language_are_judged_as_the_paper_expects_in_its_world():
     ],
 )
 def test_claims_on_language_tell_another_world(array, change, fails):
-    verdicts = _verdicts(LANGUAGE_CLAIMS, _language_record(**{array: change}))
-    assert fails <= {name for name, verdict in verdicts.items() if verdict == FAILS}
+    found = verdicts(LANGUAGE_CLAIMS, _language_record(**{array: change}))
+    assert fails <= {name for name, verdict in found.items() if verdict == FAILS}
     if array != "loss":  # without a gap none is stable
-        assert fails == {name for name, verdict in verdicts.items() if verdict == FAILS}
+        assert fails == {name for name, verdict in found.items() if verdict == FAILS}
 
 
 def test_a_gap_that_shrinks_is_not_reached_and_its_limit_is_judged_all_the_same():
@@ -351,10 +347,10 @@ def test_a_gap_that_shrinks_is_not_reached_and_its_limit_is_judged_all_the_same(
     change = np.polyfit(steps, gaps, 1)[0] * 40
     assert drift_of_gap(record) == pytest.approx((change, gaps.mean()), rel=1e-6)
     assert change < min(-0.0079, -0.1 * gaps.mean())
-    verdicts = _verdicts(LANGUAGE_CLAIMS, record)
+    found = verdicts(LANGUAGE_CLAIMS, record)
     gains = {"gain_quarter", "gain_half", "gain_whole", "beats_local_mixers", "no_more_than_local_mixers"}
-    assert {name for name, verdict in verdicts.items() if verdict == NOT_REACHED} == gains
-    assert verdicts["gap_remains"] == HOLDS
+    assert {name for name, verdict in found.items() if verdict == NOT_REACHED} == gains
+    assert found["gap_remains"] == HOLDS
 
 
 def test_too_few_measurements_are_no_stable_gap():
@@ -404,16 +400,14 @@ def _icl_record(order):
 def test_claims_on_acquisition_follow_the_order():
     of_local = {claim.id.rsplit(".", 1)[1] for claim in ICL_CLAIMS if "local" in claim.id}
     alike = {name for name in of_local if name.startswith("no_more")}
-    first = _verdicts(ICL_CLAIMS, _icl_record(["momentum_0.5", "recent_1", "vanilla"]))
+    first = verdicts(ICL_CLAIMS, _icl_record(["momentum_0.5", "recent_1", "vanilla"]))
     assert {name for name, verdict in first.items() if verdict == FAILS} == alike
     assert {name for name, verdict in first.items() if verdict == HOLDS} == set(first) - alike
-    middle = _verdicts(ICL_CLAIMS, _icl_record(["recent_1", "momentum_0.5", "vanilla"]))
+    middle = verdicts(ICL_CLAIMS, _icl_record(["recent_1", "momentum_0.5", "vanilla"]))
     assert {name for name, verdict in middle.items() if verdict == FAILS} == of_local
     assert {name for name, verdict in middle.items() if verdict == HOLDS} == set(middle) - of_local
     record = _icl_record(["momentum_0.5", "recent_1", "vanilla"])
     same = dataclasses.replace(record, arrays={k: v[[0, 1, 1]] if v.ndim == 3 else v for k, v in record.arrays.items()})
-    assert {
-        name for name, verdict in _verdicts(ICL_CLAIMS, same).items() if name in alike and verdict == HOLDS
-    } == alike
-    last = _verdicts(ICL_CLAIMS, _icl_record(["recent_1", "vanilla", "momentum_0.5"]))
+    assert {name for name, verdict in verdicts(ICL_CLAIMS, same).items() if name in alike and verdict == HOLDS} == alike
+    last = verdicts(ICL_CLAIMS, _icl_record(["recent_1", "vanilla", "momentum_0.5"]))
     assert set(last.values()) == {FAILS}

@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import verdicts
 
 from experiments.dai import mixers, momentum_tasks, pretrain
 from experiments.dai.momentum_tasks_shown import CLAIMS, better, sooner
@@ -108,12 +109,8 @@ def _record(momentum=0.05, local=0.05, steps=(1000, 700, 700, 720), stuck=()):
     return Record("dai.momentum_tasks", "lab", {"mixers": names, "members": members}, metrics, a, {})
 
 
-def _verdicts(record):
-    return {claim.id.rsplit(".", 1)[1]: judge(claim, record)["verdict"] for claim in CLAIMS}
-
-
 def test_claims_hold_where_momentum_helps_as_a_local_mixer_does():
-    assert set(_verdicts(_record()).values()) == {HOLDS}
+    assert set(verdicts(CLAIMS, _record()).values()) == {HOLDS}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,7 @@ def test_claims_hold_where_momentum_helps_as_a_local_mixer_does():
     ],
 )
 def test_claims_tell_another_world(changes, fails):
-    assert {name for name, verdict in _verdicts(_record(**changes)).items() if verdict == FAILS} == fails
+    assert {name for name, verdict in verdicts(CLAIMS, _record(**changes)).items() if verdict == FAILS} == fails
 
 
 def test_networks_that_do_not_come_through_are_in_no_mean():

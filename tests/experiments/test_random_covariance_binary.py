@@ -3,6 +3,7 @@ import math
 
 import jax
 import numpy as np
+import toys
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import random_covariance
@@ -19,7 +20,6 @@ from experiments.zhang_frei_bartlett.random_covariance import (
 )
 from experiments.zhang_frei_bartlett.random_covariance_shown import CLAIMS
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab.claims import judge
 from icl_lab.lab.records import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.prompts import random_covariance_regression
@@ -65,8 +65,9 @@ def record(error=0.0, gain=1.0):
 
 def verdicts(found):
     left_out = ("gamma/*", "uniform/*", "lognormal/*", "scaled/*")
-    rows = (judge(claim, found, left_out) for claim in CLAIMS)
-    return {row["id"].split(".", 2)[-1]: row["verdict"] for row in rows if row["verdict"] != "not judged"}
+    return {
+        name: verdict for name, verdict in toys.verdicts(CLAIMS, found, left_out).items() if verdict != "not judged"
+    }
 
 
 def test_a_layer_that_has_learned_the_closed_form_bears_every_claim_out():

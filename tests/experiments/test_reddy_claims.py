@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from toys import verdicts
 
 from experiments.onsets import onset
 from experiments.reddy import (
@@ -19,7 +20,7 @@ from experiments.reddy import (
     mixtures_shown,
 )
 from experiments.reddy.statistics import copies, guess, guesses, same_label, solved
-from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, judge
+from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED
 from icl_lab.lab.records import Record
 
 MEMBERS, HOLD, STEPS = 8, 1500, np.arange(0, 5001, 100)
@@ -32,9 +33,8 @@ def rises(at, low=0.06, high=1.0, width=60.0):
     return low + (high - low) / (1 + np.exp(-(STEPS - middle) / width))
 
 
-def verdicts(claims, arrays, config=None, left_out=()):
-    record = Record("toy", "lab", CONFIG | (config or {}), {}, arrays)
-    return {claim.id.split(".", 2)[-1]: judge(claim, record, left_out)["verdict"] for claim in claims}
+def found_of(claims, arrays, config=None, left_out=()):
+    return verdicts(claims, Record("toy", "lab", CONFIG | (config or {}), {}, arrays), left_out)
 
 
 def among(found, verdict):
@@ -67,7 +67,7 @@ def clamped(changes=None, **times):
     for (name, measure), values in (changes or {}).items():
         curves[name][measure] = values
     arrays = clamping.STEPS.named(STEPS) | clamping.CURVE.named(curves)
-    return verdicts(clamping_shown.CLAIMS, arrays, {"hold": HOLD})
+    return found_of(clamping_shown.CLAIMS, arrays, {"hold": HOLD})
 
 
 def test_clamping_holds_where_the_classifier_is_what_must_move_first():
@@ -111,7 +111,7 @@ def trained_in(changes=None, **times):
     onsets = {"control": 2100, "length": 1300, "labels": 2000, "novel": 2200} | times
     curves = {name: rises(at) for name, at in onsets.items()} | (changes or {})
     arrays = curriculum.STEPS.named(STEPS) | curriculum.CURVE.at(metric="ic").named(curves)
-    return verdicts(curriculum_shown.CLAIMS, arrays)
+    return found_of(curriculum_shown.CLAIMS, arrays)
 
 
 def test_a_curriculum_is_earlier_or_it_is_not():
@@ -139,7 +139,7 @@ def counted(changes=None, times=LABELS):
         arrays |= label_count.STEPS.at(n=n, labels=labels).named(STEPS)
     lengths, counts = map(list, zip(*times))
     config = {"lengths": lengths, "label_counts": counts, "only": "all"}
-    return verdicts(label_count_shown.CLAIMS, arrays, config)
+    return found_of(label_count_shown.CLAIMS, arrays, config)
 
 
 def test_more_labels_than_pairs_are_learned_and_as_many_are_not():
@@ -172,7 +172,7 @@ def mixed(ic, iwl):
 
 
 def of_mixtures(curves):
-    return verdicts(mixtures_shown.CLAIMS, mixtures.STEPS.named(STEPS) | mixtures.CURVE.named(curves))
+    return found_of(mixtures_shown.CLAIMS, mixtures.STEPS.named(STEPS) | mixtures.CURVE.named(curves))
 
 
 SOONER, LATER = [[3000, 1000], [2500, 900]], [[1000, 3000], [800, 2500]]
@@ -213,7 +213,7 @@ def dependence(model="network", moving=0.0, **changes):
         arrays |= data_dependence.CURVES[sweep].at(model=model).named(named)
     config = {"burstiness_grid": (0, 1, 2), "exponent_grid": (0.0, 1.1, 2.0), "exponent_classes": 512}
     other = "reduced/*" if model == "network" else "network/*"
-    found = verdicts(data_dependence_shown.CLAIMS, arrays, config, [other])
+    found = found_of(data_dependence_shown.CLAIMS, arrays, config, [other])
     return {name.removeprefix(f"{model}_"): v for name, v in found.items() if name.startswith(model)}
 
 

@@ -3,6 +3,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+from toys import verdicts
 
 from experiments.settings import member_keys
 from experiments.zhang_frei_bartlett import shifts
@@ -10,7 +11,6 @@ from experiments.zhang_frei_bartlett.shift_families import TRAININGS, Config, cl
 from experiments.zhang_frei_bartlett.shifts import ERROR, PRESETS, PRODUCT
 from experiments.zhang_frei_bartlett.shifts_shown import CLAIMS
 from icl_lab.constructions import linear_attention_weights
-from icl_lab.lab.claims import judge
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
@@ -31,17 +31,13 @@ def record(gain=1.0):
     return Record("toy", "lab", to_json(Config()), {}, collected(pieces)[1])
 
 
-def verdicts(found):
-    return {row["id"].split(".", 2)[-1]: row["verdict"] for row in (judge(claim, found) for claim in CLAIMS)}
-
-
 def test_the_best_layer_bears_every_claim_out():
     with np.errstate(invalid="ignore"):  # 0 / 0 of the isotropic layer on orthogonal queries, which no claim reads
-        assert set(verdicts(record()).values()) == {"holds"}
+        assert set(verdicts(CLAIMS, record()).values()) == {"holds"}
 
 
 def test_another_layer_is_told_from_the_best():
-    failing = {name for name, verdict in verdicts(record(gain=1.1)).items() if verdict == "fails"}
+    failing = {name for name, verdict in verdicts(CLAIMS, record(gain=1.1)).items() if verdict == "fails"}
     assert {"predicted_spectrum_inputs", "predicted_isotropic_orthants", "predicted_spectrum_orthogonal"} <= failing
     assert {"limit_0.5", "limit_2", "limit_3"} <= failing
     assert not any(name.startswith("sampled") for name in failing)  # that is about its own A
@@ -52,7 +48,7 @@ def test_another_layer_is_told_from_the_best():
     )
     orthants *= 0.1
     weights *= np.array([[1.0, 1.0, 1.0, 1.1]])
-    failing = {name for name, verdict in verdicts(better).items() if verdict == "fails"}
+    failing = {name for name, verdict in verdicts(CLAIMS, better).items() if verdict == "fails"}
     changed = {"sampled_isotropic_orthants", "predicted_isotropic_orthants", "orthants_fail", "weights_invariant"}
     assert changed <= failing
 

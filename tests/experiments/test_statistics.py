@@ -1,4 +1,4 @@
-"""Statistics of claims on records whose answer is known, and settings that are refused before anything is drawn."""
+"""Statistics of claims on records whose answer is known."""
 
 import numpy as np
 import pytest

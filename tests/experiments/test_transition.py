@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from toys import verdicts
 
 from experiments.onsets import crossing
 from experiments.reddy.transition import CURVE, guess_of, matched_item, waits
 from experiments.reddy.transition import STEPS as MEASURED_AT
 from experiments.reddy.transition_shown import CLAIMS
-from icl_lab.lab.claims import FAILS, HOLDS, judge
+from icl_lab.lab.claims import FAILS, HOLDS
 from icl_lab.lab.records import Record
 
 STEPS = np.arange(0, 5001, 100)
@@ -36,23 +37,19 @@ def _record(jump_width=60.0, order=1.0):
     return Record("reddy.transition", "lab", config, {}, MEASURED_AT.named(STEPS) | parts, {})
 
 
-def _verdicts(record):
-    return {claim.id.removeprefix("reddy.transition."): judge(claim, record)["verdict"] for claim in CLAIMS}
-
-
 def test_every_claim_holds_of_an_abrupt_birth():
-    assert set(_verdicts(_record()).values()) == {HOLDS}
+    assert set(verdicts(CLAIMS, _record()).values()) == {HOLDS}
 
 
 def test_claims_fail_of_other_births():
-    gradual = _verdicts(_record(jump_width=700.0))
+    gradual = verdicts(CLAIMS, _record(jump_width=700.0))
     assert gradual["abrupt_novel"] == gradual["abrupt_trained"] == FAILS
-    reverse = _verdicts(_record(order=-0.5))
+    reverse = verdicts(CLAIMS, _record(order=-0.5))
     assert {reverse[name] for name in reverse if name.startswith("order_")} == {FAILS}
     assert reverse["slow_phase"] == FAILS
     forgotten = _record()
     CURVE(forgotten, part="novel", metric="ic")[:, -5:] = 0.3
-    assert _verdicts(forgotten)["kept_novel"] == _verdicts(forgotten)["learns_novel"] == FAILS
+    assert verdicts(CLAIMS, forgotten)["kept_novel"] == verdicts(CLAIMS, forgotten)["learns_novel"] == FAILS
 
 
 @pytest.mark.parametrize(
@@ -74,7 +71,7 @@ def test_each_part_of_the_birth_is_told_when_it_is_missing(changes, fails):
     for (part, metric), curve in changes.items():
         shape = CURVE(record, part=part, metric=metric).shape
         record.arrays.update(CURVE.at(part=part, metric=metric).named(np.broadcast_to(curve, shape)))
-    assert fails <= {name for name, verdict in _verdicts(record).items() if verdict == FAILS}
+    assert fails <= {name for name, verdict in verdicts(CLAIMS, record).items() if verdict == FAILS}
 
 
 def test_crossings_interpolate():

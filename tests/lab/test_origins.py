@@ -96,11 +96,11 @@ def run(folder, **changes):
 
 def test_what_decides_types_and_random_numbers_is_recorded_and_checkpoints_depend_on_it(setting):
     name, _, other = setting
-    before, version = provenance.precision(), records.code_version("sources")
-    assert records.code_version("sources") == version
+    before, version = provenance.precision(), provenance.code_version("sources")
+    assert provenance.code_version("sources") == version
     with other():
         assert provenance.provenance(0.0)["precision"][name] != before[name]
-        assert records.code_version("sources") != version
+        assert provenance.code_version("sources") != version
     assert set(provenance.USUAL) <= set(before)
     assert {name: before[name] for name in provenance.USUAL} == provenance.USUAL
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import icl_lab
-from experiments.training import squared_error
 from experiments.von_oswald import one_step, softmax
 from icl_lab.lab import from_json, records
 from icl_lab.lab.execution import execute
 from icl_lab.lab.record import RecordError, below, flat
 from icl_lab.lab.trainings import After
+from icl_lab.training.plans import squared_error
 
 
 @pytest.fixture(scope="module")

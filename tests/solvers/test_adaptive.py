@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_tasks import a_prompt
 
 from icl_lab.prompts import Prompt
 from icl_lab.solvers import (
@@ -29,8 +30,7 @@ N, D, OUTPUTS = 7, 3, 2
 
 @pytest.fixture
 def prompt(x64):
-    draw = np.random.default_rng(0).normal
-    return Prompt(jnp.asarray(draw(size=(N, D))), jnp.asarray(draw(size=(N, OUTPUTS))), jnp.asarray(draw(size=D)))
+    return a_prompt(0, N, D, OUTPUTS)
 
 
 def plain(prompt):

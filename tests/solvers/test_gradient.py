@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_tasks import a_prompt
 
 from icl_lab.prompts import Prompt, linear_regression
 from icl_lab.solvers import gd_plus_plus, gradient_descent, least_squares, ridge
@@ -14,12 +15,6 @@ SOLVERS = {
     "ridge": lambda: ridge(0.1),
     "least_squares": least_squares,
 }
-
-
-def a_prompt(seed, n=7, d=4, o=2):
-    """One random prompt in float64."""
-    draw = np.random.default_rng(seed).normal
-    return Prompt(x=jnp.asarray(draw(size=(n, d))), y=jnp.asarray(draw(size=(n, o))), x_query=jnp.asarray(draw(size=d)))
 
 
 @settings(max_examples=8)

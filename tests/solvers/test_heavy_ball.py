@@ -2,15 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_tasks import a_prompt
 
 from icl_lab.prompts import Prompt
 from icl_lab.solvers import gradient_descent
 from icl_lab.solvers.heavy_ball import heavy_ball, heavy_ball_losses, tune_heavy_ball
-
-
-def a_prompt(seed=0, n=7, d=4, o=2):
-    draw = np.random.default_rng(seed).normal
-    return Prompt(x=jnp.asarray(draw(size=(n, d))), y=jnp.asarray(draw(size=(n, o))), x_query=jnp.asarray(draw(size=d)))
 
 
 def test_it_is_the_sum_over_past_gradients_of_dai_et_al(x64):
