@@ -76,6 +76,7 @@ from icl_lab.theory.nested_logits.loss import (
 )
 from icl_lab.theory.nested_logits.times import balanced_alpha, cliff_time_limit, slow_phase_time
 from icl_lab.theory.online import best_lms_rates, lms_errors, momentum_map, tracking
+from icl_lab.theory.softmax import softmax_expansion, softmax_optimum, softmax_risk, softmax_scale, softmax_spread
 
 __all__ = [
     "Flow",
@@ -153,6 +154,11 @@ __all__ = [
     "risk_bound",
     "slow_phase_time",
     "smallest_value_square",
+    "softmax_expansion",
+    "softmax_optimum",
+    "softmax_risk",
+    "softmax_scale",
+    "softmax_spread",
     "spurious_curvature",
     "spurious_loss",
     "spurious_point",

@@ -1,0 +1,1 @@
+"""Softmax attention on long prompts: one head, two heads, and the law of each."""
