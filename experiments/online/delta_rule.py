@@ -155,7 +155,7 @@ def walking(still: Sampler, variance: float) -> Sampler:
         prompt, target = sample.prompt, sample.target
         steps = variance**0.5 * jax.random.normal(steps, prompt.x.shape)
         path = jnp.cumsum(steps, axis=1)  # (B, N, D), behind each example
-        prompt = prompt.replace(y=prompt.y + (prompt.x * (path - steps)).sum(2, keepdims=True))
+        prompt = dataclasses.replace(prompt, y=prompt.y + (prompt.x * (path - steps)).sum(2, keepdims=True))
         target = target + (prompt.x_query * path[:, -1]).sum(1, keepdims=True)
         return Sample(prompt, target, {"w": sample.latent["w"] + path[:, -1, :, None]})
 

@@ -226,7 +226,7 @@ def _lengths(axes: Axes, record: Record) -> None:
         own = [n for n in config.lengths if f"{kind}_{n}" in binary.cases(config)]
         each = np.stack([binary.ERROR(record, stage=f"{kind}_{n}", tested=n) for n in own], axis=1)
         panels.bars(axes, own, each, LABELS[kind], look)
-        axes.plot(fine, [closed_form(config, Case(kind, n)) for n in fine], **THEORY | {"color": look["color"]})
+        axes.plot(fine, [closed_form(config, Case(kind, int(n))) for n in fine], **THEORY | {"color": look["color"]})
     axes.set(xlabel="examples N", ylabel="error", yscale="log")
 
 
