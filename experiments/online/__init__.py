@@ -1,0 +1,1 @@
+"""Layers that learn online, one example after the other: beyond the four papers."""

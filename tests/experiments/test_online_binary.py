@@ -1,0 +1,130 @@
+"""Layers at the closed forms hold every claim of ``online.delta_rule``, and its controls do not."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.online import delta_rule as binary
+from experiments.online.delta_rule import ERROR, NAMED, UNTRAINED, WALKING, WEIGHTS, Case
+from experiments.online.delta_rule_shown import CLAIMS
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
+from icl_lab.solvers import lms, ridge
+from icl_lab.theory import lms_errors, optimum, risk
+
+CONFIG = binary.PRESETS["lab"]
+SMALL = dataclasses.replace(CONFIG, input_size=3, walk_size=3, lengths=(4, 6), walk_length=6, walk=0.1)
+MEMBERS, TASKS = 2, 20_000
+
+
+@functools.cache
+def record(factor=1.0):
+    """Layers at ``factor`` times the best rates, errors that are exact, names that are right where the rates are."""
+    d, one = CONFIG.input_size, np.eye(CONFIG.input_size)
+    pieces = [(UNTRAINED, {of: np.random.default_rng(0).normal(size=(MEMBERS, d, d)) for of in ("read", "keys")})]
+    for stage, case in binary.cases(CONFIG).items():
+        if case.walking:
+            continue
+        rate = factor / {"linear": case.length + d + 1}.get(case.kind, d + 2)
+        pieces += [(WEIGHTS.at(stage=stage), {of: np.tile(rate * one, (MEMBERS, 1, 1)) for of in ("read", "keys")})]
+        for tested in CONFIG.lengths:
+            if case.kind == "linear":
+                error = risk(rate * tested * one, test_length=tested, covariance=one) / d
+            else:
+                rates = np.full(tested, factor if case.kind == "normalised" else rate)
+                error = lms_errors(d, rates, normalised=case.kind == "normalised")[-1] / d
+            pieces += [(ERROR.at(tested=tested, stage=stage), np.full(MEMBERS, error))]
+    walk = binary.cases(CONFIG)["walking"]
+    pieces += [(WALKING, {"error": np.full(MEMBERS, factor * binary.closed_form(CONFIG, walk))})]
+    for who in [f"built_{a}" for a in CONFIG.algorithms] + [f"trained_{a}" for a in binary.TRAINED_AS]:
+        right = {name: np.full(MEMBERS, float(who.endswith(f"_{name}") and factor == 1)) for name in CONFIG.algorithms}
+        pieces += [(NAMED.at(who=who), right)]
+    metrics, arrays, _ = collected(pieces)
+    return Record("online.delta_rule", "lab", to_json(CONFIG), metrics, arrays)
+
+
+def inside(claim, statistic, found):
+    low, high = claim.region()
+    values = statistic(found)
+    return bool(np.all((values >= low) & (values <= high)))
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])
+def test_the_closed_form_holds_and_the_control_fails(claim):
+    assert inside(claim, claim.statistic, record())
+    assert not inside(claim, claim.control, record())
+
+
+def test_layers_at_other_rates_break_the_claims():
+    broken = {claim.id.rsplit(".", 1)[1] for claim in CLAIMS if not inside(claim, claim.statistic, record(1.3))}
+    kept = {"identity_read", "identity_keys", "ratio_10", "ratio_40"}  # both layers of a ratio lose alike
+    assert broken == {claim.id.rsplit(".", 1)[1] for claim in CLAIMS} - kept
+
+
+def test_closed_forms():
+    forms = {stage: binary.closed_form(CONFIG, case) for stage, case in binary.cases(CONFIG).items()}
+    expected = [0.5238, 0.4189, 0.3487, 0.2157, 0.0308, 0.2081]
+    np.testing.assert_allclose([*forms.values()], expected, atol=5e-5)
+    one = np.eye(10)
+    assert risk(optimum(one, 10), test_length=10, covariance=one) / 10 == pytest.approx(forms["linear_10"])
+
+
+def test_best_is_no_gain_on_what_is_read():
+    """At b = 1/(D + 2) E w.S = E |S|^2, so that the query may read S as it is."""
+    cross = own = 0.0
+    for _ in range(7):
+        cross, own = cross + (1 - cross) / 5, own + 2 * (cross - own) / 5 + (1 - 2 * cross + own) / 5
+        assert cross == pytest.approx(own, rel=1e-12)
+
+
+def test_walking_tasks_are_those_of_the_theory():
+    """LMS on what is drawn leaves the error of the recursion; without a walk it is another one."""
+    case = binary.cases(SMALL)["walking"]
+    drawn = binary.sampler(SMALL, case)(jax.random.key(0), TASKS)
+    errors = (jax.vmap(lms(0.2))(drawn.prompt) - drawn.target)[:, 0] ** 2
+    exact = {q: lms_errors(3, np.full(6, 0.2), label_noise=0.5, walk=q)[-1] for q in (0.1, 0.0)}
+    near = 4 * errors.std() / TASKS**0.5
+    assert abs(errors.mean() - exact[0.1]) < near < abs(errors.mean() - exact[0.0])
+    reached = (drawn.prompt.x_query * drawn.latent["w"][:, :, 0]).sum(1)
+    np.testing.assert_allclose(reached, drawn.target[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def by_hand(rate, d):
+    """The layer whose keys are the inputs alone and whose values are the labels."""
+    inputs, label = np.eye(d + 1, d) * rate**0.5, np.zeros((d + 1, d + 1))
+    label[-1, -1] = 1
+    return {"params": {name: jnp.asarray(w[None, None]) for name, w in
+                       {"w_q": inputs, "w_k": inputs, "w_pv": label}.items()}}  # fmt: skip
+
+
+def test_a_layer_by_hand_is_lms_and_its_weights_are_the_rate():
+    params = by_hand(0.2, 3)
+    for matrix in binary.weights(params, 3).values():
+        np.testing.assert_allclose(matrix, 0.2 * np.eye(3), atol=1e-7)
+    prompts = binary.sampler(SMALL, Case("delta", 4))(jax.random.key(1), 3).prompt
+    found = binary.learner(SMALL, "delta", 3, params)(prompts)
+    np.testing.assert_allclose(found, jax.vmap(lms(0.2))(prompts), rtol=1e-5, atol=1e-6)
+
+
+def test_built_layers_are_their_algorithms():
+    prompts = binary.sampler(SMALL, Case("delta", 4))(jax.random.key(2), 3).prompt
+    one = lambda p: p.x_query @ p.x.T @ p.y / 8  # noqa: E731
+    expected = {"gd": one, "lms": lms(1 / 5), "nlms": lms(1.0, normalised=True), "ridge": ridge(3.0)}
+    for name, algorithm in expected.items():
+        found = binary.built_learner(SMALL, name, jnp.asarray(1.0))(prompts)
+        np.testing.assert_allclose(found, jax.vmap(algorithm)(prompts), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"), [({"lengths": (40, 10)}, "--lengths=40,10"), ({"steps": 7}, "--steps=7")]
+)
+def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
+    for preset in binary.PRESETS.values():
+        binary.EXPERIMENT.validate(preset)
+    with pytest.raises(FlagError, match=named):
+        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))
