@@ -1,5 +1,15 @@
 """Closed forms in float64, and minima of them."""
 
+from icl_lab.theory.depth import (
+    depth_error,
+    depth_gradient,
+    depth_hessian,
+    free_rates,
+    gram_moments,
+    gram_spectrum,
+    looped_rate,
+    saddle_curvature,
+)
 from icl_lab.theory.flows.gradient_flow import Flow, StableManifoldWarning, gradient_flow
 from icl_lab.theory.flows.limits import (
     escape_rate,
@@ -13,6 +23,7 @@ from icl_lab.theory.flows.race import growth_rates, race_margin, race_probabilit
 from icl_lab.theory.flows.saddles import escape_times, head_scales, head_time, head_velocity, staircase_levels
 from icl_lab.theory.gradient_descent.finite_sets import overfitting_coefficient
 from icl_lab.theory.gradient_descent.gd_plus_plus import (
+    best_gd_plus_plus,
     condition_number,
     eigenvalue_density,
     gd_plus_plus_condition_number,
@@ -84,6 +95,7 @@ __all__ = [
     "NestedLogitFlow",
     "StableManifoldWarning",
     "balanced_alpha",
+    "best_gd_plus_plus",
     "best_linear_predictor",
     "best_lms_rates",
     "block_loss",
@@ -92,6 +104,9 @@ __all__ = [
     "cliff_time_limit",
     "condition_number",
     "correlation_of",
+    "depth_error",
+    "depth_gradient",
+    "depth_hessian",
     "effective_length",
     "effective_noise",
     "eigenvalue_density",
@@ -104,12 +119,15 @@ __all__ = [
     "failure_law",
     "floor_exponent",
     "flow_limit",
+    "free_rates",
     "gamma",
     "gaussian_labels",
     "gd_plus_plus_condition_number",
     "gd_plus_plus_eigenvalues",
     "gd_plus_plus_peak",
     "gradient_flow",
+    "gram_moments",
+    "gram_spectrum",
     "growth_rates",
     "head_scales",
     "head_time",
@@ -122,6 +140,7 @@ __all__ = [
     "largest_initial_scale",
     "linear_labels",
     "lms_errors",
+    "looped_rate",
     "mean_field_loss",
     "momentum_map",
     "nested_logit_flow",
@@ -152,6 +171,7 @@ __all__ = [
     "residual_factor",
     "risk",
     "risk_bound",
+    "saddle_curvature",
     "slow_phase_time",
     "smallest_value_square",
     "softmax_expansion",

@@ -12,6 +12,8 @@ and over w ~ N(0, s^2 I) and a query of variance v per coordinate, independent o
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from icl_lab.prompts.tracing import check_sizes
+
 Floats = NDArray[np.float64]
 
 
@@ -31,6 +33,30 @@ def residual_factor(eigenvalues, rates, gammas):
         seen = eigenvalues * factor**2
         residual, factor = residual * (1 - rate * seen), factor * (1 - gamma * seen)
     return residual
+
+
+def best_gd_plus_plus(layers: int, nodes: Floats, weights: Floats, starts: int = 20) -> tuple[Floats, Floats, float]:
+    """The best GD++ of L layers found for a law of eigenvalues: rates (L,), gammas (L,) and E r_L^2.
+
+    r_L has the degree (3^L - 1) / 2 in l. By BFGS from random starts: the least minimum found.
+
+    Args:
+      layers: L.
+      nodes: l.
+      weights: of each, with the sum 1.
+      starts: how many.
+
+    Raises:
+      ValueError: for no layer or no start.
+    """
+    from scipy.optimize import minimize  # scipy takes long to import
+
+    (layers, starts), rng = check_sizes(layers=layers, starts=starts), np.random.default_rng(0)
+    parts = lambda z: (z[:layers], np.append(z[layers:], 0.0))  # noqa: E731
+    error = lambda z: float(residual_factor(nodes, *parts(z)) ** 2 @ weights)  # noqa: E731
+    drawn = [np.append(rng.uniform(0.3, 2, layers), rng.normal(0, 0.3, layers - 1)) for _ in range(starts)]
+    best = min((minimize(error, z, method="BFGS", options={"gtol": 1e-10}) for z in drawn), key=lambda found: found.fun)
+    return *parts(best.x), float(best.fun)
 
 
 def eigenvalue_density(eigenvalues: Floats, cells: int = 2048) -> tuple[Floats, Floats]:

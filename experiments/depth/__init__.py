@@ -1,0 +1,1 @@
+"""Looped and free layers of linear self-attention."""
