@@ -36,7 +36,8 @@ def test_what_was_predicted_is_written_when_a_record_enters_and_never_edited(tmp
 
 def test_what_the_paper_prints_enters_the_ledger_from_the_claim_of_today_and_costs_no_verdict(tmp_path):
     experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
-    record, folder = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record, figures / "toy/a/lab"
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    folder = figures / "toy/a/lab"
     gallery.put(experiment, "lab", record, folder)
     (folder / "arrays.npz").unlink()  # too large to be kept, for instance
     (claim,) = experiment.claims
