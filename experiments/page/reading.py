@@ -195,7 +195,7 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
 def _published(claim: Claim | None) -> str:
     """Of the claim of today: a record is older than what was found out about its paper since."""
     value, where = (claim and claim.published) or ("", "")
-    return ", ".join(filter(None, [numbers.plain(value) if isinstance(value, float | int) else value, where]))
+    return ", ".join(filter(None, [numbers.plain(value, 5) if isinstance(value, float | int) else value, where]))
 
 
 def _why(row: Mapping[str, Any]) -> str:

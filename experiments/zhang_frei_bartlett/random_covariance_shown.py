@@ -199,12 +199,12 @@ CLAIMS = (
         "Exp(1): the slope of the prediction on the answer, taken to N = infinity, is 2/3, not the paper's 1/3 "
         "(control: a query whose covariance is drawn apart).",
         _slope("slope"), near=2 / 3, tolerance=0.02, control=_slope("slope_independent"),
-        published=(1 / 3, "section 4.3"), reason="3 %: Adam's noise in A and that of the prompts", headline=1,
+        published=("1/3", "section 4.3"), reason="3 %: Adam's noise in A and that of the prompts", headline=1,
         quick=Quick(0.06, f"{_A_QUICK}; the paper's 1/3 stays five times as far away"),
     ),
     claim(
         "slope_independent", "With a query whose covariance is drawn apart from the prompt's it is 1/3.",
-        _slope("slope_independent"), near=1 / 3, tolerance=0.01, published=(1 / 3, "section 4.3"),
+        _slope("slope_independent"), near=1 / 3, tolerance=0.01, published=("1/3", "section 4.3"),
         reason="3 %: Adam's noise in A and that of the prompts",
     ),
     *(
