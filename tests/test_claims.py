@@ -365,8 +365,8 @@ def test_a_claim_names_its_bound_by_a_keyword():
     assert make("a", "It is.", np.ones, near=1.0, at_lab=None).expected_verdict == {}
     placed = make("a", "It is.", np.ones, near=1.0, where="Fig. 1", published=(1.1, "Fig. 1"), falsified_by="a two")
     assert placed.paper == "Paper, Fig. 1"
-    assert {"published", "falsified_by"} <= placed.described().keys()
-    assert not {"published", "falsified_by"} & low.described().keys()
+    assert (placed.about(), low.about()) == ({"published": (1.1, "Fig. 1"), "falsified_by": "a two"}, {})
+    assert not placed.about().keys() & placed.described().keys()
     for wrong in ({}, {"at_most": 1.0, "near": 1.0}):
         with pytest.raises(ValueError, match="one of at_most, at_least and near"):
             make("a", "It is.", np.ones, **wrong)

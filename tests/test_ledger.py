@@ -34,6 +34,21 @@ def test_what_was_predicted_is_written_when_a_record_enters_and_never_edited(tmp
     assert not said(**fewer)[0]["members_added"]
 
 
+def test_what_the_paper_prints_enters_the_ledger_from_the_claim_of_today_and_costs_no_verdict(tmp_path):
+    experiment, figures = Toy("toy.a").experiment(), tmp_path / "figures"
+    record = execute(experiment, "lab", experiment.presets["lab"], tmp_path / "run").record
+    folder = figures / "toy/a/lab"
+    gallery.put(experiment, "lab", record, folder)
+    (folder / "arrays.npz").unlink()  # too large to be kept, for instance
+    (claim,) = experiment.claims
+    claim = dataclasses.replace(claim, published=(0.5, "Table 1"), falsified_by="a value that is not finite")
+    experiment = dataclasses.replace(experiment, claims=(claim,))
+    (before,) = gallery.ledger(figures, {"toy.a": Toy("toy.a").experiment()})
+    gallery.rejudge(folder, experiment)
+    (row,) = gallery.ledger(figures, {"toy.a": experiment})
+    assert row == before | {"published": (0.5, "Table 1"), "falsified_by": "a value that is not finite"}
+
+
 def test_an_expectation_was_committed_before_a_record_where_the_files_are_those_of_its_commit(monkeypatch):
     record = Record("von_oswald.one_step", "lab", {}, {}, {}, {"commit": 40 * "a"})
     home = Path(experiments.__file__).parents[1]

@@ -196,6 +196,20 @@ def test_an_identity_is_shown_marked_and_not_counted(gallery, tmp_path):
     assert "an identity" not in before
 
 
+def test_what_the_paper_prints_is_read_from_the_claim_of_today(made, tmp_path):
+    toy = TOYS["toy.first"]
+    published, read_off, none = toy.claims
+    published = dataclasses.replace(published, published=(0.25, "Table <1>"), falsified_by="an error that is <two>")
+    read_off = dataclasses.replace(read_off, published=("about a half", "Fig. 1"))
+    toy = dataclasses.replace(toy, claims=(published, read_off, none))
+    text = written(made, tmp_path / "page.html", TOYS | {"toy.first": toy})[1]  # of records that are older
+    cells = dict(re.findall(r'<tr id="claim-toy\.first\.(\w+)".*?data-label="Published">(.*?)</td>', text, re.S))
+    said = {name: html.unescape(cell) for name, cell in cells.items()}
+    assert said == {"kept": "0.25, Table <1>", "broken": "about a half, Fig. 1", "bound": "–"}
+    assert text.count("had we found an error that is &lt;two&gt;") == 1
+    assert "Table &lt;1&gt;" not in written(made, tmp_path / "before.html")[1]
+
+
 def truncated(folder):
     path = folder / "record.json"
     path.write_bytes(path.read_bytes()[:-20])

@@ -45,6 +45,7 @@ class Row:
     dots: Dots | None
     place: Place | None
     published: str  # the value that the paper prints, and where
+    falsified_by: str
     identity: bool  # shown, and not counted
 
     @property
@@ -185,14 +186,16 @@ def _row(row: Mapping[str, Any], record: Record, claim: Claim | None, at_lab: Ma
         elsewhere=elsewhere,
         dots=dots(row, _members(row, record, claim)),
         place=on_common_axis(row),
-        published=_published(row),
+        published=_published(claim),
+        falsified_by=claim.falsified_by if claim else "",
         identity=is_identity(row),
     )
 
 
-def _published(row: Mapping[str, Any]) -> str:
-    value, where = row.get("published") or ("", "")
-    return ", ".join(filter(None, [numbers.plain(value) if isinstance(value, float | int) else value, where]))
+def _published(claim: Claim | None) -> str:
+    """Of the claim of today: a record is older than what was found out about its paper since."""
+    value, where = (claim and claim.published) or ("", "")
+    return ", ".join(filter(None, [numbers.plain(value, 5) if isinstance(value, float | int) else value, where]))
 
 
 def _why(row: Mapping[str, Any]) -> str:

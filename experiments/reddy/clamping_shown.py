@@ -122,6 +122,7 @@ CLAIMS = (
     claim(
         "cla_delays", "Holding the classifier delays the onset by most of the hold (delay over hold).",
         _least_delay("cla_held"), at_least=0.5, headline=1,
+        falsified_by="an onset that comes no later with the classifier held",
         reason="what must move first costs the hold itself, what comes later none of it",
         quick=Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, LEARNED),
     ),
@@ -131,6 +132,7 @@ CLAIMS = (
             f"Holding {_NAMES[name]} while CLA is learned delays the onset by less than half of the hold.",
             _delay(f"{name}_held"), at_most=0.5, control=_least_delay("cla_held"),
             headline=2 if name == "ila1" else 0,
+            falsified_by="an onset that waits until the attention is released",
             reason="the same half; it says nothing of later holds: in this one the control's ILA1 hardly moves",
         )
         for name in ("ila1", "tla2")
@@ -174,6 +176,7 @@ CLAIMS = (
         "A perfect first layer from the start does not remove the slow phase: CLA takes as long to rise half way to 1 "
         "(steps over the control's).",
         _cla_time, at_least=0.5, headline=3, reason="half as long would be another phase",
+        falsified_by="labels of the context learned at once behind a perfect first layer",
     ),
     claim(
         "wait_stays", "Nor does it remove the wait (onset over the control's).",

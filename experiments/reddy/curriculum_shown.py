@@ -49,6 +49,7 @@ CLAIMS = (
         claim(
             name, f"{sentence} does not change the onset by more than a tenth at equal samples {_CHANGE}.",
             _change(name), near=0.0, tolerance=0.1, headline=2 if name == "novel" else 0, interval="median",
+            falsified_by="an onset that moves by more than a tenth, either way",
             reason="an equivalence: a tenth of the wait, less than a third of what growing contexts bring",
             control=_change("length"),
         )

@@ -161,6 +161,12 @@ _AT_LAB |= dict.fromkeys(
 
 _claim = claims_of("reddy.data_dependence", "Reddy 2023, Fig. ", _AT_LAB, minimum_members=6)
 
+_PUBLISHED = {
+    "capacity": "in weights even at K = 2048",
+    "flat_law": "in context alone",
+    "steep_law": "in weights, no longer in context",
+    "both": "both high",
+}
 _HALF = "a bound without slack: one solution gives way to the other"
 _FIRST = {
     "headline": 1,
@@ -177,7 +183,8 @@ def _claims(model: str, figure: str) -> tuple[Claim, ...]:
     def claim(name: str, statement: str, statistic: Statistic, **own: Any) -> Claim:
         criterion = settled(model, name) if name in POINTS else None
         full = f"{title}: {statement}"
-        return _claim(f"{model}_{name}", full, statistic, where=figure, criterion=criterion, **own)
+        published = (_PUBLISHED[name], f"Fig. {figure}") if name in _PUBLISHED else None
+        return _claim(f"{model}_{name}", full, statistic, where=figure, criterion=criterion, published=published, **own)
 
     half = "one solution gives way to the other: more than half of the range from 0 to 1"
     order = "an ordering, paired by member"

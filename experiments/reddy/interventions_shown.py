@@ -91,6 +91,7 @@ def _claims(n: int, last: int) -> tuple:
             f"N = {n}: nothing else is learned while the classifier is held past the control's onset (share of the "
             "control's wait that remains after the release).",
             remaining(n, f"cla_held_{last}"), at_least=0.75, headline=1,
+            falsified_by="attention learned during the hold, which leaves no wait after it",
             reason="three quarters: some of the values' way is possible without the classifier",
         ),
         *(
@@ -110,6 +111,7 @@ def _claims(n: int, last: int) -> tuple:
                 f"N = {n}: {about} alone, given by a trained network, does not suffice (share of the control's wait "
                 "that remains).",
                 remaining(n, f"{group}_given"), at_least=0.25, headline=2 if group == "answer" else 0, **quarter,
+                falsified_by="an onset at once from the given part",
             )
             for group, about in GIVEN.items()
         ),

@@ -168,6 +168,7 @@ CLAIMS = (
                 f"({NAMES[part]}; largest deviation, of the theory's alpha). The two are tied by a conserved quantity, "
                 "so that this tests the attention, not the read-out or the clock (control: the simplified form).",
                 path_error(part), where="Figs. 5-7 (this lab)", at_most=0.15, control=path_error(part, "simplified"),
+                falsified_by="an alpha that leaves the curve to which beta_1 ties it",
                 reason="contents are orthogonal to 1/sqrt(63) = .13 only, and a deep classifier stands for a read-out",
                 **(_PATH if part == "three" else {}),
             ),

@@ -132,6 +132,7 @@ CLAIMS = (
                 f"On {TITLES[part]} members learn in context: accuracy .9 on novel classes and on swapped labels at "
                 "the end (share of members).",
                 _reaches(part, "ic", "ic2"), where=_WHERE[part], at_least=0.6, interval="wilson",
+                published=("six of six seeds", "Figs. 1d and 4"),
                 reason="all six seeds of the paper do; the interval needs all of 6 members, 14 of 16",
                 **(_LEARNS if part == "novel" else {}),
             ),
@@ -141,6 +142,7 @@ CLAIMS = (
                 "less than half of those in the first tenth and in the last quarter of the wait (over the smaller one; "
                 "median).",
                 _flatness(part), where=_WHERE[part], at_most=0.5, interval="median", presets=(), at_lab=FAILS,
+                published=("a plateau", "Figs. 1d and 3a"),
                 reason="a plateau is flat against what comes before and after; half is the least that can be seen",
             ),
             claim(
@@ -155,6 +157,7 @@ CLAIMS = (
                 f"On {TITLES[part]} the transition is short compared with the wait (steps from a quarter to three "
                 "quarters of the way from guessing to 1, over the wait; median).",
                 _rise(part), where=_WHERE[part], at_most=0.3, interval="median",
+                published=("28,000 to 32,000 of 50,000 steps", "Fig. 3, rerun") if part == "novel" else None,
                 reason="half of what a steady rise from the start would take, (1 - B/N) / (1 + B/N) = .6",
                 **(_ABRUPT if part == "novel" else {}),
             ),

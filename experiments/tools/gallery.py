@@ -239,9 +239,10 @@ def ledger(
         if experiment and belongs(experiment, preset, record.preset, record.config):
             made = {"anchored": anchoring.anchored(path.parent), "commit": anchoring.commit(record.provenance)}
             made |= {"trainings": record.config["members"]}
+            about = {claim.id: claim.about() for claim in experiment.claims}
             for row in records.read_json(path)["claims"]:
                 past = _past(row, then.get((row["id"], preset), {}), entered.get((record.experiment, preset)))
-                rows.append({"kind": "claim"} | row | made | past)
+                rows.append({"kind": "claim"} | row | about.get(row["id"], {}) | made | past)
         else:
             print(f"out of date, not in the ledger: {path.parent}", file=sys.stderr)
     return sorted(rows, key=lambda row: (row["id"], row["preset"]))

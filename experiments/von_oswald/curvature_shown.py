@@ -75,12 +75,14 @@ def _claims(length: int, smallest: float | None, largest: float, gamma: float) -
         f"gamma_{length}",
         f"A layer looped twice, trained at N = {length}, has the gamma published for it (members off the plateau).",
         _past(length), near=gamma, tolerance=0.05 * gamma,
+        published=(gamma, "Fig. 13, one network"),
         reason="the published value is read off one network; the loss is flat in gamma to about 5 %",
     )  # fmt: skip
     yield claim(
         f"gamma_exact_{length}",
         f"At N = {length} the gamma read off the weights minimises the exact two-step GD++ loss (ratio).",
         _over_best(length), near=1.0, tolerance=0.05, where=" (optimum: this lab)",
+        published=(f"gamma = {gamma:g}", "Fig. 13"),
         reason="the loss is flat in gamma: 5 % changes it by less than .2 %",
         **({"headline": 1, "quick": _QUICK} if length == 10 else {}),
     )  # fmt: skip
@@ -91,6 +93,7 @@ def _claims(length: int, smallest: float | None, largest: float, gamma: float) -
                 f"The published {which} eigenvalue of X^T X over 10 000 contexts of length {length}, {value:g}, by its "
                 "rank among draws of that extreme in this lab (p-value; no verdict, a large one is no evidence).",
                 _as_extreme(length, which, value), at_least=0.05, interval="exact", presets=(),
+                published=(value, "Fig. 13"),
                 reason="below it lies outside the 95 % prediction interval of one more draw",
             )  # fmt: skip
 
@@ -102,6 +105,7 @@ CLAIMS = (
         "Condition numbers explode for gamma above .1: at N = 25 their median log10 is larger at .15 than at .099 "
         "(difference).",
         _kappa_change(0.15), at_least=0.0, where=" and A.10", reason="an ordering", at_lab=FAILS,
+        published=("explode for gamma > 0.1", "A.10"),
     ),
     claim(
         "kappa_20", "Condition numbers do explode further out: the median is larger at .2 (difference).",

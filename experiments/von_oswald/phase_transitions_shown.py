@@ -62,6 +62,7 @@ CLAIMS = (
         "two_heads_together",
         "Two heads drop together: at most a tenth of the members take twice the median time or longer (share).",
         lambda record: waits(record, 2), at_most=0.1, reason="none of the ten published curves does", **_SHARE,
+        published=("none of ten waits", "Fig. 15 centre"),
         control=lambda record: waits(record, 1),
     ),
     claim(
@@ -74,11 +75,13 @@ CLAIMS = (
         "On a fixed set of tasks a block with MLP first gets worse on fresh ones (largest loss over the first; "
         "full batch, default rate).",
         shoots_up, at_least=1.1, reason="a tenth is visible on the figure's axis", presets=(), at_lab=FAILS,
+        published=("shoots up", "Fig. 15 right"),
     ),
     claim(
         "set_generalises",
         "The block with MLP generalises in the end: its last loss on fresh tasks is near the best GD step's (ratio).",
         lambda record: OF_SET(record, loss="loss")[:, -1] / record.metrics["closed_form"], near=1.0, tolerance=0.1,
+        published=("loss about 0.2", "Fig. 15 right"),
         reason="'about .2' in the figure", presets=(), at_lab=FAILS, headline=2,
     ),
     claim(

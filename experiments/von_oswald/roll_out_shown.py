@@ -50,6 +50,7 @@ CLAIMS = (
             f"up_{damping:g}_trained",
             f"At damping {damping:g} the loss of the trained layer turns up in 50 applications (last over smallest).",
             _rise(damping), at_least=1.1, reason="a tenth is visible on the figure's axis", kind="identity", **headline,
+            published=("diverges", "Fig. 1 right"),
         )
         for damping, headline in (
             (1.0, {"headline": 2, "quick": Quick(0.0, "a bound without slack at lab either; all six are needed")}),
@@ -62,15 +63,18 @@ CLAIMS = (
             f"At damping {damping:g} the trained layer diverges before GD (applications until the loss exceeds that of "
             "predicting zero, trained minus GD, same tasks).",
             _later(damping), at_most=-1, reason="sooner by at least one application", at_lab=FAILS,
+            published=("before GD", "Fig. 1 right"),
         )
         for damping in (1.0, 0.875)
     ),
     claim(
         "falls", "At damping .75 the trained layer's loss falls for all 50 applications (last over smallest).",
         _rise(0.75), at_most=1.0, tolerance=0.02, reason="2 % of .05 is far below the figure's line width",
+        published=("falls for 50 applications", "Fig. 1 right"),
     ),
     claim(
         "level", "At damping .75 the loss ends near .045.", lambda record: losses(record, 0.75, "trained")[:, -1],
+        published=(0.045, "Fig. 1 right, on an axis to 0.27"),
         near=0.045, tolerance=0.005, reason="read off the figure, whose axis runs from 0 to .27", headline=1,
         quick=Quick(  # one of six members is still on the plateau after 2,000 steps
             0.015, "the layer of 2,000 steps is up to 1 % off, which fifty applications amplify; predicting zero is "

@@ -30,6 +30,7 @@ CLAIMS = (
             f"{about} does not leave the spurious minimum: started there it does not reach the optimum (share of "
             "members that do).",
             reached(name, "spurious"), at_most=0.4, interval="wilson",
+            falsified_by="members that the noise of their gradients carries out of the minimum",
             reason="none is expected to; the interval needs none of six, 2 of 16", headline=headline,
         )
         for headline, (name, about) in enumerate((("sgd", "SGD"), ("adam", "Adam")), start=1)

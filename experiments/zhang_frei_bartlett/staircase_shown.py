@@ -104,6 +104,7 @@ CLAIMS = (
         "Where the flow is slowest between two drops, its loss is the closed-form level of the components learned so "
         "far (largest distance over the D - 1 plateaus, of what there is to gain; median).",
         level_distance, at_most=0.0, tolerance=1e-3, interval="median",
+        falsified_by="a plateau between two levels, at a component learned in part",
         reason="one seed touches each within 1e-6; where two components escape together a plateau is passed",
         headline=1, quick=Quick(1e-3, "as at lab; times are 2.5 times as far apart, on a plateau"),
     ),
@@ -155,6 +156,7 @@ CLAIMS = (
             f"Heads of rank {rank} rest longer on levels that {rank} divides than on others (share of pairs of such "
             "levels; median).",
             rest_between(rank), at_least=0.75, interval="median",
+            published=(f"where m divides {rank}", "its text"),
             reason="half way from chance, one half, to all pairs; some starts pass one level in no time",
         )
         for rank in (2, 4)

@@ -68,7 +68,7 @@ class Claim:
     quick: Quick | None = None  # how the preset quick judges it, if it sums the experiment up; None: not at quick
     headline: int = 0  # its place among the one to three claims that sum the experiment up, 1 is the first; 0: none
     published: tuple[float | str, str] | None = None  # the value that the paper prints, and where
-    falsified_by: str = ""  # what would have shown it wrong, a clause
+    falsified_by: str = ""  # what would have shown it wrong, a noun and its clause
 
     def __post_init__(self):
         if self.relation not in ("==", "<=", ">=") or self.interval not in INTERVALS or self.tolerance < 0:
@@ -114,8 +114,11 @@ class Claim:
         names = ("id", "paper", "statement", "expected", "relation", "tolerance", "reason")
         usual = {"unit": MEMBER, "kind": "claim"}  # what records have always meant where they do not say it
         said = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
-        said |= {name: value for name in ("published", "falsified_by") if (value := getattr(self, name))}
         return {name: getattr(self, name) for name in names} | {"interval_kind": self.interval} | said
+
+    def about(self) -> dict:
+        """What says something of the paper and decides no verdict: no record keeps it, its readers ask the claim."""
+        return {name: value for name in ("published", "falsified_by") if (value := getattr(self, name))}
 
 
 def is_identity(row: Mapping[str, Any]) -> bool:
