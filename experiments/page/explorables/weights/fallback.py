@@ -22,7 +22,7 @@ def levels(context_length: int, variance: float = 1 / 3) -> list[float]:
 
 
 def balanced(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same layer with A and B of equal size, in the parts that an answer depends on, and a positive diagonal of A."""
+    """The same layer with A and B of equal size where an answer depends on them, and a positive diagonal of A."""
     c = np.sqrt(np.linalg.norm(b[:, 2]) / np.linalg.norm(a[:2])) * (-1 if np.trace(a[:2, :2]) < 0 else 1)
     return c * a, b / c
 
@@ -40,15 +40,15 @@ def context() -> dict[str, Any]:
     maps = list(zip(balanced(a[0, -1], b[0, -1]), balanced(*hand)))
     most = max(abs(matrix).max() for matrix in maps[0][1:] + maps[1][1:])
     return {
-        "width": WIDTH, "height": HEIGHT, "last": f"{steps[-1]:,}",
+        "stuck": (~near).sum(), "width": WIDTH, "height": HEIGHT, "last": f"{steps[-1]:,}",
         "curves": [
             "M" + "L".join(f"{WIDTH * step / steps[-1]:.1f} {_py(loss)}" for step, loss in zip(steps, curve))
             for curve in losses
         ],
         "levels": [
             (_py(value), f"{name} = {value:.3f}")
-            for value, name in zip((nothing, one, best), ("nothing learned: v", "one direction: v (1 − N / 2(N + k))",
-                                                          "the best step: v (1 − N / (N + k))"))
+            for value, name in zip((nothing, one, best), ("nothing learned: v", "one direction: v (1 − N / 2(N + 1.8))",
+                                                          "the best step: v (1 − N / (N + 1.8))"))
         ],
         "maps": [
             {
@@ -56,8 +56,8 @@ def context() -> dict[str, Any]:
                 "cells": [
                     {
                         "x": CELL * j, "y": CELL * i, "sign": "up" if value > 0 else "down",
-                        "used": i < 2 if row == 0 else j == 2, "text": f"{value:.2f}".replace("-", "−"),
-                        "opacity": round(min(1, abs(value) / most), 2),
+                        "used": i < 2 if row == 0 else j == 2, "text": f"{round(value, 2) + 0:.2f}".replace("-", "−"),
+                        "opacity": round(0.7 * min(1, abs(value) / most), 2),
                     }
                     for i, values in enumerate(matrix) for j, value in enumerate(values)
                 ],
@@ -65,9 +65,9 @@ def context() -> dict[str, Any]:
             for row, sides in enumerate(maps) for side, matrix in enumerate(sides)
         ],
         "cell": CELL,
-        "said": f"After {steps[-1]:,} steps {near.sum()} of {near.size} networks have the loss of the best step. Network 1 "
-        f"has {losses[0, -1] / best:.3f} times that loss; over its last 1,000 steps its own step had the learning rate "
-        f"{rates[0, -20:].mean():.2f}, and the closed form says {found.metrics['learning_rate']:.2f}.",
+        "said": f"After {steps[-1]:,} steps {near.sum()} of {near.size} networks have the loss of the best step. "
+        f"Network 1 has {losses[0, -1] / best:.3f} times that loss; over its last 1,000 steps its own step had the "
+        f"learning rate {rates[0, -20:].mean():.2f}, and the closed form says {found.metrics['learning_rate']:.2f}.",
     }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 
 const E = 3, SIZE = 36, VARIANCE = 1 / 3, KURTOSIS = 1.8; // of inputs U(-1, 1)
 const BATCH = 512, INIT = 0.002, CLIP = 1e-3, B1 = 0.9, B2 = 0.98, EPS = 1e-8; // as layer/training.py
-export const STEPS = 3000, EVERY = 50; // of a training, and between its measurements
+export const STEPS = 3000; // of a training
+export const EVERY = 50; // steps between measurements
 
 /** A = W_q W_k^T and B = W_v W_p: models.folded_weights. */
 export function folded(params) {
