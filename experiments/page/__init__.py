@@ -19,6 +19,7 @@ from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture,
 from experiments.page.explorables import bundle
 from experiments.page.explorables.fingerprint import fingerprint_context
 from experiments.page.explorables.layer import layer_context
+from experiments.page.explorables.weights import weights_context
 from experiments.page.numbers import formula
 from experiments.page.reading import Run, counted, papers_of, read
 from icl_lab.lab.experiment import Experiment
@@ -125,6 +126,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         "wrong": article.wrong_predictions(ledger),
         "newest": article.newest(runs),
         "layer": layer_context(),
+        "watch": weights_context(),
         "print": fingerprint_context(),
         "citation": article.citation(CITATION),
     }

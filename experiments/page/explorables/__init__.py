@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 IMPORT = re.compile(r'^import (\{[^}]*\}) from "([^"]+)";\n', re.M)
+COMMENT = re.compile(r"^ *(?://.*|/\*\*(?s:.*?)\*/)\n", re.M)
 EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class) (\w+))", re.M)
 
 
 def bundle(entry: Path) -> str:
     """One script of an ES module and what it imports: every module is a function, called once, in order of need.
 
-    Only ``import { a, b as c } from "./file.js";`` and ``export`` before a declaration are understood.
+    Comments that have lines of their own are left out. Only ``import { a, b as c } from "./file.js";`` and ``export``
+    before a declaration (of one name) are understood.
 
     Raises:
       ValueError: for a circle of imports, and where ``import`` or ``export`` is left in another form.
@@ -30,7 +32,7 @@ def bundle(entry: Path) -> str:
             raise ValueError(f"{path.name} imports itself by way of {', '.join(p.name for p in above)}")
         if path in done:
             return
-        text = path.read_text("utf-8")
+        text = COMMENT.sub("", path.read_text("utf-8"))
         for _, place in IMPORT.findall(text):
             add((path.parent / place).resolve(), (*above, path))
         names = EXPORT.findall(text)

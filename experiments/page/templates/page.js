@@ -1,6 +1,7 @@
 import { address, remember } from "../explorables/shared/address.js";
 import { mount as mountFingerprint } from "../explorables/fingerprint/view.js";
 import { mount as mountLayer } from "../explorables/layer/view.js";
+import { mount as mountWeights } from "../explorables/weights/view.js";
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const form = document.querySelector(".controls");
@@ -79,6 +80,19 @@ for (const button of navigator.clipboard ? all(".copy") : []) {
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   });
 }
+
+// One stop of the Tab key for all words, among which the arrow keys move.
+const words = all(".glossary button");
+words.forEach((word, at) => {
+  word.tabIndex = at ? -1 : 0;
+  word.addEventListener("keydown", ({ key }) => {
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + words.length, Home: 0, End: words.length - 1 }[key];
+    if (to === undefined) return;
+    word.tabIndex = -1;
+    words[to % words.length].tabIndex = 0;
+    words[to % words.length].focus();
+  });
+});
 for (const wide of all(".scroll, .command code")) {
   if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
 }
@@ -87,5 +101,7 @@ addEventListener("hashchange", reveal);
 filter();
 reveal();
 
-mountLayer(document.getElementById("layer"));
+const networks = document.getElementById("layer"), stored = JSON.parse(networks.querySelector("script").textContent);
+mountLayer(networks);
+mountWeights(document.getElementById("weights"), stored);
 mountFingerprint(document.getElementById("fingerprint"));

@@ -1,4 +1,5 @@
 import { address, remember } from "../shared/address.js";
+import { scientific } from "../shared/numbers.js";
 import { unpacked } from "../shared/svg.js";
 import { filters, least, residual } from "./model.js";
 
@@ -23,7 +24,7 @@ export function mount(root) {
     root.classList.add("broken");
     return;
   }
-  $("check").textContent = `✓ Residuals calculated here are those of identify on ${data.checks.length} algorithms: the largest difference is ${worst.toExponential(0)}.`;
+  $("check").textContent = `✓ Residuals calculated here are those of identify on ${data.checks.length} algorithms: the largest difference is ${scientific(worst)}.`;
 
   const best = (learner, family) => ({ learner, family, steps: fits[learner][family].steps, theta: [...fits[learner][family].theta] });
   const start = () => best(1, 1);

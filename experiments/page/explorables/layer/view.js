@@ -1,4 +1,5 @@
 import { address, remember } from "../shared/address.js";
+import { scientific } from "../shared/numbers.js";
 import { element, handle, unpacked } from "../shared/svg.js";
 import { aligned, built, gradientStep, implied, largestDifference, layer, leastSquares, mixed, moments, onlyDirection, relativeLoss } from "./model.js";
 
@@ -30,7 +31,7 @@ export function mount(root) {
     root.classList.add("broken");
     return;
   }
-  $("check").textContent = `✓ This page’s layer agrees with JAX on ${count} prompts and ${members} networks: the largest difference is ${worst.toExponential(0)}.`;
+  $("check").textContent = `✓ This page’s layer agrees with JAX on ${count} prompts and ${members} networks: the largest difference is ${scientific(worst)}.`;
 
   const start = () => ({ member: 0, time: last, mix: 0, size: 1, truth: [...data.truth], x: data.prompt.map((p) => [...p]), own: null });
   let state = start();
