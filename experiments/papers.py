@@ -16,7 +16,7 @@ ORDER = ("von_oswald", "zhang_frei_bartlett", "reddy", "dai")
 class Paper:
     """A paper, as ``words.toml`` in its folder describes it.
 
-    ``answer`` names estimates of the ledger as fields (``"{one_step.cosine:.3f}"``, see ``experiments.page.words``).
+    ``answer`` names estimates of the ledger as fields (``"{one_step.cosine}"``, see ``experiments.page.words``).
     ``captions`` say what is seen in each picture, by ``figure/picture``; figures, and the pictures of each, are
     shown in this order. ``findings`` say in one or two sentences what each experiment found.
     """

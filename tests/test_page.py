@@ -327,7 +327,7 @@ class Claims(dict):
 
     def __init__(self, binaries):
         rows = json.loads((GALLERY / "claims.json").read_text())
-        super().__init__({(row["id"], row["preset"]): row["estimate"] for row in rows})
+        super().__init__({(row["id"], row["preset"]): row for row in rows})
         self.ids = {claim.id for found in binaries.values() for claim in found.claims}
 
     def get(self, key, default=None):

@@ -119,8 +119,60 @@ def test_on_the_common_axis_an_estimate_lies_on_the_shade_exactly_where_it_lies_
         assert place.region == (AXIS / 2 - UNIT, AXIS / 2 + UNIT)
 
 
+def sentence_row(estimate, low=None, high=None, members=10, kind="t"):
+    return {"id": "a.b.c", "estimate": estimate, "interval": [low, high], "members": members, "interval_kind": kind}
+
+
+def said(form, *row, **more):
+    return worded(f"{{c{form}}}", "a.b", {("a.b.c", "lab"): sentence_row(*row, **more)}).replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
+
+
 def test_sentences_take_numbers_of_lab_and_of_paper():
-    estimates = {("a.b.c", "lab"): 0.5, ("a.b.c", "paper"): 0.25, ("a.b.none", "lab"): None}
-    sentence = "{c:.0%} and {at_paper.c}, {none:.2f} and {unknown}"
-    assert worded(sentence, "a.b", estimates) == "50\N{NO-BREAK SPACE}% and 0.25, – and –"
-    assert worded("{b.c:.1f}", "a", estimates) == "0.5"
+    known = {("c", "lab"): 0.5, ("c", "paper"): 0.25, ("none", "lab"): None}
+    ledger = {(f"a.b.{name}", preset): sentence_row(value) for (name, preset), value in known.items()}
+    sentence = "{c:.0%} and {at_paper.c}, {none:%} and {unknown:of}"
+    assert worded(sentence, "a.b", ledger) == "50\N{NO-BREAK SPACE}% and 0.25, – and –"
+    assert worded("{b.c:.1f}", "a", ledger) == "0.5"
+
+
+@given(st.floats(1e-4, 1e5), st.floats(1e-3, 1), st.floats(1, 3))
+def test_a_sentence_prints_no_digit_that_the_interval_does_not_bear(value, width, longer):
+    arm = value * width
+    printed = said("", value, value - arm, value + longer * arm)
+    number, last = float(printed.replace(",", "")), 10.0 ** -len(printed.partition(".")[2])
+    assert abs(number - value) <= 0.1 * max(value, last)  # two digits, or what the interval bears
+    assert last > 0.0499 * arm or "." not in printed
+
+
+@pytest.mark.parametrize(
+    ("value", "arm", "printed"),
+    [
+        (0.9992, 0.0001, "0.9992"), (1.00044, 0.00018, "1.0004"), (49.43, 0.2, "49"), (1663.2, 352, "1,700"),
+        (0.3334, 5e-5, "0.33"), (3.3e-5, 1.5e-5, "3.3×10⁻⁵"), (-0.0129, 0.0176, "−0.013"), (0.0, 0.1, "0"),
+        (-1.003, 0.004, "−1.003"), (0.9367, 0.237, "0.9"), (1 + 3e-10, 2e-10, "1.0000"),
+    ],
+)  # fmt: skip
+def test_two_digits_are_enough_of_a_number_or_of_its_distance_from_one(value, arm, printed):
+    assert said("", value, value - arm, value + arm) == printed
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "words"),
+    [
+        (":of", (0.0, 0.0, 0.2, 16, "wilson"), "none of 16"), (":of", (1.0, 0.7, 1.0, 2520, "wilson"), "all 2,520"),
+        (":of", (0.7, 0.4, 0.9, 10, "wilson"), "7 of 10"), (":of", (0.836, 0.76, 0.89, 128, "wilson"), "84 % of 128"),
+        (":count", (0.0,), "none"), (":count", (3.0,), "3"), (":times", (2.3155, 1.77, 2.86), "5.0 times"),
+        (":times", (-1.167, -1.46, -0.87), "0.45 times"), (":earlier", (-0.37, -0.42, -0.33), "37 % earlier"),
+        (":earlier", (0.047, 0.013, 0.084), "5 % later"), (":+", (0.0063, -0.001, 0.0135), "+0.006"),
+        (":%", (0.0046, 0.003, 0.0061), "0.46 %"), (":%", (0.99792, 0.99743, 0.99841), "99.79 %"),
+    ],
+)  # fmt: skip
+def test_a_sentence_says_counts_factors_and_times_in_words(form, row, words):
+    assert said(form, *row) == words
+
+
+def test_what_is_no_share_of_members_is_not_said_as_one():
+    with pytest.raises(ValueError, match=r"a\.b\.c is no share of members"):
+        said(":of", 0.5, 0.4, 0.6)

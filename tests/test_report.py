@@ -42,7 +42,7 @@ def test_command_names_only_what_differs_from_the_preset(outcome):
 def test_only_a_surprise_is_marked(outcome):
     kept, broken, _ = map(report.line, outcome.ledger)
     assert broken.startswith("holds !")
-    assert "toy.curve.broken: 1 [0.7516, 1.248], expected 1 ± 0.5, 3 members" in broken
+    assert "toy.curve.broken: 1.00 [0.75, 1.25], expected 1 ± 0.5, 3 members" in broken
     assert "!" not in kept
 
 
@@ -58,6 +58,25 @@ def test_a_line_says_why_a_claim_is_not_resolved_and_a_record_prints_no_array(ou
 )
 def test_expected_shows_the_relation(relation, tolerance, text):
     assert report.expected({"relation": relation, "expected": 0.5, "tolerance": tolerance}) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [
+        (0.00181234, 0.0015174, 0.0020384, "0.00181 [0.00152, 0.00204]"),
+        (-0.37083, -0.4184, -0.3287, "−0.371 [−0.418, −0.329]"),
+        (2.0, 0.0, 5.0, "2 [0, 5]"), (0.0, 0.0, 0.2775, "0.00 [0.00, 0.28]"),
+        (9.4e-7, 8.5e-7, 1e-6, "9.4e−07 [8.5e−07, 1e−06]"),
+        (0.25, 0.25, 0.25, "0.25 [0.25, 0.25]"),
+    ],
+)  # fmt: skip
+def test_an_estimate_has_the_digits_that_its_interval_bears(value, low, high, text):
+    assert report.estimate({"estimate": value, "interval": [low, high]}) == text
+
+
+def test_a_number_does_not_begin_with_its_point():
+    said = report.with_zeros("To .05, [-.3, .2], at N = .5 of v1.2, a.b and figs. 1.")
+    assert said == "To 0.05, [-0.3, 0.2], at N = 0.5 of v1.2, a.b and figs. 1."
 
 
 def test_estimate_of_nothing_is_a_dash():

@@ -71,7 +71,7 @@ def test_a_claim_that_is_not_judged_here_is_said_with_its_verdict_at_lab():
     held = {"reddy.label_count.delay_4": {"verdict": HOLDS, "estimate": 0.2066, "interval": [0.2063, 0.2069]}}
     found = outcome(binary, itertools.repeat(NOT_JUDGED))
     said = summary.every_claim(found, held)
-    assert "  reddy.label_count.delay_4: judged at lab: holds 0.2066 [0.2063, 0.2069]" in said
+    assert "  reddy.label_count.delay_4: judged at lab: holds 0.20660 [0.20630, 0.20690]" in said
     assert not any("not judged" in line for line in said)
     assert all(summary.NO_LEDGER in line for line in summary.every_claim(found, {}))
     assert summary.line(binary, found, held).startswith(

@@ -87,7 +87,7 @@ CLAIMS = (
     claim(
         "sensitivity", "The layer depends on the query as the gradient step does (mean cosine of sensitivities).",
         lambda record: CURVE(record, metric="gd_sensitivity_cosine")[:, -1], at_least=0.95,
-        reason="a cosine of .95 is an angle of 18 degrees",
+        reason="a cosine of 0.95 is an angle of 18 degrees",
     ),
 )  # fmt: skip
 EXPERIMENT = Experiment(

@@ -49,7 +49,7 @@ class Network(Members):
         1.0, "share of the steps after warm-up, the last ones, over which the rate falls linearly to 0", above=0,
         at_most=1,
     )  # fmt: skip
-    learning_rate: float = setting(3e-4, "Adam's largest learning rate (b1 .9, b2 .98, epsilon 1e-6)", above=0)
+    learning_rate: float = setting(3e-4, "Adam's largest learning rate (b1 0.9, b2 0.98, epsilon 1e-6)", above=0)
     gradient_clip: float = setting(2.0, "clip of the gradient's norm", above=0)
 
 

@@ -1,14 +1,14 @@
 """Language models with momentum attention (Dai et al. 2022, Table 6), and what their gain is a gain of.
 
 Dai et al. add a decaying sum of earlier values to the output of every head, by analogy with momentum in gradient
-descent, and report perplexities lower by .3 to .8 %, from one training each. Here byte-level models are trained on the
-sources of the pinned jax package, with several coefficients, fixed and learned, and with two local mixers of equal cost
-that have nothing to do with momentum: a shift by one token, and the mean of the last few values. Members of one number
-share start and data whatever their mixer, so every difference is paired.
+descent. They report perplexities lower by 0.3 to 0.8 %, from one training each. Here byte-level models are trained on
+the sources of the pinned jax package, with several coefficients, fixed and learned, and with two local mixers of equal
+cost that have nothing to do with momentum: a shift by one token, and the mean of the last few values. Members of one
+number share start and data whatever their mixer, so every difference is paired.
 
-Early in training any local mixer is far ahead, because attention has not yet learned to look at the tokens before; so
-what counts is the gap after long training. At the preset lab the learning rate is constant for most of the steps. The
-gap is called stable if it hardly changes over the second half of these, and its limit is extrapolated from them.
+Early in training any local mixer is far ahead, because attention has not yet learned to look at the tokens before. So
+the gap after long training counts. At the preset lab the learning rate is constant for most of the steps. The gap is
+called stable if it hardly changes over the second half of these, and its limit is extrapolated from them.
 
 The same validation bytes are predicted at three context lengths, T / 4, T / 2 and T. Also measured: after how many
 steps momentum reaches the final loss of a network without it, how far back attention looks in both, and the learned

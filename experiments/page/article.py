@@ -11,10 +11,9 @@ from typing import Any
 
 from experiments.page import numbers
 from experiments.page.reading import PaperView, Row, Run, Section
-from experiments.page.words import worded
+from experiments.page.words import Ledger, worded
 from icl_lab.lab.claims import FAILS, HOLDS, is_identity
 
-Ledger = Mapping[tuple[str, str], Mapping[str, Any]]
 CITED = ("title", "version", "date-released", "repository-code", "url")
 """What is shown of CITATION.cff, beside its authors; what it does not say is not made up."""
 
@@ -53,12 +52,11 @@ def written() -> Mapping[str, Any]:
 
 def parts(papers: Iterable[PaperView], ledger: Ledger) -> list[Part]:
     """The sections whose experiment has a run that can be shown."""
-    estimates = {key: row["estimate"] for key, row in ledger.items()}
     sections = {section.name: (view, section) for view in papers for section in view.sections}
     rows = {row.id: row for _, section in sections.values() for row in section.rows}
     return [
         Part(
-            said["key"], said["question"], worded(said["text"], said["paper"], estimates), section,
+            said["key"], said["question"], worded(said["text"], said["paper"], ledger), section,
             [rows[claim] for claim in said["claims"] if claim in rows],
             next(iter(section.runs[0].pictures), None), view,
         )

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from experiments.page.words import powers
+from icl_lab.lab.report import decimals, with_zeros
 
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "eta": "η", "eps": "ε", "kappa": "κ", "lambda": "λ", "lam": "λ",
@@ -30,13 +31,9 @@ def estimate(row: Mapping[str, Any]) -> str:
         return f"{plain(value)} [{'–' if low is None else plain(low)}, {'–' if high is None else plain(high)}]"
     if low == high:
         return plain(value) if row["interval_kind"] == "exact" else _capped(value)
-    sizes = [abs(number) for number in (value, low, high) if number]
-    step = min(width for width in (value - low, high - value, high - low) if width > 0)
-    if min(sizes) < 1e-5 or max(sizes) >= 1e5:
-        return f"{plain(value)} [{plain(low)}, {plain(high)}]"
-    decimals = 0 if all(number == round(number) for number in sizes) else max(0, 1 - math.floor(math.log10(step)))
-    value, low, high = (powers(f"{number:.{min(decimals, 5)}f}") for number in (value, low, high))
-    return f"{value} [{low}, {high}]"
+    digits = decimals(value, low, high)
+    shown = map(plain, (value, low, high)) if digits is None else (f"{one:.{digits}f}" for one in (value, low, high))
+    return powers("{} [{}, {}]".format(*shown))
 
 
 def bound(row: Mapping[str, Any]) -> str:
@@ -70,8 +67,7 @@ def formula(text: str) -> Markup:
 def _typeset(text: str) -> Markup:
     for ascii_, sign in _SIGNS.items():
         text = text.replace(ascii_, sign)
-    text = re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)
-    text = powers(text)
+    text = powers(with_zeros(text))
     marked = str(escape(text))
     marked = _SUPERSCRIPT.sub(lambda m: f"<sup>{m[1].strip('()')}</sup>", marked)
     marked = _SUBSCRIPT.sub(lambda m: f"{m[1]}<sub>{m[2].strip('{}')}</sub>", marked)

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.binaries import belongs
 from experiments.page import numbers
 from experiments.page.drawing import Dots, Place, dots, on_common_axis
-from experiments.page.words import Estimates, worded
+from experiments.page.words import Ledger, worded
 from experiments.papers import ORDER, Paper, finding_of, paper_of, pictures
 from icl_lab.lab import drift, report
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, Claim, is_identity
@@ -113,7 +113,7 @@ def counted(rows: Iterable[Row]) -> dict[str, int]:
 
 
 def read(
-    folders: Iterable[Path], experiments: Mapping[str, Experiment], ledger: Mapping[tuple[str, str], Mapping]
+    folders: Iterable[Path], experiments: Mapping[str, Experiment], ledger: Ledger
 ) -> tuple[dict[str, list[Run]], dict[str, str]]:
     """Runs by experiment, the best first, and what was left out: folder -> reason."""
     runs: dict[str, list[Run]] = {}
@@ -130,7 +130,7 @@ def read(
     return runs, left_out
 
 
-def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Mapping[tuple[str, str], Mapping]) -> Run:
+def _run(folder: Path, experiments: Mapping[str, Experiment], ledger: Ledger) -> Run:
     record, rows = drift.committed(folder)
     if record.experiment not in experiments:
         raise RecordError(f"{folder} holds a record of {record.experiment}, which is no binary here")
@@ -222,29 +222,26 @@ def _members(row: Mapping[str, Any], record: Record, claim: Claim | None) -> np.
     return values if values.ndim == 1 and values.size in sizes else np.array([])
 
 
-def papers_of(
-    runs: Mapping[str, list[Run]], experiments: Mapping[str, Experiment], ledger: Mapping[tuple[str, str], Mapping]
-) -> list[PaperView]:
+def papers_of(runs: Mapping[str, list[Run]], experiments: Mapping[str, Experiment], ledger: Ledger) -> list[PaperView]:
     """What there is to show of each paper, in ``ORDER``, and of other folders, those that have no run yet included."""
-    estimates = {key: row["estimate"] for key, row in ledger.items()}
     views = []
     for key in [*ORDER, *sorted({name.split(".")[0] for name in [*runs, *experiments]} - {*ORDER})]:
         paper = paper_of(key)
         order = {f"{key}.{figure}": place for place, figure in enumerate(paper.figures)}
         names = sorted((n for n in runs if n.startswith(f"{key}.")), key=lambda n: (order.get(n, len(order)), n))
         if names or (paper.question and key not in ORDER):
-            sections = [_section(experiments[name], runs[name], estimates) for name in names]
-            views.append(PaperView(paper, worded(paper.answer, key, estimates), sections))
+            sections = [_section(experiments[name], runs[name], ledger) for name in names]
+            views.append(PaperView(paper, worded(paper.answer, key, ledger), sections))
     return views
 
 
-def _section(experiment: Experiment, runs: list[Run], estimates: Estimates) -> Section:
+def _section(experiment: Experiment, runs: list[Run], ledger: Ledger) -> Section:
     first = experiment.about.strip().splitlines()[0].removesuffix(".")
     title, source = found.groups() if (found := re.fullmatch(r"(.*) \(([^()]*)\)", first)) else (first, "")
     rows = _once(runs)
     headlines = [row for row in rows if row.id in experiment.headlines]
     headlines = headlines or [row for row in rows if row.verdict == HOLDS][:3] or rows[:3]
-    finding = worded(finding_of(experiment), experiment.name, estimates)
+    finding = worded(finding_of(experiment), experiment.name, ledger)
     finding = finding or "".join(row.statement for row in headlines[:1])
     return Section(experiment.name, title, source.removesuffix("."), finding, headlines, runs, rows)
 

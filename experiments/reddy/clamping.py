@@ -3,13 +3,13 @@
 Before the transition the network learns to answer with some label of the context (CLA); then three things jump
 together: labels attend to their item in the first layer (ILA1), the target attends to its item's label in the second
 (TILA2), and the answers are right. The paper infers from reduced models that CLA drives the other two. Here each part
-of the network itself is held at its start for the first steps of training, everything else learning: the attention of
-the first layer, the target's attention in the second, the share of it that goes to labels (TLA2), the classifier (CLA).
-The part that must change first delays the transition by as long as it is held; the others delay it by less, since what
-they need is learned meanwhile. There is one hold, during which CLA makes most of its way, so a part that changes only
-later costs nothing here; ``interventions`` has several holds. In two more conditions queries and keys, or values and
-classifier, start afresh at the end of the hold, so that what they had learned is lost. In the last one a perfect first
-layer is given from the start.
+of the network is frozen for the first ``hold`` steps, while everything else learns: the attention of the first layer,
+the target's attention in the second, the share of it that goes to labels (TLA2), the classifier (CLA). The part that
+must change first delays the transition by as long as it is frozen. The others delay it by less, since what they need is
+learned meanwhile. CLA makes most of its way in these steps, so a part that changes only later costs nothing here;
+``interventions`` freezes parts for several times. In two more conditions queries and keys, or values and classifier,
+start afresh after these steps and lose what they had learned. In the last one a perfect first layer is given from the
+start.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ PARTS = {
     "held": ("ila1_held", "tila2_held", "tla2_held", "cla_held"),
     "lost": ("attention_lost", "answer_lost", "ila1_given"),
 }
-"""Conditions beside the control: clamped for the hold; starting afresh after it, or with a perfect first layer."""
+"""Conditions beside the control: a part frozen; starting afresh after these steps, or with a perfect first layer."""
 
 OFF: Window = (0, 0)
 WINDOWS = ("ila1_held", "ila1_given", "tila2_held", "tla2_held", "cla_held")
@@ -66,7 +66,7 @@ WINDOWS = ("ila1_held", "ila1_given", "tila2_held", "tla2_held", "cla_held")
 class Config(Schedule):
     """The published setting of Fig. 3, each condition as many members."""
 
-    hold: int = setting(20_000, "steps for which a part is held, or after which it starts afresh", at_least=1)
+    hold: int = setting(20_000, "steps for which a part is frozen, or after which it starts afresh", at_least=1)
     only: str = setting("all", "the one part to run beside the control, or all", choices=("all", *PARTS))
 
 

@@ -20,7 +20,7 @@ def onsets(record: Record, condition: str) -> np.ndarray:
 
 
 def delay(record: Record, condition: str) -> np.ndarray:
-    """(M,) how much later the onset is than that of the member's control, in units of the steps of the hold.
+    """(M,) how much later the onset is than that of the member's control, over the steps for which a part is frozen.
 
     Infinite where it never comes; no value where the control's does not.
     """
@@ -54,9 +54,9 @@ def _less_than(other: str, condition: str) -> Statistic:
 
 
 def _moved(name: str) -> Statistic:
-    """(M,) rise of a measure at the control's onset where the classifier was held, as a share of the control's rise.
+    """(M,) rise of a measure at the control's onset where the classifier was frozen, as a share of the control's rise.
 
-    No value where the control's onset lies within the hold, or there is none.
+    No value where the control's onset lies within the time frozen, or there is none.
     """
 
     def statistic(record: Record) -> np.ndarray:
@@ -74,9 +74,9 @@ def _moved(name: str) -> Statistic:
 
 
 def _cla_without(condition: str) -> Statistic:
-    """(M,) rise of CLA up to the last measurement inside the hold, as a share of the control's rise.
+    """(M,) rise of CLA up to the last measurement while a part is frozen, as a share of the control's rise.
 
-    The measurement at the step of the hold is the first one without the clamp. No value where the control's CLA has
+    The measurement at the last of these steps is the first one without the clamp. No value where the control's CLA has
     risen by less than ``RISE`` by then.
     """
 
@@ -120,27 +120,27 @@ LEARNED = control_learns(onsets)
 
 CLAIMS = (
     claim(
-        "cla_delays", "Holding the classifier delays the onset by most of the hold (delay over hold).",
+        "cla_delays", "Freezing the classifier delays the onset by most of the time frozen (delay over that time).",
         _least_delay("cla_held"), at_least=0.5, headline=1,
-        falsified_by="an onset that comes no later with the classifier held",
-        reason="what must move first costs the hold itself, what comes later none of it",
+        falsified_by="an onset that comes no later with the classifier frozen",
+        reason="what must move first costs all of that time, what comes later none of it",
         quick=Quick(0.0, "100 steps; at this rate the onset comes after 2,000", NOT_REACHED, LEARNED),
     ),
     *(
         claim(
             f"{name}_does_not_delay",
-            f"Holding {_NAMES[name]} while CLA is learned delays the onset by less than half of the hold.",
+            f"Freezing {_NAMES[name]} while CLA is learned delays the onset by less than half of that time.",
             _delay(f"{name}_held"), at_most=0.5, control=_least_delay("cla_held"),
             headline=2 if name == "ila1" else 0,
             falsified_by="an onset that waits until the attention is released",
-            reason="the same half; it says nothing of later holds: in this one the control's ILA1 hardly moves",
+            reason="the same half; it says nothing of later times: in this one the control's ILA1 hardly moves",
         )
         for name in ("ila1", "tla2")
     ),
     *(
         claim(
-            f"cla_before_{name}", f"Holding the classifier delays the onset by more than holding {about} does "
-            "(paired difference of delays over hold).",
+            f"cla_before_{name}", f"Freezing the classifier delays the onset by more than freezing {about} does "
+            "(paired difference of delays over the time frozen).",
             _less_than(f"{name}_held", "cla_held"), at_least=0.0,
             reason="an order: which of the two must move first",
         )
@@ -149,7 +149,7 @@ CLAIMS = (
     *(
         claim(
             f"cla_drives_{name}",
-            f"At the control's onset, {name.upper()} of the member whose classifier was held has "
+            f"At the control's onset, {name.upper()} of the member whose classifier was frozen has "
             "not moved (its rise over the control's).",
             _moved(name), at_most=0.25,
             reason="a quarter: it follows CLA, which has risen part of the way since the release",
@@ -158,14 +158,14 @@ CLAIMS = (
     ),
     claim(
         "cla_is_held",
-        "Holding the classifier holds CLA, though the values train on (its rise in the hold over the "
+        "Freezing the classifier stops CLA, though the values train on (its rise while frozen over the "
         "control's).", _cla_without("cla_held"), at_most=0.25,
-        reason="a quarter: else the delay would not be that of a held CLA; the values move it through the frozen "
+        reason="a quarter: else the delay would not be that of a stopped CLA; the values move it through the frozen "
         "read-out",
     ),
     *(
         claim(
-            f"cla_without_{name}", f"CLA rises while {about} is held (its rise in the hold over the control's).",
+            f"cla_without_{name}", f"CLA rises while {about} is frozen (its rise in that time over the control's).",
             _cla_without(f"{name}_held"), at_least=0.75,
             reason="three quarters: CLA is the first to move and needs none of them",
         )
@@ -184,14 +184,15 @@ CLAIMS = (
         reason="the slow phase, in which CLA is learned, is the larger part of the wait",
     ),
     claim(
-        "attention_lost", "Queries and keys that start afresh after the hold cost less than half of it.",
+        "attention_lost",
+        "Queries and keys that start afresh after the time for which parts are frozen cost less than half of it.",
         _delay("attention_lost"), at_most=0.5, reason="the slow phase learns to answer, not to attend",
         control=_least_delay("answer_lost"),
     ),
     claim(
         "answer_before_attention",
         "Values and classifier that start afresh then cost more than queries and keys do "
-        "(paired difference of delays over hold).",
+        "(paired difference of delays over that time).",
         _less_than("attention_lost", "answer_lost"), at_least=0.0, reason="an order, for the same reason",
     ),
 )  # fmt: skip
@@ -231,7 +232,7 @@ def _curves(record: Record) -> Figure:
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
             axes.axvspan(0, record.config["hold"], color="0.92", zorder=0)
-            axes.set_xlabel("training step (grey: the hold)")
+            axes.set_xlabel("training step (grey: frozen)")
             axes.set_ylabel(label)
             axes.set_ylim(-0.02, 1.02)
         row[0].legend(ncols=2, fontsize="x-small", **ABOVE)
@@ -247,7 +248,7 @@ def _delays(record: Record) -> Figure:
     for value in (0, 1):
         axes.axhline(value, color="0.6", linewidth=0.8)
     axes.set_xticks(range(len(shown)), [CONDITIONS[name].replace(", c", ",\nc") for name in shown], rotation=30)
-    axes.set_ylabel("delay of the onset / steps of the hold")
+    axes.set_ylabel("delay of the onset / steps frozen")
     return figure
 
 

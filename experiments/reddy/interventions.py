@@ -1,17 +1,17 @@
-"""What is necessary for the induction head, and what is sufficient: parts given, and held.
+"""What is necessary for the induction head, and what is sufficient: parts given, and frozen.
 
-``clamping`` holds each part once, in the phase in which CLA makes most of its way and the attention hardly any; what
+``clamping`` freezes each part once, in the phase in which CLA makes most of its way and the attention hardly any; what
 moves only later costs nothing there. Here every part is
 
-- *held* at its start from step 0 on, for a short, a middle and a long window, the last one longer than the control's
-  wait. What remains of the wait after the release, over the control's, tells what was learned meanwhile: nothing (1) if
-  all else waits for this part, most of it (0) if this part alone was missing;
+- *frozen* from step 0 on, for a short, a middle and a long window, the last one longer than the control's wait. What
+  remains of the wait after the release, over the control's, tells what was learned meanwhile: nothing (1) if all else
+  waits for this part, everything (0) if this part alone was missing;
 - *given*: the network starts with this part of its own control, trained on the same classes, all else at its start; and
   *all but* it given. A part is sufficient if hardly anything of the wait remains with it alone, and quick to learn if
   hardly anything remains where it alone is missing.
 
 Parts that are given are the parameters of layer 1 (queries, keys, values), the queries and keys of layer 2, and the
-answer (values of layer 2, classifier); all parameters train on. Parts that are held are those of ``clamping``.
+answer (values of layer 2, classifier); all parameters train on. Parts that are frozen are those of ``clamping``.
 """
 
 import dataclasses
@@ -44,7 +44,9 @@ class Config(Schedule):
 
     lengths: tuple[int, ...] = setting((4, 8), "N", at_least=2)
     length_steps: tuple[int, ...] = setting((75_000, 150_000), "training steps at each N", at_least=1)
-    windows: tuple[float, ...] = setting((0.1, 0.3, 0.6), "holds, shares of the steps, rising", above=0, at_most=0.9)
+    windows: tuple[float, ...] = setting(
+        (0.1, 0.3, 0.6), "how long parts are frozen, shares of the steps, rising", above=0, at_most=0.9
+    )
 
 
 PRESETS = {
@@ -75,7 +77,7 @@ CONTROL = "control"
 
 
 def held(windows: Sequence[float]) -> dict[str, tuple[str, float]]:
-    """Conditions in which a part is held: the part and its window."""
+    """Conditions in which a part is frozen: the part and its window."""
     return {f"{part}_held_{i}": (part, window) for part in HELD for i, window in enumerate(windows)}
 
 

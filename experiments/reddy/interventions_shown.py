@@ -22,7 +22,7 @@ def onset_of(record: Record, n: int, condition: str) -> np.ndarray:
 def remaining(n: int, condition: str) -> Statistic:
     """(M,) what is left of the wait after the release (or from the start, where a part is given), over the control's.
 
-    At most up to the last step; NaN where the control has no onset, or where the hold ends before it.
+    At most up to the last step; NaN where the control has no onset, or where the window ends before it.
     """
 
     def statistic(record: Record) -> np.ndarray:
@@ -37,7 +37,7 @@ def remaining(n: int, condition: str) -> Statistic:
 
 
 def delay(record: Record, n: int, condition: str) -> np.ndarray:
-    """(M,) delay of the onset, at least, over the steps of the hold."""
+    """(M,) delay of the onset, at least, over the steps of the window."""
     steps = STEPS(record, n=n)
     hold = steps[-1] * held(record.config["windows"])[condition][1]
     return (or_last(onset_of(record, n, condition), steps) - present(onset_of(record, n, CONTROL))) / hold
@@ -50,7 +50,7 @@ def _median(values: np.ndarray) -> float:
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """A row for each N: delays over the hold; what remains after the longest; what remains where parts are given."""
+    """A row for each N: delays over the window; what remains after the longest; what remains where parts are given."""
     config = record.config
     last = len(config["windows"]) - 1
     figure, rows = panels(3, len(config["lengths"]), width=3.2, height=2.7)
@@ -60,14 +60,14 @@ def figures(record: Record) -> dict[str, Figure]:
             holds = [window * STEPS(record, n=n)[-1] for window in config["windows"]]
             row[0].plot(holds, delays, label=CONDITIONS[f"{part}_held"], **look)
         row[0].axvline(_median(onset_of(record, n, CONTROL)), color="0.6", linewidth=0.8)
-        row[0].set(xlabel="steps of the hold (grey: control's onset)", ylabel="delay / hold")
+        row[0].set(xlabel="steps frozen (grey: control's onset)", ylabel="delay / steps frozen")
         row[0].legend(title=f"N = {n}", ncols=2, **ABOVE)
         after = {CONDITIONS[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
         given = {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()}
-        for axes, shown, about in ((row[1], after, "after the longest hold"), (row[2], given, "with parts given")):
+        for axes, shown, about in ((row[1], after, "after the longest freeze"), (row[2], given, "with parts given")):
             every = [np.sort(remaining(n, condition)(record)) for condition in shown.values()]
             if np.isfinite(onset_of(record, n, CONTROL)).any() and not np.isfinite(every).any():
-                axes.text(0.5, 0.5, "the hold ends\nbefore the control's onset", ha="center", transform=axes.transAxes)
+                axes.text(0.5, 0.5, "released before\nthe control's onset", ha="center", transform=axes.transAxes)
             for y, values in enumerate(every):
                 axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
             axes.set_yticks(range(len(shown)), list(shown), fontsize="x-small")
@@ -88,7 +88,7 @@ def _claims(n: int, last: int) -> tuple:
     return (
         claim(
             f"cla_necessary_{n}",
-            f"N = {n}: nothing else is learned while the classifier is held past the control's onset (share of the "
+            f"N = {n}: nothing else is learned while the classifier is frozen past the control's onset (share of the "
             "control's wait that remains after the release).",
             remaining(n, f"cla_held_{last}"), at_least=0.75, headline=1,
             falsified_by="attention learned during the hold, which leaves no wait after it",
@@ -97,8 +97,8 @@ def _claims(n: int, last: int) -> tuple:
         *(
             claim(
                 f"{part}_last_{n}",
-                f"N = {n}: while {part.upper()} is held past the control's onset most else is "
-                "learned (the same share; control: the classifier held).",
+                f"N = {n}: while {part.upper()} is frozen past the control's onset most else is "
+                "learned (the same share; control: the classifier frozen).",
                 remaining(n, f"{part}_held_{last}"), at_most=0.5,
                 reason="less than half: more is learned without it than with it",
                 control=remaining(n, f"cla_held_{last}"),

@@ -4,7 +4,7 @@ At the start of training a network can do better than chance before it looks for
 some label of the context, which lowers the loss from log L to log N. Where L = N there is nothing to gain by that, and
 the circuit has to appear at once. Networks are trained at several N and, for each, at several L from N on. The paper:
 with L > N all of them learn in context; with L = N = 8 none does, with L = N = 4 or 2 it depends on the start, and the
-transition comes late. The gain is log(L/N), .12 at L = 9 and N = 8: how small may it be?
+transition comes late. The gain is log(L/N), 0.12 at L = 9 and N = 8: how small may it be?
 
 Every label has equally many classes: each L takes its multiple nearest to K, and novel sequences draw from the largest
 multiple of L among 128 fresh classes of a batch.

@@ -2,7 +2,7 @@
 
 A sequence has novel classes, which only the context can tell, with probability p_C; trained classes in a bursty
 context, which weights or context can tell, with probability (1 - p_C) p_B; and otherwise independent draws of trained
-classes, which only the weights can tell. The network is trained at p_B and p_C of {.25, .75}: at all four points the
+classes, which only the weights can tell. The network is trained at p_B and p_C of {.25, 0.75}: at all four points the
 loss asks for both, and both are learned. The shares decide which comes first, and when; what came first is not lost
 when the other comes.
 """

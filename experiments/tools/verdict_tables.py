@@ -15,13 +15,14 @@ def ledger_page(rows: Sequence[Mapping]) -> str:
     """``figures/claims.md``: counts by record, every claim, and the identities apart."""
     return "\n\n".join(
         (
-            "Claims of one line rest on the same trainings (so many claims on so many members): their intervals err "
-            "together. *Predicted* is the verdict that was committed before the first record; a dash: none was. "
-            "*Added*: an earlier record, with fewer members, had left the claim not resolved.",
+            "The claims of one record rest on the same trainings, so their intervals err together; *claims on members* "
+            "says how many claims there are on how many members. *Predicted* is the verdict that was committed before "
+            "the first record; a dash stands where none was. *Added* marks claims that an earlier record, with fewer "
+            "members, had left not resolved.",
             by_binary(rows),
             table([row for row in rows if not is_identity(row)]),
-            "## Identities\n\nTheorems, definitions and equal computations, to a tolerance. They could not have failed "
-            "but for an error in the code, so they are counted nowhere; the tests fail where one of them does.",
+            "## Identities\n\nTheorems, definitions and equal computations, to a tolerance. Only an error in the code "
+            "could make one fail, so they are counted nowhere, and the tests fail if one of them does.",
             table([row for row in rows if is_identity(row)]),
         )
     )
@@ -33,7 +34,7 @@ def table(rows: Sequence[Mapping]) -> str:
     lines = [_line(head), "|---" * len(head) + "|"]
     for row in rows:
         if row["verdict"] != NOT_JUDGED:
-            claim = f"`{row['id']}`: {row['statement']}"
+            claim = f"`{row['id']}`: {report.with_zeros(row['statement'])}"
             members = report.size(row) if "unit" in row else str(row["members"])
             members += ", added" if row.get("members_added") else ""
             words = (claim, report.expected(row), report.estimate(row), members, row["preset"])

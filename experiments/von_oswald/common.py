@@ -33,7 +33,7 @@ class Task(Members):
     input_range: float = setting(1.0, "r, inputs are U(-r/2, r/2): 2 in the paper's text, 1 in its figures", above=0)
     eval_tasks: int = setting(10_000, "tasks that measure a member, the same at every measurement", at_least=1)
     adam_b2: float = setting(
-        0.98, "Adam's b2: .98 in the code, .999 in the text", at_least=0, at_most=0.9999, argument=False
+        0.98, "Adam's b2: 0.98 in the code, 0.999 in the text", at_least=0, at_most=0.9999, argument=False
     )
     init_scale: float = setting(0.002, "weights start with variance init_scale / layers / fan_in", above=0)
 
@@ -46,7 +46,7 @@ class Schedule(Task):
     measure_every: int = setting(100, "steps between measurements", at_least=1)
     learning_rate: float = setting(1e-3, "Adam's learning rate", above=0)
     gradient_clip: float = setting(
-        1e-3, "clip of the gradient's norm: .001 in the code for K <= 2, 10 in the text", above=0
+        1e-3, "clip of the gradient's norm: 0.001 in the code for K <= 2, 10 in the text", above=0
     )
 
 
@@ -73,7 +73,7 @@ class Networks(Task):
     steps: tuple[int, ...] = setting((5000, 50_000), "training steps of each network", at_least=1)
     measurements: tuple[int, ...] = setting((50, 50), "measurements during the training of each network", at_least=1)
     learning_rates: tuple[float, ...] = setting((1e-3, 5e-4), "learning rate: 1e-3 for K <= 3, else 5e-4", above=0)
-    gradient_clips: tuple[float, ...] = setting((1e-3, 10.0), "gradient clip: .001 for K <= 2, else 10", above=0)
+    gradient_clips: tuple[float, ...] = setting((1e-3, 10.0), "gradient clip: 0.001 for K <= 2, else 10", above=0)
     token_clips: tuple[float, ...] = setting(
         (0.0, 10.0), "token clip: 10 for K > 3 (text: K > 2), 0 is off", at_least=0
     )

@@ -1,8 +1,8 @@
 """GD++ is gradient descent on better-conditioned data (von Oswald et al. 2022, Fig. 13 and A.10).
 
 The input transformation maps an eigenvalue l of the context's X^T X to l(1 - gamma l)^2: large eigenvalues come down,
-and the condition number falls until 1/gamma meets the largest one. The paper says that it explodes for gamma > .1; at
-N = 25 its median falls until .14 and explodes beyond .16. A layer looped twice is trained at several context lengths;
+and the condition number falls until 1/gamma meets the largest one. The paper says that it explodes for gamma > 0.1; at
+N = 25 its median falls until 0.14 and explodes beyond 0.16. A layer looped twice is trained at several context lengths;
 the gamma read off its weights is compared with the one that minimises the exact two-step GD++ loss.
 """
 

@@ -52,7 +52,7 @@ class Config(Networks):
     steps: tuple[int, ...] = setting((5000, 50_000, 17_500), "training steps of each network", at_least=1)
     measurements: tuple[int, ...] = setting((50,) * 3, "measurements during the training of each network", at_least=1)
     learning_rates: tuple[float, ...] = setting((1e-3, 5e-4, 5e-4), "1e-3 for K <= 3, else 5e-4", above=0)
-    gradient_clips: tuple[float, ...] = setting((1e-3, 10.0, 10.0), ".001 for K <= 2, else 10", above=0)
+    gradient_clips: tuple[float, ...] = setting((1e-3, 10.0, 10.0), "0.001 for K <= 2, else 10", above=0)
     token_clips: tuple[float, ...] = setting((0.0, 10.0, 10.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0)
     decays: tuple[int, ...] = setting((0, 0, 0), "last steps, in which the learning rate falls to 0", at_least=0)
     population_tasks: int = setting(200_000, "tasks for final losses, shared by all learners", at_least=1)

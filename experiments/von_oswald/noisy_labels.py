@@ -4,7 +4,7 @@ One layer is trained, and the GD step tuned, *without* noise. Both, and the mean
 contexts of which m labels are replaced by N(0, 1) draws, as the released code does, and on contexts whose labels have
 Gaussian noise. With c = eta s^2 and n = N - m labels left the GD step's loss is, exactly (this lab),
 
-    (D s^2/2) [1 - 2 c n/N + c^2 n (n + D - .2) / N^2] + (c^2 D / 2 N^2) (m + n v)
+    (D s^2/2) [1 - 2 c n/N + c^2 n (n + D - 0.2) / N^2] + (c^2 D / 2 N^2) (m + n v)
 
 for noise of variance v. ``noisy_labels_retrained`` trains on the corrupted labels.
 """

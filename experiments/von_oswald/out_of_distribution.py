@@ -3,8 +3,8 @@
 Networks trained on U(-1/2, 1/2) inputs and N(0, I) task vectors are evaluated on larger inputs, on larger targets, on
 inputs and on targets of another distribution (exponential, normal or Laplace, normalised), beside the best GD or GD++
 and the mean of trained and constructed weights. A network that *is* an algorithm must fail as the algorithm fails. For
-one layer and larger inputs the loss is known: with c = N/(N + D - .2), L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N +
-D - .2)/N]. Why two loops differ from GD++ on targets: ``label_couplings``.
+one layer and larger inputs the loss is known: with c = N/(N + D - 0.2), L(a) = (D s^2 a^2/2)[1 - 2 c a^2 + c^2 a^4 (N +
+D - 0.2)/N]. Why two loops differ from GD++ on targets: ``label_couplings``.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ class Config(Networks, shifts.Scales):
     steps: tuple[int, ...] = setting((5000, 5000, 50_000), "training steps of each network", at_least=1)
     measurements: tuple[int, ...] = setting((10,) * 3, "measurements during the training of each network", at_least=1)
     learning_rates: tuple[float, ...] = setting((1e-3, 1e-3, 5e-4), "1e-3 for K <= 3, else 5e-4", above=0)
-    gradient_clips: tuple[float, ...] = setting((1e-3, 1e-3, 10.0), ".001 for K <= 2, else 10", above=0)
+    gradient_clips: tuple[float, ...] = setting((1e-3, 1e-3, 10.0), "0.001 for K <= 2, else 10", above=0)
     token_clips: tuple[float, ...] = setting((0.0, 0.0, 10.0), "10 for K > 3 (text: K > 2), 0 is off", at_least=0)
 
 

@@ -1,11 +1,11 @@
 """One trained layer applied many times (von Oswald et al. 2022, Fig. 1 right and Fig. 10).
 
-One layer, trained to answer after a single application, is applied 50 times to its own output, only the label channel
-moving, its update damped by lambda; beside it the constructed gradient-descent layer, and the exact loss of damped
-gradient descent, (D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. In a
-context with an eigenvalue of lambda eta l/N > 2 the loss grows. Without damping these turn the mean loss up after a few
-applications; at lambda = .75 they are so rare that 10,000 tasks may hold none, yet they raise the exact mean after some
-twenty. In the paper the trained layer diverges before GD; here most members diverge after it.
+One layer, trained to answer after a single application, is applied 50 times to its own output. Only the label channel
+moves, and its update is damped by lambda. Beside it: the constructed gradient-descent layer, and the exact loss of
+damped gradient descent, (D s^2/2) E mean_l (1 - lambda eta l/N)^(2k) over the eigenvalues l of the context's X^T X. The
+loss of a context grows if it has an eigenvalue with lambda eta l/N > 2. Without damping such contexts turn the mean
+loss up after a few applications. At lambda = 0.75 they are so rare that 10,000 tasks may have none, yet they raise the
+exact mean after some twenty. In the paper the trained layer diverges before GD; here most members diverge after it.
 """
 
 import dataclasses

@@ -3,13 +3,13 @@
 Tokens x_1, (0, .., 0, y_1), x_2, .., x_q with positions beside them; two layers, softmax attention and then linear. To
 take a gradient step the second layer needs x_j and y_j in one token: the first must copy. After a long plateau the loss
 drops to nearly that of one step of gradient descent. With a linear first layer it does not: over 2N = 20 tokens ten
-sinusoidal channels have five directions of any size (singular values 8.2 to 1.3, then .07), and the best attention
-pattern that is linear in these has loss .302 (this lab, by regression on sampled tasks). Softmax makes it sharper.
+sinusoidal channels have five directions of any size (singular values 8.2 to 1.3, then 0.07), and the best attention
+pattern that is linear in these has loss 0.302 (this lab, by regression on sampled tasks). Softmax makes it sharper.
 
 Weights written by hand (Proposition 3) copy and then take exactly the gradient step, given positions that tell x-tokens
 from y-tokens. Sinusoidal positions do not: a head with which x_j finds its next token, y_j, lets y_j find its own next
 token too, x_{j+1}, whose last coordinate then acts as the label of y_j. The best step behind such a head has a closed
-form, .2128 for N = D = 10 against .2062 for GD (this lab, ``icl_lab.theory.gradient_descent.copy_everything``). With
+form, 0.2128 for N = D = 10 against 0.2062 for GD (this lab, ``icl_lab.theory.gradient_descent.copy_everything``). With
 2,048 tasks a step six of nine members that drop go below that bound, by attention that depends on content, not on
 positions alone (the page of the paper). One-hot positions, a second control, do tell them apart: there x_j looks at
 y_j, and y_j at itself, as in the weights by hand.

@@ -59,7 +59,7 @@ class Config(Setting):
     steps: int = setting(50_000, "training steps: 50,000 in the figure, 20,000 in the notebook", at_least=1)
     measure_every: int = setting(1000, "steps between measurements", at_least=1)
     gradient_clip: float = setting(100.0, "clip of the gradient's norm", above=0)
-    control_rate: float = setting(3e-4, "Adam's learning rate for the control (b2 = .999)", above=0)
+    control_rate: float = setting(3e-4, "Adam's learning rate for the control (b2 = 0.999)", above=0)
     inner_rate: float = setting(0.1, "eta of the control's fixed gradient steps", above=0)
     control_scale: float = setting(
         0.002, "variance at the control's start: over D + 1 up to the hidden layer, over E behind", above=0

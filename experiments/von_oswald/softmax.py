@@ -3,7 +3,7 @@
 A softmax head moves a token by an average. Near uniform attention its pattern is (1 + z_j - mean z) / N with logits
 z_j = x_q A x_j: with one head the constant adds noise, two heads whose value weights cancel remove it. What they then
 compute is a step of gradient descent on *centred* inputs x_j - mean x, whose best loss has the closed form
-(D s^2/2)(1 - (N - 1) / (N + D - 1.2 (N - 1)/N)) (this lab): .2185 by default, against .2062 for gradient descent. The
+(D s^2/2)(1 - (N - 1) / (N + D - 1.2 (N - 1)/N)) (this lab): 0.2185 by default, against 0.2062 for gradient descent. The
 paper scales each head's A_h by its value entry B_h(y, y) and adds: what remains is close to a multiple of the identity.
 
 Panels: loss and agreement with the best GD step over training, loss on larger inputs and targets, one row for each

@@ -12,6 +12,7 @@ import jax
 from icl_lab.lab import flags
 from icl_lab.lab.experiment import EFFORT, PRESETS, Experiment
 from icl_lab.lab.flags import FlagError, setting
+from icl_lab.lab.report import with_zeros
 from icl_lab.machine import cores
 
 OF_JOBS = ("slurm_partition", "minutes", "gpus")
@@ -122,13 +123,13 @@ def check_writable(outdir: Path, flag: str = "outdir") -> None:
 
 def help_text(experiment: Experiment) -> str:
     """What ``--help`` prints: the science, the flags with their presets, what is allowed."""
-    return "\n".join([
+    return with_zeros("\n".join([
         experiment.about.strip(), "", f"python -m experiments.{experiment.name} --preset=quick", "",
         "How it is run (beside --preset and --grid, none of these changes a number by more than rounding):",
         *described(Options(), {"": Options()}),
         f"Settings, which --preset chooses together ({', '.join(PRESETS)}):",
         *described(experiment.presets["paper"], experiment.presets, experiment.unused),
-    ])  # fmt: skip
+    ]))  # fmt: skip
 
 
 def described(of: Any, configs: Mapping[str, Any], hidden: Collection[str] = ()) -> Iterator[str]:

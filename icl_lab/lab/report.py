@@ -1,5 +1,7 @@
 """Ledger rows in words, and the command line that makes a record."""
 
+import math
+import re
 from collections.abc import Mapping
 
 from icl_lab.lab import flags
@@ -23,9 +25,26 @@ def expected(row: Mapping) -> str:
 
 
 def estimate(row: Mapping) -> str:
-    """``0.49 [0.48, 0.51]``; a dash stands for what is not finite."""
-    low, high = row["interval"]
-    return f"{_number(row['estimate'])} [{_number(low)}, {_number(high)}]"
+    """``0.491 [0.477, 0.505]``, with the decimals that the interval bears; a dash stands for what is not finite."""
+    value, (low, high) = row["estimate"], row["interval"]
+    numbers = (value, low, high)
+    digits = None if None in numbers else decimals(*numbers)
+    shown = map(_number, numbers) if digits is None else (f"{one:.{digits}f}".replace("-", "−") for one in numbers)
+    return "{} [{}, {}]".format(*shown)
+
+
+def decimals(value: float, low: float, high: float) -> int | None:
+    """Decimals that show the shorter arm of an interval to two digits; None: it has no width, or numbers need powers.
+
+    Whole numbers have none, and five is the most.
+    """
+    arms = [arm for arm in (value - low, high - value) if arm > 0]
+    sizes = [abs(number) for number in (value, low, high) if number]
+    if not arms or min(sizes) < 1e-5 or max(sizes) >= 1e5:
+        return None
+    if all(number == round(number) for number in (value, low, high)):
+        return 0
+    return min(max(0, 1 - math.floor(math.log10(min(arms)))), 5)
 
 
 def line(row: Mapping) -> str:
@@ -53,6 +72,11 @@ def command(experiment: Experiment, record: Record) -> str:
     usual = flags.to_flags(base)
     given = [word for word in flags.to_flags(flags.from_json(type(base), record.config)) if word not in usual]
     return " ".join([f"python -m experiments.{experiment.name} --preset={preset}", *given])
+
+
+def with_zeros(text: str) -> str:
+    """The text with a zero before each leading point: ``to .05`` -> ``to 0.05``."""
+    return re.sub(r"(?<![\w.])\.(?=\d)", "0.", text)
 
 
 def _number(value: float | None) -> str:

@@ -19,8 +19,11 @@ from experiments.dai.implicit_finetuning_figures import of_row
 from experiments.dai.pretrain import FINAL
 from experiments.reddy.interventions import CONTROL, conditions
 from experiments.reddy.interventions_shown import remaining
+from experiments.tools import reproduce
 from icl_lab.lab import records
 from icl_lab.lab.intervals import t_interval, wilson_interval
+from icl_lab.lab.options import help_text
+from icl_lab.lab.report import with_zeros
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("[!.]*.md")), *sorted(ROOT.glob("experiments/*/README.md"))]
@@ -28,6 +31,10 @@ NUMBER = r"([-−+]?(?:\d[\d,]*\.?\d*|\.\d+))"
 PERCENT = r"(\s%)?"
 WITH_ENDS = re.compile(rf"{NUMBER}{PERCENT}\s\[{NUMBER}{PERCENT},\s{NUMBER}{PERCENT}\]")
 WITH_HALF = re.compile(rf"{NUMBER}{PERCENT} ± {NUMBER}{PERCENT}(?!e)")
+
+FENCED, FIELD = re.compile(r"^```.*?^```", re.M | re.S), re.compile(r"\{[^{}]*\}")
+OTHERS = ("docs/dev/*.md", "experiments/*/CORRECTIONS.md", "experiments/*/words.toml", "experiments/page/*.toml")
+PROSE = [*PAGES, *(page for pattern in OTHERS for page in sorted(ROOT.glob(pattern))), ROOT / "figures/claims.md"]
 
 
 def of_claims():
@@ -101,6 +108,17 @@ def known():
 def test_every_estimate_with_an_interval_is_of_a_record(page, known):
     of_paper = [one for one in known if one[0] == page.parent.name] or known
     assert not [found for found in printed(page.read_text()) if not of_a_record(*found, of_paper)]
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_number_in_a_sentence_begins_with_its_point(page):
+    prose = FIELD.sub("{}", FENCED.sub("", page.read_text()))
+    assert [line for line in prose.splitlines() if with_zeros(line) != line] == []
+
+
+def test_no_number_of_a_help_begins_with_its_point():
+    for binary in reproduce.discover().values():
+        assert with_zeros(help_text(binary)) == help_text(binary)
 
 
 def test_such_estimates_are_found_where_pages_have_them():
