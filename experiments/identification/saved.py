@@ -1,4 +1,4 @@
-"""Saved networks, asked at several context lengths: trainings of ``icl_lab.train``, and states of Garg et al.'s code."""
+"""Saved networks at several context lengths: trainings of ``icl_lab.train``, states of Garg et al.'s code."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -105,9 +105,7 @@ def opened(path: Path, heads: int | None = None) -> Saved:
     try:
         network, params = load_garg(path, heads)
     except (ImportError, ValueError) as error:
-        raise FlagError(
-            f"--model={error}" if str(error).startswith(str(path)) else f"--model={path}: {error}"
-        ) from error
+        raise FlagError(f"--model={path}: {str(error).removeprefix(f'{path}: ')}") from error
     most, d = (network.positions - 1) // 2, params["params"]["read_in"].shape[0]
     size = f"{network.layers} layers, {network.heads} heads, width {network.width}"
     return Saved(

@@ -1,4 +1,4 @@
-"""Weights that the code of Garg et al. 2022 has trained, as a ``GPT``: from a local file of tensors, without PyTorch."""
+"""Weights that the code of Garg et al. 2022 has trained, as a ``GPT``: from a local file, without PyTorch."""
 
 import zipfile
 from pathlib import Path
