@@ -17,12 +17,12 @@ from icl_lab.lab.record import Record, RecordError
 from icl_lab.models import load_garg, prefix_predictions
 from icl_lab.models.garg import BACKBONE
 from icl_lab.prompts import BatchLearner, Prompt, Sampler, linear_regression
-from icl_lab.prompts.layouts import alternating_layout, causal_layout, joint_layout
+from icl_lab.prompts.layouts import Layout, alternating_layout, causal_layout, joint_layout
 from icl_lab.training import Trained
 
 LEAST = 2
 """Examples that ``identify`` needs."""
-LAYOUTS = (
+LAYOUTS: tuple[Callable[[], Layout] | None, ...] = (
     None, partial(alternating_layout, prefixes=True), alternating_layout, causal_layout, partial(causal_layout, 1),
     partial(joint_layout, sign=1),
 )  # fmt: skip
@@ -90,8 +90,8 @@ class Saved:
         """What members compute from so many examples; raises as ``identify``."""
         count = len(jax.tree.leaves(self.params)[0])
         asked = functions(self.learner, self.params, min(count, members or count))
-        sizes = {"context_length": length, "input_size": self.input_size}
-        return identify(asked, **sizes, sampler=self.sampler(length), seed=seed)
+        sampler, d = self.sampler(length), self.input_size
+        return identify(asked, context_length=length, input_size=d, sampler=sampler, seed=seed)
 
 
 def opened(path: Path, heads: int | None = None) -> Saved:
@@ -131,7 +131,7 @@ def _loaded(folder: Path) -> tuple[Trained, Record]:
     said: RecordError | None = None
     for layout in LAYOUTS:
         try:
-            trained = load(folder, layout=layout and layout())
+            trained = load(folder, layout=None if layout is None else layout())
             return trained, trained.call["record"]
         except RecordError as error:
             said = said or error
