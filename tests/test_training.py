@@ -62,7 +62,7 @@ def assert_same(a, b, bound=SAME):
     np.testing.assert_array_equal(a.diverged_at, b.diverged_at)
 
 
-@pytest.mark.parametrize("measure_every", [2, 12])
+@pytest.mark.parametrize("measure_every", [2, 5, 12, 50])
 def test_training_in_chunks_is_training_at_once(whole, measure_every):
     assert_same(train(measure_every=measure_every), whole)
 
@@ -195,7 +195,6 @@ def test_a_member_whose_gradient_is_not_finite_keeps_its_parameters():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 10}, r"steps \(10\) must be a positive multiple of measure_every \(4\)"),
         ({"steps": 0}, "steps must be a whole number of at least 1, got 0"),
         ({"measure_every": 0}, "measure_every must be a whole number of at least 1, got 0"),
         ({"members_at_once": 0}, "members_at_once must be at least 1, got 0"),

@@ -1,9 +1,12 @@
 """Tables of ``implicit_finetuning``, by row and by task as in the paper: in its record, as Markdown, or as CSV.
 
-python -m experiments.dai.tables RUN_FOLDER [--csv]
+    python -m experiments.dai.tables RUN_FOLDER [--csv]
+
+The run is one of ``dai.implicit_finetuning``.
 """
 
 import csv
+import dataclasses
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +17,8 @@ import numpy as np
 from experiments.dai.analysis import present_mean
 from experiments.dai.common import gated
 from experiments.dai.controls import FROM_SECOND, NUMBERS, SIMILARITIES
+from icl_lab.lab.command_line import command
+from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import load
 
@@ -101,19 +106,27 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    given = list(sys.argv[1:] if argv is None else argv)
-    folders = [word for word in given if word != "--csv"]
-    if len(folders) != 1:
-        print("error: one run folder of dai.implicit_finetuning, and --csv for commas", file=sys.stderr)
-        return 2
-    try:
-        metrics = load(Path(folders[0]), arrays=False).metrics
-        if "by_task" not in metrics:
-            raise RecordError(f"{folders[0]} holds no table by task")
-    except RecordError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if "--csv" in given:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if folder := next((word for word in words if not word.startswith("-")), ""):
+        words[words.index(folder)] = f"--run={folder}"  # of a second one ``command`` says that it is too much
+    return command(__doc__, Options(), _printed, ["tables", *words])
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Flags of ``python -m experiments.dai.tables``."""
+
+    run: str = setting("", "folder of the run; the word without a flag is it, too", path=True)
+    csv: bool = setting(False, "commas in place of Markdown")
+
+
+def _printed(options: Options) -> int:
+    if not options.run:
+        raise FlagError("--run=: allowed is the folder of a run of dai.implicit_finetuning")
+    metrics = load(Path(options.run), arrays=False).metrics
+    if "by_task" not in metrics:
+        raise RecordError(f"{options.run} holds no table by task")
+    if options.csv:
         csv.writer(sys.stdout).writerows(lines(metrics))
     else:
         print(markdown(lines(metrics)))

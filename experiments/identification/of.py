@@ -1,10 +1,17 @@
-"""Which algorithm did the networks of a finished run learn?
+"""Which algorithm did the networks of a finished run, or of a file, learn?
 
     python -m experiments.identification.of --run=figures/von_oswald/weight_maps/lab
+    python -m experiments.identification.of --model=state.npz
 
-Every training of the run whose parameters were kept is identified (--stage names one), with the training distribution
-that the run's configuration describes. The verdicts are printed, and how often the token clip acts where a network has
-one; --plots=folder draws a fingerprint of each.
+**A run.** Every training of the run whose parameters were kept is identified (--stage names one), with the training
+distribution that the run's configuration describes. The verdicts are printed, and how often the token clip acts where a
+network has one; --plots=folder draws a fingerprint of each.
+
+**A model.** --model takes a folder that icl_lab.train(..., folder=...) or trained.save has written, or the state of a
+network of the code of Garg et al. 2022 (_backbone.h.*, _read_in, _read_out) as .npz or safetensors; of a .pt it says
+how to convert it. Members are identified at half, once and twice the number of examples of training, as far as the
+network has positions, or at --context_lengths. Prompts are those of training where the file says so (a
+linear_regression), of Garg et al. for their layout, else standard normal. What was found is also written as JSON.
 
 Exit status: 0 done; 2 refused, with a line that says why; where one of several trainings is refused the others are
 identified all the same.
@@ -18,8 +25,10 @@ from pathlib import Path
 import numpy as np
 
 from experiments.identification.networks import clipped, identified, prompts_of
-from icl_lab.lab import load_run, style
-from icl_lab.lab.command_line import command
+from experiments.identification.saved import LEAST, as_json, opened
+from icl_lab.identify import Identified
+from icl_lab.lab import load_run, records, style
+from icl_lab.lab.command_line import check_writable, command
 from icl_lab.lab.flags import FlagError, setting
 
 
@@ -27,6 +36,13 @@ from icl_lab.lab.flags import FlagError, setting
 class Options:
     """Flags of ``python -m experiments.identification.of``."""
 
+    model: str = setting("", "folder of a saved training, or a file of Garg et al.'s layout", path=True)
+    context_lengths: tuple[int, ...] = setting(
+        (0,), "with --model: numbers of examples, each at least 2; 0: half, once and twice that of training", at_least=0
+    )
+    input_size: int = setting(0, "with --model: D, refused where the network has another; 0: its own", at_least=0)
+    heads: int = setting(0, "heads of a state of Garg et al.; 0: one for every 32 channels", at_least=0)
+    json: str = setting("", "with --model: the file of results; empty: identified.json beside it", path=True)
     run: str = setting("", "folder of a finished run that kept its parameters", path=True)
     stage: str = setting("", "the training to identify; empty: all of them")
     members: int = setting(0, "so many members of each; 0: all", at_least=0)
@@ -40,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _identify(options: Options) -> int:
+    if options.plots and Path(options.plots).exists() and not Path(options.plots).is_dir():
+        raise FlagError(f"--plots={options.plots}: allowed is a folder; this is a file")
+    if options.model:
+        return _of_model(options)
     folder = Path(options.run)
     if not options.run or not (folder / "record.json").exists():
         raise FlagError(f"--run={options.run}: allowed is the folder of a finished run")
@@ -49,8 +69,6 @@ def _identify(options: Options) -> int:
         raise FlagError(f"--run={folder}: this run kept no parameters that its binary can turn to learners")
     if stages[0] not in run.stages():
         raise FlagError(f"--stage={options.stage}: allowed is one of {', '.join(run.stages())}")
-    if options.plots and Path(options.plots).exists() and not Path(options.plots).is_dir():
-        raise FlagError(f"--plots={options.plots}: allowed is a folder; this is a file")
     for stage in stages:
         try:
             found = identified(folder, stage, members, options.seed)
@@ -61,13 +79,48 @@ def _identify(options: Options) -> int:
         for factor, shares in clipped(run, stage, members, options.seed).items():
             print(f"  token clip acts on {np.median(shares):.1%} of prompts (median) at inputs times {factor:g}")
         if options.plots:
-            Path(options.plots).mkdir(parents=True, exist_ok=True)
-            with style.styled():
-                name = stage.replace("/", "_")
-                style.save(found.plot(), Path(options.plots) / f"identify_{name}", f"{folder} · {stage}")
+            _draw(found, Path(options.plots), stage.replace("/", "_"), f"{folder} · {stage}")
     if refused:
         raise FlagError("\n".join(refused))
     return 0
+
+
+def _of_model(options: Options) -> int:
+    if options.run or options.stage:
+        raise FlagError(f"--model={options.model}: allowed is --model, or --run with its --stage, not both")
+    path = Path(options.model)
+    kept = Path(options.json) if options.json else (path if path.is_dir() else path.parent) / "identified.json"
+    saved = opened(path, options.heads or None)
+    if options.input_size not in (0, saved.input_size):
+        raise FlagError(f"--input_size={options.input_size}: allowed is {saved.input_size}, that of the network")
+    lengths = saved.lengths() if options.context_lengths == (0,) else options.context_lengths
+    for length in lengths:
+        if length < LEAST or (why := saved.refuses(length)):
+            said = f"is a number of examples from {LEAST} on" if length < LEAST else f"is what it can read: {why}"
+            raise FlagError(f"--context_lengths={length}: allowed {said}")
+    if not lengths:
+        raise FlagError(f"--model={path}: allowed is a network that reads {LEAST} examples or more")
+    check_writable(kept.parent, "json")
+    where = "as in the paper, since the file does not say it" if saved.assumed else "in training"
+    print(f"{saved.name}\n  {saved.trained} examples {where}, D = {saved.input_size}; prompts: {saved.prompts()}")
+    found = {}
+    for length in lengths:
+        try:
+            found[length] = saved.identified(length, options.members or None, options.seed)
+        except ValueError as error:  # LearnerError is one
+            raise FlagError(f"{path}: {error}") from error
+        print(f"\n{length} examples: {found[length]}", flush=True)
+        if options.plots:
+            _draw(found[length], Path(options.plots), f"{length}", f"{path.name} · {length} examples")
+    kept.write_bytes(records.as_json(as_json(saved, found)))
+    print(f"\nwritten: {kept}")
+    return 0
+
+
+def _draw(found: Identified, folder: Path, name: str, about: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with style.styled():
+        style.save(found.plot(), folder / f"identify_{name}", about)
 
 
 if __name__ == "__main__":

@@ -168,11 +168,11 @@ def _tried(limit: float | None, training: Training) -> tuple[Stage, Fit]:
     compiling = time.perf_counter() - began
     (state, _), advancing = _timed(lambda: ensemble.advance(state))
     found, measuring = _timed(lambda: ensemble.gathered(jax.device_get(ensemble.observe(state))))
-    count = steps // every + 1
+    count = -(-steps // every) + 1
     found = {"train_loss": np.full(len(keys), np.nan)} | found
     rows = {name: np.repeat(np.asarray(value)[:, None], count, axis=1) for name, value in found.items()}
     params = jax.tree.map(jnp.asarray, ensemble.gathered(state).params)
-    fitted = Fit(params, every * np.arange(count), rows, np.full(len(keys), -1), ensemble.memory)
+    fitted = Fit(params, np.minimum(every * np.arange(count), steps), rows, np.full(len(keys), -1), ensemble.memory)
     seconds = compiling + advancing * steps / chunk + measuring * count
     return Stage(len(keys), steps, seconds, ensemble.memory, compiling), fitted
 

@@ -4,8 +4,7 @@ import contextlib
 import dataclasses
 import shutil
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,6 @@ from icl_lab.training.plans import Training, training
 from icl_lab.training.trained import Trained
 
 KEPT_AS = ("float32", "float16")
-FEW = 5
-"""Fewer measurements than this, not counting that of the start, are warned of where nobody asked for them."""
 
 
 def train(
@@ -67,7 +64,8 @@ def train(
       overwrite: trains again, whatever the folder holds.
       checkpoint_seconds: between two checkpoints, which are made between two measurements.
       keep: of about so many measurements, evenly spaced, the last among them, the folder keeps the parameters of all
-        members: ``load_run(folder).learner(member, stage="training@400")``, after 400 steps.
+        members: ``load_run(folder).learner(member, stage="training@400")``, after 400 steps. The last of a training
+        whose ``steps`` are no multiple of ``measure_every`` is its end, ``stage="training"``.
       keep_dtype: of these on disk, ``float32`` or ``float16``.
       progress: shows the loss beside a bar, on a terminal and in a notebook (with ipywidgets), else a line a minute.
       devices: that share the members, or how many of ``jax.devices()``; None: all. They change no number by more than
@@ -81,7 +79,6 @@ def train(
     Warns:
       RuntimeWarning: naming the members whose loss or gradient was not finite; they are stopped before that step
         (``fit.diverged_at``).
-      UserWarning: where no ``measure_every`` is given and ``steps`` (997) leave fewer than five measurements.
 
     Raises:
       ValueError: as ``training``; where ``fit`` refuses the optimizer; without a folder for what belongs to one; and
@@ -95,9 +92,7 @@ def train(
         for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
             if value:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        mesh, planned = trained.mesh_of(devices), training(**call)
-        _warn_of_few(planned, options)
-        return trained.carried_out(planned, call, progress=progress, mesh=mesh)
+        return trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be a path, got {folder!r}")
     if not isinstance(name, str):
@@ -109,7 +104,6 @@ def train(
     mesh, planned, folder = trained.mesh_of(devices), training(**call), Path(folder)
     if options.get("measure_every") is None and not overwrite:
         planned = _measured_as_before(planned, folder)
-    _warn_of_few(planned, options)
     config = own_record.configuration(call, planned, name)
     if keep:
         config |= {"keep": keep, "keep_dtype": keep_dtype}
@@ -218,19 +212,7 @@ def _measured_as_before(planned: Training, folder: Path) -> Training:
     with contextlib.suppress(RecordError):
         config = records.load(folder, arrays=False).config
     every = config.get("measure_every")
-    if not isinstance(every, int) or every == planned.measure_every or planned.steps % every:
-        return planned
-    return dataclasses.replace(planned, measure_every=every)
-
-
-def _warn_of_few(planned: Training, options: Mapping[str, Any]) -> None:
-    every = planned.measure_every or planned.steps
-    if options.get("measure_every") is None and planned.steps // every < FEW < planned.steps:
-        warnings.warn(
-            f"steps={planned.steps} divides into few equal parts, so it is measured every {every} steps only; give "
-            "measure_every=, or other steps",
-            stacklevel=3,
-        )
+    return dataclasses.replace(planned, measure_every=every) if isinstance(every, int) else planned
 
 
 def _other_versions(record: Record) -> str:

@@ -1,5 +1,6 @@
 """Networks as pure functions of (parameters, tokens), and their reading as in-context learners."""
 
+from icl_lab.models.garg import load_garg
 from icl_lab.models.gpt import GPT, prefix_predictions
 from icl_lab.models.gpt2 import load_gpt2, load_tokenizer
 from icl_lab.models.induction import InductionNetwork
@@ -30,6 +31,7 @@ __all__ = [
     "language_logits",
     "learner",
     "linear_attention",
+    "load_garg",
     "load_gpt2",
     "load_tokenizer",
     "local_logits",

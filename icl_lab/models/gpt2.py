@@ -54,7 +54,7 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
         another function or other sizes. It names the file and the tensor.
     """
     path = Path(path)
-    shapes = _read(path, lambda file, name: tuple(file.get_slice(name).get_shape()))
+    shapes = read_tensors(path, lambda file, name: tuple(file.get_slice(name).get_shape()))
     embedding = shapes.get("wte.weight")
     if embedding is None or len(embedding) != 2 or 0 in embedding:
         found = f"missing; {SHARDS}" if embedding is None else f"of shape {embedding}"
@@ -65,7 +65,7 @@ def gpt2_network(path: str | Path, heads: int | None = None) -> LanguageModel:
         raise ValueError(f"{path}: {UNTIED}")
     vocabulary, width = embedding
     layers = len({name.split(".")[1] for name in shapes if name.startswith("h.")})
-    _check(path, shapes, layers, width)
+    check_blocks(path, shapes, layers, width)
     configuration = _configuration(path.parent / "config.json")
     sizes = {"vocab_size": vocabulary, "n_embd": width, "n_layer": layers, "n_positions": shapes["wpe.weight"][0]}
     for name, size in sizes.items():
@@ -103,7 +103,7 @@ def load_gpt2(path: str | Path, heads: int | None = None) -> tuple[LanguageModel
       ImportError, ValueError: as ``gpt2_network``; and for an ``lm_head.weight`` that is not the embedding.
     """
     network = gpt2_network(path, heads)
-    tensors = _read(Path(path), lambda file, name: np.asarray(file.get_tensor(name), np.float32))
+    tensors = read_tensors(Path(path), lambda file, name: np.asarray(file.get_tensor(name), np.float32))
     if not np.array_equal(tensors.pop("lm_head.weight", tensors["wte.weight"]), tensors["wte.weight"]):
         raise ValueError(f"{path}: {UNTIED}")
     renamed = _renamed(tensors, network.layers)
@@ -169,7 +169,7 @@ def _configuration(path: Path) -> dict[str, Any]:
     return said
 
 
-def _read(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
+def read_tensors(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
     """What a function of the open file and a name finds of every tensor but masks, by name without prefixes."""
     if not path.is_file():
         raise ValueError(f"{path}: no such file of weights")
@@ -199,7 +199,7 @@ def _read(path: Path, of_tensor: Callable[[Any, str], T]) -> dict[str, T]:
     return found
 
 
-def _check(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, width: int) -> None:
+def check_blocks(path: Path, shapes: dict[str, tuple[int, ...]], layers: int, width: int) -> None:
     """Names and shapes are those of a GPT-2."""
     positions = (shapes.get("wpe.weight") or (1,))[0]
     outside = {"wte.weight": (shapes["wte.weight"][0], width), "wpe.weight": (positions, width)}

@@ -87,17 +87,19 @@ def fit(
         evaluation weights.
       keys: (M,) typed PRNG keys, one a member.
       settings: pytree whose leading axis is the member; a grid is just more members. None for no settings.
-      steps: largest number of training steps, a multiple of ``measure_every``.
+      steps: largest number of training steps.
       measure: ``(params, key, setting) -> {name: array}``. Beside its names the metrics hold ``train_loss``, the mean
         loss of the steps since the measurement before (NaN at step 0).
-      measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``.
+      measure_every: steps between measurements (also the length of a compiled chunk); None means ``steps``. Where it
+        does not divide ``steps``, the last measurement comes earlier, behind a shorter chunk, compiled by itself.
       members_at_once: how many members are vectorised together; the others wait their turn inside the same program,
         and measurements go one by one. On a CPU large batches run fastest one by one (caches). None means all, in both.
       schedule: ``(setting, step) -> setting`` that the loss of this step sees, for what changes during training: a
         curriculum, an intervention. ``init``, ``optimizer`` and ``measure`` see the setting as it is.
       measure_schedule: the same for ``measure``, with the steps taken so far; None: it sees the setting as it is.
       until: ``what was measured (M, ...) -> whether training ends here``, for all members, before ``steps`` are over.
-      resume: where to leave and find the state between chunks; None keeps nothing.
+      resume: where to leave and find the state between chunks; None keeps nothing. A shorter last chunk is not left:
+        whoever takes more steps later begins in front of it, and measures where an undivided training does.
       progress: ``progress(steps done, steps)``, called at chunk boundaries.
       watch: ``watch(steps done, what was measured then (M, ...))``, called there too.
       mesh: devices that share the members (``training.ensembles.member_mesh``); None: one device has all.
@@ -109,21 +111,20 @@ def fit(
       RuntimeWarning: naming the members whose loss or gradient was not finite.
 
     Raises:
-      ValueError: if ``steps`` is not a positive multiple of ``measure_every``, keys and settings disagree, JAX is told
-        to compile nothing, or the optimizer is no optimizer, cannot be used here, or moves parameters up the gradient.
+      ValueError: if ``steps`` or ``measure_every`` is below 1, keys and settings disagree, JAX is told to compile
+        nothing, or the optimizer is no optimizer, cannot be used here, or moves parameters up the gradient.
       DoesNotFitError: if one member at a time, with the state of all, needs more than ``memory_limit``.
     """
     steps = whole("steps", steps)
     measure_every = steps if measure_every is None else whole("measure_every", measure_every)
-    _check(keys, settings, steps, measure_every, members_at_once)
+    _check(keys, settings, members_at_once)
     settings = jax.device_put(settings)  # jnp.asarray compiles a program for every shape
     check_optimizer(optimizer, init, keys, settings)
     one = member(init, loss, optimizer, measure, schedule, measure_schedule)
-    chunks = steps // measure_every
     of_all = functools.partial(jax.eval_shape, jax.vmap(one.begin), keys, settings)
     saved = None if resume is None else resume.load(lambda: {"state": of_all()})
     rows: list[dict[str, np.ndarray]] = []  # what was measured, (M, ...) by name
-    resumed = 0
+    resumed = memory = 0
     if saved is not None:
         taken = len(saved["metrics"]["train_loss"][0])
         rows = [{name: values[:, r] for name, values in saved["metrics"].items()} for r in range(taken)]
@@ -135,8 +136,9 @@ def fit(
         if watch is not None:
             watch(done, rows[-1])
 
-    def fitted(state: TrainState, memory: int) -> Fit:
+    def fitted(state: TrainState) -> Fit:
         at, stopped = measure_every * np.arange(len(rows)), np.asarray(state.diverged_at)
+        at[-1] = np.asarray(state.step)[0]  # behind a shorter chunk fewer
         params = jax.device_put(jax.vmap(evaluated)(state.opt_state, state.params))
         if warn and (stopped >= 0).any():
             said = f"{(stopped >= 0).sum()} of {stopped.size} members diverged and were stopped"
@@ -144,13 +146,18 @@ def fit(
             warnings.warn(f"{said}: {named} (diverged_at has the steps)", RuntimeWarning, 3)
         return Fit(params, at, _stack(rows), stopped, memory, resumed)
 
-    if saved is not None and (len(rows) > chunks or until(rows[-1])):  # finished: nothing is compiled
+    if saved is not None and (resumed >= steps or until(rows[-1])):  # finished: nothing is compiled
         advanced(steps)
-        return fitted(saved["state"], 0)
-    ensemble = Ensemble(
-        one.begin, one.chunk(measure_every), one.observe, keys, settings,
-        members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
-    )  # fmt: skip
+        return fitted(saved["state"])
+
+    def of_length(chunk: int) -> Ensemble:
+        return Ensemble(
+            one.begin, one.chunk(chunk), one.observe, keys, settings,
+            members_at_once=members_at_once, mesh=mesh, memory_limit=memory_limit,
+        )  # fmt: skip
+
+    length = min(measure_every, steps - resumed)
+    ensemble = of_length(length)
 
     def measured(train_loss: Any) -> dict[str, np.ndarray]:
         found = {"train_loss": train_loss} | ensemble.gathered(ensemble.observe(state))
@@ -163,26 +170,29 @@ def fit(
     if not rows:
         rows.append(measured(np.full(len(keys), np.nan)))
         if resume is not None:
-            resume.save(snapshot, finished=False)
-    advanced((len(rows) - 1) * measure_every)
-    while len(rows) <= chunks and not until(rows[-1]):
-        done = len(rows)
+            resume.save(snapshot, finished=measure_every > steps)
+    done, memory = (len(rows) - 1) * measure_every, ensemble.memory
+    advanced(done)
+    while done < steps and not until(rows[-1]):
+        if steps - done < length:  # the rest
+            length = steps - done
+            ensemble = of_length(length)
+            memory = max(memory, ensemble.memory)
         state, train_loss = ensemble.advance(state)
+        done += length
         rows.append(measured(ensemble.gathered(train_loss)))
-        if resume is not None:
-            resume.save(snapshot, finished=done == chunks or until(rows[-1]))
-        advanced(done * measure_every)
-    return fitted(ensemble.gathered(state), ensemble.memory)
+        if resume is not None and done % measure_every == 0:
+            resume.save(snapshot, finished=done + measure_every > steps or until(rows[-1]))
+        advanced(done)
+    return fitted(ensemble.gathered(state))
 
 
-def _check(keys: Array, settings: Tree, steps: int, measure_every: int, members_at_once: int | None) -> None:
+def _check(keys: Array, settings: Tree, members_at_once: int | None) -> None:
     config: Any = jax.config  # whose names no type checker knows
     if config.jax_disable_jit:
         raise ValueError("JAX_DISABLE_JIT (jax.disable_jit) is on: a training is one compiled program; allowed is off")
     if not isinstance(keys, jax.Array) or keys.ndim != 1 or keys.shape[0] < 1:
         raise ValueError(f"keys must be (M,) typed PRNG keys with M >= 1, got {sizes(keys)}")
-    if measure_every < 1 or steps < 1 or steps % measure_every:
-        raise ValueError(f"steps ({steps}) must be a positive multiple of measure_every ({measure_every})")
     if members_at_once is not None and members_at_once < 1:
         raise ValueError(f"members_at_once must be at least 1, got {members_at_once}")
     for leaf in jax.tree.leaves(settings):

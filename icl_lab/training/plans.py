@@ -129,7 +129,8 @@ def training(
       variants: ``params -> learners`` made from the parameters, whose losses are measured too.
       extra: ``(params, evaluation tasks) -> {name: array}``, measured beside.
       eval_tasks: tasks that measure a member.
-      measure_every: steps between measurements, a divisor of ``steps``; None: about twenty measurements.
+      measure_every: steps between measurements, the last of which is behind all ``steps``; None: about twenty
+        measurements.
       measured: False measures the training loss only.
       until: ``what was measured (M, ...) by name -> whether training ends here``, for all members, ahead of ``steps``.
       schedule: ``(setting, step) -> setting`` that the training sampler takes at this step, for a curriculum. It needs
@@ -145,9 +146,9 @@ def training(
       ``<reference>_<comparison>``, and what ``extra`` names, each (M, R).
 
     Raises:
-      ValueError: for sizes below 1, a learning rate beside an optimizer, steps that ``measure_every`` does not divide,
-        a reference or variant without a name or with that of another metric, a reference that does not answer B prompts
-        with B predictions, or as the network does, a layout beside a ``Model``, a sampler that gives no ``Sample``,
+      ValueError: for sizes below 1, a learning rate beside an optimizer, a reference or variant without a name or with
+        that of another metric, a reference that does not answer B prompts with B predictions, or as the network does, a
+        layout beside a ``Model``, a sampler that gives no ``Sample``,
         another number of tasks, or the same ones whatever its key (``prompts.same_tasks`` says that it is meant), a
         seed outside its range, ``members`` or ``seed`` beside ``keys``, a schedule that nothing depends on, parameters
         of another network, or an optimizer that ``fit`` refuses.
@@ -275,5 +276,6 @@ def _prompt(name: str, tasks_of: Callable[[Any], Sampler], settings: Any, batch:
 
 
 def _about_twentieth(steps: int) -> int:
-    """The smallest divisor of the steps that gives at most twenty measurements behind the first."""
-    return next(every for every in range(-(-steps // 20), steps + 1) if steps % every == 0)
+    """Steps between twenty measurements, or between fewer that divide all steps, but not fewer than five."""
+    twentieth = -(-steps // 20)
+    return next((every for every in range(twentieth, steps // 5 + 1) if steps % every == 0), twentieth)

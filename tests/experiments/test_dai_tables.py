@@ -1,10 +1,14 @@
 """Tables are means over the networks that learn in context, with the spread of a retest."""
 
+import re
+
 import numpy as np
 import pytest
 
 from experiments.dai import tables
 from experiments.dai.controls import NUMBERS, SIMILARITIES
+from icl_lab.lab import records
+from icl_lab.lab.record import Record
 
 ACCURACIES = ("zero_shot", "in_context", "finetuned", "finetuned_free", "chance", "ceiling")
 
@@ -54,3 +58,19 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     assert tables.main([str(tmp_path)]) == 2
     assert "record.json" in capsys.readouterr().err
     assert tables.main([]) == 2
+    assert tables.main([str(tmp_path), "another"]) == 2
+    assert "unexpected argument 'another'" in capsys.readouterr().err
+
+
+def test_a_flag_is_no_folder(tmp_path, capsys, arrays):
+    """Help is printed, an unknown flag is named, and --csv may stand on either side of the folder."""
+    assert tables.main(["--help"]) == 0
+    assert {"--csv", "--run"} <= set(re.findall(r"--\w+", capsys.readouterr().out))
+    assert tables.main([str(tmp_path), "--commas"]) == 2
+    assert "commas" in capsys.readouterr().err
+    tasks = [f"task{t}" for t in range(6)]
+    metrics = {"tasks": tasks, "by_task": tables.by_task(tasks, arrays)}
+    records.save(Record("dai.implicit_finetuning", "own", {}, metrics, {}, {}), tmp_path, claims=[])
+    for words in (["--csv", str(tmp_path)], [str(tmp_path), "--csv"]):
+        assert tables.main(words) == 0
+        assert capsys.readouterr().out.startswith("networks,metric,task0,")

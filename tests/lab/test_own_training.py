@@ -96,12 +96,19 @@ def test_more_steps_go_on_and_fewer_are_refused(whole, tmp_path):
     assert_same(icl_lab.load(tmp_path), longer)
 
 
-@pytest.mark.parametrize("place", [None, "kept"])
-def test_steps_that_leave_few_measurements_are_warned_of(tmp_path, place):
-    options = SMALL | {"steps": 23, "measure_every": None, "folder": place and tmp_path / place}
-    with pytest.warns(UserWarning, match=r"steps=23 .* measured every 23 steps only; give measure_every="):
-        icl_lab.train(NETWORK, SAMPLER, **options)
-    icl_lab.train(NETWORK, SAMPLER, **options | {"measure_every": 23})
+def test_steps_that_nothing_divides_are_all_taken_measured_and_gone_on_from(tmp_path):
+    """Of 23 steps the last measurement is behind 23, and who goes on to 30 is as if there had been no end."""
+    options = SMALL | {"steps": 23, "measure_every": None}
+    first = icl_lab.train(NETWORK, SAMPLER, **options, folder=tmp_path)
+    np.testing.assert_array_equal(first.fit.steps, [*range(0, 23, 2), 23])
+    at_once = icl_lab.train(NETWORK, SAMPLER, **options | {"measure_every": 23})
+    for one, other in zip(jax.tree.leaves(first.fit.params), jax.tree.leaves(at_once.fit.params), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(first.fit.metrics["loss"][:, -1], at_once.fit.metrics["loss"][:, -1])
+    assert_same(icl_lab.train(NETWORK, SAMPLER, **options, folder=tmp_path), first)
+    longer = icl_lab.train(NETWORK, SAMPLER, **options | {"steps": 30}, folder=tmp_path)
+    assert longer.fit.resumed == 22
+    assert_same(longer, icl_lab.train(NETWORK, SAMPLER, **SMALL | {"steps": 30}))
 
 
 def noisy(noise):
