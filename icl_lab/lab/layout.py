@@ -3,13 +3,11 @@
 import re
 from collections.abc import Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-else:  # see icl_lab.lab.style
-    Axes = Figure = Any
+Axes: TypeAlias = Any
+Figure: TypeAlias = Any
+"""Of matplotlib, which is imported by what draws; its stubs let every legend be None."""
 
 WIDTHS = {1: 5.5, 2: 5.5, 3: 6.75}
 """Of a figure in inches, by its panels in a row: the text widths of two common formats of papers."""
@@ -39,8 +37,9 @@ def finish(figure: Figure) -> None:
     above += [0.13 * n for n in _most_by_row({axes: axes.get_title(loc="left").count("\n") for axes in panels})]
     figure.set_figheight(figure.get_figheight() + sum(above))
     layout.execute(figure)
+    wide = [axes for axes in panels if _wrap(axes.xaxis.label, 1.1 * axes.bbox.width)]
     covering = [axes for axes in panels if axes not in anchored and axes.get_legend() and covers(axes)]
-    if covering:
+    if wide or covering:
         figure.set_figheight(figure.get_figheight() + sum(_raise_legends(covering)))
         layout.execute(figure)
     figure.set_layout_engine(None)
@@ -90,7 +89,7 @@ def covers(axes: Axes) -> bool:
     box = axes.get_legend().get_window_extent().padded(-1)
     if not box.overlaps(axes.bbox):
         return False
-    box = Bbox.intersection(box, axes.bbox)
+    box = Bbox.intersection(box, axes.bbox) or box
     if axes.images:
         return True
     for line in axes.lines:
@@ -138,15 +137,15 @@ def _take_title(axes: Axes) -> None:
     axes.set_title(next(filter(None, texts), ""), loc="left")
 
 
-def _wrap(text: Any, width: float, turned: bool = False) -> None:
-    """Breaks a text into lines of at most ``width`` pixels, formulas and words whole."""
+def _wrap(text: Any, width: float, turned: bool = False) -> bool:
+    """Breaks a text that is too wide into lines of at most ``width`` pixels, formulas and words whole."""
 
     def fits() -> bool:
         box = text.get_window_extent()
         return (box.height if turned else box.width) <= width
 
     if not text.get_text() or fits():
-        return
+        return False
     lines: list[str] = []
     for word in re.findall(r"(?:\$[^$]*\$|\S)+", text.get_text()):
         text.set_text(f"{lines[-1]} {word}" if lines else word)
@@ -155,6 +154,7 @@ def _wrap(text: Any, width: float, turned: bool = False) -> None:
         else:
             lines.append(word)
     text.set_text("\n".join(lines))
+    return True
 
 
 def _set_title(axes: Axes, letter: str) -> None:
@@ -211,11 +211,11 @@ def _share_legends(figure: Figure, panels: Sequence[Axes]) -> float:
             if len(found) > 1 and len(set(found)) == 1 and len(meant[found[0]]) == 1:
                 shared.setdefault(label, handle)
     first: dict[tuple, list] = {}
-    for axes, own, look in zip(panels, entries, looks):
+    for axes, own, known in zip(panels, entries, looks):
         rest = {label: handle for label, handle in own.items() if label not in shared}
         legend, place = axes.get_legend(), axes.get_subplotspec()
         row = first.setdefault((place.get_gridspec(), place.rowspan.start) if place else (None, 0), [])
-        same = [(label, look[label]) for label in rest]
+        same = [(label, known[label]) for label in rest]
         if legend and (not rest or same in row):
             legend.remove()
         elif legend and len(rest) < len(own):
@@ -227,9 +227,9 @@ def _share_legends(figure: Figure, panels: Sequence[Axes]) -> float:
     return made.get_window_extent().height / figure.dpi + 0.05
 
 
-def _fitting(on: Figure | Axes, entries: dict[str, Any], width: float, **options: Any) -> Any:
+def _fitting(on: Any, entries: dict[str, Any], width: float, **options: Any) -> Any:
     """A legend of as many columns as have room in ``width`` pixels."""
-    compact = {"columnspacing": 1.2, "handlelength": 2.2, "handletextpad": 0.5, "borderaxespad": 0.3}
+    compact: dict[str, Any] = {"columnspacing": 1.2, "handlelength": 2.2, "handletextpad": 0.5, "borderaxespad": 0.3}
     made = on.legend(list(entries.values()), list(entries), **options, **compact)
     columns = min(len(entries), max(1, int(width / made.get_window_extent().width)))
     if columns > 1:
@@ -242,10 +242,10 @@ def _fitting(on: Figure | Axes, entries: dict[str, Any], width: float, **options
 
 def _raise_legends(panels: Sequence[Axes]) -> list[float]:
     """Puts legends between panel and title; returns the height of the highest of each row in inches."""
-    heights = {}
+    heights: dict[Axes, float] = {}
     for axes in panels:
         title = axes.get_legend().get_title().get_text() or None
-        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "title": title}
+        place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "title": title}
         legend = _fitting(axes, _entries(axes), axes.bbox.width, **place)
         heights[axes] = legend.get_window_extent().height / axes.figure.dpi
         axes.set_title(axes.get_title(loc="left"), loc="left", pad=4 + 72 * heights[axes])

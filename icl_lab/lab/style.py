@@ -146,7 +146,7 @@ def save(figure: Figure, path: Path, caption: str, pdf: bool = True) -> list[Pat
     finish(figure)
     box = figure.get_tightbbox()
     lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
-    place = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
+    place: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
     figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
     box = figure.get_tightbbox().padded(0.03)
     box.x0, box.x1 = min(box.x0, 0.0), max(box.x1, figure.get_figwidth())
