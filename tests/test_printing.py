@@ -56,7 +56,7 @@ def test_what_several_panels_share_has_one_legend():
     figure, (row,) = panels(3)
     for i, axes in enumerate(row):
         axes.plot(X, X, color="black", label="theory")
-        axes.plot(X, X**2, color="red", linestyle="--", label=f"own {i}")
+        axes.plot(X, X**2, color="red", linestyle=("--", "-.", ":")[i], label=f"own {i}")
         axes.legend()
     own, shared = legends(figure)
     assert shared == ["theory"]
@@ -69,7 +69,7 @@ def test_a_look_of_two_meanings_stays_in_its_panels():
         axes.plot(X, X, color="black", label=label)
         axes.plot(X, 1 - X, color="red", linestyle=":", label="both")
         axes.legend()
-    assert legends(figure) == ([["one"], ["other"]], ["both"])
+    assert legends(figure) == ([["one", "both"], ["other", "both"]], [])
 
 
 def test_a_legend_that_would_cover_data_stands_above_its_panel():

@@ -8,7 +8,7 @@ from experiments.von_oswald import shifts
 from experiments.von_oswald.task_sets import CURVE, FINAL, LEARNERS, SHIFTED, STEPS, Config
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json, style
-from icl_lab.lab.style import THEORY, Figure, band
+from icl_lab.lab.style import Figure, band
 
 
 def _over_gd(tasks: int) -> Statistic:
@@ -77,6 +77,9 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
+BEST = {"color": "black", "linestyle": (0, (4, 1, 1, 1, 1, 1))}
+"""The best GD step, unlike the theory of another panel."""
+
 
 def figures(record: Record) -> dict[str, Figure]:
     """Losses on the set and on fresh tasks, agreement with the best GD step, shifts; all by number of tasks."""
@@ -94,7 +97,7 @@ def figures(record: Record) -> dict[str, Figure]:
         panels.family_panel(axes, steps, curves[name], labels)
         axes.set_ylabel(label)
         if name in ("train_loss", "loss"):
-            axes.axhline(record.metrics["closed_form"], **THEORY, label="GD")
+            axes.axhline(record.metrics["closed_form"], **BEST, label="GD")
             axes.legend()
         if name != "gd_sensitivity_cosine":
             axes.set_yscale("log")
@@ -112,7 +115,7 @@ def figures(record: Record) -> dict[str, Figure]:
             losses = SHIFTED[column](record, tasks=tasks)
             x = np.array(scales)
             band(axes, x, losses["trained"], **look, label=label)
-        axes.plot(x, np.median(losses["gd"], axis=0), **THEORY, label="GD")
+        axes.plot(x, np.median(losses["gd"], axis=0), **BEST, label="GD")
         axes.set_yscale("log")
         axes.set_xlabel(r"scale $\alpha$ of the shift")
         axes.set_ylabel("loss")

@@ -192,7 +192,7 @@ def _look(handle: Any) -> tuple:
 def _share_legends(figure: Figure, panels: Sequence[Axes]) -> float:
     """Makes one legend of entries that several panels have; returns its height in inches.
 
-    An entry whose look means something else in another panel stays there; of equal legends in one row the first stays.
+    A legend with a look that means something else in another panel stays whole; of equal ones in a row the first stays.
     """
     shared: dict[str, Any] = {}
     for legend in list(figure.legends):
@@ -205,10 +205,11 @@ def _share_legends(figure: Figure, panels: Sequence[Axes]) -> float:
     for of in looks:
         for label, look in of.items():
             meant.setdefault(look, set()).add(label)
-    for own in entries:
-        for label, handle in own.items():
+    for own, known in zip(entries, looks):
+        clear = all(len(meant[known[label]]) == 1 for label in own)
+        for label, handle in own.items() if clear else ():
             found = [of[label] for of in looks if label in of]
-            if len(found) > 1 and len(set(found)) == 1 and len(meant[found[0]]) == 1:
+            if len(found) > 1 and len(set(found)) == 1:
                 shared.setdefault(label, handle)
     first: dict[tuple, list] = {}
     for axes, own, known in zip(panels, entries, looks):
