@@ -70,7 +70,9 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(columns: int, rows: int = 1, shape: float = 0.65) -> tuple[Figure, np.ndarray]:
+def panels(
+    columns: int, rows: int = 1, width: float = 4.0, height: float = 2.6, shape: float | None = None
+) -> tuple[Figure, np.ndarray]:
     """A figure with a (rows, columns) array of axes, at the width of print, on the Agg canvas whatever the backend.
 
     At most three stand in a row: a longer row goes on below, or rows and columns change places, so that what differs in
@@ -79,7 +81,9 @@ def panels(columns: int, rows: int = 1, shape: float = 0.65) -> tuple[Figure, np
     Args:
       columns: of the array.
       rows: of the array.
-      shape: height of a panel with its labels over its width.
+      width: of a panel with its labels; only its proportion to ``height`` counts.
+      height: of a panel.
+      shape: ``height / width``, in place of both.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -94,7 +98,9 @@ def panels(columns: int, rows: int = 1, shape: float = 0.65) -> tuple[Figure, np
         cells = [(row * split + column // across, column % across) for row, column in cells]
     down = columns if turned else 1 + cells[-1][0]
     each = WIDTHS[across] / across
-    figure = Figure(figsize=(WIDTHS[across], down * min(max(shape * each, 1.6), 2.9)), layout="constrained")
+    figure = Figure(
+        figsize=(WIDTHS[across], down * min(max((shape or height / width) * each, 1.6), 2.9)), layout="constrained"
+    )
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(down, across)
     made = [figure.add_subplot(grid[cell[::-1] if turned else cell]) for cell in cells]
