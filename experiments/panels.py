@@ -1,6 +1,7 @@
 """Panels that figures of several papers share."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -8,9 +9,9 @@ from numpy.typing import ArrayLike
 from icl_lab.lab.style import LEARNERS, THEORY, Axes, band, viridis
 
 METRICS = {
-    "sensitivity_cosine": ("cosine", "-"),
-    "prediction_difference": ("prediction diff.", "--"),
-    "sensitivity_difference": ("sensitivity diff.", "-."),
+    "sensitivity_cosine": ("cosine of sensitivities", "-"),
+    "prediction_difference": ("difference of predictions", "--"),
+    "sensitivity_difference": ("difference of sensitivities", "-."),
 }
 
 ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1.0, "handlelength": 1.5}
@@ -37,10 +38,12 @@ def alignment_panel(
     twin = axes.twinx()
     twin.grid(False)
     twin.spines["right"].set_visible(True)
-    for (metric, (label, dash)), on, tone in zip(
-        METRICS.items(), (axes, twin, twin), ("#0072B2", "#D55E00", "#555555")
-    ):
+    left, right = "#0072B2", "#D55E00"  # lines and their axis have one colour
+    for (metric, (label, dash)), on, tone in zip(METRICS.items(), (axes, twin, twin), (left, right, right)):
         band(on, steps, arrays[f"{reference}_{metric}"], share=0.5, color=tone, linestyle=dash, label=label)
+    for on, tone in ((axes, left), (twin, right)):
+        on.yaxis.label.set_color(tone)
+        on.tick_params(axis="y", colors=tone)
     axes.set_xlabel("training step")
     axes.set_ylabel("cosine of the sensitivities")
     axes.set_ylim(-0.05, 1.05)
@@ -48,8 +51,8 @@ def alignment_panel(
     top = twin.get_ylim()[1]
     twin.set_ylim(-0.05 / 1.05 * top, top)  # both zeros at one height
     handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
-    title = title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}"
-    axes.legend(handles=handles, title=title, ncols=3, **ABOVE)
+    axes.set_title(title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}")
+    axes.legend(handles=handles, **ABOVE)
 
 
 def shift_panel(
@@ -94,12 +97,16 @@ def theory_line(axes: Axes, x: ArrayLike, y: ArrayLike) -> None:
     axes.legend()
 
 
+def family(count: int) -> list[dict[str, Any]]:
+    """Looks of the lines of a family of settings, from dark to light, that differ in dash too."""
+    dashes = ("-", "--", "-.", ":", (0, (5, 1)), (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
+    return [{"color": shade, "linestyle": dashes[i % len(dashes)]} for i, shade in enumerate(viridis(count))]
+
+
 def family_panel(axes: Axes, steps: np.ndarray, curves: np.ndarray, labels: Sequence[str]) -> None:
     """Loss over training of a family of settings, (S, M, R), as bands from dark to light."""
-    shades = viridis(len(labels))
-    dashes = ("-", "--", "-.", ":", (0, (5, 1)))
-    for i, (members, label) in enumerate(zip(curves, labels)):
-        band(axes, steps, members, color=shades[i], linestyle=dashes[i % len(dashes)], label=label)
+    for members, label, look in zip(curves, labels, family(len(labels))):
+        band(axes, steps, members, **look, label=label)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
     axes.legend(ncols=len(labels) if len(labels) <= 3 else -(-len(labels) // 2), **ABOVE)

@@ -32,6 +32,7 @@ class SmokeRun(NamedTuple):
 
 def sketched(figure, path: Path, caption: str, **_) -> list[Path]:
     """Stands for ``style.save``: every figure is laid out and drawn, in few pixels; test_style.py tests its files."""
+    style.finish(figure)
     figure.savefig(path.with_suffix(".png"), dpi=30)
     return [path.with_suffix(".png")]
 

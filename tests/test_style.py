@@ -41,8 +41,8 @@ def test_a_long_caption_does_not_widen_the_picture(tmp_path):
         band(axes[0, 0], X, np.ones((2, 4)))
         (png,) = save(single, tmp_path / "figure", said, pdf=False)
     height, width, _ = mpl.image.imread(png).shape
-    assert width <= 150 * (single.get_figwidth() + 0.3)
-    assert height > 150 * single.get_figheight()
+    assert width <= style.DPI * single.get_figwidth() + 1
+    assert height > style.DPI * single.get_figheight()
 
 
 def drawn(members):

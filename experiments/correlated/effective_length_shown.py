@@ -237,7 +237,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Error over the effective length, under other correlations, and over N at one effective length."""
-    figure, ((lengths, shifts, collapse),) = axes_grid(3, 1, width=3.2, height=2.9)
+    figure, ((lengths, shifts, collapse),) = axes_grid(3, 1, shape=0.73)
     _lengths(lengths, record)
     _shifts(shifts, record)
     _collapse(collapse, record)

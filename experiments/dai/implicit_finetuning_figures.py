@@ -4,22 +4,21 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.by_encoding import gate_of, learned, network_means, of_networks
+from experiments.dai.by_encoding import gate_of, learned, network_means
 from experiments.dai.common import ACCURACY, encodings
-from experiments.dai.controls import FROM_SECOND, NUMBERS
+from experiments.dai.controls import FROM_SECOND
+from experiments.dai.controls_figures import METRICS, all_controls, controls, legend, of_row
 from experiments.dai.implicit_finetuning import (
     CARRIED,
     CARRIED_BY_LAYER,
     CURVE,
-    NUMBER,
     ORDER,
     PATH,
     PATH_BY_LAYER,
     RATE,
-    SIMILARITY,
 )
 from experiments.panels import ABOVE, SERIES
-from icl_lab.lab import NotRun, Record
+from icl_lab.lab import Record
 from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -28,129 +27,88 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "in_context": {"color": "#0072B2", "linestyle": "-", "marker": "o", "label": "ICL"},
 }
 BARS = {"zero_shot": "zero_shot", "finetuned_free": "finetuned", "in_context": "in_context"}
-ROWS = {
-    "finetuning": "fine-tuning (paper)",
-    "untrained": "untrained network",
-    "trained_embeddings": "trained embeddings alone",
-    "text": "trained on text alone",
-    "local": "layer-causal GD",
-    "local_own_rate": "layer-causal GD, own rate*",
-    "local_same_rate": "layer-causal GD, same rate*",
-    "full_batch": "one full-batch step",
-    "random_update": "noise",
-    "wrong_task": "FT on another task",
-    "shuffled_labels": "FT on shuffled labels",
-    "wrong_labels": "context: wrong labels",
-    "wrong_demonstrations": "context: another task",
-    "random_context": "context: random tokens",
-}
-"""Controls change attention outputs as much as the paper's fine-tuning; * marks those whose size is what it is."""
-METRICS: dict[str, tuple[str, str | None, str]] = {
-    "recall": ("Rec2FTP", "base_rate", "base rate"),
-    "sim_aou": ("SimAOU", "floor", "floor of normalising"),
-    "sim_aou_raw": ("SimAOU, raw", "random", "random vector"),
-    "sim_aou_inside": ("SimAOU along label directions", None, ""),
-    "sim_am_after": ("SimAM after FT", "sim_am_before", "before FT"),
-    "sim_am_delta": ("SimAM of differences", None, ""),
-    "kendall": ("Kendall", "kendall_random", "random weights"),
-    "finetuned_ratio": ("size of the change", "in_context_ratio", "of ICL"),
-}
-"""Panels: the metric, what it has to be above, and the name of that."""
 BY_TASK = ("recall", "sim_aou", "sim_am_after", "kendall")
 """Tables 2 to 5."""
 READINGS = {"in_context": "in_context", "finetuned": "finetuned", "finetuned_sized": "finetuned"}
 
 
-def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:
-    """(M, 6, ..) a metric in a row of the table.
-
-    Raises:
-      NotRun: for a row or an encoding that was not run.
-    """
-    rows = record.metrics["rows"]
-    if row not in rows:
-        raise NotRun(f"row {row}")
-    quantity = NUMBER if metric in NUMBERS else SIMILARITY
-    return of_networks(record, quantity.at(metric=metric), positions)[:, :, rows.index(row)]
-
-
 def figures(record: Record) -> dict[str, Figure]:
     """All figures, with a row or a marker for each position encoding that was run."""
     there = encodings(record)
-    drawn = (_accuracy, _by_task, _demonstrations, _controls, _rates, _carried, _order)
-    return {one.__name__[1:]: one(record, there) for one in drawn}
+    drawn = (_accuracy, _by_task, _demonstrations, controls, all_controls, _rates, _carried, _order)
+    return {one.__name__.lstrip("_"): one(record, there) for one in drawn}
 
 
-def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, first: bool, **look: Any) -> None:
+def _points(axes: Axes, x: np.ndarray, values: np.ndarray, passed: np.ndarray, **look: Any) -> None:
     """A small point for every network, (M, X); hollow where it fails the gate."""
-    for own, fill, label in ((passed, "full", None), (~passed, "none", "network that fails the gate")):
+    for own, fill in ((passed, "full"), (~passed, "none")):
         if own.any():
             x_own = np.repeat(x[None], own.sum(), 0)
             axes.plot(x_own.T, values[own].T, linestyle="", markersize=2.5, fillstyle=fill, markeredgewidth=0.6, **look)
-            if label and first:
-                axes.plot([], [], linestyle="", markersize=3, fillstyle=fill, label=label, **look)
 
 
-def _legend(axes: Axes, **options: Any) -> None:
-    """A legend where something is drawn: of an encoding without a network that learns in context nothing may be."""
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7, **options)
-
-
-def _tasks(axes: Axes, tasks: list[str], **look: Any) -> None:
-    axes.set_xticks(range(len(tasks)), [f"for {task}" for task in tasks], **look)
+def _tasks(axes: Axes, tasks: list[str]) -> None:
+    axes.set_xticks(range(len(tasks)), tasks, rotation=30)
 
 
 def _accuracy(record: Record, there: list[str]) -> Figure:
     """Bars are means over networks that learn in context and all sets; points are networks."""
-    figure, axes = panels(1, len(there), width=7.5, height=2.9)
+    figure, axes = panels(1, len(there), shape=0.31)
     tasks = record.metrics["tasks"]
     for at, positions in zip(axes[:, 0], there):
         passed = learned(record, positions)
         for i, (name, setting) in enumerate(BARS.items()):
             look, values = SETTINGS[setting], ACCURACY(record, positions=positions, learner=name)
             x = np.arange(len(tasks)) + 0.27 * (i - 1)
-            at.bar(x, network_means(values[passed].T), 0.25, color=look["color"], alpha=0.55, label=look["label"])
-            _points(at, x, values, passed, i == 0, marker=look["marker"], color="black")
+            _points(at, x, values, passed, marker=look["marker"], color=look["color"], alpha=0.3)
+            at.plot(x, network_means(values[passed].T), "_", color="black", markersize=12, label=None if i else "mean")
+            at.plot([], [], look["marker"], color=look["color"], label=look["label"])
         for name, dash in (("chance", ":"), ("ceiling", "--")):
             means = ACCURACY(record, positions=positions, learner=name).mean(0)
             label = {"chance": "chance", "ceiling": "Bayes answer"}[name]
             at.hlines(means, np.arange(len(tasks)) - 0.45, np.arange(len(tasks)) + 0.45, "0.3", dash, label=label)
         _tasks(at, tasks)
-        at.set_title(gate_of(record, positions), loc="left")
+        at.set_title(f"{gate_of(record, positions)} (hollow: the others)")
         at.set_ylabel("accuracy")
         at.set_ylim(0, 1.03)
-    axes[0, 0].legend(ncols=6, loc="lower center", bbox_to_anchor=(0.5, 1.1), fontsize=7)
+    axes[0, 0].legend()
     return figure
 
 
 def _by_task(record: Record, there: list[str]) -> Figure:
     """Tables 2 to 5: mean over networks that learn in context, with the standard deviation between them."""
-    figure, axes = panels(len(BY_TASK), len(there), width=2.9, height=2.4)
+    figure, axes = panels(len(BY_TASK), len(there))
     tasks = record.metrics["tasks"]
     for row, positions in zip(axes, there):
         passed = learned(record, positions)
         for at, name in zip(row, BY_TASK):
             title, floor, floor_name = METRICS[name]
-            for metric, label, look in ((name, "FT", SERIES[0]), (floor or name, floor_name, SERIES[1])):
+            for metric, label, look, shift in (
+                (name, "FT", SERIES[0], -0.1),
+                (floor or name, floor_name, SERIES[1], 0.1),
+            ):
                 values = of_row(record, metric, "finetuning", positions)[passed]
                 values = values[..., int(metric in FROM_SECOND) :] if values.ndim > 2 else values
                 each = np.stack([network_means(one) for one in np.moveaxis(values, 1, 0)]) if len(values) else None
                 if each is not None:
                     means = network_means(each)
                     spread = np.sqrt(network_means((each - means[:, None]) ** 2))
-                    at.errorbar(np.arange(len(tasks)), means, spread, linestyle="", marker=look["marker"],
+                    at.errorbar(np.arange(len(tasks)) + shift, means, spread, linestyle="", marker=look["marker"],
                                 color=look["color"], markersize=4, label=label)  # fmt: skip
-            at.set_title(f"{title} ({positions})", pad=18)
-            _tasks(at, tasks, rotation=60)
+            at.set_title(f"{title}, {positions}")
+            _tasks(at, tasks)
             at.axhline(0, color="0.7", linewidth=0.6)
-            _legend(at, ncols=2, **ABOVE)
+            legend(at, ncols=2, **ABOVE)
+    for column in axes.T:
+        low, high = zip(*(at.get_ylim() for at in column))
+        for at in column:
+            at.set_ylim(min(low), max(high))
     return figure
 
 
 def _demonstrations(record: Record, there: list[str]) -> Figure:
     tasks, config = record.metrics["tasks"], record.config
-    figure, axes = panels(len(tasks), len(there), width=2.2, height=2.2)
+    figure, axes = panels(len(tasks), len(there), shape=0.8)
     counts = np.array([0, *config["counts"], config["demonstrations"]])
     for row, positions in zip(axes, there):
         passed = learned(record, positions)
@@ -167,50 +125,11 @@ def _demonstrations(record: Record, there: list[str]) -> Figure:
             for name, dash, label in (("chance", ":", "chance"), ("ceiling", "--", "Bayes answer")):
                 mean = ACCURACY(record, positions=positions, learner=name)[:, t].mean()
                 at.axhline(mean, color="0.3", linestyle=dash, linewidth=0.8, label=label)
-            at.set_title(f"for {task} ({positions})")
+            at.set_title(f"{task}, {positions}")
             at.set_xlabel("demonstrations")
             at.set_ylim(0, 1.03)
         row[0].set_ylabel("accuracy")
-    axes[0, -1].legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7)
-    return figure
-
-
-def _controls(record: Record, there: list[str]) -> Figure:
-    """A panel for each metric, a line for each row of the table, a point for each network."""
-    names = record.metrics["rows"]
-    figure, axes = panels(4, 2, width=3.3, height=0.9 + 0.25 * len(names))
-    for i, (at, (metric, (title, floor, floor_name))) in enumerate(zip(axes.ravel(), METRICS.items())):
-        first = int(metric in FROM_SECOND)
-        for p, positions in enumerate(there):
-            passed = learned(record, positions)
-            for r, name in enumerate(names):
-                y = len(names) - 1 - r + 0.3 * ((len(there) - 1) / 2 - p)
-                over = lambda metric: of_row(record, metric, name, positions)  # noqa: B023, E731
-                values = network_means(over(metric)[..., first:] if first else over(metric))
-                look = {"color": SERIES[p]["color"], "marker": SERIES[p]["marker"], "linestyle": "", "markersize": 3}
-                at.plot(values[passed], np.full(passed.sum(), y), **look, alpha=0.5)
-                at.plot(values[~passed], np.full((~passed).sum(), y), **look, fillstyle="none", alpha=0.5)
-                if r == 0:
-                    at.plot([], [], **look, label=gate_of(record, positions))
-                    if (~passed).any() and p == len(there) - 1:
-                        at.plot([], [], **look, fillstyle="none", label="hollow: fails the gate")
-                if floor and passed.any():
-                    under = network_means(over(floor)[..., first:] if first else over(floor))[passed]
-                    low = float(np.nanmean(under)) if np.isfinite(under).any() else np.nan
-                    label = floor_name if r == 0 and p == 0 else None
-                    at.plot([low, low], [y - 0.2, y + 0.2], color="0.35", linewidth=1.5, label=label)
-        at.set_title(title)
-        at.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if i % 4 == 0 else [])
-        at.set_ylim(-0.6, len(names) - 0.4)
-        if metric == "finetuned_ratio":
-            at.set_xscale("log")
-        elif metric not in ("recall", "sim_am_after"):
-            at.axvline(0, color="0.7", linewidth=0.8)
-        handles, labels = at.get_legend_handles_labels()
-        keep = [k for k, label in enumerate(labels) if i == 0 or label == floor_name]
-        if keep:
-            at.legend([handles[k] for k in keep], [labels[k] for k in keep], loc="upper center",
-                      bbox_to_anchor=(0.5, -0.07), fontsize=6)  # fmt: skip
+    axes[0, -1].legend()
     return figure
 
 
@@ -225,7 +144,7 @@ def _rates(record: Record, there: list[str]) -> Figure:
         "Kendall": {"kendall": "FT", "kendall_random": "random weights"},
         "size of the change": {"finetuned_ratio": "FT", "in_context_ratio": "ICL"},
     }
-    figure, axes = panels(len(columns), len(there), width=2.7, height=2.4)
+    figure, axes = panels(len(columns), len(there))
     rates = np.asarray(record.config["rates"])
     for row, positions in zip(axes, there):
         passed = learned(record, positions)
@@ -239,19 +158,19 @@ def _rates(record: Record, there: list[str]) -> Figure:
             chosen = RATE(record, positions=positions)[passed].ravel()
             at.plot(chosen, np.full(len(chosen), 0.01), "|", color="0.4", alpha=0.3, transform=at.get_xaxis_transform())
             at.set_xscale("log")
-            at.set_title(f"{title} ({positions})", pad=18)
-            at.set_xlabel("learning rate (ticks: chosen)")
+            at.set_title(f"{title}, {positions}")
+            at.set_xlabel("learning rate")
             if title == "size of the change" and at.lines[:-1]:  # the last one is the ticks
                 at.set_yscale("log")
             if title == "log-probability":
                 at.set_ylim(bottom=max(-4.0, at.get_ylim()[0]))
-            _legend(at, ncols=3, **ABOVE)
+            legend(at, ncols=3, **ABOVE)
     return figure
 
 
 def _carried(record: Record, there: list[str]) -> Figure:
     """Gain of accuracy by attention outputs put into the zero-shot run: one layer, all of them, the answer."""
-    figure, axes = panels(len(there), width=3.6, height=2.6)
+    figure, axes = panels(len(there), shape=0.58)
     labels = {"in_context": "ICL", "finetuned": "FT", "finetuned_sized": "FT, as large as ICL"}
     for at, positions in zip(axes[0], there):
         passed = learned(record, positions)
@@ -261,24 +180,26 @@ def _carried(record: Record, there: list[str]) -> Figure:
             values = [*np.moveaxis(by_layer[passed].mean(1), 1, 0), of["all"][passed].mean(1)]
             values += [of["answer"][passed].mean(1)] if "answer" in of else []
             x, color = np.arange(1, len(values) + 1), SETTINGS[setting]["color"]
-            if passed.any():
-                at.plot(x, np.stack(values), color=color, linewidth=0.3, alpha=0.4)
-                at.plot(x, np.mean(values, 1), color=color, label=labels[name],
-                        linestyle=look["linestyle"], marker=look["marker"])  # fmt: skip
-        layers = by_layer.shape[2]
+            layers = by_layer.shape[2]
+            for those in (
+                (slice(layers), *(slice(k, k + 1) for k in range(layers, len(values)))) if passed.any() else ()
+            ):
+                at.plot(x[those], np.stack(values[those]), ".", color=color, markersize=2, alpha=0.3)
+                at.plot(x[those], np.mean(values[those], 1), color=color, linestyle=look["linestyle"],
+                        marker=look["marker"], label=None if those.start else labels[name])  # fmt: skip
         at.set_xticks(range(1, layers + 3), [*map(str, range(1, layers + 1)), "all", "answer"])
         at.axhline(0, **THEORY)
-        at.set_xlabel("layer whose attention output is put in")
+        at.set_xlabel("layer whose output is put in")
         at.set_ylabel("gain of accuracy")
-        at.set_title(gate_of(record, positions), fontsize=8)
-        _legend(at)
+        at.set_title(gate_of(record, positions))
+        legend(at)
     return figure
 
 
 def _order(record: Record, there: list[str]) -> Figure:
     learners = {"in_context": "ICL", "sequential": "FT, one step an example", "full_batch": "FT, one step"}
     measures = {"log_probability": "std of log-probability (nats)", "accuracy": "std of accuracy"}
-    figure, axes = panels(2, width=3.4, height=2.4)
+    figure, axes = panels(2, shape=0.57)
     for at, (measure, label) in zip(axes[0], measures.items()):
         for p, positions in enumerate(there):
             passed = learned(record, positions)
@@ -293,5 +214,5 @@ def _order(record: Record, there: list[str]) -> Figure:
         at.set_xticks(range(len(learners)), [name.replace(", ", ",\n") for name in learners.values()])
         at.set_ylabel(label)
         if measure == "log_probability":
-            _legend(at, **ABOVE)
+            legend(at, **ABOVE)
     return figure

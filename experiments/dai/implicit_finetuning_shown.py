@@ -13,8 +13,9 @@ import numpy as np
 from experiments.dai.by_encoding import Values, claims_by_encoding, of_networks, values_of
 from experiments.dai.common import ACCURACY
 from experiments.dai.controls import PAPER
+from experiments.dai.controls_figures import of_row
 from experiments.dai.implicit_finetuning import ALPHA, BOTH, CARRIED, CARRIED_BY_LAYER, CURVE, ORDER
-from experiments.dai.implicit_finetuning_figures import figures, of_row
+from experiments.dai.implicit_finetuning_figures import figures
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.quantities import Quantity

@@ -120,7 +120,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _layers(record: Record, positions: str) -> Figure:
     passed = learned(record, positions)
     one = int(np.argmax(passed))  # the first that learns in context
-    figure, axes = panels(len(PANELS), 2, width=3.6, height=2.6)
+    figure, axes = panels(len(PANELS), 2, shape=0.58)
     for column, (title, (metric, floor, what)) in zip(axes.T, PANELS.items()):
         series = {
             "fine-tuning": SIMILARITY.at(metric=metric),
@@ -139,10 +139,10 @@ def _layers(record: Record, positions: str) -> Figure:
             at.set_xticks(range(values.shape[-1]), [str(layer + 1) for layer in range(values.shape[-1])])
             at.axhline(0, color="0.7", linewidth=0.6)
             at.set_xlabel("layer")
-        column[0].set_title(f"{title}: questions of network {one}", fontsize=8, pad=20)
-        column[1].set_title("a line for each network, and their mean", fontsize=8)
-        column[0].set_ylabel(f"{title} ({positions})")
-        column[0].legend(fontsize=7, ncols=3, **ABOVE)
+        column[0].set_title(f"{title}: questions of network {one}")
+        column[1].set_title("a line for each network, and their mean")
+        column[0].set_ylabel(f"{title}")
+        column[0].legend(ncols=3, **ABOVE)
     figure.suptitle(gate_of(record, positions), fontsize=9)
     return figure
 

@@ -5,13 +5,14 @@ Figures: accuracy over training, times of acquisition, accuracy on harder sequen
 
 import numpy as np
 
-from experiments.dai.mixers import chosen, label, looks, of
+from experiments.dai.mixer_looks import looks
+from experiments.dai.mixers import chosen, label, of
 from experiments.dai.momentum_icl import CURVE, STEPS, TASKS
 from experiments.onsets import crossing
 from experiments.panels import ABOVE
 from icl_lab.claims import NOT_REACHED, Criterion, Quick
 from icl_lab.lab import Claim, Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, Axes, Figure, band, panels
 
 ACQUIRED = 0.8
 """Accuracy from which a task counts as acquired."""
@@ -121,7 +122,7 @@ TITLES = {"strings": "repeated strings", "pairs": "pairs of word and label"}
 
 def figures(record: Record) -> dict[str, Figure]:
     """A row for every task."""
-    figure, rows = panels(3, len(TASKS), width=3.6, height=3.2)
+    figure, rows = panels(3, len(TASKS))
     for task, row in zip(TASKS, rows):
         for name, look in looks(tuple(record.config["mixers"])).items():
             band(
@@ -129,7 +130,7 @@ def figures(record: Record) -> dict[str, Figure]:
                 STEPS(record),
                 of(record, CURVE.at(task=task, metric="accuracy"), name),
                 None,
-                **look | {"marker": ""},
+                **look | SPARSE,
             )
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
         row[0].set_xlabel("training step")

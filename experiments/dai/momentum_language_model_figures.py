@@ -6,12 +6,13 @@ And what is read off them: the gap between momentum and vanilla, its limit, and 
 import numpy as np
 
 from experiments.dai.mixed_language import falls_from
-from experiments.dai.mixers import chosen, kind, label, looks, of
+from experiments.dai.mixer_looks import looks
+from experiments.dai.mixers import chosen, kind, label, of
 from experiments.dai.momentum_language_model import ETA, FINAL, LAGS, LOSS, STEPS
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
 from icl_lab.lab.intervals import t_interval
-from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
 
 LENGTHS = ("T/4", "T/2", "T")
 
@@ -63,17 +64,17 @@ def figures(record: Record) -> dict[str, Figure]:
     """Perplexity and the gap; loss and paired differences; recency of attention, and the coefficients chosen."""
     mixers = tuple(record.config["mixers"])
     timed = "training" in record.provenance.get("stages", {})
-    perplexity, (row,) = panels(2 + timed, 1, width=3.9, height=3.6)
+    perplexity, (row,) = panels(2 + timed, 1, shape=0.74)
     _perplexity(row[0], record)
     if timed:
         _over_time(row[1], record)
     _gap(row[-1], record)
-    losses, (row,) = panels(3, 1, width=3.6, height=3.3)
+    losses, (row,) = panels(3, 1, shape=0.74)
     _curves(row[0], record)
     _behind(row[1], record)
     _differences(row[2], record)
     learned = [name for name in mixers if kind(name) == "learned"]
-    attention, (row,) = panels(2 + bool(learned), 1, width=3.6, height=3.3)
+    attention, (row,) = panels(2 + bool(learned), 1, shape=0.74)
     _lags(row[0], record)
     _mean_lags(row[1], record)
     if learned:
@@ -84,7 +85,7 @@ def figures(record: Record) -> dict[str, Figure]:
 def _perplexity(axes: Axes, record: Record) -> None:
     """Against steps below and bytes above: a step of every mixer sees as many."""
     for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, STEPS(record), np.exp(of(record, LOSS, name)), None, **look | {"marker": ""})
+        band(axes, STEPS(record), np.exp(of(record, LOSS, name)), None, **look | SPARSE)
     _from_ten(axes)
     axes.set_xlabel("training step")
     axes.legend(ncols=2, **ABOVE | {"bbox_to_anchor": (0.5, 1.22)})
@@ -99,7 +100,7 @@ def _over_time(axes: Axes, record: Record) -> None:
     for name, look in looks(tuple(record.config["mixers"])).items():
         stage = stages["training_learned" if kind(name) == "learned" else "training"]
         each = stage["seconds"] / stage["members"] / stage["steps"]
-        band(axes, STEPS(record) * each, np.exp(of(record, LOSS, name)), None, **look | {"marker": ""})
+        band(axes, STEPS(record) * each, np.exp(of(record, LOSS, name)), None, **look | SPARSE)
     _from_ten(axes)
     axes.set_xlabel(f"seconds a member (mean of {members})")
 
@@ -137,7 +138,7 @@ def _gap(axes: Axes, record: Record) -> None:
 
 def _curves(axes: Axes, record: Record) -> None:
     for name, look in looks(tuple(record.config["mixers"])).items():
-        band(axes, STEPS(record), of(record, LOSS, name), None, **look | {"marker": ""})
+        band(axes, STEPS(record), of(record, LOSS, name), None, **look | SPARSE)
     axes.axhline(record.metrics["unigram"], color="0.6", linewidth=0.8, label="without context")
     lowest = float(np.nanmin(LOSS(record)))
     axes.set_ylim(lowest - 0.05, max(record.metrics["unigram"] + 0.1, lowest + 0.5))
@@ -151,7 +152,7 @@ def _behind(axes: Axes, record: Record) -> None:
     vanilla = of(record, LOSS, "vanilla")
     for name, look in looks(tuple(record.config["mixers"])).items():
         if name != "vanilla":
-            band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | {"marker": ""})
+            band(axes, STEPS(record), of(record, LOSS, name) - vanilla, None, **look | SPARSE)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss less vanilla's (nats a byte)")
@@ -180,7 +181,7 @@ def _lags(axes: Axes, record: Record) -> None:
     """Share of attention at most so many tokens back, mean over layers."""
     for name, look in looks(tuple(record.config["mixers"])).items():
         share = of(record, LAGS, name).mean(1).cumsum(-1)[:, :-1]
-        band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | {"marker": ""})
+        band(axes, 1 + np.arange(share.shape[-1]), share, None, **look | SPARSE)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("tokens, counted back from the current one")
     axes.set_ylabel("share of attention (mean over layers)")

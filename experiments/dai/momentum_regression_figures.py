@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.dai.mixers import eta_of, kind, label, looks, momenta, of
+from experiments.dai.mixer_looks import looks
+from experiments.dai.mixers import eta_of, kind, label, momenta, of
 from experiments.dai.momentum_regression import COMPARED, ETA, FINAL, LOSS, PENALTY, STEPS
 from experiments.panels import ABOVE
 from icl_lab.lab import Record
-from icl_lab.lab.style import THEORY, Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, THEORY, Axes, Figure, band, panels
 
 REFERENCES: dict[str, dict[str, Any]] = {
     "gd": {"color": "#000000", "marker": "o", "label": "one step of GD"},
@@ -42,7 +43,7 @@ def figures(record: Record) -> dict[str, Figure]:
     found = {}
     if "joint" in record.config["only"]:
         learned = any(kind(name) == "learned" for name in record.config["mixers"])
-        figure, (row,) = panels(3 + learned, 1, width=3.5, height=3.5)
+        figure, (row,) = panels(3 + learned, 1, shape=0.8)
         _loss(row[0], record, "joint", "one layer on joint tokens")
         _penalty(row[1], record)
         _distances(row[2], record)
@@ -50,7 +51,7 @@ def figures(record: Record) -> dict[str, Figure]:
             _coefficient(row[3], record)
         found["joint"] = figure
     if "alternating" in record.config["only"]:
-        figure, (row,) = panels(2, 1, width=4.2, height=3.3)
+        figure, (row,) = panels(2, 1)
         _loss(row[0], record, "alternating", "two layers on alternating tokens")
         _copying(row[1], record)
         found["alternating"] = figure
@@ -60,8 +61,10 @@ def figures(record: Record) -> dict[str, Figure]:
 def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
     styles = looks(tuple(record.config["mixers"]))
     for (name, look), curves in zip(styles.items(), LOSS(record, part=part)):
-        line, gone = look | {"marker": ""}, left(record, part, name)  # members stay on plateaus, or leave them
-        axes.plot(STEPS(record, part=part), curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None})
+        line, gone = look | SPARSE, left(record, part, name)  # members stay on plateaus, or leave them
+        axes.plot(
+            STEPS(record, part=part), curves.T, **line | {"linewidth": 0.4, "alpha": 0.5, "label": None, "marker": ""}
+        )
         text = f"{look['label']}: {gone.sum()} of {gone.size}"
         axes.plot(STEPS(record, part=part), curves[gone if gone.any() else ~gone].mean(0), **line | {"label": text})
     axes.axhline(record.metrics[f"{part}_best_step"], **THEORY, label="best step of GD")

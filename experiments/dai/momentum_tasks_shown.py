@@ -8,11 +8,12 @@ The figure: accuracy on each task, behind more demonstrations, and steps of the 
 
 import numpy as np
 
-from experiments.dai.mixers import chosen, label, looks
+from experiments.dai.mixer_looks import looks
+from experiments.dai.mixers import chosen, label
 from experiments.dai.momentum_tasks import CEILING, END, FINAL, REACHED
 from experiments.panels import ABOVE
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Axes, Figure, band, panels
+from icl_lab.lab.style import SPARSE, Axes, Figure, band, panels
 
 PUBLISHED = 0.028
 """Mean gain of accuracy on the six data sets of Table 7: 51.9 to 54.7 %."""
@@ -91,13 +92,10 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-SHADES = ("0.1", "0.4", "0.62", "0.8")
-"""Of the stages, dark to light."""
-
 
 def figures(record: Record) -> dict[str, Figure]:
     """Table 7 as a figure: by task, by number of demonstrations, and the way there."""
-    figure, (row,) = panels(3, 1, width=4.2, height=3.6)
+    figure, (row,) = panels(3, 1, shape=0.85)
     _tasks(row[0], record)
     _demonstrations(row[1], record)
     _steps(row[2], record)
@@ -113,43 +111,40 @@ def _tasks(axes: Axes, record: Record) -> None:
         ends = FINAL(record)[i, :, :, -1]
         for member, values in enumerate(ends):
             fill = look["color"] if came[i, member] else "white"
-            marker = {"linestyle": "", "markersize": 4, "markerfacecolor": fill}
-            axes.plot(at, values, **look | marker | {"label": look["label"] if member == 0 else None})
+            marker = {"linestyle": "", "markersize": 3, "markerfacecolor": fill}
+            axes.plot(at, values, **look | marker | {"label": None})
+        axes.plot([], [], **look | SPARSE)
     chance = 1 / np.array(record.metrics["classes"])
     for t in range(len(tasks)):
         ends = (t - 0.4, t + 0.4)
         axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
         axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
     axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-    axes.set_ylabel("accuracy behind all demonstrations")
+    axes.set_ylabel("accuracy")
     axes.set_ylim(-0.02, 1.02)
     axes.legend(ncols=2, **ABOVE)
 
 
 def _demonstrations(axes: Axes, record: Record) -> None:
-    """Mean of the six tasks against the number of demonstrations, networks that came through; of each arm how many."""
+    """Mean of the six tasks against the number of demonstrations, networks that came through."""
     came = through(record)
     for i, look in enumerate(looks(tuple(record.config["mixers"])).values()):
         curves = FINAL(record)[i].mean(1)
         own = curves[came[i]] if came[i].any() else curves
-        text = f"{look['label']}: {came[i].sum()} of {len(curves)}"
-        band(axes, np.arange(own.shape[1]), own, **look | {"marker": "", "label": text})
+        band(axes, np.arange(own.shape[1]), own, **look | SPARSE)
     axes.set_xlabel("demonstrations")
-    axes.set_ylabel("accuracy, mean of the six tasks")
-    axes.legend(ncols=2, title="networks that came through", **ABOVE)
+    axes.set_ylabel("accuracy, mean of tasks")
+    axes.legend(ncols=2, title="that came through", **ABOVE)
 
 
 def _steps(axes: Axes, record: Record) -> None:
-    """Steps of every stage but the last, a bar for each network."""
-    names, stages = list(record.config["mixers"]), record.metrics["stages"][:-1]
-    members = END(record, metric="steps").shape[1]
-    for i in range(len(names)):
-        for m in range(members):
-            below, at = 0.0, i + 0.8 * ((m + 0.5) / members - 0.5)
-            for s, steps in enumerate(END(record, metric="steps")[i, m, :-1].astype(float)):
-                text = stages[s] if i == m == 0 else None
-                axes.bar(at, steps, 0.7 / members, below, color=SHADES[s % len(SHADES)], label=text, zorder=2)
-                below += steps
+    """Steps of all stages before the last, a point for each network that came to it, and their median."""
+    names = list(record.config["mixers"])
+    for i, look in enumerate(looks(tuple(names)).values()):
+        steps = END(record, metric="steps")[i, :, :-1].astype(float).sum(-1)[through(record)[i]]
+        axes.plot(np.full(steps.size, i), steps, linestyle="", marker=look["marker"], color=look["color"], markersize=4)
+        if steps.size:
+            axes.plot([i], [np.median(steps)], linestyle="", marker="_", markersize=14, color="black")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
+    axes.set_yscale("log")
     axes.set_ylabel("steps until the mixture")
-    axes.legend(ncols=len(stages), **ABOVE)

@@ -189,13 +189,12 @@ def figures(record: Record) -> dict[str, Figure]:
 def _curriculum(record: Record) -> Figure:
     """Loss of predictable tokens in each stage, a thin line for each network; dots where networks end a stage."""
     there = encodings(record)
-    figure, axes = panels(len(STAGES), len(there), width=2.7, height=2.2)
+    figure, axes = panels(len(STAGES), len(there))
     for row, positions in zip(axes, there):
         passes, reached = gated(FINAL(record, positions=positions)), REACHED(record, positions=positions)
         for i, (at, stage) in enumerate(zip(row, STAGES)):
             curves = CURVE(record, positions=positions, stage=stage, metric="late_loss")
             if not (entered := int(np.isfinite(curves).any(1).sum())):
-                at.set_title(f"{_NAMES[i]}: no network", fontsize=8)
                 at.set_axis_off()
                 continue
             steps = record.config["measure_every"] * np.arange(curves.shape[1])
@@ -211,7 +210,7 @@ def _curriculum(record: Record) -> Figure:
                     at.legend()
             else:
                 at.axhline(record.config["stage_loss"][i], color="0.3", linewidth=0.7, linestyle="--")
-            at.set_title(f"{_NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end", fontsize=8)
+            at.set_title(f"{_NAMES[i]}: {int((reached > i).sum())} of {entered} came to its end")
             at.set_xlabel("step of the stage")
             at.set_ylim(bottom=0)
         row[0].set_ylabel(f"{positions} positions\nloss of predictable tokens (nats)")
@@ -226,7 +225,7 @@ def _failed(passes: np.ndarray) -> str:
 
 def _demonstrations(record: Record) -> Figure:
     """Accuracy on the six held-out tasks against the number of demonstrations, of the networks that pass the gate."""
-    figure, axes = panels(3, 2, width=3.0, height=2.4)
+    figure, axes = panels(3, 2)
     for i, (at, task) in enumerate(zip(axes.ravel(), HELD_OUT)):
         for positions in encodings(record):
             accuracy = FINAL(record, positions=positions)

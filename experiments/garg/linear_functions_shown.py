@@ -120,7 +120,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Errors behind every number of examples; training, and how far the nearest algorithm is."""
     d = record.config["input_size"]
-    wide, (row,) = axes_grid(2, 1, width=4.0, height=3.0)
+    wide, (row,) = axes_grid(2, 1)
     for axes, tasks in zip(row, TASKS):
         found = ERROR(record, tasks=tasks)
         for name, look in SHOWN.items():

@@ -15,7 +15,7 @@ from icl_lab.lab.style import Figure
 def figures(record: Record) -> dict[str, Figure]:
     """Outcomes by family, one panel a change, suites together."""
     config = from_json(Config, record.config)
-    figure, axes = style.panels(len(config.changes), 1, width=4.2, height=7.2)
+    figure, axes = style.panels(len(config.changes), 1, shape=1.37)
     outcome, family = COLUMN(record, column="outcome"), FAMILY(record)
     labels, colours = (*NAMES, "outsiders"), ("C2", "#5fae5f", "#a8d8a8", "0.9", "C1", "black")
     hatches = ("", "\\\\\\", "...", "///", "xxx", "")  # what is alike in grey

@@ -27,13 +27,12 @@ def present(record: Record) -> list[str]:
 def figures(record: Record) -> dict[str, Figure]:
     """The measured residual factor of every network: members as lines, spread over rotations as bands."""
     names = present(record)
-    rows = max(1, -(-len(names) // 4))
-    figure, axes = style.panels(4, rows, width=2.6, height=2.2)
+    figure, axes = style.panels(3, max(1, -(-len(names) // 3)))
     for axis, name in zip(axes.flat, names):
         grid, factor = of(GRID, name)(record), of(FACTOR, name)
         for line, width in zip(factor(record, factor="r"), factor(record, factor="spread")):
             axis.fill_between(grid, line - width, line + width, color="0.85", lw=0)
-        axis.plot(grid, factor(record, factor="r").T, color="C0", lw=0.8)
+        axis.plot(grid, factor(record, factor="r").T, color="#0072B2", lw=0.8)
         axis.axhline(0, color="0.6", lw=0.5)
         family = record.metrics[name]["family"] or record.metrics[name]["verdict"]
         axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{name.replace('/', ', ')}\n{family}")

@@ -43,7 +43,7 @@ def picture(path: Path, width: int, quality: int) -> Picture:
     written = io.BytesIO()
     image.save(written, "WEBP", quality=quality, method=2)
     uri = f"data:image/webp;base64,{base64.b64encode(written.getvalue()).decode()}"
-    shown = round(natural / 1.4)  # letters of 9 points at 150 pixels an inch are then 13 pixels high
+    shown = round(natural / 1.7)  # letters of 8 points at 200 pixels an inch are then 13 pixels high
     return Picture(uri, shown, round(shown * shape), min(9, math.ceil(0.55 * shown / 100)))
 
 

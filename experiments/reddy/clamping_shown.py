@@ -231,17 +231,17 @@ def _curves(record: Record) -> Figure:
                 every = max(len(shown), len(steps) // 6)
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
-            axes.axvspan(0, record.config["hold"], color="0.92", zorder=0)
-            axes.set_xlabel("training step (grey: frozen)")
+            axes.axvspan(0, record.config["hold"], color="0.92", zorder=0, label="frozen")
+            axes.set_xlabel("training step")
             axes.set_ylabel(label)
             axes.set_ylim(-0.02, 1.02)
-        row[0].legend(ncols=2, fontsize="x-small", **ABOVE)
+            axes.legend(ncols=2, **ABOVE)
     return figure
 
 
 def _delays(record: Record) -> Figure:
     """Each member as a small marker, the median as a large one; one without an onset as if it came at the last step."""
-    figure, ((axes,),) = axes_grid(1, 1, width=5.4, height=3.0)
+    figure, ((axes,),) = axes_grid(1, 1, shape=0.45)
     shown = conditions(record.config["only"])[1:]
     for at, condition in enumerate(shown):
         _points(axes, at, least_delay(record, condition), LOOKS[condition])

@@ -256,7 +256,7 @@ def figures(record: Record) -> dict[str, Figure]:
         models = [model for model in TITLES if (model, name) in parts]
         if models:
             across = columns if columns > 1 else len(models)
-            figure, axes = axes_grid(across, len(models) if columns > 1 else 1, height=2.6 if columns > 1 else 3.3)
+            figure, axes = axes_grid(across, len(models) if columns > 1 else 1)
             for i, model in enumerate(models):
                 draw(axes[i] if columns > 1 else axes[0, i : i + 1], record, model, name)
             found[name] = figure

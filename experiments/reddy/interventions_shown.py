@@ -53,14 +53,15 @@ def figures(record: Record) -> dict[str, Figure]:
     """A row for each N: delays over the window; what remains after the longest; what remains where parts are given."""
     config = record.config
     last = len(config["windows"]) - 1
-    figure, rows = panels(3, len(config["lengths"]), width=3.2, height=2.7)
+    figure, rows = panels(3, len(config["lengths"]))
     for n, row in zip(config["lengths"], rows):
         for part, look in zip(HELD, SERIES):
             delays = [_median(delay(record, n, f"{part}_held_{i}")) for i in range(last + 1)]
             holds = [window * STEPS(record, n=n)[-1] for window in config["windows"]]
             row[0].plot(holds, delays, label=CONDITIONS[f"{part}_held"], **look)
-        row[0].axvline(_median(onset_of(record, n, CONTROL)), color="0.6", linewidth=0.8)
-        row[0].set(xlabel="steps frozen (grey: control's onset)", ylabel="delay / steps frozen")
+        onset = _median(onset_of(record, n, CONTROL))
+        row[0].axvline(onset, color="0.6", linewidth=0.8, label="onset of the control")
+        row[0].set(xlabel="steps frozen", ylabel="delay / steps frozen")
         row[0].legend(title=f"N = {n}", ncols=2, **ABOVE)
         after = {CONDITIONS[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
         given = {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()}
@@ -70,7 +71,7 @@ def figures(record: Record) -> dict[str, Figure]:
                 axes.text(0.5, 0.5, "released before\nthe control's onset", ha="center", transform=axes.transAxes)
             for y, values in enumerate(every):
                 axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
-            axes.set_yticks(range(len(shown)), list(shown), fontsize="x-small")
+            axes.set_yticks(range(len(shown)), list(shown))
             axes.axvline(1.0, color="0.6", linewidth=0.8)
             axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None), ylim=(-0.5, len(shown) - 0.5))
         if not np.isfinite(onset_of(record, n, CONTROL)).any():

@@ -3,14 +3,14 @@
 import numpy as np
 
 from experiments.onsets import onset
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import ABOVE, SERIES, family
 from experiments.reddy.label_count import CURVE, STEPS, chosen
 from experiments.reddy.statistics import guess, learned, present, solved
 from experiments.statistics import Statistic
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
 from icl_lab.lab.intervals import wilson_interval
-from icl_lab.lab.style import Axes, Figure, viridis
+from icl_lab.lab.style import Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.prompts import NOVEL_CLASSES
 
@@ -124,19 +124,15 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
-DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
-
 
 def figures(record: Record) -> dict[str, Figure]:
     """In-context accuracy of every member over training, one panel an N; the fraction that has learned; how late."""
     lengths = sorted({n for n, _ in chosen(record.config)})
-    figure, (courses, (fractions, waits, *rest)) = axes_grid(max(len(lengths), 2), 2, height=3.0)
+    figure, (courses, (fractions, waits, *rest)) = axes_grid(max(len(lengths), 2), 2)
     for axes in (*courses[len(lengths) :], *rest):
         axes.set_axis_off()
     for axes, n in zip(courses, lengths):
-        shades = viridis(len(labels_of(record, n)))
-        for i, labels in enumerate(labels_of(record, n)):
-            look = {"color": shades[i], "linestyle": DASHES[i % len(DASHES)]}
+        for labels, look in zip(labels_of(record, n), family(len(labels_of(record, n)))):
             axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
         axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.8, label="B/N")

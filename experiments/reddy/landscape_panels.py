@@ -40,7 +40,7 @@ BETA_LABEL, ALPHA_LABEL, XI_LABEL = (
 def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
     """Loss over (beta_1, alpha), a row for each form, a column for each xi; the path at L > N, marked at that xi."""
     read_outs, n = record.config["read_outs"], record.config["context_length"]
-    figure, rows = axes_grid(len(read_outs), len(NAMES), width=2.7, height=2.4)
+    figure, rows = axes_grid(len(read_outs), len(NAMES))
     top = max(quantity(record, form=form).max() for form in NAMES)
     top = min(top, 1.3 * np.log(labels))
     levels = np.linspace(0, top, 14)
@@ -49,13 +49,14 @@ def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
             filled = axes.contourf(
                 BETA_1(record), ALPHA(record), np.minimum(quantity(record, form=form)[i], top), levels=levels
             )
-            axes.set_title(rf"{NAMES[form]}, L = {labels}, N = {n}, $\xi$ = {xi:g}", fontsize=8)
+            axes.set_title(rf"{NAMES[form]}, $\xi$ = {xi:g}")
             axes.set_xlabel(BETA_LABEL)
             axes.set_ylabel(ALPHA_LABEL)
             axes.grid(False)
             if labels > n:
                 path = PATH(record, form=form)
-                axes.plot(path[:, 0], path[:, 1], color="white", linewidth=1.2)
+                axes.plot(path[:, 0], path[:, 1], color="white", linewidth=3.0)  # around the line, on dark ground
+                axes.plot(path[:, 0], path[:, 1], color="black", linewidth=1.0)
                 at = int(np.argmax(path[:, 2] >= xi)) if path[-1, 2] >= xi else len(path) - 1
                 axes.plot(*path[at, :2], color="white", marker="o", markeredgecolor="black", linestyle="")
             axes.set_xlim(BETA_1(record)[0], BETA_1(record)[-1])
@@ -135,8 +136,8 @@ def plane_panel(axes: Axes, record: Record) -> None:
     axes.grid(False)
     axes.set_xlabel(ALPHA_LABEL)
     axes.set_ylabel(XI_LABEL)
-    axes.set_title(rf"mean field, L = N = {n}, $\beta_1$ = 0", fontsize=8)
-    axes.figure.colorbar(filled, ax=axes, label="loss - log N (nats); dashed: below zero", format="%.2f")
+    axes.set_title(rf"mean field, L = N = {n}, $\beta_1$ = 0")
+    axes.figure.colorbar(filled, ax=axes, label="loss - log N", format="%.2f")
 
 
 def escape_panel(axes: Axes, record: Record) -> None:

@@ -242,11 +242,11 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Maps at L > N and L = N with the flow on them; the course of the loss, and the waits; the saddle."""
-    waits, ((course, lengths, factors),) = axes_grid(3, 1, height=3.0)
+    waits, ((course, lengths, factors),) = axes_grid(3, 1)
     drawn.course_panel(course, record)
     drawn.lengths_panel(lengths, record)
     drawn.factors_panel(factors, record)
-    saddle, ((plane, escape, random),) = axes_grid(3, 1, height=3.0)
+    saddle, ((plane, escape, random),) = axes_grid(3, 1)
     drawn.plane_panel(plane, record)
     drawn.escape_panel(escape, record)
     drawn.random_panel(random, record)

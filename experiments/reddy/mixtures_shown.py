@@ -10,7 +10,7 @@ from experiments.reddy.statistics import guess
 from experiments.statistics import Statistic
 from icl_lab.claims import NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Figure, band
+from icl_lab.lab.style import SPARSE, Figure, band
 from icl_lab.lab.style import panels as axes_grid
 
 
@@ -104,7 +104,7 @@ def figures(record: Record) -> dict[str, Figure]:
     for i, row in enumerate(grid):
         for j, axes in enumerate(row):
             for name, look in SOLUTIONS.items():
-                band(axes, STEPS(record), CURVE(record, metric=name)[:, i, j], **look | {"marker": ""})
+                band(axes, STEPS(record), CURVE(record, metric=name)[:, i, j], **look | SPARSE)
             guess_line(axes, guess(record.config), STEPS(record))
             axes.set_title(f"$p_B$ = {bursty[i]:g}, $p_C$ = {novel[j]:g}")
             axes.set_xlabel("training step")

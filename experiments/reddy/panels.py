@@ -17,13 +17,13 @@ SOLUTIONS = {
 
 
 def label_course(axes: Axes, what: str, title: str | None) -> None:
-    """Names a panel of curves over training; a title stands at its left."""
+    """Names a panel of curves over training; the first of a part has its title."""
     axes.set_xlabel("training step")
     axes.set_ylabel(what)
     if what != "loss (nats)":
         axes.set_ylim(0, 1.02)
     if title:
-        axes.annotate(title, (-0.32, 0.5), xycoords="axes fraction", rotation=90, va="center", weight="bold")
+        axes.set_title(title)
     axes.legend(ncols=2 if what == "accuracy" else 4, **ABOVE)
 
 
@@ -40,7 +40,7 @@ def guess_line(axes: Axes, levels: np.ndarray | float, x: Sequence[float] | np.n
 
 def attention_maps(maps: Mapping[tuple[str, str], np.ndarray], label: str) -> Figure:
     """A column for each map (2, T, T), by its title and time, with the first layer above the second."""
-    figure, axes = panels(len(maps), 2, width=2.8, height=2.7)
+    figure, axes = panels(len(maps), 2, shape=0.77)
     for i, ((title, when), layers) in enumerate(maps.items()):
         for layer, column in enumerate(axes[:, i]):
             image = column.imshow(layers[layer], cmap="Greys", vmin=0, vmax=1, interpolation="nearest")
@@ -53,7 +53,8 @@ def attention_maps(maps: Mapping[tuple[str, str], np.ndarray], label: str) -> Fi
 def _name_tokens(axes: Axes, count: int) -> None:
     tokens = [f"{kind}{i // 2 + 1}" for i, kind in enumerate("xl" * (count // 2))] + ["t"]
     axes.grid(False)
-    axes.set_xticks(range(count), tokens, fontsize=6)
-    axes.set_yticks(range(count), tokens, fontsize=6)
+    kept = slice(None, None, 1 if count <= 9 else 2)  # of pairs the items: all labels would run into one another
+    axes.set_xticks(range(count)[kept], tokens[kept])
+    axes.set_yticks(range(count)[kept], tokens[kept])
     axes.set_xlabel("attended token")
     axes.set_ylabel("query token")

@@ -132,5 +132,5 @@ def onsets_panel(axes: Axes, record: Record) -> None:
     axes.set_xticks(config["starts"])
     axes.set_xlabel("initial value of the scalars")
     axes.set_ylabel("step of the jump")
-    axes.text(0.5, 1.1 * last, "no jump", transform=axes.get_yaxis_transform(), ha="center", va="center", fontsize=8)
+    axes.text(0.5, 1.1 * last, "no jump", transform=axes.get_yaxis_transform(), ha="center", va="center")
     axes.legend(ncols=2, **panels.ABOVE)

@@ -238,16 +238,16 @@ def figures(record: Record) -> dict[str, Figure]:
     parts = [part for part in NAMES if part in record.config["only"]]
     found: dict[str, Figure] = {}
     if parts:
-        measures, (row,) = axes_grid(len(parts), 1, width=3.8, height=3.2)
+        measures, (row,) = axes_grid(len(parts), 1)
         for axes, part in zip(row, parts):
             drawn.measures_panel(axes, record, part)
-        curves, ((loss, accuracy, path),) = axes_grid(3, 1, height=3.0)
+        curves, ((loss, accuracy, path),) = axes_grid(3, 1)
         drawn.loss_panel(loss, record, parts)
         drawn.accuracy_panel(accuracy, record, parts)
         drawn.path_panel(path, record, parts)
         found |= {"measures": measures, "curves": curves}
     if "equal" in record.config["only"]:
-        equal, ((members, when),) = axes_grid(2, 1, width=3.8, height=3.0)
+        equal, ((members, when),) = axes_grid(2, 1)
         drawn.members_panel(members, record)
         drawn.onsets_panel(when, record)
         found["equal"] = equal

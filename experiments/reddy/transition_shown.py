@@ -241,7 +241,7 @@ MEASURES: dict[str, dict[str, Any]] = {
 def figures(record: Record) -> dict[str, Figure]:
     """Curves and attention maps of every part that was run."""
     parts = [part for part in PARTS if part in record.config["only"]]
-    figure, rows = panels(4, len(parts), width=3.0)
+    figure, rows = panels(4, len(parts))
     for part, row in zip(parts, rows):
         _accuracy(row[0], record, part)
         _loss(row[1], record, part)

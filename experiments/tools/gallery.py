@@ -9,7 +9,8 @@ names its parts (``Experiment.parts``), runs of all of them by --only are one re
 Its figures are drawn and its claims judged anew from the record; only its anchor trains anything. Final parameters are
 kept if they take less than 2 MB. ``figures/claims.json``, ``figures/claims.md`` (the same to read) and the summary in
 README.md are then made from the whole gallery; they say which records have no anchor. ``figures/costs.md`` says what
-every binary takes. --rejudge collects nothing: it judges the records of the gallery by the present claims.
+every binary takes. --rejudge collects nothing: it judges the records of the gallery by the present claims. --redraw
+only draws their pictures anew, of all binaries or of --only.
 
 A new record that the present sources made gets an anchor, from five smoke runs (docs/dev/anchors.md). The records that
 the present code no longer reproduces are listed, each with the reason, by
@@ -32,12 +33,11 @@ from pathlib import Path
 import jax
 
 from experiments.binaries import belongs, choose, discover
-from experiments.page.drawing import shrink
 from experiments.tools import anchoring, costs
 from experiments.tools.joining import is_whole, joined
+from experiments.tools.redrawing import pictures, redraw
 from experiments.tools.verdict_tables import ledger_page, with_summary
 from icl_lab.lab import anchors, drift, provenance, records, report
-from icl_lab.lab import execution as lab
 from icl_lab.lab.claims import NOT_JUDGED, NOT_RESOLVED, is_identity
 from icl_lab.lab.command_line import command, console_progress, use_compilation_cache
 from icl_lab.lab.experiment import Experiment
@@ -45,7 +45,7 @@ from icl_lab.lab.flags import FlagError, setting
 from icl_lab.lab.record import Record, RecordError
 
 PRESETS = ("lab", "paper")
-LARGEST_PICTURE, LARGEST_ARRAYS, LARGEST_PARAMS = 400_000, 2_500_000, 2_000_000  # bytes
+LARGEST_ARRAYS, LARGEST_PARAMS = 2_500_000, 2_000_000  # bytes
 NOT_KEPT = "claim or preset have changed and the record has not what the claim needs: to be judged in the next run"
 
 
@@ -58,8 +58,11 @@ class Options:
     readme: str = setting("README.md", "file whose summary of claims is rewritten", path=True)
     check: bool = setting(False, "list what is stale and change nothing")
     accept: bool = setting(False, "list which sources of records give the same numbers as today's")
-    only: str = setting("", "binaries to --check or --accept, or folders of them as dai, comma-separated; empty: all")
+    only: str = setting(
+        "", "binaries to --check, --accept or --redraw, or folders of them as dai, comma-separated; empty: all"
+    )
     rejudge: bool = setting(False, "judge the gallery's own records anew")
+    redraw: bool = setting(False, "draw the pictures of the gallery's own records anew, and change nothing else")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,15 +72,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _carry_out(options: Options) -> int:
     runs, gallery, readme = Path(options.runs), Path(options.figures), Path(options.readme)
-    if options.only and not (options.check or options.accept):
-        raise FlagError(f"--only={options.only} goes with --check or --accept")
-    if not (options.check or options.accept or options.rejudge or runs.is_dir()):
+    kept_as_it_is = options.check or options.accept or options.redraw
+    if options.only and not kept_as_it_is:
+        raise FlagError(f"--only={options.only} goes with --check, --accept or --redraw")
+    if not (kept_as_it_is or options.rejudge or runs.is_dir()):
         raise FlagError(f"--runs={runs} is not a folder")
     experiments = choose(discover(), options.only)
     if options.accept:
         anchoring.accept(experiments, gallery)
         return 0
-    kept = [path.parent for path in sorted(gallery.glob("*/*/*/record.json")) if path.parent.name in PRESETS]
+    every = [path.parent for path in sorted(gallery.glob("*/*/*/record.json"))]
+    if options.redraw:
+        for folder in every:
+            if (name := ".".join(folder.parts[-3:-1])) in experiments:
+                print(redraw(experiments[name], folder), flush=True)
+        return 0
+    kept = [folder for folder in every if folder.name in PRESETS]
     named = [(".".join(folder.parts[-3:-1]), folder) for folder in kept]
     if options.check:
         asked = [(name, folder) for name, folder in named if name in experiments]
@@ -178,11 +188,7 @@ def put(experiment: Experiment, preset: str, record: Record, folder: Path) -> No
         kept = fresh / "params.npz"
         if kept.exists() and kept.stat().st_size >= LARGEST_PARAMS and not experiment.feeds_others:
             kept.unlink()
-        for path in lab.draw(experiment, record, fresh):
-            if path.suffix == ".png":
-                shrink(path, LARGEST_PICTURE)
-            else:
-                path.unlink()
+        pictures(experiment, record, fresh)
         if anchoring.anchored(folder) and anchoring.identity(folder) == anchoring.identity(fresh):
             shutil.copytree(folder / anchoring.ANCHOR, fresh / anchoring.ANCHOR)
         shutil.rmtree(folder, ignore_errors=True)

@@ -117,7 +117,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """The eigenvalue map; condition numbers, their distribution and their median over gamma; gamma over N."""
     lengths, config = record.config["lengths"], record.config
-    figure, ((curve, numbers, kappa, gammas),) = axes_grid(4, 1, width=3.2)
+    figure, ((curve, numbers, kappa, gammas),) = axes_grid(4, 1)
     best = {n: best_gamma(record, n) for n in lengths}
     eigenvalue_panel(curve, best, {n: float(EXTREME(record, length=n, which="largest").mean()) for n in lengths})
     shown = shown_length(lengths)
@@ -140,5 +140,7 @@ def figures(record: Record) -> dict[str, Figure]:
     gammas.set_yticks(ticks := [0.02, 0.03, 0.05, 0.1, 0.2], [f"{tick:g}" for tick in ticks])
     gammas.minorticks_off()
     off = int((np.abs(trained["trained"] / np.array(list(best.values()))[:, None] - 1) > 0.5).sum())
-    gammas.set_title(f"{off} of {trained['trained'].size} members off by over half" if off else "")
+    gammas.set_title(
+        f"trained layers; {off} of {trained['trained'].size} are off by over half" if off else "trained layers"
+    )
     return {"curvature": figure}

@@ -61,7 +61,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One row a batch size, one column a learning rate."""
     config = record.config
-    figure, axes = style.panels(len(config["rates"]), len(config["batches"]), width=2.8, height=2.2)
+    figure, axes = style.panels(len(config["rates"]), len(config["batches"]))
     for at, (name, (batch, rate)) in zip(axes.flat, cells(config).items()):
         for curve, label, colour, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "set", "0.4", "--")):
             losses = LOSS(record, cell=name, loss=curve)

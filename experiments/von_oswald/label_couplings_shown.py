@@ -47,6 +47,6 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One column a shift."""
     columns = from_json(Config, record.config).columns(*shifts.COLUMNS)
-    figure, (row,) = style.panels(len(columns), 1, width=2.8)
+    figure, (row,) = style.panels(len(columns), 1, shape=0.74)
     shift_panels(row, columns, {column: losses(record) for column, losses in SHIFTED.items()})
     return {"label_couplings": figure}

@@ -82,7 +82,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """One row a network: loss, agreement with GD and with GD++, larger inputs and targets."""
     config = from_json(Config, record.config)
     names = chosen_of(record.config)
-    figure, axes = axes_grid(5, len(names), width=3.1)
+    figure, axes = axes_grid(5, len(names))
     for row, name in zip(axes, names):
         found, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))
         solvers = [solver for solver in ("gd", "gd++") if solver in final]

@@ -141,7 +141,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss and agreement over training, the rate read off, and the final cosines."""
-    figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, width=4.2, height=3.0)
+    figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, shape=0.57)
     _losses(loss, record)
     for name, algorithm, dash in PAIRS:
         if name not in _shown(record):
@@ -187,7 +187,7 @@ def _losses(axes: Axes, record: Record) -> None:
         axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
     axes.set_ylim(0.95 * np.fmin(bayes / one, 1.0), 1.5)  # NaN where draws were too few
     axes.set_ylabel("loss / loss of one logistic step")
-    axes.legend(ncols=2, fontsize=7, loc="upper right")
+    axes.legend(ncols=2, loc="upper right")
 
 
 def _cosine_table(axes: Axes, record: Record) -> None:
@@ -197,7 +197,7 @@ def _cosine_table(axes: Axes, record: Record) -> None:
     labels = [ALGORITHMS[name] for name in record.metrics["cosines_with"]]
     axes.imshow(values, cmap="Greys", vmin=0.8, vmax=1.4, aspect="auto")
     for (row, column), value in np.ndenumerate(values):
-        axes.text(column, row, f"{value:.4f}", ha="center", va="center", fontsize=8,
+        axes.text(column, row, f"{value:.4f}", ha="center", va="center",
                   fontweight="bold" if value == values[:, column].max() else "normal")  # fmt: skip
     axes.set_xticks(range(len(shown)), [NETWORKS[name] for name in shown])
     axes.set_yticks(range(len(labels)), labels)

@@ -58,7 +58,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Final losses over the number of corrupted labels, and training curves."""
     config = record.config
-    figure, ((finals, curves),) = axes_grid(2, 1, width=3.6)
+    figure, ((finals, curves),) = axes_grid(2, 1, shape=0.58)
     shown = {name: FINAL(record, learner=name) for name in ("trained", "gd", "gd++", "interpolated")}
     panels.points_panel(finals, config["corrupted"], shown, "corrupted labels of a context")
     finals.set_ylim(0, 1.3 * max(float(np.median(losses, axis=1).max()) for losses in shown.values()))

@@ -82,7 +82,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Loss against the number of replaced labels and against the noise of all."""
     config, eta = from_json(Config, record.config), record.metrics["learning_rate"]
-    figure, (row,) = axes_grid(2, 1, width=3.6)
+    figure, (row,) = axes_grid(2, 1, shape=0.58)
     shown = ((CORRUPTED, config.corrupted, "replaced labels of a context"),
              (NOISY, config.noises, "standard deviation of label noise"))  # fmt: skip
     for axes, (losses, at, label) in zip(row, shown):

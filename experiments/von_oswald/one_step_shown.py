@@ -176,7 +176,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """Fig. 2, and the ensembles."""
     a, config = CURVE(record), config_of(record)
     best = record.metrics["closed_form"]
-    figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, width=3.6)
+    figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, shape=0.58)
     title = f"one layer, N = {config.context_length}, D = {config.input_size}"
     loss_lines(loss, STEPS(record), {"trained": a["loss"], "gd": a["gd_loss"]}, title, best)
     panels.alignment_panel(agreement, STEPS(record), a, "gd")
@@ -205,7 +205,7 @@ def _onsets(record: Record) -> Figure:
         axes.axhline(plateau_loss(config), color="0.3", linestyle=":", label="one direction learned")
         axes.axhline(record.metrics["closed_form"], color="black", linestyle="--", label="best GD step")
         axes.set_xlabel("training step")
-        axes.set_ylabel("loss (scaled to one start)")
+        axes.set_ylabel("loss, of one start")
         axes.set_title(f"batch {batch}, {config.onset_members} members")
         axes.set_ylim(top=0.45)
         axes.legend(loc="center right")
@@ -213,10 +213,11 @@ def _onsets(record: Record) -> Figure:
         times = onset_times(record, batch)
         bins = np.geomspace(min(100, 0.1 * config.onset_steps), config.onset_steps, 25).tolist()
         dropped = times[np.isfinite(times)]
-        label = f"batch {batch}\n({times.size - dropped.size} of {times.size} do not drop)"
+        label = f"batch {batch}: {dropped.size} of {times.size}"
         row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)
     row[-1].set_xscale("log")
-    row[-1].set_xlabel("step at which half of the drop is done")
+    row[-1].set_title("members that drop, and when")
+    row[-1].set_xlabel("step at half of the drop")
     row[-1].set_ylabel("members")
     row[-1].legend()
     return figure

@@ -85,7 +85,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """One row a network, one column a shift."""
     config = from_json(Config, record.config)
     names = chosen_of(record.config)
-    figure, axes = style.panels(4, len(names), width=2.8, height=2.6)
+    figure, axes = style.panels(4, len(names), shape=0.74)
     for row, name in zip(axes, names):
         found = {column: losses(record, network=name) for column, losses in SHIFTED.items()}
         shift_panels(row, config.columns(*shifts.COLUMNS), found)

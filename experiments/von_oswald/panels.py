@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.panels import ABOVE, shift_panel
+from experiments.panels import ABOVE, family, shift_panel
 from experiments.von_oswald.shifts import COLUMNS
-from icl_lab.lab.style import LEARNERS, Axes, viridis
+from icl_lab.lab.style import LEARNERS, Axes
 from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 SHIFTED = ("trained", "without", "gd", "gd++", "interpolated", "ablated")
@@ -39,7 +39,7 @@ def loss_lines(
     for learner, values in curves.items():
         member_lines(axes, steps, values / curves["gd"] * level, learner)
     axes.set_xlabel("training step")
-    axes.set_ylabel("loss (relative to GD's)")
+    axes.set_ylabel("loss")
     axes.legend(ncols=4, title=title, **ABOVE)
 
 
@@ -48,7 +48,7 @@ def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
     top = axes.get_ylim()[1]
     for at, count in zip(x, (members > top).sum(axis=1)):
         if count:
-            axes.text(at, top, f"{count}\N{UPWARDS ARROW}", ha="center", va="top", fontsize=7)
+            axes.text(at, top, f"{count}\N{UPWARDS ARROW}", ha="center", va="top")
 
 
 def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
@@ -62,25 +62,21 @@ def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float
 
 def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[int, float]) -> None:
     """The GD++ map of eigenvalues at each N's gamma, up to the largest eigenvalue of its contexts."""
-    dashes = ("-", "--", "-.", ":")
-    shades = viridis(len(gammas))
-    for (n, gamma), shade, dash in zip(gammas.items(), shades, dashes * len(gammas)):
+    for (n, gamma), look in zip(gammas.items(), family(len(gammas))):
         x = np.linspace(0, largest[n], 200)
-        axes.plot(x, gd_plus_plus_eigenvalues(x, gamma), color=shade, linestyle=dash, label=f"N = {n}")
-        axes.plot(*gd_plus_plus_peak(gamma), "o", color=shade)
+        axes.plot(x, gd_plus_plus_eigenvalues(x, gamma), **look, label=f"N = {n}")
+        axes.plot(*gd_plus_plus_peak(gamma), "o", color=look["color"])
     axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
     axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
-    axes.set_title(r"dots: $1 / (3\gamma)$")
+    axes.set_title(r"map of eigenvalues; largest at $1 / (3\gamma)$")
     axes.legend()
 
 
 def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float]) -> None:
     """Distribution over contexts of the condition number after one GD++ transformation, for several gamma."""
-    dashes = ("-", "--", "-.", ":", (0, (5, 1)))
-    shades = viridis(len(gammas))
-    for gamma, shade, dash in zip(gammas, shades, dashes * len(gammas)):
+    for gamma, look in zip(gammas, family(len(gammas))):
         numbers = np.log10(condition_number(gd_plus_plus_eigenvalues(eigenvalues, gamma)))
-        axes.hist(numbers, bins=np.linspace(0, 4, 81).tolist(), histtype="step", color=shade, linestyle=dash,
+        axes.hist(numbers, bins=np.linspace(0, 4, 81).tolist(), histtype="step", **look,
                   label=rf"$\gamma$ = {gamma:g}")  # fmt: skip
     axes.set_xlabel(r"$\log_{10}$ condition number")
     axes.set_ylabel("contexts")
@@ -91,8 +87,8 @@ def shift_panels(
     row: Sequence[Axes], columns: Mapping[str, Sequence[float]], found: Mapping[str, Mapping[str, np.ndarray]]
 ) -> None:
     """The columns of ``shifts.losses``, a panel each; alpha = 1, the distribution of training, is the grey line."""
-    for i, (axes, (column, scales)) in enumerate(zip(row, columns.items())):
+    for axes, (column, scales) in zip(row, columns.items()):
         shown = {learner: found[column][learner] for learner in SHIFTED if learner in found[column]}
-        shift_panel(axes, np.asarray(scales), shown, r"$\alpha$", training=1.0)
+        shift_panel(axes, np.asarray(scales), shown, r"scale $\alpha$ of the shift", training=1.0)
         axes.set_title(COLUMNS[column][0])
-        axes.legend(loc="upper left").set_visible(i == 0)
+        axes.legend()

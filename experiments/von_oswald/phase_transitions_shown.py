@@ -97,15 +97,15 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Loss of every member by ensemble, and the distribution of the times."""
     config, steps = from_json(Config, record.config), STEPS(record)
-    figure, (row,) = style.panels(len(config.heads) + 2, 1, width=3.0)
+    figure, (row,) = style.panels(len(config.heads) + 2, 1)
     bins = np.geomspace(0.02 * config.steps, config.steps, 25).tolist()
     for axes, heads, (color, hatch) in zip(row, config.heads, LOOKS):
         curves = at_exact_start(LOSS(record, heads=heads), record.metrics["predict_zero"])
-        axes.plot(steps, curves.T, color=color, alpha=0.3, linewidth=0.7)
+        axes.plot(steps, curves.T, color=color, alpha=0.2, linewidth=0.6)
         axes.set_title(f"{heads} head{'s' * (heads > 1)}, {config.members} members")
         found = times(record, heads)
         dropped = found[np.isfinite(found)]
-        label = f"{heads} head{'s' * (heads > 1)}\n({found.size - dropped.size} of {found.size} do not drop)"
+        label = f"{heads} head{'s' * (heads > 1)}: {dropped.size} of {found.size}"
         row[-1].hist(dropped, bins=bins, color=color, hatch=hatch, alpha=0.6, label=label)
     axes = row[len(config.heads)]
     for name, label, color, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "the set", "0.4", "--")):
@@ -117,11 +117,12 @@ def figures(record: Record) -> dict[str, Figure]:
     for axes in row[:-1]:
         axes.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
         axes.set_xlabel("training step")
-        axes.set_ylabel("loss (scaled to one start)" if axes is not row[len(config.heads)] else "loss")
+        axes.set_ylabel("loss, of one start" if axes is not row[len(config.heads)] else "loss")
         axes.set_ylim(0.15, 0.5)
         axes.legend(loc="upper right")
     row[-1].set_xscale("log")
-    row[-1].set_xlabel("step at which half of the drop is done")
+    row[-1].set_title("members that drop, and when")
+    row[-1].set_xlabel("step at half of the drop")
     row[-1].set_ylabel("members")
     row[-1].legend(ncols=2, **ABOVE)
     return {"phase_transitions": figure}

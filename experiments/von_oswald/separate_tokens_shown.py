@@ -203,7 +203,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Fig. 5, and the first layer's attention beside the hand-built one; of the trainings that the run has."""
     softmax = "softmax" in chosen(record.config)
-    figure, rows = style.panels(2 if softmax else 1, 2 if softmax else 1, width=3.6)
+    figure, rows = style.panels(2 if softmax else 1, 2 if softmax else 1, shape=0.58)
     _loss_panel(rows[0][0], record)
     if softmax:
         _copying_panels((rows[0][1], *rows[1]), record)
@@ -234,8 +234,8 @@ def _copying_panels(panels: tuple[Axes, Axes, Axes], record: Record) -> None:
     for axes in panels:
         axes.set_xlabel("training step, from the drop of the loss")
         axes.locator_params(axis="x", nbins=5)
-    copying.legend(ncols=3, fontsize=7, **ABOVE)
-    agreement.legend(ncols=2, fontsize=7, **ABOVE)
+    copying.legend(ncols=3, **ABOVE)
+    agreement.legend(ncols=2, **ABOVE)
     share.legend(loc="upper left")
 
 
@@ -247,7 +247,7 @@ def _attention_figure(record: Record) -> Figure:
         for name in chosen(record.config)
         if name in titles
     } | {"by hand": BY_HAND_ATTENTION(record)}
-    figure, (row,) = style.panels(len(shown), 1, width=3.1, height=3.1)
+    figure, (row,) = style.panels(len(shown), 1, shape=0.8)
     for axes, (title, pattern) in zip(row, shown.items()):
         image = axes.imshow(pattern, cmap="Blues", vmin=0, vmax=1)
         _token_names(axes, record.config["context_length"])
@@ -271,13 +271,14 @@ def _loss_panel(axes: Axes, record: Record) -> None:
         axes.axhline(metrics[name], label=label, color=colour, linestyle=dash)
     axes.set_ylim(0.9 * metrics["two_steps"], 1.3 * metrics["predict_zero"])
     axes.set(xlabel="training step", ylabel="loss")
-    axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0), fontsize=7, columnspacing=1)
+    axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
 
 
 def _token_names(axes: Axes, n: int) -> None:
-    names = [f"${letter}_{{{j}}}$" for j in range(1, n + 1) for letter in "xy"]
-    axes.set_xticks(range(2 * n), names, fontsize=5)
-    axes.set_yticks(range(2 * n + 1), [*names, "$x_q$"], fontsize=5)
+    every = max(1, n // 3)  # pairs between labels, which would run into one another
+    names = [f"$x_{{{j}}}$" for j in range(1, n + 1, every)]
+    axes.set_xticks(range(0, 2 * n, 2 * every), names)
+    axes.set_yticks([*range(0, 2 * n, 2 * every), 2 * n], [*names, "$x_q$"])
     axes.set(xlabel="key", ylabel="query")
     axes.grid(False)
 

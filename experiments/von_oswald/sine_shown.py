@@ -137,7 +137,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """One row for each distribution and depth: a task, losses, agreement, the kernel."""
     pairs, steps = list(zip(record.config["laws"], record.config["layers"])), STEPS(record)
-    figure, axes = style.panels(4, len(pairs), width=3.2)
+    figure, axes = style.panels(4, len(pairs))
     for row, (law, layers) in zip(axes, pairs):
         name = pair(law, layers)
         curves, grid, task, x, y = (one(record, pair=name) for one in (CURVE, GRID, TASK, X, Y))
@@ -157,7 +157,7 @@ def figures(record: Record) -> dict[str, Figure]:
         row[1].set_yscale("log")
         row[1].set_xlabel("training step")
         row[1].set_ylabel("loss")
-        panels.alignment_panel(row[2], steps, curves, "control", title="trained against features + GD")
+        panels.alignment_panel(row[2], steps, curves, "control", title="trained against features and GD")
         if layers == 1:
             _kernel_panel(row[3], record, name)
         else:
@@ -178,6 +178,7 @@ def _kernel_panel(axes: Axes, record: Record, name: str) -> None:
             label = f"query {query:g}" if which == "trained" else None
             axes.plot(grid, scaled, color=colour, linestyle=look["linestyle"], label=label)
             axes.plot(grid[at], scaled[at], "o", color=colour)
+    axes.set_title("kernel at the query (dot); dashed: features and GD")
     axes.set_xlabel("input of the context token")
     axes.set_ylabel("kernel (scaled)")
-    axes.legend(ncols=3, title="kernel at the query (dot); dashed: features + GD", **panels.ABOVE)
+    axes.legend(ncols=3, **panels.ABOVE)

@@ -119,7 +119,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Training, agreement and shifts by number of heads; the heads' scaled maps."""
     config, steps = from_json(Config, record.config), STEPS(record)
-    figure, axes = style.panels(4, len(config.heads), width=3.1)
+    figure, axes = style.panels(4, len(config.heads))
     for (loss, agreement, *row), heads in zip(axes, config.heads):
         part = CURVE(record, heads=heads)
         curves, title = {"trained": part["loss"], "gd": part["gd_loss"]}, f"softmax, {heads} head{'s' * (heads > 1)}"
@@ -132,9 +132,9 @@ def figures(record: Record) -> dict[str, Figure]:
     most = max(config.heads)
     maps = MAPS(record, heads=most)[0]
     shown = [*maps, maps.sum(axis=0)]
-    heat, (row,) = style.panels(len(shown), 1, width=2.4, height=2.2)
+    heat, (row,) = style.panels(len(shown), 1, shape=0.74)
     limit = max(float(np.abs(m[: config.input_size, : config.input_size]).max()) for m in shown)
-    titles = [rf"$B_{h + 1}(y, y)\,A_{h + 1}$" for h in range(most)] + ["sum of the heads"]
+    titles = [f"head {h + 1}, scaled" for h in range(most)] + ["sum of the heads"]
     for axis, one, title in zip(row, shown, titles):
         image = style.heat_map(axis, one, limit, title)
     heat.colorbar(image, ax=list(row), shrink=0.8, label=style.BARRED)

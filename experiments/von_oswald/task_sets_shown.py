@@ -77,23 +77,28 @@ CLAIMS = (
     ),
 )  # fmt: skip
 
+BEST = {"color": "black", "linestyle": (0, (4, 1, 1, 1, 1, 1))}
+"""The best GD step, unlike the theory of another panel."""
+
 
 def figures(record: Record) -> dict[str, Figure]:
     """Losses on the set and on fresh tasks, agreement with the best GD step, shifts; all by number of tasks."""
     config, steps = from_json(Config, record.config), STEPS(record)
     labels = [f"{tasks} tasks" for tasks in config.sets]
     curves, found = (one.over(record, "tasks", config.sets) for one in (CURVE, FINAL))
-    figure, grid = style.panels(4, 2, width=3.4)
+    figure, grid = style.panels(4, 2)
     shown = zip(grid.flat, (
-        ("train_loss", "loss on the set (dots: GD)"), ("loss", "loss on fresh tasks (dots: GD)"),
-        ("gd_sensitivity_cosine", "sensitivity cosine with GD"), ("gd_prediction_difference", "prediction diff."),
-        ("gd_sensitivity_difference", "sensitivity diff."),
+        ("train_loss", "loss on the set"), ("loss", "loss on fresh tasks"),
+        ("gd_sensitivity_cosine", "sensitivity cosine with GD"),
+        ("gd_prediction_difference", "difference of predictions"),
+        ("gd_sensitivity_difference", "difference of sensitivities"),
     ))  # fmt: skip
     for axes, (name, label) in shown:
         panels.family_panel(axes, steps, curves[name], labels)
         axes.set_ylabel(label)
         if name in ("train_loss", "loss"):
-            axes.axhline(record.metrics["closed_form"], color="black", linestyle=":")
+            axes.axhline(record.metrics["closed_form"], **BEST, label="GD")
+            axes.legend()
         if name != "gd_sensitivity_cosine":
             axes.set_yscale("log")
     finals, *far = grid.flat[5:]
@@ -106,14 +111,14 @@ def figures(record: Record) -> dict[str, Figure]:
     finals.set_xticks(at, [str(tasks) for tasks in config.sets])
     finals.set_yscale("log")
     for axes, (column, scales) in zip(far, config.columns().items()):
-        for tasks, look in zip(config.sets, panels.SERIES):
+        for tasks, label, look in zip(config.sets, labels, panels.family(len(labels))):
             losses = SHIFTED[column](record, tasks=tasks)
             x = np.array(scales)
-            band(axes, x, losses["trained"], **{k: look[k] for k in ("color", "linestyle")}, label=f"{tasks} tasks")
-        band(axes, x, losses["gd"], "gd")
+            band(axes, x, losses["trained"], **look, label=label)
+        axes.plot(x, np.median(losses["gd"], axis=0), **BEST, label="GD")
         axes.set_yscale("log")
-        axes.set_xlabel(r"$\alpha$")
+        axes.set_xlabel(r"scale $\alpha$ of the shift")
         axes.set_ylabel("loss")
         axes.set_title(shifts.COLUMNS[column][0])
-    far[0].legend()
+        axes.legend()
     return {"task_sets": figure}

@@ -97,7 +97,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """
     config = from_json(Config, record.config)
     names, d = chosen_of(record.config), config.input_size
-    figure, axes = style.panels(4, len(names), width=2.3, height=2.1)
+    figure, axes = style.panels(4, len(names), shape=0.73)
     for row, name in zip(axes, names):
         for j, matrix in enumerate("ab"):
             shown = [MATRIX(record, network=name, learner=one, matrix=matrix)[0] for one in ("trained", "built")]
@@ -108,7 +108,7 @@ def figures(record: Record) -> dict[str, Figure]:
                 limit = inputs if clipped else largest
                 image = style.heat_map(axis, one, limit, f"{matrix.upper()}, {label}")
                 if clipped:
-                    axis.text(d, d, f"{one[d, d]:.1f}", color="white", ha="center", va="bottom", fontsize=5)
+                    axis.set_xlabel(f"label entry: {one[d, d]:.1f}")
             extend = "min" if clipped else "neither"
             figure.colorbar(image, ax=list(row[2 * j : 2 * j + 2]), shrink=0.8, extend=extend, label=style.BARRED)
         row[0].set_ylabel(network_label(name))

@@ -58,7 +58,7 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """The map; loss over training from the spurious minimum, and from dense starts."""
     config = record.config
-    figure, ((share, *losses),) = panels(3, 1, width=3.4, height=2.9)
+    figure, ((share, *losses),) = panels(3, 1)
     for i, scale in enumerate(config["scales"]):
         found = [wilson_interval(ENDED(record)[k, i] == OPTIMUM) for k in range(len(config["lengths"]))]
         middle, ends = np.array([m for m, _ in found]), np.array([e for _, e in found])

@@ -227,7 +227,7 @@ def figures(record: Record) -> dict[str, Figure]:
 
 def _paths(record: Record) -> Figure:
     """Excess loss, error of the product and u over learning rate times steps."""
-    figure, ((loss, error, scale),) = panels(3, 1, width=3.4, height=3.0)
+    figure, ((loss, error, scale),) = panels(3, 1)
     end = course_of("sgd")[0](record)[-1]
     for name, look in METHODS.items():
         time, course = course_of(name)
@@ -238,7 +238,7 @@ def _paths(record: Record) -> Figure:
             shown = times <= end
             band(axes, times[shown], course(record, of=what)[:, shown], **look)
     scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
-    scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom", fontsize=7)
+    scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom")
     for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of $u U_{11}$")):
         axes.set_yscale("log")
         axes.set_ylim(bottom=1e-6)
@@ -254,7 +254,7 @@ def _balance(record: Record) -> Figure:
     """The drift from the optimum over eta / B, over what is predicted, and the long drift to the quiet scale."""
     from matplotlib.ticker import NullFormatter
 
-    figure, ((drift, ratio, quiet),) = panels(3, 1, width=3.4, height=3.0)
+    figure, ((drift, ratio, quiet),) = panels(3, 1)
     batches, rates = (np.array(record.config[f"drift_{name}"]) for name in ("batches", "rates"))
     measured, predicted = DRIFT(record), PREDICTED(record)
     shades = viridis(len(rates))
@@ -294,7 +294,7 @@ def _long_drift(axes: Axes, record: Record) -> None:
     rest = resting_scale(np.diag(spectrum), n, config["sgd_rate"], config["quiet_batch"])
     for level, about, where in ((rest, "SGD rests", "bottom"), (record.metrics["quiet_scale"], "least noise", "top")):
         axes.axhline(level, color="0.6", linewidth=0.8)
-        axes.text(0.6 * times[-1], level, about, ha="right", va=where, fontsize=7)
+        axes.text(0.6 * times[-1], level, about, ha="right", va=where)
     axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
     axes.set_ylabel("$u$ of the optimum with this $b$")
     axes.legend(ncols=2, **ABOVE)

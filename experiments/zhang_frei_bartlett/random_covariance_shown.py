@@ -221,7 +221,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """What is learned; risk over the test length; larger variances; the factor of a coordinate by its size."""
-    figure, ((learned, lengths), (scales, factor)) = axes_grid(2, 2, width=3.6, height=2.9)
+    figure, ((learned, lengths), (scales, factor)) = axes_grid(2, 2)
     _diagonals(learned, record)
     _lengths(lengths, record)
     _scales(scales, record)

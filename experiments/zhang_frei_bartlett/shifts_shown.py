@@ -205,7 +205,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """One panel a family, and the best layer beside the transformer of Garg et al."""
-    figure, ((inputs, along, orthants), (subspace, orthogonal, published)) = axes_grid(3, 2, width=3.3, height=2.9)
+    figure, ((inputs, along, orthants), (subspace, orthogonal, published)) = axes_grid(3, 2)
     config = from_json(Config, record.config)
     for training, look in (("spectrum", _SPECTRUM), ("isotropic", _ISOTROPIC)):
         _family(inputs, record, training, "inputs", look, f"inputs, {training}", fine=_scales(config.input_scales))

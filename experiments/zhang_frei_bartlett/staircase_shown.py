@@ -166,13 +166,13 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Loss of separate and merged attention with the levels; predicted times; ranks."""
-    figure, ((separate, merged),) = axes_grid(2, 1, width=3.6)
+    figure, ((separate, merged),) = axes_grid(2, 1, shape=0.58)
     _separate(separate, record)
     _merged(merged, record)
-    times, ((halves, escape),) = axes_grid(2, 1, width=3.4)
+    times, ((halves, escape),) = axes_grid(2, 1)
     _halves(halves, record)
     _escape(escape, record)
-    ranks, axes = axes_grid(len(record.config["ranks"]), 1, width=2.8)
+    ranks, axes = axes_grid(len(record.config["ranks"]), 1, shape=0.74)
     for one, rank in zip(axes[0], record.config["ranks"]):
         _rank(one, record, rank)
     return {"staircase": figure, "times": times, "ranks": ranks}

@@ -90,7 +90,7 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Excess loss from every scale; its steepness; the spectrum of H; the flow under random covariances."""
-    figure, ((excess, steep, form, random),) = panels(4, 1, width=2.9, height=2.8)
+    figure, ((excess, steep, form, random),) = panels(4, 1, shape=0.78)
     times, constants = TIMES(record), CONSTANT(record)
     for i, factor in enumerate(record.config["factors"]):
         look = SERIES[i % len(SERIES)] | {"marker": "", "label": f"{factor:g}"}

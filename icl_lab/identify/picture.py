@@ -7,8 +7,11 @@ import numpy as np
 
 from icl_lab.identify.decision import NAMED
 
-LEAST = 1e-5
-"""Where the axis of residuals begins; a bar of less is drawn a little longer than that."""
+LEAST, MOST = 1e-5, 10.0
+"""Ends of the axis of residuals; what is beyond them is drawn there."""
+
+CURVES = (("#D55E00", "--"), ("#0072B2", "-."), ("#009E73", ":"))
+"""Colours and dashes of the algorithms."""
 
 
 def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
@@ -21,30 +24,37 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8.5, 7.5), layout="constrained")
-    top, bottom = figure.subplots(2, 1, height_ratios=(3, 2))
+    figure = Figure(figsize=(5.5, 6.5), layout="constrained")
+    top, bottom = figure.subplots(2, 1, height_ratios=(2, 3))
     grid, r, (low, high) = arrays["grid"], arrays["r"], arrays["training"]
     for line, width in zip(r, arrays["spread"]):
         top.fill_between(grid, line - width, line + width, color="0.85", lw=0)
     top.plot(grid, r.T, color="0.6", lw=2.2)
     top.plot([], [], color="0.6", lw=2.2, label="measured, a line a member")
-    for curve, said, style in zip(arrays["curves"], words["curves"], ("C3--", "C0-.", "C2:")):
-        top.plot(arrays["dense"], curve, style, label=said)
+    for curve, said, (color, dash) in zip(arrays["curves"], words["curves"], CURVES):
+        top.plot(arrays["dense"], curve, color=color, linestyle=dash, label=said)
     top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")
     inside = r[:, (grid < 1.5 * high) & np.isfinite(r).all(0)]
-    top.set(xscale="log", xlabel="eigenvalue of X$^T$X/N", ylabel="residual factor 1 - l h(l)")
-    top.set(ylim=(inside.min(initial=0) - 0.2, inside.max(initial=1) + 0.2), title=words["headline"])
+    top.set(xscale="log", xlabel="eigenvalue of X$^T$X/N", ylabel="residual factor $1 - \\lambda h(\\lambda)$")
+    top.set(
+        ylim=(inside.min(initial=0) - 0.2, inside.max(initial=1) + 0.2),
+    )
+    top.set_title(words["headline"], loc="left")
     top.legend(loc="best")
     names = words["families"][:16]
     place = np.arange(len(names))
-    for shift, name, said in ((-0.2, "residual", "training prompts"), (0.2, "doubled", "inputs twice as large")):
-        bottom.barh(place + shift, np.maximum(arrays[name][:16], 2 * LEAST), 0.4, label=said)
+    for shift, name, said, look in (
+        (-0.15, "residual", "training prompts", {"color": "#0072B2", "marker": "o"}),
+        (0.15, "doubled", "inputs twice as large", {"color": "#D55E00", "marker": "s"}),
+    ):
+        values = np.clip(arrays[name][:16], LEAST, MOST)
+        bottom.plot(values, place + shift, linestyle="", label=said, **look, clip_on=False)
     for value, said, style in ((words["noise"], "noise", ":"), (words["asymmetry"], "asymmetry", "--")):
         bottom.axvline(max(value, LEAST), ls=style, color="k", lw=0.8, label=said)
-    bottom.axvline(NAMED, color="C3", lw=0.8, label="named below")
+    bottom.axvline(NAMED, color="0.6", lw=2.5, zorder=0, label="named below")
     short = "\n* larger models of this family were not fitted: a smaller algorithm suffices"
     xlabel = "residual" + short * any("*" in name for name in names)
-    bottom.set(xscale="log", xlim=(LEAST, 10), xlabel=xlabel, yticks=place, yticklabels=names)
+    bottom.set(xscale="log", xlim=(LEAST, MOST), xlabel=xlabel, yticks=place, yticklabels=names)
     bottom.invert_yaxis()
-    bottom.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small")
+    bottom.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.4, 1.0))
     return figure

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from icl_lab.lab.layout import WIDTHS, finish
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -28,23 +30,32 @@ LEARNERS: dict[str, dict] = {
 THEORY: dict[str, Any] = {key: LEARNERS["theory"][key] for key in ("color", "linestyle")}
 """A line of theory whose label says which."""
 
-CHARACTERS = 20
+CHARACTERS = 18
 """Of a caption, in an inch."""
+DPI = 200
+"""Pixels of an inch: letters of 8 points are 22 pixels high."""
+
+SPARSE: dict[str, Any] = {"markevery": 0.2}
+"""Markers of a line with many points."""
 
 _RC: dict[Any, Any] = {
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "figure.dpi": 150,
-    "font.size": 9,
+    "axes.titlesize": 8,
+    "figure.dpi": DPI,
+    "font.size": 8,
     "grid.alpha": 0.25,
-    "legend.fontsize": 8,
+    "legend.fontsize": 7,
     "legend.frameon": False,
-    "lines.linewidth": 1.4,
+    "legend.title_fontsize": 7,
+    "lines.linewidth": 1.2,
     "lines.markersize": 3.5,
     "pdf.fonttype": 42,
-    "savefig.dpi": 150,
+    "savefig.dpi": DPI,
     "svg.hashsalt": "icl_lab",
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
 }
 
 
@@ -59,14 +70,43 @@ def styled() -> Iterator[None]:
         yield
 
 
-def panels(columns: int, rows: int = 1, width: float = 3.2, height: float = 2.6) -> tuple[Figure, np.ndarray]:
-    """A figure with a (rows, columns) array of axes, on the Agg canvas whatever the backend."""
+def panels(
+    columns: int, rows: int = 1, width: float = 4.0, height: float = 2.6, shape: float | None = None
+) -> tuple[Figure, np.ndarray]:
+    """A figure with a (rows, columns) array of axes, at the width of print, on the Agg canvas whatever the backend.
+
+    At most three stand in a row: a longer row goes on below, or rows and columns change places, so that what differs in
+    a column of the array stands side by side.
+
+    Args:
+      columns: of the array.
+      rows: of the array.
+      width: of a panel with its labels; only its proportion to ``height`` counts.
+      height: of a panel.
+      shape: ``height / width``, in place of both.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
+    most, cells = max(WIDTHS), [(row, column) for row in range(rows) for column in range(columns)]
+    across, turned = columns, columns > most >= rows > 1 and columns % most > 0
+    if turned:
+        across = rows
+    elif columns > most:
+        across = 2 if columns % most == 1 else most
+        split = -(-columns // across)
+        cells = [(row * split + column // across, column % across) for row, column in cells]
+    down = columns if turned else 1 + cells[-1][0]
+    each = WIDTHS[across] / across
+    figure = Figure(
+        figsize=(WIDTHS[across], down * min(max((shape or height / width) * each, 1.6), 2.9)), layout="constrained"
+    )
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    grid = figure.add_gridspec(down, across)
+    made = [figure.add_subplot(grid[cell[::-1] if turned else cell]) for cell in cells]
+    axes = np.empty(rows * columns, object)
+    axes[:] = made
+    return figure, axes.reshape(rows, columns)
 
 
 def viridis(count: int) -> np.ndarray:
@@ -109,12 +149,13 @@ def heat_map(axes: Axes, matrix: np.ndarray, limit: float, title: str):
 
 def save(figure: Figure, path: Path, caption: str, pdf: bool = True) -> list[Path]:
     """Writes ``path``.png (and .pdf) with the caption (preset, members, seed) in small; same figure, same bytes."""
+    finish(figure)
+    box = figure.get_tightbbox()
     lines = textwrap.fill(caption, round(CHARACTERS * figure.get_figwidth()))  # longer ones would widen the picture
-    figure.text(1.0, -0.02, lines, ha="right", va="top", fontsize=6, color="0.35")
-    if layout := figure.get_layout_engine():
-        layout.execute(figure)
-        figure.set_layout_engine(None)  # laid out and measured once for both, which costs as much as drawing
-    box = figure.get_tightbbox().padded(0.1)
+    place: dict[str, Any] = {"ha": "right", "va": "top", "fontsize": 7, "color": "0.35"}
+    figure.text(0.995, (box.y0 - 0.05) / figure.get_figheight(), lines, **place)
+    box = figure.get_tightbbox().padded(0.03)
+    box.x0, box.x1 = min(box.x0, 0.0), max(box.x1, figure.get_figwidth())
     kinds = {".png": {"Software": None}} | ({".pdf": {"CreationDate": None}} if pdf else {})
     for suffix, metadata in kinds.items():
         figure.savefig(path.with_suffix(suffix), metadata=metadata, bbox_inches=box)

@@ -1,0 +1,118 @@
+"""Figures of ``implicit_finetuning`` that compare fine-tuning with its controls, and what its other figures share."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.dai.by_encoding import gate_of, learned, network_means, of_networks
+from experiments.dai.controls import FROM_SECOND, NUMBERS
+from experiments.dai.implicit_finetuning import NUMBER, SIMILARITY
+from experiments.panels import SERIES
+from icl_lab.lab import NotRun, Record
+from icl_lab.lab.intervals import t_interval
+from icl_lab.lab.style import Axes, Figure, panels
+
+ROWS = {
+    "finetuning": "fine-tuning (paper)",
+    "untrained": "untrained network",
+    "trained_embeddings": "trained embeddings alone",
+    "text": "trained on text alone",
+    "local": "layer-causal GD",
+    "local_own_rate": "layer-causal GD, own rate*",
+    "local_same_rate": "layer-causal GD, same rate*",
+    "full_batch": "one full-batch step",
+    "random_update": "noise",
+    "wrong_task": "FT on another task",
+    "shuffled_labels": "FT on shuffled labels",
+    "wrong_labels": "context: wrong labels",
+    "wrong_demonstrations": "context: another task",
+    "random_context": "context: random tokens",
+}
+"""Controls change attention outputs as much as the paper's fine-tuning; * marks those whose size is what it is."""
+METRICS: dict[str, tuple[str, str | None, str]] = {
+    "recall": ("Rec2FTP", "base_rate", "base rate"),
+    "sim_aou": ("SimAOU", "floor", "floor of normalising"),
+    "sim_aou_raw": ("SimAOU, raw", "random", "random vector"),
+    "sim_aou_inside": ("SimAOU along label directions", None, ""),
+    "sim_am_after": ("SimAM after FT", "sim_am_before", "before FT"),
+    "sim_am_delta": ("SimAM of differences", None, ""),
+    "kendall": ("Kendall", "kendall_random", "random weights"),
+    "finetuned_ratio": ("size of the change", "in_context_ratio", "of ICL"),
+}
+"""Panels: the metric, what it has to be above, and the name of that."""
+ESSENTIAL = ("finetuning", "shuffled_labels", "wrong_task", "random_update", "wrong_labels", "untrained")
+"""Rows of the figure that is shown first."""
+
+
+def of_row(record: Record, metric: str, row: str, positions: str) -> np.ndarray:
+    """(M, 6, ..) a metric in a row of the table.
+
+    Raises:
+      NotRun: for a row or an encoding that was not run.
+    """
+    rows = record.metrics["rows"]
+    if row not in rows:
+        raise NotRun(f"row {row}")
+    quantity = NUMBER if metric in NUMBERS else SIMILARITY
+    return of_networks(record, quantity.at(metric=metric), positions)[:, :, rows.index(row)]
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """A legend where something is drawn: of an encoding without a network that learns in context nothing may be."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(**options)
+
+
+def controls(record: Record, there: list[str]) -> Figure:
+    """What SimAOU is compared with: the paper's fine-tuning and five controls."""
+    names = [name for name in ESSENTIAL if name in record.metrics["rows"]]
+    shown = ("sim_aou" if record.config["normalise"] else "sim_aou_raw", "sim_aou_inside")
+    figure, axes = panels(2, shape=0.75)
+    for k, (at, metric) in enumerate(zip(axes[0], shown)):
+        _draw_rows(at, record, there, metric, names, named=k == 0)
+    return figure
+
+
+def all_controls(record: Record, there: list[str]) -> Figure:
+    """A panel for each metric, a line for each row of the table."""
+    names = record.metrics["rows"]
+    figure, axes = panels(2, 4, shape=0.12 + 0.06 * len(names))
+    for k, (at, metric) in enumerate(zip(axes.ravel(), METRICS)):
+        _draw_rows(at, record, there, metric, names, named=k % 2 == 0)
+    return figure
+
+
+def _draw_rows(axes: Axes, record: Record, there: list[str], metric: str, names: list[str], named: bool) -> None:
+    """Rows of the table by one metric: networks that learn in context, faint, their mean with a 95 % interval."""
+    title, floor, floor_name = METRICS[metric]
+    first = int(metric in FROM_SECOND)
+    for p, positions in enumerate(there):
+        passed, look = learned(record, positions), SERIES[p]
+        ends: dict[str, list] = {"y": [], "mean": [], "low": [], "high": []}
+        for r, name in enumerate(names):
+            y = len(names) - 1 - r + 0.36 * ((len(there) - 1) / 2 - p)
+            values, under = (
+                network_means(of_row(record, one, name, positions)[..., int(one in FROM_SECOND) * first :])[passed]
+                if one else np.zeros(0)
+                for one in (metric, floor)
+            )  # fmt: skip
+            values, under = values[np.isfinite(values)], under[np.isfinite(under)]
+            if not values.size:
+                continue
+            axes.plot(values, np.full(values.size, y), ".", color=look["color"], alpha=0.25, markersize=3)
+            mean, (low, high) = t_interval(values)
+            for key, value in zip(ends, (y, mean, mean - low, high - mean)):
+                ends[key].append(value if np.isfinite(value) else 0.0)
+            if under.size:
+                label = floor_name if not (r or p) else None
+                axes.plot([under.mean()] * 2, [y - 0.18, y + 0.18], color="0.35", linewidth=1.5, label=label)
+        style = {"color": look["color"], "marker": look["marker"], "linestyle": "", "label": gate_of(record, positions)}
+        axes.errorbar(ends["mean"], ends["y"], xerr=[ends["low"], ends["high"]], markersize=4, capsize=2, **style)
+    axes.set_title(title)
+    axes.set_yticks(range(len(names)), [ROWS[name] for name in reversed(names)] if named else [""] * len(names))
+    axes.set_ylim(-0.6, len(names) - 0.4)
+    if metric == "finetuned_ratio":
+        axes.set_xscale("log")
+    elif metric not in ("recall", "sim_am_after"):
+        axes.axvline(0, color="0.7", linewidth=0.8)
+    legend(axes)

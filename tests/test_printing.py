@@ -1,0 +1,155 @@
+"""Figures as they are printed: sizes, legends, what is alike in grey; and how the gallery draws them anew."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from printable import faults
+from toys import made_up
+
+from experiments.binaries import GALLERY, discover
+from experiments.tools.redrawing import redraw
+from icl_lab.lab import flags, records
+from icl_lab.lab.execution import execute
+from icl_lab.lab.layout import WIDTHS, finish
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.style import panels, styled
+
+X = np.linspace(0, 1, 50)
+COMMITTED = (
+    "dai/momentum_tasks/lab",
+    "reddy/curriculum/lab",
+    "von_oswald/noisy_labels/lab",
+    "zhang_frei_bartlett/dense_starts/lab",
+)
+"""Records whose figures take little time, of each paper one; ``sketched`` lays out those of every binary."""
+
+
+@pytest.fixture(autouse=True)
+def style():
+    with styled():
+        yield
+
+
+def legends(figure):
+    finish(figure)
+    own = [
+        [text.get_text() for text in axes.get_legend().get_texts()] if axes.get_legend() else [] for axes in figure.axes
+    ]
+    return own, [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"), [(1, 1), (2, 1), (3, 2), (4, 1), (4, 2), (5, 1), (5, 2), (6, 2), (4, 4), (7, 1)]
+)
+def test_at_most_three_panels_stand_in_a_row(columns, rows):
+    figure, axes = panels(columns, rows)
+    assert axes.shape == (rows, columns)
+    places = {(place.rowspan.start, place.colspan.start) for place in (one.get_subplotspec() for one in axes.flat)}
+    assert len(places) == axes.size
+    across = 1 + max(column for _, column in places)
+    assert across <= 3
+    assert figure.get_figwidth() == WIDTHS[across]
+
+
+def test_what_several_panels_share_has_one_legend():
+    figure, (row,) = panels(3)
+    for i, axes in enumerate(row):
+        axes.plot(X, X, color="black", label="theory")
+        axes.plot(X, X**2, color="red", linestyle=("--", "-.", ":")[i], label=f"own {i}")
+        axes.legend()
+    own, shared = legends(figure)
+    assert shared == ["theory"]
+    assert own == [["own 0"], ["own 1"], ["own 2"]]
+
+
+def test_a_look_of_two_meanings_stays_in_its_panels():
+    figure, (row,) = panels(2)
+    for axes, label in zip(row, ("one", "other")):
+        axes.plot(X, X, color="black", label=label)
+        axes.plot(X, 1 - X, color="red", linestyle=":", label="both")
+        axes.legend()
+    assert legends(figure) == ([["one", "both"], ["other", "both"]], [])
+
+
+def test_a_legend_that_would_cover_data_stands_above_its_panel():
+    figure, ((axes,),) = panels(1)
+    axes.plot(X, np.random.default_rng(0).uniform(size=(50, 9)), color="black", label=None)
+    axes.lines[0].set_label("noise")
+    axes.legend(loc="center")
+    assert any("covers" in fault for fault in faults_as_they_are(figure))
+    finish(figure)
+    assert axes.get_legend().get_window_extent().y0 >= axes.bbox.y1 - 1
+    assert faults(figure) == []
+
+
+def faults_as_they_are(figure):
+    """Of a figure that is laid out by matplotlib alone."""
+    figure.get_layout_engine().execute(figure)
+    engine = figure.get_layout_engine()
+    figure.set_layout_engine(None)
+    found = faults(figure)
+    figure.set_layout_engine(engine)
+    return found
+
+
+def test_panels_have_letters_and_titles_that_fit():
+    figure, (row,) = panels(3)
+    for axes in row:
+        axes.set_title("a title that is much longer than the panel below it is wide")
+    finish(figure)
+    assert [axes.get_title(loc="left")[9] for axes in row] == ["a", "b", "c"]
+    assert all("\n" in axes.get_title(loc="left") for axes in row)
+    assert faults(figure) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "draw"),
+    [
+        ("nothing but colour", lambda axes: [axes.plot(X, X + c, color=f"C{c}", label=f"{c}") for c in range(2)]),
+        ("letters of 5 pt", lambda axes: axes.text(0.5, 0.5, "small", fontsize=5)),
+        ("run into one another", lambda axes: axes.set_xticks(X, [f"{x:.4f}" for x in X])),
+        ("does not fit", lambda axes: axes.figure.text(1.1, 0.5, "far")),
+    ],
+)
+def test_faults_are_found(fault, draw):
+    figure, ((axes,),) = panels(1)
+    draw(axes)
+    assert any(fault in found for found in faults(figure))
+
+
+@pytest.mark.parametrize("name", COMMITTED)
+def test_committed_figures_can_be_printed_as_they_are(name):
+    record = records.load(GALLERY / name)
+    figures = discover()[record.experiment].figures(record)
+    assert [f"{key}: {fault}" for key, figure in figures.items() for fault in faults(figure)] == []
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    seed: int = flags.setting(0, "seed")
+    members: int = flags.setting(3, "members", at_least=1)
+
+
+def test_the_gallery_draws_its_pictures_anew_and_changes_nothing_else(tmp_path):
+    values = quantity("values", "member")
+
+    def measured(config, fits):
+        yield values, np.arange(config.members, dtype=float)
+
+    def figures(record):
+        figure, axes = panels(1)
+        axes[0, 0].plot(values(record))
+        return {"values": figure}
+
+    experiment = made_up("toy.fine", Config(), measured, (values,), figures=figures)
+    folder = tmp_path / "toy" / "fine" / "lab"
+    execute(experiment, "lab", Config(), folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.suffix != ".pdf"}
+    (folder / "values.png").write_bytes(b"an older drawing")
+    (folder / "former.png").write_bytes(b"of a figure that is no more")
+    (folder / "values.pdf").unlink(missing_ok=True)
+    redraw(experiment, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    (folder / "arrays.npz").unlink()
+    assert "arrays are not kept" in redraw(experiment, folder)
