@@ -108,9 +108,9 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         if not stage:
             yield STEPS, fit.steps
         yield LOSS.at(heads=heads), fit.metrics["loss"]
-        logits, rate = jax.vmap(weights)(fit.params)
+        logits, rates = jax.vmap(weights)(fit.params)
         yield LOGITS.at(heads=heads), np.asarray(logits, np.float64)
-        yield RATE.at(heads=heads), np.asarray(rate, np.float64)
+        yield RATE.at(heads=heads), np.asarray(rates, np.float64)
         yield ERROR.at(heads=heads), np.stack([_error(config, heads, n, fit.params, keys) for n in tested(config)], 1)
     n, d = config.context_length, config.input_size
     scale, rate, _ = theory.softmax_optimum(n, d)
