@@ -76,21 +76,26 @@ def over_centred(heads: int, length: int | None = None) -> Statistic:
 
 
 def scale(record: Record) -> np.ndarray:
-    """(M,) mean diagonal of one head's logits: c."""
+    """(M,) mean diagonal of one head's logits: c, positive where c and eta have one sign.
+
+    Inputs are as likely as their negatives, so a head of -c and -eta has the error of one of c and eta.
+    """
     error(record, 1)
-    return np.diagonal(LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
+    mean = np.diagonal(LOGITS(record, heads=1)[:, 0], axis1=1, axis2=2).mean(axis=1)
+    return mean * np.sign(RATE(record, heads=1)[:, 0])
 
 
 def off_identity(record: Record) -> np.ndarray:
     """(M,) distance of one head's logits from c I, over the norm of c I."""
-    c, d = scale(record), record.config["input_size"]
-    return np.linalg.norm(LOGITS(record, heads=1)[:, 0] - c[:, None, None] * np.eye(d), axis=(1, 2)) / c / d**0.5
+    c, d = scale(record) * np.sign(RATE(record, heads=1)[:, 0]), record.config["input_size"]
+    off = LOGITS(record, heads=1)[:, 0] - c[:, None, None] * np.eye(d)
+    return np.linalg.norm(off, axis=(1, 2)) / np.abs(c) / d**0.5
 
 
 def rate(record: Record) -> np.ndarray:
-    """(M,) factor on one head's average of labels: eta."""
+    """(M,) size of the factor on one head's average of labels: eta."""
     error(record, 1)
-    return RATE(record, heads=1)[:, 0]
+    return np.abs(RATE(record, heads=1)[:, 0])
 
 
 def opposite(record: Record) -> np.ndarray:

@@ -152,9 +152,10 @@ def _along(n: int, a: float) -> tuple[float, float, float]:
     log_t = np.arange(-45.0, 10.0 + 9.0 * a, STEP) - math.log(n) - a**2 / 2
     # weights of dz and dt; t to the power that an integral has is put on the phi, which are small where t is large
     density = np.exp(-(z**2) / 2) * STEP / math.sqrt(2 * math.pi)
-    inside = np.exp(-np.exp(np.minimum(log_t[:, None] + a * z, 700)))
-    tilted = np.exp(log_t[:, None] + a * z) * inside  # t exp(a z) exp(-t exp(a z)), at most 1/e
-    twice = np.exp(log_t[:, None] + a * z) * tilted
+    size = np.exp(np.minimum(log_t[:, None] + a * z, 700))  # t exp(a z)
+    inside = np.exp(-size)
+    tilted = size * inside  # at most 1/e
+    twice = size * tilted
     phi, one, two, squares = inside @ density, tilted @ (z * density), twice @ density, twice @ (z**2 * density)
     mean = n * np.sum(one * phi ** (n - 1)) * STEP
     shares = n * np.sum(two * phi ** (n - 1)) * STEP

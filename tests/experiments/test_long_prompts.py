@@ -77,6 +77,16 @@ def test_members_whose_heads_have_one_sign_are_counted_and_left_out():
     assert np.isnan(by_name["two_heads"].statistic(mixed)).tolist() == [False, True]
 
 
+def test_a_head_of_turned_signs_is_the_same_head():
+    found = record()
+    names = [name for name in found.arrays if "heads_1" in name and ("rate" in name or "logits" in name)]
+    turned = dataclasses.replace(found, arrays=found.arrays | {name: -found.arrays[name] for name in names})
+    wrong = dataclasses.replace(found, arrays=found.arrays | {names[0]: -found.arrays[names[0]]})
+    claims = [claim for claim in CLAIMS if claim.id.endswith((".scale", ".rate", ".identity"))]
+    assert all(inside(claim, claim.statistic, turned) for claim in claims)
+    assert not all(inside(claim, claim.statistic, wrong) for claim in claims)
+
+
 def test_a_centred_step_is_that_of_monte_carlo():
     rng, (n, d) = np.random.default_rng(0), (12, 3)
     found = Record("", "lab", {"context_length": 12, "input_size": 3}, {}, {})

@@ -9,7 +9,8 @@ SIGMAS = 4  # standard errors
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "c", "rate", "prompts"), [(3, 2, 0.9, 1.3, 40_000), (40, 5, 0.45, 1.9, 8000), (1, 4, 0.5, 0.7, 40_000)]
+    ("n", "d", "c", "rate", "prompts"),
+    [(3, 2, 0.9, 1.3, 40_000), (40, 5, 0.45, 1.9, 8000), (1, 4, 0.5, 0.7, 40_000), (8, 4, 3.0, 1.0, 40_000)],
 )
 def test_the_exact_error_is_that_of_monte_carlo(n, d, c, rate, prompts):
     rng = np.random.default_rng(n)
@@ -18,7 +19,9 @@ def test_the_exact_error_is_that_of_monte_carlo(n, d, c, rate, prompts):
     shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     mean = np.einsum("bn,bnd->bd", shares / shares.sum(axis=1, keepdims=True), x)
     errors = np.sum((rate * mean - query) ** 2, axis=1) / d
-    assert abs(errors.mean() - softmax_risk(n, d, c, rate)) < SIGMAS * errors.std() / np.sqrt(prompts)
+    with np.errstate(over="raise", invalid="raise"):  # at c = 3 nearly all attention is on one example
+        exact = softmax_risk(n, d, c, rate)
+    assert abs(errors.mean() - exact) < SIGMAS * errors.std() / np.sqrt(prompts)
 
 
 def test_one_example_is_copied():
