@@ -7,7 +7,7 @@ import numpy as np
 from experiments import panels
 from experiments.depth.looped import END, ERROR, LEFT, LOOPS, WEIGHTS, Config, Optima, optima, root
 from experiments.statistics import Statistic, ratio
-from icl_lab.claims import NotRun, Quick
+from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -102,7 +102,10 @@ _ADAM = "the rate falls to zero, so that Adam leaves some 1 % of a weight"
 _MEAN = f"{_ADAM}, less of the mean of five"
 _PAIRED = f"{_ADAM}, of second order in the error, and both errors are of the same prompts"
 _SHORT = "1,000 training steps for 4,000"
-claim = claims_of("depth.looped", "Gatmiry et al. 2024, Ahn et al. 2023 (exact rates: this lab)")
+_AT_LAB = dict.fromkeys(("inputs_2_error", "loops_1"), FAILS) | dict.fromkeys(
+    ("free_3_rates", "free_3_error", "loops_2", "loops_4", "loops_5", "loops_ten"), NOT_RESOLVED
+)
+claim = claims_of("depth.looped", "Gatmiry et al. 2024, Ahn et al. 2023 (exact rates: this lab)", _AT_LAB)
 
 CLAIMS = (
     *(

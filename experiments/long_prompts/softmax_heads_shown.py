@@ -16,7 +16,7 @@ from experiments.long_prompts.softmax_heads import (
     tested,
 )
 from experiments.statistics import Statistic
-from icl_lab.claims import NotRun, Quick
+from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
@@ -123,7 +123,8 @@ def uncancelled(heads: int) -> Statistic:
 _ADAM = "the rate falls to zero, so that Adam leaves some 1 % of a weight"
 _SAMPLED = f"{_ADAM}, of second order here; 100,000 prompts a member leave .5 % of its error"
 _SHORT = "1,500 steps of 128 prompts for 4,000 of 256, and a fifth of the prompts at test"
-claim = claims_of("long_prompts.softmax_heads", "Boursier & Boyer 2025 (finite N: this lab)")
+_AT_LAB = {"two_heads": FAILS} | dict.fromkeys(("opposite", "two_heads_400"), NOT_RESOLVED)
+claim = claims_of("long_prompts.softmax_heads", "Boursier & Boyer 2025 (finite N: this lab)", _AT_LAB)
 
 CLAIMS = (
     claim(

@@ -6,7 +6,7 @@ from experiments import panels
 from experiments.online import delta_rule as binary
 from experiments.online.delta_rule import Case, Config, closed_form
 from experiments.statistics import Statistic
-from icl_lab.claims import NotRun, Quick
+from icl_lab.claims import NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY, Axes, Figure, band
 from icl_lab.lab.style import panels as axes_grid
@@ -105,7 +105,8 @@ _SAMPLED = (
 _SHORT = "1,200 steps for 4,000, and two fifths of the prompts at test"
 _TEN = "ten of ten leave the share open down to .7225, nine of ten to .596"
 _EIGHT = "eight of ten leave the share open down to .4902"
-claim = claims_of("online.delta_rule", "this lab, of Schlag et al. 2021 and von Oswald et al. 2022")
+_OPEN = dict.fromkeys(("ratio_40", "longer", "identity_keys", "walking"), NOT_RESOLVED)
+claim = claims_of("online.delta_rule", "this lab, of Schlag et al. 2021 and von Oswald et al. 2022", _OPEN)
 
 CLAIMS = (
     claim(
