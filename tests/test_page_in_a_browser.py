@@ -252,6 +252,15 @@ def test_few_tab_stops_lie_before_the_ledger_and_no_internal_name_above_it(tab):
     assert not re.findall(rf"\b(?:{'|'.join(ORDER)})\.\w+\.\w+", seen)
 
 
+def test_words_of_the_glossary_are_one_tab_stop_among_which_arrows_move(tab):
+    words = tab.locator(".glossary button")
+    words.first.focus()
+    for key, at in (("ArrowRight", 1), ("End", words.count() - 1), ("ArrowRight", 0), ("ArrowLeft", words.count() - 1)):
+        tab.keyboard.press(key)
+        assert tab.evaluate("document.activeElement.textContent") == words.nth(at).text_content()
+        assert words.evaluate_all("all => all.filter(one => one.tabIndex === 0).length") == 1
+
+
 def test_colours_need_no_function_of_recent_browsers(path):
     assert "light-dark(" not in path.read_text()
 
