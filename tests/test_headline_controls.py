@@ -174,6 +174,7 @@ CHANGED = {
         weight_maps__looped_3__equals="control/untrained/equals"
     ),
     "identification.von_oswald.out_of_range": forecasts_swapped,
+    "long_prompts.softmax_heads.opposite": lambda a: {"heads_2/rate": np.abs(a["heads_2/rate"])},
     "reddy.clamping.cla_delays": takes(cla_held__ic="control/ic"),
     "reddy.clamping.slow_phase_stays": as_at("ila1_given/cla", -1),  # CLA there from the start
     "reddy.curriculum.length": swapped("length/ic", "control/ic"),
