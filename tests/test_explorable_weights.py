@@ -217,11 +217,11 @@ class TestExplorable:
     def test_training_goes_on_in_slices_and_stops(self, light_tab):
         root = light_tab.locator("#weights")
         root.get_by_role("button", name="Train ten networks").click()
-        light_tab.locator("#weights[data-steps$='0']:not([data-steps='0'])").wait_for()
+        light_tab.locator("#weights:not([data-steps='0']):not([data-steps=''])").wait_for()
         root.get_by_role("button", name="Stop").click()
         stopped = int(root.get_attribute("data-steps"))
         assert 50 <= stopped < 3000
-        assert f"After {stopped // 50 * 50:,} steps" in root.locator("[data-part=said]").inner_text()
+        assert f"After {stopped:,} steps" in root.locator("[data-part=said]").inner_text()
         light_tab.wait_for_timeout(100)
         assert int(root.get_attribute("data-steps")) == stopped
         assert root.get_by_role("button", name="Train on").is_visible()

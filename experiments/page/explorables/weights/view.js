@@ -49,6 +49,7 @@ export function mount(root, stored) {
   }
   const start = () => ({ ...usual, live: null, network: 0, time: last });
   const along = () => (state.live ? state.live.along : kept);
+  const measured = () => EVERY * (along()[0].length - 1); // steps that all networks have done
   const anew = () => { Object.assign(state, { live: live(state), time: 0 }); running = false; };
 
   /** Trains one network by some steps, and measures all when they have come as far. */
@@ -59,7 +60,7 @@ export function mount(root, stored) {
     if (state.live.turn || networks[0].steps % EVERY) return;
     networks.forEach((one, m) => along[m].push(...history([[folded(one.params)]], state.n)[0]));
     state.time = along[0].length - 1;
-    running = networks[0].steps < state.live.goal;
+    running = measured() < state.live.goal;
   }
 
   function slice() {
@@ -74,7 +75,7 @@ export function mount(root, stored) {
   function run(goal) {
     if (!state.live) anew();
     state.live.goal = goal;
-    if (!running && state.live.networks[0].steps < goal) { running = true; setTimeout(slice); }
+    if (!running && measured() < goal) { running = true; setTimeout(slice); }
   }
 
   function recalled() {
@@ -167,12 +168,12 @@ export function mount(root, stored) {
     $("rate-value").textContent = Number(state.rate.toPrecision(2));
     $("n").value = $("n-value").textContent = state.n;
     if ($("seed") !== document.activeElement) $("seed").value = state.live ? state.seed : "";
-    const done = state.live?.networks[0].steps >= STEPS;
+    const done = state.live && measured() >= STEPS;
     $("train").textContent = running ? "Stop" : state.live && state.live.networks[0].steps && !done ? "Train on" : "Train ten networks";
     $("step").disabled = running || done;
     $("back").hidden = !state.live;
     if (!running) $("said").textContent = said(); // else it would be read out at every frame
-    root.dataset.steps = state.live ? state.live.networks[0].steps : "";
+    root.dataset.steps = state.live ? measured() : "";
   }
 
   for (let m = 0; m < members; m++) $("network").add(new Option(m + 1, m + 1));
@@ -203,13 +204,13 @@ export function mount(root, stored) {
   changed("seed", 1, 999999, Math.round);
   $("train").addEventListener("click", () => {
     if (running) { running = false; update(); keep(); return; }
-    if (state.live?.networks[0].steps >= STEPS) { state.seed += 1; anew(); } // ten others
+    if (state.live && measured() >= STEPS) { state.seed += 1; anew(); } // ten others
     run(STEPS);
     update();
   });
   $("step").addEventListener("click", () => {
     if (!state.live) anew();
-    run((Math.floor(state.live.networks[0].steps / EVERY) + 1) * EVERY);
+    run(measured() + EVERY);
     update();
   });
   $("back").addEventListener("click", () => { running = false; state = start(); update(); keep(); $("train").focus(); });
