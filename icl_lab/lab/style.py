@@ -98,9 +98,9 @@ def panels(
         cells = [(row * split + column // across, column % across) for row, column in cells]
     down = columns if turned else 1 + cells[-1][0]
     each = WIDTHS[across] / across
-    figure = Figure(
-        figsize=(WIDTHS[across], down * min(max((shape or height / width) * each, 1.6), 2.9)), layout="constrained"
-    )
+    tallest = 5.0 if shape else 2.9  # who says a shape may want many rows of names
+    tall = min(max((shape or height / width) * each, 1.6), tallest)
+    figure = Figure(figsize=(WIDTHS[across], down * tall), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(down, across)
     made = [figure.add_subplot(grid[cell[::-1] if turned else cell]) for cell in cells]
