@@ -179,7 +179,7 @@ def test_runs_once_and_then_skips(start, tmp_path, capsys):
     toys = [Toy("toy.a"), Toy("toy.b")]
     assert start(toys) == 0
     said = capsys.readouterr().out
-    assert "[2/2] holds        toy.b: Every member | is finite: 1 [0.6097, 1], expected 1 ± 1; " in said
+    assert "[2/2] holds        toy.b: Every member | is finite: 1.00 [0.61, 1.00], expected 1 ± 1; " in said
     assert "/values.png\n" in said
     assert "toy: 2 of 2 headline claims judged here hold\n  held         a; b\n" in said
     assert f"Page: {tmp_path / 'report-quick.html'}" in said
@@ -236,7 +236,7 @@ def test_a_run_is_judged_once_by_itself_and_again_only_where_it_finished_earlier
 
 def test_verbose_names_every_claim(start, capsys):
     assert start([Toy("toy.a")], "--verbose") == 0
-    assert "  toy.a.finite: holds, 1 [0.6097, 1], expected 1 ± 1" in capsys.readouterr().out
+    assert "  toy.a.finite: holds, 1.00 [0.61, 1.00], expected 1 ± 1" in capsys.readouterr().out
 
 
 def planned(*names):
@@ -331,7 +331,7 @@ def test_gallery_collects_draws_and_writes_the_ledger(start, tmp_path, monkeypat
         "values.png",
     ]
     assert list((figures / "toy/a").iterdir()) == [figures / "toy/a/lab"]
-    assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1 [" in (figures / "claims.md").read_text()
+    assert "| `toy.a.finite`: Every member \\| is finite. | 1 ± 1 | 1.00 [" in (figures / "claims.md").read_text()
     assert "| `toy.a` | lab | 1 on 6 | 1 |  |  |  | yes |" in (figures / "claims.md").read_text()
     before = readme.read_text()
     assert "| [toy](experiments/toy/README.md) | 1 | 0 | 0 | 0 |" in before

@@ -252,7 +252,8 @@ ROWS = [
 ]  # fmt: skip
 REFUSED_ELSEWHERE = {
     # of language models and their texts: tests/models, tests/solvers/test_finetuning.py, tests/compare
-    "load_gpt2", "load_garg", "load_tokenizer", "captured", "local_logits", "language_logits", "finetune", "random_update",
+    "load_gpt2", "load_garg", "load_tokenizer", "captured", "local_logits", "language_logits", "finetune",
+    "random_update",
     "trained_embeddings", "untrained", "update_norms", "finetuned_token_scores", "label_directions", "matched_update",
     "network_states", "similarities", "kendall", "attention_similarity", "attention_update_similarity",
     "orthogonal_noise_floor", "random_update_similarity", "update_similarity", "update_similarity_floor",
