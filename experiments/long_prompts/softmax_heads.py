@@ -49,7 +49,7 @@ class Config(Members):
 
 PRESETS = {
     "smoke": Config(
-        members=2, context_length=8, input_size=2, test_lengths=(4, 50), steps=20, measure_every=10, batch=16,
+        members=2, context_length=8, input_size=2, test_lengths=(4, 12), steps=20, measure_every=10, batch=16,
         eval_tasks=32, risk_tasks=64,
     ),
     "quick": Config(
