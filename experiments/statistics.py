@@ -28,3 +28,10 @@ def log_ratio(of: Statistic, reference: Statistic) -> Statistic:
 def largest(*curves: Statistic) -> Statistic:
     """(M,) largest size of a value in several arrays (M, R)."""
     return lambda record: np.max([np.abs(one(record)).max(axis=1) for one in curves], axis=0)
+
+
+def off_identity(matrices: np.ndarray) -> np.ndarray:
+    """(...) distance of matrices (..., D, D) from their mean diagonal times I, over the norm of that."""
+    eye = np.eye(matrices.shape[-1])
+    scaled = matrices / np.diagonal(matrices, axis1=-2, axis2=-1).mean(axis=-1)[..., None, None]
+    return np.linalg.norm(scaled - eye, axis=(-2, -1)) / np.linalg.norm(eye)

@@ -51,6 +51,11 @@ def always(sampler: Sampler) -> Callable[..., Sampler]:
     return lambda *_: sampler
 
 
+def falling_adam(steps: int) -> Callable[[Any], optax.GradientTransformation]:
+    """``config -> Adam``, whose learning rate falls from the configuration's to zero as a cosine over the steps."""
+    return lambda now: optax.adam(optax.cosine_decay_schedule(now.learning_rate, steps))
+
+
 def planned(
     config: Schedule,
     trained: Model,

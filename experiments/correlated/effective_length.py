@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from experiments import training
 from experiments.identification.networks import functions
@@ -126,14 +125,11 @@ def sampler(config: Config, law: Law) -> Sampler:
 def trainings(config: Config) -> Table:
     """The layer under every law; laws of one N are one program, whose arguments they are."""
 
-    def optimizer(now: Config) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
-
     def planned(stage: int, law: Law) -> Training:
         moving = {name: jnp.full(config.members, getattr(law, name)) for name in ("correlation", "noise")}
         return training.planned(
             replace(config, context_length=law.length), lsa(len(config.spectrum), config.init_scale),
-            keys=member_keys(config, stage), settings=moving, optimizer=optimizer,
+            keys=member_keys(config, stage), settings=moving, optimizer=training.falling_adam(config.steps),
             sampler_of=lambda _, now: sampler(config, law._replace(**now)),
         )  # fmt: skip
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from experiments import training
@@ -176,12 +175,9 @@ def solvers(config: Config, name: str) -> dict[str, tuple[str, dict]]:
 def trainings(config: Config) -> Table:
     """Every network."""
 
-    def optimizer(now: Config) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
-
     return {
         name: training.planned(
-            config, model(config, name), keys=member_keys(config, stage), optimizer=optimizer,
+            config, model(config, name), keys=member_keys(config, stage), optimizer=training.falling_adam(config.steps),
             sampler_of=always(sampler(config, name)),
         )
         for stage, name in enumerate(config.networks)

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from experiments import panels
+from experiments import panels, statistics
 from experiments.depth.looped import END, ERROR, LEFT, LOOPS, WEIGHTS, Config, Optima, optima, root
 from experiments.statistics import Statistic, ratio
 from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
@@ -56,9 +56,7 @@ def off_identity(network: str, white: bool = True) -> Statistic:
 
     def statistic(record: Record) -> np.ndarray:
         found = whitened(record, network) if white else WEIGHTS(record, network=network)
-        eye = np.eye(found.shape[-1])
-        own = found / np.diagonal(found, axis1=2, axis2=3).mean(axis=2)[..., None, None]
-        return (np.linalg.norm(own - eye, axis=(2, 3)) / np.linalg.norm(eye)).max(axis=1)
+        return statistics.off_identity(found).max(axis=1)
 
     return statistic
 

@@ -1,4 +1,4 @@
-"""One softmax head needs three times the examples of a linear layer; two heads need none more (Boursier & Boyer 2025).
+"""A softmax head needs three times the examples of a linear layer, two heads hardly more (Boursier & Boyer 2025).
 
 For Gaussian inputs softmax attention with logits c x_i.x_q is linear attention where prompts are infinitely long. At N
 examples its error is known exactly (``icl_lab.theory.softmax_risk``, this lab): in place of D + 1 a head has V / c^2,
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
-import optax
 
 from experiments import training
 from experiments.settings import Members, member_keys
@@ -84,13 +83,10 @@ def sampler(config: Config, length: int) -> Sampler:
 def trainings(config: Config) -> Table:
     """A network for each number of heads."""
 
-    def optimizer(now: Config) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
-
     return {
         f"heads_{heads}": training.planned(
-            config, network(config, heads), keys=member_keys(config, stage), optimizer=optimizer,
-            sampler_of=always(sampler(config, config.context_length)),
+            config, network(config, heads), keys=member_keys(config, stage),
+            optimizer=training.falling_adam(config.steps), sampler_of=always(sampler(config, config.context_length)),
         )
         for stage, heads in enumerate(config.heads)
     }  # fmt: skip

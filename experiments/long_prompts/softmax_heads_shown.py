@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments import panels
+from experiments import panels, statistics
 from experiments.long_prompts.softmax_heads import (
     CURVE,
     ERROR,
@@ -87,9 +87,8 @@ def scale(record: Record) -> np.ndarray:
 
 def off_identity(record: Record) -> np.ndarray:
     """(M,) distance of one head's logits from c I, over the norm of c I."""
-    c, d = scale(record) * np.sign(RATE(record, heads=1)[:, 0]), record.config["input_size"]
-    off = LOGITS(record, heads=1)[:, 0] - c[:, None, None] * np.eye(d)
-    return np.linalg.norm(off, axis=(1, 2)) / np.abs(c) / d**0.5
+    error(record, 1)
+    return statistics.off_identity(LOGITS(record, heads=1)[:, 0])
 
 
 def rate(record: Record) -> np.ndarray:

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from experiments import training
@@ -170,7 +169,7 @@ def trainings(config: Config) -> Table:
         own = config if first else dataclasses.replace(config, steps=config.later_steps)
         return training.planned(
             own, model(network(config, case.kind, d), n, d, LAYOUT), keys=member_keys(config, stage),
-            optimizer=lambda now: optax.adam(optax.cosine_decay_schedule(now.learning_rate, own.steps)),
+            optimizer=training.falling_adam(own.steps),
             sampler_of=always(sampler(config, case)),
         )  # fmt: skip
 

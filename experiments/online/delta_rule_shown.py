@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments import panels
+from experiments import panels, statistics
 from experiments.online import delta_rule as binary
 from experiments.online.delta_rule import Case, Config, closed_form
 from experiments.statistics import Statistic
@@ -64,13 +64,7 @@ def rate(kind: str, of: str) -> Statistic:
 
 def off_identity(kind: str, of: str) -> Statistic:
     """(M,) distance of a matrix from its multiple of the identity, over the norm of that."""
-
-    def statistic(record: Record) -> np.ndarray:
-        own = matrix(record, kind, of)
-        scale, one = np.diagonal(own, axis1=1, axis2=2).mean(1), np.eye(own.shape[1])
-        return np.linalg.norm(own / scale[:, None, None] - one, axis=(1, 2)) / len(one) ** 0.5
-
-    return statistic
+    return lambda record: statistics.off_identity(matrix(record, kind, of))
 
 
 def walking(best: bool = True) -> Statistic:

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import Array
 
 from experiments import training
@@ -95,13 +94,10 @@ def planned(
       The training; its losses are half mean squared errors.
     """
 
-    def optimizer(now: Setting) -> optax.GradientTransformation:
-        return optax.adam(optax.cosine_decay_schedule(now.learning_rate, config.steps))
-
     def tasks(now: Setting, _: None) -> Sampler:
         return sampler or gaussian_regression(context_length=config.context_length, covariance=covariance(now))
 
     return training.planned(
         config, lsa(len(config.spectrum), config.init_scale), keys=member_keys(config) if keys is None else keys,
-        sampler_of=tasks, optimizer=optimizer, measured=measured,
+        sampler_of=tasks, optimizer=training.falling_adam(config.steps), measured=measured,
     )  # fmt: skip

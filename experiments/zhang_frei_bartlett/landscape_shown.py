@@ -223,8 +223,7 @@ def figures(record: Record) -> dict[str, Figure]:
         for column, s in enumerate(scales):
             _shares(axes[row, column], record, column, row)
             axes[row, column].set_title(f"scale {s:g}, N = {n}")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=len(labels), loc="outside upper center")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center")
     points, ((longest, mixed, race, pair),) = axes_grid(4, 1, shape=0.72)
     up_to = np.apply_along_axis(longest_minimum, -1, every(record, CURVATURE))
     _over_dimensions(longest, record, up_to, "largest N with\nthe minimum")
@@ -280,9 +279,8 @@ def _told(axes: Axes, record: Record) -> None:
         look = _look(i, len(exponents)) | {"linestyle": DASHES[1 + i % 2]}
         axes.plot(scales, share, label=f"end at the optimum, p = {exponents[i]:g}", **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D")
-    axes.legend(
-        title=f"shares that end at the optimum, N = {record.config['lengths'][shortest]}", ncols=1, **panels.ABOVE
-    )
+    title = f"shares that end at the optimum, N = {record.config['lengths'][shortest]}"
+    axes.legend(title=title, ncols=1, **panels.ABOVE)
 
 
 def _pair(axes: Axes, record: Record) -> None:

@@ -36,9 +36,7 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     top.axvspan(low, high, alpha=0.08, label="eigenvalues of training")
     inside = r[:, (grid < 1.5 * high) & np.isfinite(r).all(0)]
     top.set(xscale="log", xlabel="eigenvalue of X$^T$X/N", ylabel="residual factor $1 - \\lambda h(\\lambda)$")
-    top.set(
-        ylim=(inside.min(initial=0) - 0.2, inside.max(initial=1) + 0.2),
-    )
+    top.set(ylim=(inside.min(initial=0) - 0.2, inside.max(initial=1) + 0.2))
     top.set_title(words["headline"], loc="left")
     top.legend(loc="best")
     names = words["families"][:16]

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import pytest
+from toys import inside
 
 from experiments.correlated import effective_length as binary
 from experiments.correlated.effective_length import ERROR, LEAST_SQUARES, NAMED, PRODUCT, SHIFT, Law
@@ -41,12 +42,6 @@ def record(factor=1.0):
         pieces += [("facts", {name: {"error": error}})]
     metrics, arrays, _ = collected(pieces)
     return Record("correlated.effective_length", "lab", to_json(CONFIG), metrics, arrays)
-
-
-def inside(claim, statistic, found):
-    low, high = claim.region()
-    values = statistic(found)
-    return bool(np.all((values >= low) & (values <= high)))
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])

@@ -6,6 +6,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from toys import inside
 
 from experiments.depth import looped as binary
 from experiments.depth.looped import ERROR, LOOPS, WEIGHTS
@@ -50,12 +51,6 @@ def record(factor=1.0):
 @functools.cache
 def descents(layers):
     return list(binary._descents(SHORT, layers))
-
-
-def inside(claim, statistic, found):
-    low, high = claim.region()
-    values = statistic(found)
-    return bool(np.all((values >= low) & (values <= high)))
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])

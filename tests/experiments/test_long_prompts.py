@@ -6,6 +6,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from toys import inside
 
 from experiments.long_prompts import softmax_heads as binary
 from experiments.long_prompts.softmax_heads import ERROR, EXACT, LOGITS, RATE
@@ -49,12 +50,6 @@ def record(factor=1.0):
     pieces += [(RATE.at(heads=2), np.tile([9.0, -9.0 * factor], (MEMBERS, 1)))]
     metrics, arrays, _ = collected(pieces)
     return Record("long_prompts.softmax_heads", "lab", to_json(CONFIG), metrics, arrays)
-
-
-def inside(claim, statistic, found):
-    low, high = claim.region()
-    values = statistic(found)
-    return bool(np.all((values >= low) & (values <= high)))
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])

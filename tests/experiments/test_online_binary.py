@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from toys import inside
 
 from experiments.online import delta_rule as binary
 from experiments.online.delta_rule import ERROR, NAMED, UNTRAINED, WALKING, WEIGHTS, Case
@@ -46,12 +47,6 @@ def record(factor=1.0):
         pieces += [(NAMED.at(who=who), right)]
     metrics, arrays, _ = collected(pieces)
     return Record("online.delta_rule", "lab", to_json(CONFIG), metrics, arrays)
-
-
-def inside(claim, statistic, found):
-    low, high = claim.region()
-    values = statistic(found)
-    return bool(np.all((values >= low) & (values <= high)))
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])

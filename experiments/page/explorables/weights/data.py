@@ -90,5 +90,5 @@ def data(found: Record) -> dict[str, Any]:
     """What ``view.js`` reads, as JSON."""
     return {
         "tolerance": TOLERANCE, "rate": found.config["learning_rate"], "n": found.config["context_length"],
-        "batch": found.config["batch"], "check": {name: packed(array) for name, array in found.arrays.items()},
+        "check": {name: packed(array) for name, array in found.arrays.items()},
     }  # fmt: skip
