@@ -174,7 +174,6 @@ def solvers(config: Config, name: str) -> dict[str, tuple[str, dict]]:
 
 def trainings(config: Config) -> Table:
     """Every network."""
-
     return {
         name: training.planned(
             config, model(config, name), keys=member_keys(config, stage), optimizer=training.falling_adam(config.steps),

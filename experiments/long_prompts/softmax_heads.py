@@ -82,7 +82,6 @@ def sampler(config: Config, length: int) -> Sampler:
 
 def trainings(config: Config) -> Table:
     """A network for each number of heads."""
-
     return {
         f"heads_{heads}": training.planned(
             config, network(config, heads), keys=member_keys(config, stage),
