@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from experiments.binaries import discover
-from experiments.identification.judging import WRONG
 from icl_lab.lab import flags
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, judge
 from icl_lab.lab.drift import committed
@@ -107,12 +106,6 @@ def forecasts_swapped(a):
     return {to: a[of] for one, other in pairs for to, of in ((one, other), (other, one))}
 
 
-def all_wrong(a):
-    """Every learner of the planted suite, outsiders too, is given a wrong name."""
-    family = np.repeat([0, -1], 30)
-    return {"outcome": np.full((2, 2, family.size), float(WRONG)), "family": family}
-
-
 def predicts_zero(_):
     """Two learners of Garg et al. that answer 0 whatever the context; least squares has its closed form."""
     size = BINARIES["garg.linear_functions"].presets["lab"].input_size
@@ -165,8 +158,8 @@ CHANGED = {
     ),
     "identification.fingerprint.one_layer": takes(looped_1__named="looped_3/named"),
     "identification.fingerprint.three_passes": takes(looped_3__named="looped_1/named"),
-    "identification.planted.own_5_03": all_wrong,
-    "identification.planted.outsiders_5_03": all_wrong,
+    "identification.planted.own_5_03": takes(outcome="published"),
+    "identification.planted.outsiders_5_03": takes(outcome="published"),
     "identification.von_oswald.weight_maps_looped_1_class": takes(
         weight_maps__looped_1__equals="control/untrained/equals"
     ),
