@@ -93,6 +93,19 @@ def faults_as_they_are(figure):
     return found
 
 
+@pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan]])
+def test_nothing_positive_on_a_logarithm_is_drawn_all_the_same(values):
+    figure, (axes,) = panels(2)
+    axes[0].plot(range(len(values)), values, "o")
+    axes[1].plot(X, X + 1)
+    for one in axes:
+        one.set_yscale("log")
+    finish(figure)
+    figure.canvas.draw()
+    assert axes[0].get_yscale() == "linear"
+    assert axes[1].get_yscale() == "log"
+
+
 def test_panels_have_letters_and_titles_that_fit():
     figure, (row,) = panels(3)
     for axes in row:
@@ -150,6 +163,12 @@ def test_the_gallery_draws_its_pictures_anew_and_changes_nothing_else(tmp_path):
     (folder / "former.png").write_bytes(b"of a figure that is no more")
     (folder / "values.pdf").unlink(missing_ok=True)
     redraw(experiment, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    younger = quantity("younger", "member")
+    of_today = made_up(
+        "toy.fine", Config(), measured, (values, younger), figures=lambda record: {"at": younger(record)}
+    )
+    assert "younger" in redraw(of_today, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
     (folder / "arrays.npz").unlink()
     assert "arrays are not kept" in redraw(experiment, folder)

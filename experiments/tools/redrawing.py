@@ -26,7 +26,10 @@ def redraw(experiment: Experiment, folder: Path) -> str:
     """Draws the figures of a folder of the gallery anew and removes those that are no more; returns what was done."""
     if not (folder / "arrays.npz").exists():
         return f"{folder}: arrays are not kept, the pictures stay"
-    drawn = pictures(experiment, records.load(folder), folder)
+    try:
+        drawn = pictures(experiment, records.load(folder), folder)
+    except KeyError as error:  # a quantity that a record of older sources has not; nothing was drawn yet
+        return f"{folder}: the record holds no {error}, the pictures stay"
     for path in set(folder.glob("[!.]*.png")) - drawn:
         path.unlink()
     return f"{folder}: {', '.join(sorted(path.name for path in drawn))}"

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import Any, TypeAlias
 
+import numpy as np
+
 Axes: TypeAlias = Any
 Figure: TypeAlias = Any
 """Of matplotlib, which is imported by what draws; its stubs let every legend be None."""
@@ -24,6 +26,8 @@ def finish(figure: Figure) -> None:
     if layout is None:
         return
     panels = panels_of(figure)
+    for axes in figure.axes:
+        _without_logarithm_of_nothing(axes)
     for axes in panels:
         _tick_within_decades(axes)
         _take_title(axes)
@@ -108,6 +112,13 @@ def covers(axes: Axes) -> bool:
             if any(path.intersects_bbox(box, filled=bool(len(drawn.get_facecolor()))) for path in paths):
                 return True
     return any(text.get_window_extent().overlaps(box) for text in axes.texts if text.get_text())
+
+
+def _without_logarithm_of_nothing(axes: Axes) -> None:
+    """A log axis on which nothing is positive (a run of no steps) becomes linear: matplotlib refuses to place its ticks."""
+    for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
+        if axis.get_scale() == "log" and not np.isfinite(axis.get_minpos()):
+            axes.set(**{f"{name}scale": "linear"})
 
 
 def _tick_within_decades(axes: Axes) -> None:
