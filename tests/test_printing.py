@@ -96,10 +96,10 @@ def faults_as_they_are(figure):
 @pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan]])
 def test_nothing_positive_on_a_logarithm_is_drawn_all_the_same(values):
     figure, (axes,) = panels(2)
-    axes[0].plot(range(len(values)), values, "o")
-    axes[1].plot(X, X + 1)
     for one in axes:
         one.set_yscale("log")
+    axes[0].plot(range(len(values)), values, "o")
+    axes[1].plot(X, X + 1)
     finish(figure)
     figure.canvas.draw()
     assert axes[0].get_yscale() == "linear"

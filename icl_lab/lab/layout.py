@@ -115,7 +115,7 @@ def covers(axes: Axes) -> bool:
 
 
 def _without_logarithm_of_nothing(axes: Axes) -> None:
-    """A log axis on which nothing is positive (a run of no steps) becomes linear: matplotlib refuses to place its ticks."""
+    """A log axis on which nothing is positive (a run of no steps) becomes linear: no tick fits there."""
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         if axis.get_scale() == "log" and not np.isfinite(axis.get_minpos()):
             axes.set(**{f"{name}scale": "linear"})
