@@ -147,17 +147,17 @@ def figures(record: Record) -> dict[str, Figure]:
         for which, look in LOOKS.items():
             answer = ANSWER(record, pair=name, which=which)
             row[0].plot(grid[:, 0], answer["after"][:, 0], **look)
-            thin = look | {"label": None, "linewidth": 0.7, "alpha": 0.7}
+            thin = look | {"label": "before" if which == "trained" else None, "linewidth": 0.7, "alpha": 0.7}
             row[0].plot(grid[:, 0], answer["before"][:, 0], **thin)
             style.band(row[1], steps, losses[which], **{k: v for k, v in look.items() if k != "marker"})
-        row[0].set_title(f"amplitude and phase {law}\n{network_label(f'looped_{layers}')} (thin: before)")
+        row[0].set_title(f"{law} phase, {network_label(f'looped_{layers}')}")
         row[0].set_xlabel("input")
         row[0].set_ylabel("prediction")
         row[0].set_ylim(-0.85, 1.2)
         row[1].set_yscale("log")
         row[1].set_xlabel("training step")
         row[1].set_ylabel("loss")
-        panels.alignment_panel(row[2], steps, curves, "control", title="trained against features and GD")
+        panels.alignment_panel(row[2], steps, curves, "control", title="against features + GD")
         if layers == 1:
             _kernel_panel(row[3], record, name)
         else:
@@ -178,7 +178,7 @@ def _kernel_panel(axes: Axes, record: Record, name: str) -> None:
             label = f"query {query:g}" if which == "trained" else None
             axes.plot(grid, scaled, color=colour, linestyle=look["linestyle"], label=label)
             axes.plot(grid[at], scaled[at], "o", color=colour)
-    axes.set_title("kernel at the query (dot); dashed: features and GD")
+    axes.set_title("dashed: kernel of the features")
     axes.set_xlabel("input of the context token")
-    axes.set_ylabel("kernel (scaled)")
+    axes.set_ylabel("kernel at the query (dot)")
     axes.legend(ncols=3, **panels.ABOVE)

@@ -259,13 +259,13 @@ def _balance(record: Record) -> Figure:
     measured, predicted = DRIFT(record), PREDICTED(record)
     shades = viridis(len(rates))
     for j, rate in enumerate(rates):
-        look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": ""}
+        look = {"color": shades[j], "marker": FACTORS[j % len(FACTORS)], "linestyle": (0, (3, 1 + j))}
         order = np.argsort(rate / batches)
         x = (rate / batches)[order]
         drift.plot(x, -np.median(measured, axis=0)[order, j], label=rf"$\eta$ = {rate:g}", **look)
         drift.plot(x, -predicted[order, j], **THEORY | {"label": "theory" if j == 0 else None})
         spread = (measured / predicted)[:, :, j]
-        band(ratio, batches, spread, **look | {"linestyle": (0, (3, 1 + j))}, label=rf"$\eta$ = {rate:g}")
+        band(ratio, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
     drift.set_xscale("log")
     drift.set_yscale("log")
     drift.xaxis.set_minor_formatter(NullFormatter())
@@ -287,14 +287,14 @@ def _long_drift(axes: Axes, record: Record) -> None:
     looks = (METHODS["sgd"], METHODS["gd"] | {"linestyle": "-."}, METHODS["adam"] | {"linestyle": "--"})
     for i, u in enumerate(config["quiet_starts"]):
         band(axes, times, QUIET(record)[:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
-        for limit, label, shade in ((False, "theory at this rate", {}), (True, "small rates", {"color": "0.6"})):
+        for limit, label, shade in ((False, "theory", {}), (True, "at small rates", {"color": "0.6"})):
             course = predicted_courses(record, limit=limit)[i]
             axes.plot(times, course, **THEORY | shade | {"label": None if i else label})
     spectrum, n, _ = _long(config)
     rest = resting_scale(np.diag(spectrum), n, config["sgd_rate"], config["quiet_batch"])
     for level, about, where in ((rest, "SGD rests", "bottom"), (record.metrics["quiet_scale"], "least noise", "top")):
         axes.axhline(level, color="0.6", linewidth=0.8)
-        axes.text(0.6 * times[-1], level, about, ha="right", va=where)
+        axes.text(0, level, about, va=where)
     axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
     axes.set_ylabel("$u$ of the optimum with this $b$")
     axes.legend(ncols=2, **ABOVE)

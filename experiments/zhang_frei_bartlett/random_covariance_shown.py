@@ -10,7 +10,7 @@ from experiments.statistics import Statistic
 from experiments.zhang_frei_bartlett.random_covariance import EDGES, FACTOR, LAYER, LEAST_SQUARES, PRODUCT, RISK, SLOPE
 from icl_lab.claims import Quick
 from icl_lab.lab import NotRun, Record, claims_of
-from icl_lab.lab.style import THEORY, Axes, Figure
+from icl_lab.lab.style import THEORY, Axes, Figure, viridis
 from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import expected_variance, random_covariance_risk
 
@@ -263,11 +263,13 @@ def _scales(axes: Axes, record: Record) -> None:
     config = record.config
     lengths = np.array(config["test_lengths"])
     fine = np.geomspace(lengths.min(), lengths.max(), 60)
-    for i, (look, c) in enumerate(zip(_LOOKS, config["scales"])):
+    shades = viridis(len(config["scales"]))
+    for i, c in enumerate(config["scales"]):
+        look = {"color": shades[i], "marker": "vDP"[i % 3]}
         points = RISK(record, training="exponential")[:, :, i] / c
         panels.bars(axes, lengths, points, f"trained, c = {c:g}", look)
         axes.plot(fine, [_best_risk(record, "exponential", m, c) for m in fine], **THEORY)
-    axes.axhline(1.0, color="0.4", linewidth=0.8, label="predicting 0")
+    axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
     axes.plot([], [], **THEORY, label="theory")
     axes.set(ylabel=_ERROR, yscale="log")
     _length_axis(axes, lengths)
@@ -276,9 +278,10 @@ def _scales(axes: Axes, record: Record) -> None:
 def _factor(axes: Axes, record: Record) -> None:
     edges = EDGES(record)
     fine, found = np.linspace(0, edges[-1], 50), FACTOR(record, of="factor") * _to_the_limit(record)
-    panels.bars(axes, (edges[1:] + edges[:-1]) / 2, found, "trained", _LOOKS[0])
-    axes.plot(fine, expected_variance(fine) / 3, **THEORY, label=r"$(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
-    axes.axhline(1 / 3, color="0.4", linewidth=0.8, label="1/3 as in the paper")
+    panels.bars(axes, (edges[1:] + edges[:-1]) / 2, found, "trained", {"color": "black", "marker": "o"})
+    axes.plot(fine, expected_variance(fine) / 3, **THEORY, label="theory")
+    axes.axhline(1 / 3, color="0.4", linestyle="--", linewidth=0.8, label="1/3 as in the paper")
+    axes.set_title(r"theory: $(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
     axes.set(xlabel=r"$|x_{q,i}|$", ylabel=r"factor of $w_i x_{q,i}$ in the prediction", ylim=(0, None))
     axes.legend(ncols=2, **panels.ABOVE)
 

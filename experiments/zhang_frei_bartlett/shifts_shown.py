@@ -21,9 +21,13 @@ from icl_lab.lab.style import panels as axes_grid
 from icl_lab.theory import isotropic_risk, optimum, orthant_risk, risk, subspace_risk
 
 _ERROR = "error / error of predicting 0"
+_PROMPT = "examples in the test prompt M"
 _SPECTRUM = {"color": "#0072B2", "marker": "o"}
 _ISOTROPIC = {"color": "#D55E00", "marker": "s"}
 _OTHER = {"color": "#009E73", "marker": "^"}
+_TRAINED = {"spectrum": "anisotropic", "isotropic": "isotropic"}
+_WEIGHTS = {"color": "#CC79A7", "marker": "D"}
+_RESCALED = {"color": "#E69F00", "marker": "v"}
 _PUBLISHED = {  # Garg et al. 2022: M and the error of a 12-layer GPT-2 at D = 20
     "training distribution": ((20, 40), (0.02, 0.0006)),
     "orthants": ((20, 40), (0.062, 0.004)),
@@ -208,28 +212,32 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, ((inputs, along, orthants), (subspace, orthogonal, published)) = axes_grid(3, 2)
     config = from_json(Config, record.config)
     for training, look in (("spectrum", _SPECTRUM), ("isotropic", _ISOTROPIC)):
-        _family(inputs, record, training, "inputs", look, f"inputs, {training}", fine=_scales(config.input_scales))
-        _family(orthants, record, training, "orthants", look, training, fine=_lengths(config))
-        _family(orthogonal, record, training, "orthogonal", look, training)
-    _family(inputs, record, "spectrum", "weights", _OTHER, "weights, spectrum", fine=_scales(config.weight_scales))
-    for family, look in (("subspace", _ISOTROPIC), ("rescaled", _OTHER)):
-        _family(subspace, record, "isotropic", family, look, f"isotropic, {family}", fine=_lengths(config))
-    for family, look in (("query", _SPECTRUM), ("task", _OTHER)):
-        _family(along, record, "spectrum", family, look, family, at=config.spectrum)
+        label = f"trained on {_TRAINED[training]} inputs"
+        _family(inputs, record, training, "inputs", look, label, fine=_scales(config.input_scales))
+        _family(orthants, record, training, "orthants", look, label, fine=_lengths(config))
+        _family(orthogonal, record, training, "orthogonal", look, label)
+        if training == "isotropic":
+            _family(subspace, record, training, "subspace", look, label, fine=_lengths(config))
+        else:
+            _family(along, record, training, "query", look, label, at=config.spectrum)
+    _family(inputs, record, "spectrum", "weights", _WEIGHTS, "weights", fine=_scales(config.weight_scales))
+    _family(subspace, record, "isotropic", "rescaled", _RESCALED, "rescaled", fine=_lengths(config))
+    _family(along, record, "spectrum", "task", _OTHER, "task, not query", at=config.spectrum)
     _least_squares(inputs, record, "inputs", config.input_scales)
     _least_squares(orthants, record, "orthants", config.test_lengths)
     _least_squares(subspace, record, "subspace", config.test_lengths)
     _least_squares(orthogonal, record, "orthogonal", points(config, "orthogonal"))
-    inputs.set(xlabel="factor c of the inputs or weights", ylabel=_ERROR, xscale="log")
+    inputs.set(xlabel="factor c", ylabel=_ERROR, xscale="log", title="scaled inputs, or weights")
     inputs.set_yscale("symlog", linthresh=1)
     inputs.set_xticks(config.input_scales, [f"{c:.2g}" for c in config.input_scales])
     inputs.minorticks_off()
-    along.set(xlabel="eigenvalue whose eigenvector it is along", ylabel=_ERROR, ylim=(0, None))
-    for axes, title in ((orthants, "context in one orthant"), (subspace, f"subspaces of {config.subspace_size}")):
-        axes.set(xlabel=f"examples in the test prompt M\n{title}", ylabel=_ERROR, xscale="log", ylim=(0, None))
+    along.set(xlabel="eigenvalue of the axis", ylabel=_ERROR, ylim=(0, None), title="query along one axis")
+    titles = {orthants: "contexts in one orthant", subspace: f"subspaces, {config.subspace_size} axes"}
+    for axes, title in titles.items():
+        axes.set(xlabel=_PROMPT, ylabel=_ERROR, xscale="log", ylim=(0, None), title=title)
         axes.set_xticks(config.test_lengths, [str(m) for m in config.test_lengths])
         axes.minorticks_off()
-    orthogonal.set(xlabel="examples in the test prompt M\nquery orthogonal to them", ylabel=r"E $\hat{y}^2$ / E $y^2$")
+    orthogonal.set(xlabel=_PROMPT, ylabel=r"E $\hat{y}^2$ / E $y^2$", title="query outside the span")
     orthogonal.set_xticks(points(config, "orthogonal"))
     _published(published)
     for axes in (inputs, along, orthants, subspace, orthogonal):
@@ -280,5 +288,5 @@ def _published(axes: Axes) -> None:
         axes.plot(lengths, np.asarray(line), color=look["color"], linestyle=dash, label=name)
         axes.plot(*_PUBLISHED[name], linestyle="", color=look["color"], marker=look["marker"])
     axes.plot([], [], "ko", label="GPT-2, published")
-    axes.set(xlabel="examples M = N, D = 20\nlines: best linear attention", ylabel=_ERROR, yscale="log")
+    axes.set(xlabel="examples M = N, D = 20", ylabel=_ERROR, yscale="log", title="best linear layer (lines)")
     axes.legend(ncols=2, **panels.ABOVE)
