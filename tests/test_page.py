@@ -102,7 +102,7 @@ def test_page_asks_nothing_of_any_network(made, tmp_path):
     for link in links:
         places.remove(link)
     assert places
-    assert all(re.match(r"data:(image/webp;base64)?,", place) for place in places)
+    assert all(re.match(r"data:(image/(avif|webp);base64)?,", place) for place in places)
     assert not re.search(r"url\((?!#)|@import|<iframe|<object|<embed| on\w+=| style=", text)
 
 
