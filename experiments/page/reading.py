@@ -115,7 +115,7 @@ def counted(rows: Iterable[Row]) -> dict[str, int]:
 def read(
     folders: Iterable[Path], experiments: Mapping[str, Experiment], ledger: Ledger
 ) -> tuple[dict[str, list[Run]], dict[str, str]]:
-    """Runs by experiment, the best first, and what was left out: folder -> reason."""
+    """Runs by experiment, the best first, with pictures that no better one has; what was left out: folder -> reason."""
     runs: dict[str, list[Run]] = {}
     left_out = {}
     for folder in folders:
@@ -127,6 +127,10 @@ def read(
             runs.setdefault(run.record.experiment, []).append(run)
     for found in runs.values():
         found.sort(key=lambda run: BEST_FIRST.index(p) if (p := run.record.preset) in BEST_FIRST else len(BEST_FIRST))
+        known: set[str] = set()
+        for i, run in enumerate(found):  # a page of one file holds each picture once
+            found[i] = dataclasses.replace(run, pictures=[path for path in run.pictures if path.name not in known])
+            known.update(path.name for path in run.pictures)
     return runs, left_out
 
 
