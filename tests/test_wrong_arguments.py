@@ -18,7 +18,7 @@ import pytest
 from flax import linen as nn
 
 import icl_lab
-from icl_lab import compare, constructions, fast, models, prompts, solvers, training
+from icl_lab import compare, constructions, fast, models, prompts, solvers, theory, training
 from icl_lab.identify import identify
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts.layouts import joint_layout
@@ -45,6 +45,7 @@ RATES = (*REAL, np.ones((2, 2)))
 KEY = (3, None, "key")
 FUNCTION = (3, "ridge", None)
 CHOICE = ("nope", 3)
+TASK_COVARIANCES = (None, 3.0, np.ones(2), -np.eye(2), np.zeros((2, 2)))
 
 
 class Mine(nn.Module):
@@ -242,6 +243,12 @@ ROWS = [
     Row(identify, {"learners": RIDGE, "context_length": 2.0, "input_size": 1.0}, {
         "learners": (3, [], [3], lambda prompt: 3), "context_length": (1, *SIZE), "input_size": SIZE, "seed": SEED,
         "sampler": (3, lambda key, batch: 3, SAMPLER), "families": ([], {})}),
+    Row(theory.task_resolvent, {"covariance": np.eye(2), "diversity": 1.0, "shift": 1.0}, {
+        "covariance": TASK_COVARIANCES, "diversity": POSITIVE, "shift": (*POSITIVE, np.inf)}),
+    Row(theory.diversity_error, {
+        "train": np.eye(2), "context": 2.0, "diversity": 4.0, "prompts": 4.0, "noise_variance": 0.0}, {
+        "train": TASK_COVARIANCES, "test": (*TASK_COVARIANCES[1:], np.eye(3)), "context": (*POSITIVE, np.inf),
+        "diversity": POSITIVE, "prompts": (*POSITIVE, 1.0), "noise_variance": (*REAL, -1.0)}),
     Row(training.rising, {"start": 1, "end": 3}, {
         "start": (4, *REAL), "end": REAL, "by": POSITIVE, "every": (0, *REAL)}),
     Row(training.curriculum, {"inputs": training.rising(1, 3)}, {"inputs": FUNCTION}),

@@ -10,6 +10,7 @@ from icl_lab.theory.depth import (
     looped_rate,
     saddle_curvature,
 )
+from icl_lab.theory.diversity import DiversityError, Resolvent, diversity_error, task_resolvent
 from icl_lab.theory.flows.gradient_flow import Flow, StableManifoldWarning, gradient_flow
 from icl_lab.theory.flows.limits import (
     escape_rate,
@@ -90,9 +91,11 @@ from icl_lab.theory.online import best_lms_rates, lms_errors, momentum_map, trac
 from icl_lab.theory.softmax import softmax_expansion, softmax_optimum, softmax_risk, softmax_scale, softmax_spread
 
 __all__ = [
+    "DiversityError",
     "Flow",
     "JointLaw",
     "NestedLogitFlow",
+    "Resolvent",
     "StableManifoldWarning",
     "balanced_alpha",
     "best_gd_plus_plus",
@@ -107,6 +110,7 @@ __all__ = [
     "depth_error",
     "depth_gradient",
     "depth_hessian",
+    "diversity_error",
     "effective_length",
     "effective_noise",
     "eigenvalue_density",
@@ -184,6 +188,7 @@ __all__ = [
     "spurious_point",
     "staircase_levels",
     "subspace_risk",
+    "task_resolvent",
     "tracking",
     "variance_moments",
     "worst_risk",
