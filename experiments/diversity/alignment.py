@@ -24,7 +24,7 @@ from experiments.diversity.regression import Floats, Law, error, fitted
 from experiments.settings import Members, member_keys
 from icl_lab.identify import identify
 from icl_lab.lab import Experiment, main, setting
-from icl_lab.lab.constraints import once
+from icl_lab.lab.constraints import as_long_as, holds, once
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
 from icl_lab.prompts import Prompt, Sample, Sampler, gaussian_regression
@@ -205,7 +205,10 @@ def identification(config: Config, diversity: float) -> Floats | dict[str, Float
 
 EXPERIMENT = Experiment(
     "diversity.alignment", __doc__, PRESETS, measured, (ERROR, THEORY, KINK, PEAK, DISTANCE, NAMED),
-    constraints=(once("sizes", "contexts", "diversities", "prompts", "compared"),),
+    constraints=(
+        once("contexts", "diversities", "prompts", "compared"), as_long_as("sizes", "draws"),
+        holds("two numbers that rise", "sizes", when=lambda c: len(c.sizes) == 2 and c.sizes[0] < c.sizes[1]),
+    ),
 )  # fmt: skip
 
 if __name__ == "__main__":

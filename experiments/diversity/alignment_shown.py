@@ -83,6 +83,8 @@ def in_order(*points: str) -> Statistic:
 
 def at(record: Record, diversity: float, context: float) -> Floats:
     """(M,) error at kappa."""
+    if diversity not in record.config["diversities"]:
+        raise NotRun(f"kappa = {diversity:g}")
     return KINK(record, context=context)[:, list(record.config["diversities"]).index(diversity)]
 
 
@@ -111,8 +113,9 @@ def peak(tau: float) -> Statistic:
     """(M,) log10 of the error at tau over the larger one of those at tau = .5 and 2."""
 
     def statistic(record: Record) -> Floats:
-        taus = list(record.config["prompts"])
-        errors = PEAK(record)
+        taus, errors = list(record.config["prompts"]), PEAK(record)
+        if not {tau, 0.5, 2.0} <= set(taus):
+            raise NotRun(f"tau = .5, {tau:g} and 2")
         return np.log10(errors[:, taus.index(tau)] / np.maximum(errors[:, taus.index(0.5)], errors[:, taus.index(2.0)]))
 
     return statistic

@@ -1,0 +1,158 @@
+"""``diversity.alignment``: its features, fits and errors against drawn prompts, its claims on records made by hand."""
+
+import dataclasses
+import functools
+
+import jax
+import numpy as np
+import pytest
+from toys import inside
+
+from experiments.diversity import alignment as binary
+from experiments.diversity.alignment import DISTANCE, ERROR, KINK, NAMED, PEAK, POINTS, THEORY
+from experiments.diversity.alignment_shown import CLAIMS
+from experiments.diversity.regression import Law, error, features, fitted
+from icl_lab.claims import FAILS
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
+from icl_lab.theory import diversity_error
+
+CONFIG, MEMBERS, SIGMAS = binary.PRESETS["lab"], 4, 4.5
+SMALL = Law(3, np.array([1.5, 1.0, 0.5]), 5 / 3, 1.0, 4.0, 0.09)
+
+
+def prompts_of(rng, tasks, law):
+    """(n, l, d) inputs and (n, l) labels, drawn example by example."""
+    x = rng.standard_normal((len(tasks), law.length, law.size)) / np.sqrt(law.size)
+    noise = np.sqrt(law.noise_variance) * rng.standard_normal(x.shape[:2])
+    return x, np.einsum("nld,nd->nl", x, tasks) + noise
+
+
+def of_examples(x, y):
+    """(n, d + 1) h by its definition."""
+    first = x.shape[2] / x.shape[1] * np.einsum("nld,nl->nd", x, y)
+    return np.concatenate([first, (y**2).mean(axis=1, keepdims=True)], axis=1)
+
+
+def moments(h):
+    """(n, ...) products of one, two and three features."""
+    pairs = np.einsum("ni,nj->nij", h, h).reshape(len(h), -1)
+    return np.concatenate([h, pairs, np.einsum("ni,nj->nij", pairs, h).reshape(len(h), -1)], axis=1)
+
+
+def test_features_have_the_law_of_those_of_examples():
+    rng, n = np.random.default_rng(0), 40_000
+    tasks = np.tile([0.5, -1.0, 2.0], (n, 1))
+    drawn = moments(features(rng, tasks, SMALL.length, SMALL.noise_variance))
+    wanted = moments(of_examples(*prompts_of(rng, tasks, SMALL)))
+    spread = np.hypot(drawn.std(axis=0), wanted.std(axis=0)) / np.sqrt(n)
+    assert np.all(np.abs(drawn.mean(axis=0) - wanted.mean(axis=0)) < SIGMAS * spread)
+
+
+def test_the_error_is_that_of_monte_carlo():
+    """Of any G, on new tasks of another covariance; predictions are those of the binary's learner."""
+    rng, n, aimed = np.random.default_rng(1), 60_000, np.array([0.3, 1.0, 1.7])
+    weights = rng.standard_normal((3, 4))
+    tasks = rng.standard_normal((n, 3)) * np.sqrt(aimed)
+    x, y = prompts_of(rng, tasks, SMALL)
+    query = rng.standard_normal((n, 3)) / np.sqrt(3)
+    label = np.sum(query * tasks, axis=1) + np.sqrt(SMALL.noise_variance) * rng.standard_normal(n)
+    errors = (label - binary.predictions(weights, x, y[..., None], query)[:, 0]) ** 2
+    assert abs(errors.mean() - error(weights, aimed, SMALL)) < SIGMAS * errors.std() / np.sqrt(n)
+
+
+def test_the_fit_is_least_squares_and_the_least_of_all_fits():
+    for prompts, at_most in ((4.0, np.inf), (0.5, 1e-12)):
+        law = SMALL._replace(prompts=prompts)
+        weights, tasks = fitted(np.random.default_rng(2), law)
+        again = np.random.default_rng(2)  # the same draws, in the same order
+        k, n = law.counts
+        assert np.array_equal(tasks, again.standard_normal((k, 3)) * np.sqrt(law.spectrum))
+        own = tasks[again.integers(k, size=n)]
+        query = again.standard_normal((n, 3)) / np.sqrt(3)
+        labels = np.sum(query * own, axis=1) + np.sqrt(law.noise_variance) * again.standard_normal(n)
+        design = np.einsum("ni,nj->nij", query, features(again, own, law.length, law.noise_variance)).reshape(n, -1)
+        np.testing.assert_allclose(
+            weights.ravel(), np.linalg.lstsq(design, labels, rcond=None)[0], rtol=1e-6, atol=1e-9
+        )
+        assert np.abs(design @ weights.ravel() - labels).max() < at_most
+
+
+@pytest.mark.parametrize(("prompts", "draws"), [(4.0, 40), (0.25, 60)])
+def test_errors_come_to_the_formula_as_one_over_d(prompts, draws):
+    """Extrapolated from d = 6 and 12, seen and unseen: within the errors of so many draws and what 1/d^2 leaves."""
+    wanted = np.array(diversity_error(np.eye(1), context=2, diversity=4, prompts=prompts, noise_variance=0.05))
+    means, spreads = [], []
+    for d in (6, 12):
+        law, rng, found = Law(d, np.ones(d), 2.0, 4.0, prompts, 0.05), np.random.default_rng(d), []
+        for _ in range(draws):
+            weights, tasks = fitted(rng, law)
+            own = tasks[rng.integers(len(tasks), size=1000)]
+            left = own - features(rng, own, law.length, law.noise_variance) @ weights.T
+            found.append([law.noise_variance + np.sum(left**2) / d / len(own), error(weights, law.spectrum, law)])
+        means.append(np.mean(found, axis=0) / wanted)
+        spreads.append(np.std(found, axis=0) / wanted / np.sqrt(draws))
+    extrapolated, spread = 2 * means[1] - means[0], np.hypot(2 * spreads[1], spreads[0])
+    assert np.all(np.abs(extrapolated - 1) < 0.12 + 3 * spread)
+    assert np.all(means[1] > 1.02)  # without extrapolation it is not there
+    assert np.all(spread < 0.05)
+
+
+def test_prompts_of_known_tasks_are_those_of_the_model():
+    tasks = np.array([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0]])
+    samples = binary.known_tasks(tasks, SMALL._replace(noise_variance=0.0))(jax.random.key(0), 400)
+    w = np.asarray(samples.latent["w"])[..., 0]
+    assert {tuple(one) for one in w.tolist()} == {tuple(one) for one in tasks.tolist()}
+    np.testing.assert_allclose(samples.prompt.y[..., 0], np.einsum("bld,bd->bl", samples.prompt.x, w), atol=1e-5)
+    np.testing.assert_allclose(samples.target[:, 0], np.einsum("bd,bd->b", samples.prompt.x_query, w), atol=1e-5)
+    assert np.square(samples.prompt.x).mean() == pytest.approx(1 / 3, rel=0.1)
+
+
+@functools.cache
+def record(slope=1.0, bent=1.0, cross=0.5):
+    """Errors over theory that come to 1, or above for another slope; a corner, and equal distances at a kappa."""
+    rng = np.random.default_rng(0)
+    sizes, kappas = np.array(CONFIG.sizes), np.array(CONFIG.diversities)
+    pieces = []
+    for point, (*_, aimed) in POINTS.items():
+        laws = [binary.law_of(CONFIG, point, d) for d in CONFIG.sizes]
+        theory = np.array([binary.expected(law, binary.tested(aimed, law.spectrum)) for law in laws])
+        noise = 0.01 * rng.standard_normal((MEMBERS, 1))
+        noise -= noise.mean()
+        pieces += [(THEORY.at(point=point), theory)]
+        pieces += [(ERROR.at(point=point), theory * (1 + 1.5 / sizes + (slope - 1) / 10 + noise))]
+    corner = np.maximum(0, bent - kappas)
+    pieces += [(KINK.at(context=50.0), np.tile(0.04 + corner, (MEMBERS, 1)))]
+    pieces += [(KINK.at(context=2.0), np.tile(0.4 + 0.5 * np.exp(-kappas), (MEMBERS, 1)))]
+    pieces += [(PEAK, np.tile([1.2, 300.0, 1.3, 0.9], (MEMBERS, 1)))]
+    ridge = np.ones((3, 4)) * cross + np.array([0.3, 0.0, -0.1])[:, None]
+    away = {"dmmse": np.tile(binary.DISTANCES, (3, 1)), "ridge": ridge}
+    pieces += [(DISTANCE, {to: np.tile(values, (MEMBERS, 1, 1)) for to, values in away.items()})]
+    for side, said in (("below", (1, 0, 0, 0.9)), ("above", (0, 1, 1, 0.1))):
+        pieces += [
+            (NAMED.at(side=side), dict(zip(("set", "descent", "named", "asymmetry"), np.tile(said, (MEMBERS, 1)).T)))
+        ]
+    metrics, arrays, _ = collected(pieces)
+    return Record("diversity.alignment", "lab", to_json(CONFIG), metrics, arrays)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])
+def test_claims_hold_on_what_they_say_and_not_on_their_controls(claim):
+    fails = claim.expected_verdict["lab"] == FAILS and claim.id.endswith(".crossing")  # expected to cross at .5
+    assert inside(claim, claim.statistic, record()) != fails
+    assert claim.control is None or not inside(claim, claim.control, record())
+
+
+def test_other_records_break_the_claims():
+    off = {claim.id.rsplit(".", 1)[1] for claim in CLAIMS if not inside(claim, claim.statistic, record(2.0, 1.5))}
+    assert off >= {*POINTS, "within_three", "kink", "kink_sharp"}
+    assert inside(next(c for c in CLAIMS if c.id.endswith(".crossing")), lambda r: np.full(2, 0.9), record())
+
+
+def test_settings_that_do_not_fit_are_refused_by_name():
+    for preset in binary.PRESETS.values():
+        binary.EXPERIMENT.validate(preset)
+    for changes, named in (({"sizes": (24, 24)}, "--sizes="), ({"draws": (1,)}, "--draws")):
+        with pytest.raises(FlagError, match=named):
+            binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))
