@@ -22,7 +22,7 @@ from experiments.diversity.alignment import (
 )
 from experiments.diversity.regression import Floats, Law
 from experiments.statistics import Statistic
-from icl_lab.claims import FAILS, NotRun, Quick
+from icl_lab.claims import FAILS, NOT_RESOLVED, NotRun, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import THEORY as DOTTED
 from icl_lab.lab.style import Axes, Figure
@@ -147,7 +147,8 @@ def identified(side: str, *what: str) -> Statistic:
 
 
 _TRIALS = "ten members with other seeds leave .004 to .008 at each point, three times that is .024; 1/d^2 leaves .01"
-claim = claims_of("diversity.alignment", "Lu et al. 2025, Letey et al. 2026 (finite sizes: this lab)")
+_AT_LAB = {"within_three": FAILS} | dict.fromkeys(("few_tasks", "below_dmmse"), NOT_RESOLVED)
+claim = claims_of("diversity.alignment", "Lu et al. 2025, Letey et al. 2026 (finite sizes: this lab)", _AT_LAB)
 
 CLAIMS = (
     *(
@@ -255,8 +256,8 @@ def _distances(axes: Axes, record: Record) -> None:
     both, sizes = DISTANCE(record), record.config["compared"]
     for look, size, dash in zip(panels.SERIES, sizes, ("-", "--", "-.")):
         for to, width in (("ridge", 1.5), ("dmmse", 0.7)):
-            found = both[to][:, sizes.index(size)].mean(axis=0)
+            found = both[to][:, sizes.index(size)].mean(axis=0) / size
             said = f"{'dMMSE' if to == 'dmmse' else to}, d = {size}"
             axes.plot(DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
-    axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance")
+    axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance over d")
     axes.legend(ncols=2, **panels.ABOVE)
