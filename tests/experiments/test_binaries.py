@@ -18,6 +18,7 @@ WITHOUT_TRAINING = {
     "dai.dual_form": "looks at the networks of dai.pretrain",
     "dai.implicit_finetuning": "fine-tunes the networks of dai.pretrain, a few examples one by one",
     "dai.layers": "fine-tunes the networks of dai.pretrain, a few examples one by one",
+    "diversity.alignment": "least squares in closed form, in float64",
     "identification.fingerprint": "looks at the networks of von_oswald.weight_maps",
     "identification.planted": "asks learners whose algorithm is known",
     "reddy.landscape": "closed forms and gradient flows, in float64",
