@@ -1,6 +1,7 @@
 """What ``grokking`` claims and shows: functions of its record."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def figures(record: Record) -> dict[str, Figure]:
     """When fresh tasks are learned against when the set is, a marker a member; the member that learns its set last."""
     batches, rates = record.config["batches"], record.config["rates"]
     figure, ((ratios, example),) = style.panels(2)
-    slowest: tuple[float, int, str] = (-1.0, 0, "")
+    slowest: tuple[float, Any, str] = (-1.0, 0, "")
     for name, (batch, rate) in cells(record.config).items():
         fresh, own = drop_times(record, name)
         reached = np.flatnonzero(np.isfinite(fresh) & np.isfinite(own))
@@ -77,7 +78,7 @@ def figures(record: Record) -> dict[str, Figure]:
         label = None if j else f"batch {batch:,}"
         look = SERIES[i % len(SERIES)] | {"linestyle": "", "fillstyle": "none", "label": label}
         ratios.plot(at, fresh[reached] / own[reached], **look)
-        slowest = max(slowest, *((own[member], member, name) for member in reached), key=lambda one: one[0])
+        slowest = max([slowest, *((float(own[member]), member, name) for member in reached)])
     ratios.axhline(2, **style.THEORY)
     ratios.annotate("late: twice the steps", (0.02, 2.05), xycoords=("axes fraction", "data"))
     ratios.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
