@@ -258,7 +258,7 @@ def _loss_panel(axes: Axes, record: Record) -> None:
     metrics = record.metrics
     for name in chosen(record.config):
         colour, dash, label = TRAININGS[name]
-        look = {"color": colour, "linestyle": dash, "alpha": 0.6, "linewidth": 0.8}
+        look: dict[str, Any] = {"color": colour, "linestyle": dash, "alpha": 0.6, "linewidth": 0.8}
         axes.plot(STEPS(record), CURVE[name](record, metric="loss").T, **look)[0].set_label(label)
     for name, label, colour, dash in (
         ("closed_form", "one GD step", "#D55E00", "--"),

@@ -246,7 +246,7 @@ def _rank(axes: Axes, record: Record, rank: int) -> None:
         axes.plot(RANK_TIMES(record), loss, color="#0072B2", alpha=0.7, linewidth=1.0)
     for m, level in enumerate(levels):
         divides = m % rank == 0 or m == len(levels) - 1
-        look = {"color": "black", "linewidth": 1.0} if divides else {"color": "0.7", "linewidth": 0.6}
+        look: dict[str, Any] = {"color": "black" if divides else "0.7", "linewidth": 1.0 if divides else 0.6}
         label = {0: "every R-th level", 1: None if rank == 1 else "other levels"}.get(m)
         axes.axhline(level, linestyle=(0, (1, 1)), label=label, **look)
     axes.set_xscale("log")
