@@ -8,12 +8,6 @@ from numpy.typing import ArrayLike
 
 from icl_lab.lab.style import LEARNERS, THEORY, Axes, band, viridis
 
-METRICS = {
-    "sensitivity_cosine": ("cosine of sensitivities", "-"),
-    "prediction_difference": ("difference of predictions", "--"),
-    "sensitivity_difference": ("difference of sensitivities", "-."),
-}
-
 ABOVE: dict = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "columnspacing": 1.0, "handlelength": 1.5}
 """Where a legend does not cover its curves."""
 
@@ -26,33 +20,6 @@ SERIES: tuple[dict, ...] = (
     {"color": "#CC79A7", "linestyle": (0, (5, 1)), "marker": "v"},
 )
 """Looks of the values of a grid, which are no learners of ``icl_lab.lab.style``."""
-
-
-def alignment_panel(
-    axes: Axes, steps: np.ndarray, arrays: Mapping[str, np.ndarray], reference: str, title: str = ""
-) -> None:
-    """Agreement with a reference over training: cosine of the sensitivities (left axis), differences (right axis).
-
-    The bands hold the middle half of the members: one that has not learned yet would fill the panel.
-    """
-    twin = axes.twinx()
-    twin.grid(False)
-    twin.spines["right"].set_visible(True)
-    left, right = "#0072B2", "#D55E00"  # lines and their axis have one colour
-    for (metric, (label, dash)), on, tone in zip(METRICS.items(), (axes, twin, twin), (left, right, right)):
-        band(on, steps, arrays[f"{reference}_{metric}"], share=0.5, color=tone, linestyle=dash, label=label)
-    for on, tone in ((axes, left), (twin, right)):
-        on.yaxis.label.set_color(tone)
-        on.tick_params(axis="y", colors=tone)
-    axes.set_xlabel("training step")
-    axes.set_ylabel("cosine of the sensitivities")
-    axes.set_ylim(-0.05, 1.05)
-    twin.set_ylabel("difference")
-    top = twin.get_ylim()[1]
-    twin.set_ylim(-0.05 / 1.05 * top, top)  # both zeros at one height
-    handles = axes.get_legend_handles_labels()[0] + twin.get_legend_handles_labels()[0]
-    axes.set_title(title or f"trained against {LEARNERS.get(reference, {}).get('label', reference)}")
-    axes.legend(handles=handles, **ABOVE)
 
 
 def shift_panel(

@@ -123,5 +123,6 @@ def figures(record: Record) -> dict[str, Figure]:
                 at.set_ylim(-1.05, 1.05)
             else:
                 at.set_ylim(bottom=0)
-            at.legend()
+            if len(series) > 1:
+                at.legend()
     return {"relaxed": figure}

@@ -71,7 +71,8 @@ def _loss(axes: Axes, record: Record, part: str, title: str) -> None:
     axes.axhline(record.metrics[f"{part}_zero"], color="0.6", linewidth=0.8, label="predicting 0")
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.legend(ncols=2, title=f"{title}: members that left, and their mean", **ABOVE)
+    axes.set_title(f"{title}: mean of those that left the plateau")
+    axes.figure.legend(*axes.get_legend_handles_labels())
 
 
 def _penalty(axes: Axes, record: Record) -> None:
@@ -80,12 +81,13 @@ def _penalty(axes: Axes, record: Record) -> None:
     names = [name for name in record.config["mixers"] if kind(name) != "vanilla"]
     styles = looks(tuple(record.config["mixers"]))
     for name, found, predicted in zip(names, measured, theory):
-        axes.plot(predicted, found, **styles[name] | {"linestyle": ""})
+        axes.plot(predicted, found, **styles[name] | {"linestyle": "", "label": None})
     top = 1.1 * max(float(theory.max()), float(measured.max()))
     axes.plot([0, top], [0, top], **THEORY, label="theory")
+    axes.set_title("what a mixer adds to the loss")
     axes.set_xlabel("added to the loss, closed form")
     axes.set_ylabel("added to the loss, measured")
-    axes.legend(ncols=2, **ABOVE)
+    axes.legend()
 
 
 def _distances(axes: Axes, record: Record) -> None:
@@ -103,6 +105,7 @@ def _distances(axes: Axes, record: Record) -> None:
         axes.errorbar(at, middle, np.stack([middle - low, high - middle]), linestyle="", **look)
     axes.set_xticks(range(len(shown)), ["0" if name == "vanilla" else f"{eta_of(name):g}" for name in shown])
     axes.set_xlabel(r"momentum $\eta$ of the layer")
+    axes.set_title("distance from algorithms")
     axes.set_ylabel("difference of sensitivities")
     axes.set_ylim(bottom=0)
     axes.legend(ncols=2, **ABOVE)
@@ -110,17 +113,18 @@ def _distances(axes: Axes, record: Record) -> None:
 
 def _coefficient(axes: Axes, record: Record) -> None:
     """Learned coefficients over training, of both parts."""
-    lines = {"joint": ("#000000", "-"), "alternating": ("#D55E00", "--")}
-    for part, (colour, dash) in lines.items():
+    lines = {"joint": ("#000000", "-"), "alternating": ("#D55E00", "--", "-.")}
+    for part, (colour, *dashes) in lines.items():
         if part not in record.config["only"]:
             continue
         for name, curves in zip(record.config["mixers"], ETA(record, part=part)):
             for layer in range(curves.shape[-1] if kind(name) == "learned" else 0):
                 where = f"{part} tokens" + (f", layer {layer + 1}" if curves.shape[-1] > 1 else "")
-                look = {"color": colour, "linestyle": dash, "label": where, "alpha": 1 - 0.4 * layer}
+                look = {"color": colour, "linestyle": dashes[layer % len(dashes)], "label": where}
                 gone = left(record, part, name)
                 band(axes, STEPS(record, part=part), curves[gone if gone.any() else ~gone, :, layer], None, **look)
     axes.set_xlabel("training step")
+    axes.set_title("learned coefficients")
     axes.set_ylabel(r"learned coefficient $\eta$")
     axes.set_ylim(0, 1)
     axes.legend(**ABOVE)
@@ -141,10 +145,10 @@ def _copying(axes: Axes, record: Record) -> None:
             of(record, FINAL.at(part="alternating", learner="trained"), name),
             left(record, "alternating", name),
         )
-        parts = {"left the plateau": (gone, "#0072B2"), "stayed": (~gone, "white")}
+        parts = {"left the plateau": (gone, "full"), "stayed": (~gone, "none")}
         for text, (those, fill) in parts.items():
             if those.any():
-                look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3, "markerfacecolor": fill}
+                look: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 3, "fillstyle": fill}
                 axes.plot(np.full(those.sum(), i), found[those], color="#0072B2", alpha=0.6, label=once(text), **look)
         axes.annotate(
             f"{gone.sum()}/{gone.size}",

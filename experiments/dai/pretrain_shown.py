@@ -237,7 +237,8 @@ def _demonstrations(record: Record) -> Figure:
             for curve in accuracy[~passes, i]:
                 at.plot(x, curve, color=look["color"], linestyle=look["linestyle"], linewidth=0.5, alpha=0.4)
             if (~passes).any():
-                at.plot([], [], color=look["color"], linewidth=0.5, alpha=0.6, label=f"{positions}: {_failed(passes)}")
+                thin = {"color": look["color"], "linestyle": look["linestyle"], "linewidth": 0.5, "alpha": 0.6}
+                at.plot([], [], label=f"{positions}: {_failed(passes)}", **thin)
         at.axhline(1 / task.classes, color="0.6", linewidth=0.8, label="chance")
         at.axhline(np.median(CEILING(record)[:, i]), **THEORY, label="who knows the task (Bayes)")
         alone = float(np.median(MEANING_ONLY(record)[:, i]))

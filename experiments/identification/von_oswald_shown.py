@@ -1,12 +1,21 @@
 """What ``von_oswald`` claims and shows: names of networks, against what was expected of them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from experiments.identification.expected import CONTROLS, EXPECTED, ONE_LAYER, OTHERWISE, UNTRAINED, Expected
+from experiments.identification.expected import (
+    CONTROLS,
+    EXPECTED,
+    HALF_TRAINED,
+    ONE_LAYER,
+    OTHERWISE,
+    UNTRAINED,
+    Expected,
+)
 from experiments.identification.von_oswald import EQUALS, FACTOR, GRID, LOSS, NAMES, NUMBER
 from icl_lab.lab import Claim, NotRun, Record, claims_of, style
 from icl_lab.lab.quantities import Quantity
@@ -24,6 +33,38 @@ def present(record: Record) -> list[str]:
     return [name for name in record.config["networks"] if name not in record.metrics["missing"]]
 
 
+IN_WORDS = {
+    "weight_maps/looped_1": "one layer",
+    "weight_maps/looped_3": "three loops",
+    "multi_step/looped_2": "two loops",
+    "multi_step/free_5": "five layers",
+    "multi_step/looped_10": "ten loops",
+    "twelve_layers/free_12": "twelve layers",
+    "softmax/heads_1": "one softmax head",
+    "softmax/heads_2": "two softmax heads",
+    "layer_norm/looped_1": "one layer, LayerNorm",
+    "layer_norm/free_2": "two layers, LayerNorm",
+    "layer_norm/looped_1_without": "one plain layer",
+    "layer_norm/free_2_without": "two plain layers",
+    "separate_tokens/softmax": "softmax, then linear",
+    "separate_tokens/linear": "linear, then linear",
+    HALF_TRAINED: "two loops, half trained",
+    UNTRAINED: "one layer, untrained",
+}
+"""What titles call the networks."""
+
+
+def answer(record: Record, name: str) -> str:
+    """The name that most members got, that which was expected where most are equal to it; and of how many."""
+    equals, named = of(EQUALS, name)(record), of(NUMBER, name)(record, number="named").astype(int)
+    found = {family: int(equals[:, NAMES.index(family)].sum()) for family in EXPECTED[name].families}
+    family = max(found, key=lambda one: found[one], default="")
+    if 2 * found.get(family, 0) > len(named):
+        return f"{family} ({found[family]} of {len(named)})"
+    (most, count), *_ = Counter(named.tolist()).most_common(1)
+    return f"{NAMES[most] if most >= 0 else 'no name'} ({count} of {len(named)})"
+
+
 def figures(record: Record) -> dict[str, Figure]:
     """The measured residual factor of every network: members as lines, spread over rotations as bands."""
     names = present(record)
@@ -31,16 +72,17 @@ def figures(record: Record) -> dict[str, Figure]:
     for axis, name in zip(axes.flat, names):
         grid, factor = of(GRID, name)(record), of(FACTOR, name)
         for line, width in zip(factor(record, factor="r"), factor(record, factor="spread")):
-            axis.fill_between(grid, line - width, line + width, color="0.85", lw=0)
-        axis.plot(grid, factor(record, factor="r").T, color="#0072B2", lw=0.8)
+            spread = axis.fill_between(grid, line - width, line + width, color="0.85", lw=0)
+        members = axis.plot(grid, factor(record, factor="r").T, color="#0072B2", lw=0.8)
         axis.axhline(0, color="0.6", lw=0.5)
-        family = record.metrics[name]["family"] or record.metrics[name]["verdict"]
-        axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{name.replace('/', ', ')}\n{family}")
+        axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{IN_WORDS[name]}:\n{answer(record, name)}")
         axis.set_xlabel("eigenvalue of X$^T$X/N")
     for axis in axes[:, 0]:
         axis.set_ylabel("residual factor")
     for axis in axes.flat[len(names) :]:
         axis.set_axis_off()
+    if names:
+        figure.legend([members[0], spread], ["a member", "its spread over rotations"])
     return {"von_oswald": figure}
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE, SERIES
+from experiments.panels import SERIES
 from experiments.reddy.interventions import CONTROL, CURVE, GIVEN, HELD, PRESETS, STARTS, STEPS, held
 from experiments.reddy.names import CONDITIONS
 from experiments.reddy.statistics import onset_times, or_last, present
 from experiments.statistics import Statistic
 from icl_lab.lab import Record, claims_of
-from icl_lab.lab.style import Figure, panels
+from icl_lab.lab.style import Axes, Figure, panels
 
 
 def onset_of(record: Record, n: int, condition: str) -> np.ndarray:
@@ -50,34 +50,51 @@ def _median(values: np.ndarray) -> float:
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """A row for each N: delays over the window; what remains after the longest; what remains where parts are given."""
-    config = record.config
-    last = len(config["windows"]) - 1
-    figure, rows = panels(3, len(config["lengths"]))
-    for n, row in zip(config["lengths"], rows):
-        for part, look in zip(HELD, SERIES):
-            delays = [_median(delay(record, n, f"{part}_held_{i}")) for i in range(last + 1)]
-            holds = [window * STEPS(record, n=n)[-1] for window in config["windows"]]
-            row[0].plot(holds, delays, label=CONDITIONS[f"{part}_held"], **look)
-        onset = _median(onset_of(record, n, CONTROL))
-        row[0].axvline(onset, color="0.6", linewidth=0.8, label="onset of the control")
-        row[0].set(xlabel="steps frozen", ylabel="delay / steps frozen")
-        row[0].legend(title=f"N = {n}", ncols=2, **ABOVE)
-        after = {CONDITIONS[f"{part}_held"]: f"{part}_held_{last}" for part in HELD}
-        given = {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()}
-        for axes, shown, about in ((row[1], after, "after the longest freeze"), (row[2], given, "with parts given")):
-            every = [np.sort(remaining(n, condition)(record)) for condition in shown.values()]
-            if np.isfinite(onset_of(record, n, CONTROL)).any() and not np.isfinite(every).any():
-                axes.text(0.5, 0.5, "released before\nthe control's onset", ha="center", transform=axes.transAxes)
-            for y, values in enumerate(every):
+    """A row for each N: delays over the window; what remains after the longest; what remains where parts are given.
+
+    Delays at one window are left out, and what remains where every window ends before the onset.
+    """
+    windows, lengths = record.config["windows"], record.config["lengths"]
+    shown = {
+        "after the longest freeze": {CONDITIONS[f"{part}_held"]: f"{part}_held_{len(windows) - 1}" for part in HELD},
+        "with parts given": {f"{GIVEN[group]} {how}": condition for condition, (group, how) in STARTS.items()},
+    }
+    found = {
+        about: {n: [remaining(n, condition)(record) for condition in of.values()] for n in lengths}
+        for about, of in shown.items()
+    }
+    kept = [about for about, of in found.items() if np.isfinite(list(of.values())).any()]
+    columns = max(1, len(kept) + (len(windows) > 1))
+    figure, rows = panels(columns, len(lengths), height=2.6 if columns > 1 else 1.6)
+    for n, row in zip(lengths, rows):
+        for axes, about in zip(row[::-1], kept[::-1]):
+            for y, values in enumerate(found[about][n]):
                 axes.plot(values, np.full(len(values), y), ".", color="#0072B2", markersize=4, alpha=0.6)
-            axes.set_yticks(range(len(shown)), list(shown))
+            axes.set_yticks(range(len(shown[about])), list(shown[about]))
             axes.axvline(1.0, color="0.6", linewidth=0.8)
-            axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None), ylim=(-0.5, len(shown) - 0.5))
+            axes.set(xlabel="wait that remains / control's", title=about, xlim=(0, None))
+            axes.set_ylim(-0.5, len(shown[about]) - 0.5)
+        if len(windows) > 1:
+            _delays(row[0], record, n)
+        row[0].set_title(f"{row[0].get_title()}, N = {n}")
         if not np.isfinite(onset_of(record, n, CONTROL)).any():
             for axes in row:
                 axes.text(0.5, 0.5, "no control has its onset", ha="center", transform=axes.transAxes)
+    if len(windows) > 1:
+        figure.legend(*rows[0, 0].get_legend_handles_labels())
     return {"interventions": figure}
+
+
+def _delays(axes: Axes, record: Record, n: int) -> None:
+    """Delay over the steps of a freeze, of every member and their median, for each part."""
+    holds = np.array(record.config["windows"]) * STEPS(record, n=n)[-1]
+    for part, look in zip(HELD, SERIES):
+        delays = [delay(record, n, f"{part}_held_{i}") for i in range(len(holds))]
+        for hold, members in zip(holds, delays):
+            axes.plot(np.full(len(members), hold), members, **look | {"linestyle": ""}, markersize=2, alpha=0.4)
+        axes.plot(holds, [_median(members) for members in delays], label=CONDITIONS[f"{part}_held"], **look)
+    axes.axvline(_median(onset_of(record, n, CONTROL)), color="0.6", linewidth=0.8, label="onset of the control")
+    axes.set(xlabel="steps frozen", ylabel="delay / steps frozen", title="delay of the onset")
 
 
 claim = claims_of("reddy.interventions", "Reddy 2023, Figs. 4 to 6 (this lab)", presets=["lab"], minimum_members=6)

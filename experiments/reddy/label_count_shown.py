@@ -135,7 +135,7 @@ def figures(record: Record) -> dict[str, Figure]:
         for labels, look in zip(labels_of(record, n), family(len(labels_of(record, n)))):
             axes.plot(steps_of(record, n, labels), accuracy(record, n, labels).T, linewidth=0.9, **look)
             axes.plot([], [], label=f"L = {labels}", **look)
-        axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.8, label="B/N")
+        axes.axhline(guess(record.config, context_length=n), color="0.6", linewidth=0.7, label="B/N")
         axes.set_xlabel("training step")
         axes.set_ylabel("in-context accuracy")
         axes.set_ylim(-0.03, 1.03)

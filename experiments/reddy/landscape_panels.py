@@ -1,7 +1,6 @@
 """Panels of ``landscape``: maps of the loss, the waits, and the saddle at L = N."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,8 @@ from icl_lab.lab.style import panels as axes_grid
 
 LOOKS = {"simplified": ("#0072B2", "-", "o"), "mean_field": ("#D55E00", "--", "s")}
 NAMES = {"simplified": "simplified", "mean_field": "mean field"}
+_SHOWN = (1.0, 2000.0)
+"""Flow times."""
 BETA_LABEL, ALPHA_LABEL, XI_LABEL = (
     r"$\beta_1$, to the previous token",
     r"$\alpha$, to the item",
@@ -66,26 +67,24 @@ def maps(record: Record, quantity: Quantity, labels: int) -> Figure:
 
 
 def course_panel(axes: Axes, record: Record) -> None:
-    """The loss along the flow from the origin, and the three logits."""
-    config = record.config
+    """The loss along the flow from the origin."""
     for form, (color, dash, _) in LOOKS.items():
-        times, loss = TIMES(record, form=form), LOSS(record, form=form)
-        axes.plot(times, loss, color=color, linestyle=dash, label=f"loss, {NAMES[form]}")
-    looks: tuple[tuple[int, str, dict[str, Any]], ...] = (
-        (2, r"$\xi/4$", {"color": "0.4", "linestyle": "-."}),
-        (1, r"$\alpha/4$", {"color": "#009E73", "linestyle": ":"}),
-        (0, r"$\beta_1/4$", {"color": "#CC79A7", "dashes": (8, 2)}),
-    )
-    for logit, name, look in looks:
+        axes.plot(TIMES(record, form=form), LOSS(record, form=form), color=color, linestyle=dash, label=NAMES[form])
+    axes.axhline(np.log(record.config["context_length"]), **THEORY, label="log N")
+    axes.set(xscale="log", xlim=_SHOWN, ylim=(-0.1, None), xlabel="flow time, from the origin", ylabel="loss (nats)")
+    axes.set_title("loss along the flow")
+    axes.legend()
+
+
+def logits_panel(axes: Axes, record: Record) -> None:
+    """The three logits along the flow of the simplified loss."""
+    names = ((2, r"$\xi$", "-."), (1, r"$\alpha$", ":"), (0, r"$\beta_1$", (0, (8, 2))))
+    for (logit, name, dash), color in zip(names, ("0.4", "#009E73", "#CC79A7")):
         path = PATH(record, form="simplified")[:, logit]
-        axes.plot(TIMES(record, form="simplified"), path / 4, label=name, **look)
-    axes.axhline(np.log(config["context_length"]), **THEORY, linewidth=0.9, label="log N")
-    axes.set_xscale("log")
-    axes.set_xlim(1.0, 2000.0)
-    axes.set_ylim(-0.1, np.log(config["labels"]) + 0.2)
-    axes.set_xlabel("flow time, from the origin")
-    axes.set_ylabel("loss (nats); logits / 4 (simplified)")
-    axes.legend(ncols=2, **panels.ABOVE)
+        axes.plot(TIMES(record, form="simplified"), path, color=color, linestyle=dash, label=name)
+    axes.set(xscale="log", xlim=_SHOWN, xlabel="flow time, from the origin", ylabel="logit")
+    axes.set_title("logits along the flow, simplified")
+    axes.legend()
 
 
 def lengths_panel(axes: Axes, record: Record) -> None:
@@ -96,6 +95,7 @@ def lengths_panel(axes: Axes, record: Record) -> None:
     for form, (color, dash, marker) in LOOKS.items():
         axes.plot(n, WAIT(record, form=form)[1, :, at], color=color, linestyle=dash, marker=marker, label=NAMES[form])
     axes.plot(n, WAIT_LIMIT(record)[:, at], **THEORY, label=r"$(2\pi)^{1/4}\,(2N+1)^{3/2}/\sqrt{1-N/L}$")
+    axes.set_title("time to the cliff by pairs")
     _logarithmic(axes, n, f"pairs N, at L = {factors[at]:g} N")
 
 
@@ -107,6 +107,7 @@ def factors_panel(axes: Axes, record: Record) -> None:
     for form, (color, dash, marker) in LOOKS.items():
         axes.plot(x, WAIT(record, form=form)[1, row], color=color, linestyle=dash, marker=marker, label=NAMES[form])
     axes.plot(x, WAIT_LIMIT(record)[row], **THEORY, label="closed form, many pairs")
+    axes.set_title("time to the cliff by labels")
     _logarithmic(axes, x, f"L/N - 1, at N = {config['lengths'][row]}")
 
 
@@ -114,10 +115,12 @@ def _logarithmic(axes: Axes, x: Sequence[float], label: str) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xticks(x, [f"{value:.3g}" for value in x])
+    low, high = axes.get_ylim()
+    axes.set_yticks(ticks := [t for t in (20, 50, 100, 200, 500, 1000) if low < t < high], [str(t) for t in ticks])
     axes.minorticks_off()
     axes.set_xlabel(label)
     axes.set_ylabel("flow time to the cliff")
-    axes.legend(**panels.ABOVE)
+    axes.legend()
 
 
 def plane_panel(axes: Axes, record: Record) -> None:

@@ -242,8 +242,9 @@ CLAIMS = (
 
 def figures(record: Record) -> dict[str, Figure]:
     """Maps at L > N and L = N with the flow on them; the course of the loss, and the waits; the saddle."""
-    waits, ((course, lengths, factors),) = axes_grid(3, 1)
+    waits, ((course, logits), (lengths, factors)) = axes_grid(2, 2)
     drawn.course_panel(course, record)
+    drawn.logits_panel(logits, record)
     drawn.lengths_panel(lengths, record)
     drawn.factors_panel(factors, record)
     saddle, ((plane, escape, random),) = axes_grid(3, 1)

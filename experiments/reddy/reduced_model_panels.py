@@ -59,7 +59,7 @@ def loss_panel(axes: Axes, record: Record, parts: list[str]) -> None:
         look = {"color": color, "linestyle": dash, "label": NAMES[part]}
         band(axes, STEPS(record), CURVE(record, part=part, metric="ic_loss"), **look)
     for name, choices in (("log L", record.config["labels"]), ("log(N/B)", 1 / guess(record.config))):
-        axes.axhline(np.log(choices), **THEORY | {"color": "black" if name == "log L" else "0.55"}, label=name)
+        axes.axhline(np.log(choices), **THEORY | ({} if name == "log L" else {"linestyle": (0, (1, 3))}), label=name)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss on novel classes (nats)")
     axes.legend(ncols=2, **panels.ABOVE)

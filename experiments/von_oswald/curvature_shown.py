@@ -7,7 +7,7 @@ import numpy as np
 from experiments import panels
 from experiments.statistics import Statistic
 from experiments.von_oswald.curvature import EIGENVALUES, EXTREME, KAPPA, OF_MEMBER, log_kappa, shown_length
-from experiments.von_oswald.panels import condition_panel, eigenvalue_panel
+from experiments.von_oswald.panels import eigenvalue_panel
 from icl_lab.claims import FAILS, NOT_RESOLVED, Quick
 from icl_lab.lab import Claim, Record, claims_of
 from icl_lab.lab.style import Figure, band
@@ -115,21 +115,20 @@ CLAIMS = (
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """The eigenvalue map; condition numbers, their distribution and their median over gamma; gamma over N."""
+    """The eigenvalue map; condition numbers over gamma; gamma over N."""
     lengths, config = record.config["lengths"], record.config
-    figure, ((curve, numbers, kappa, gammas),) = axes_grid(4, 1)
+    figure, ((curve, kappa, gammas),) = axes_grid(3)
     best = {n: best_gamma(record, n) for n in lengths}
     eigenvalue_panel(curve, best, {n: float(EXTREME(record, length=n, which="largest").mean()) for n in lengths})
     shown = shown_length(lengths)
     spectra = EIGENVALUES(record, length=shown)
-    condition_panel(numbers, spectra, config["histograms"])
-    numbers.set_title(f"N = {shown}")
     found = np.stack([log_kappa(spectra, gamma) for gamma in config["gammas"]], axis=1)
-    band(kappa, np.array(config["gammas"]), found, color="#0072B2", label="contexts (middle 80 %)")
+    band(kappa, np.array(config["gammas"]), found, color="#0072B2", label="contexts, middle 80 %")
     kappa.axvline(best[shown], color="black", linestyle=":", label=r"best $\gamma$")
     kappa.set_xlabel(r"$\gamma$")
     kappa.set_ylabel(r"$\log_{10}$ condition number")
-    kappa.legend(title=f"N = {shown}", ncols=2, **panels.ABOVE)
+    kappa.set_title(f"after GD++ at N = {shown}")
+    kappa.legend()
     trained = {"trained": np.stack([OF_MEMBER(record, length=n, name="gamma") for n in lengths])}
     panels.points_panel(
         gammas, lengths, trained, "context length N", theory=(np.array(lengths), np.array(list(best.values())))
@@ -139,8 +138,7 @@ def figures(record: Record) -> dict[str, Figure]:
     gammas.set_ylim(bottom=0.5 * min(best.values()))
     gammas.set_yticks(ticks := [0.02, 0.03, 0.05, 0.1, 0.2], [f"{tick:g}" for tick in ticks])
     gammas.minorticks_off()
-    off = int((np.abs(trained["trained"] / np.array(list(best.values()))[:, None] - 1) > 0.5).sum())
-    gammas.set_title(
-        f"trained layers; {off} of {trained['trained'].size} are off by over half" if off else "trained layers"
-    )
+    waiting = sum(int(np.isnan(_past(n)(record)).sum()) for n in lengths)
+    where = f", {waiting} of {trained['trained'].size} still on the plateau" if waiting else ""
+    gammas.set_title(f"trained layers{where}")
     return {"curvature": figure}

@@ -7,7 +7,7 @@ draws its batches from a set of its own. A training counts as late if half of th
 twice as many steps after the start as half of the drop on the set, and as shooting up if the loss on fresh tasks ever
 exceeds that of predicting zero by a tenth.
 
-Panels: loss on fresh tasks and on the set, of every member, one panel a cell of the grid.
+Panels: steps to half of the drop on fresh tasks over those on the set, of every member; the losses of the slowest.
 """
 
 import dataclasses

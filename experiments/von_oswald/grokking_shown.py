@@ -1,10 +1,12 @@
 """What ``grokking`` claims and shows: functions of its record."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from experiments.onsets import half_drop_times
+from experiments.panels import SERIES
 from experiments.statistics import Statistic
 from experiments.von_oswald.grokking import LOSS, STEPS, cells
 from icl_lab.claims import FAILS
@@ -12,13 +14,18 @@ from icl_lab.lab import Record, claims_of, style
 from icl_lab.lab.style import Figure
 
 
-def late(record: Record, name: str) -> np.ndarray:
-    """(M,) whether half of the drop on fresh tasks takes twice the steps of that on the set; False without one."""
+def drop_times(record: Record, name: str) -> list[np.ndarray]:
+    """Two (M,): step at half of the drop on fresh tasks, and on the set; infinite without one."""
     zero, best = record.metrics["predict_zero"], record.metrics["closed_form"]
-    fresh, own = (
+    return [
         half_drop_times(np.nan_to_num(LOSS(record, cell=name, loss=curve), nan=zero), STEPS(record), zero, best)
         for curve in ("loss", "train_loss")
-    )
+    ]
+
+
+def late(record: Record, name: str) -> np.ndarray:
+    """(M,) whether half of the drop on fresh tasks takes twice the steps of that on the set; False without one."""
+    fresh, own = drop_times(record, name)
     return np.isfinite(fresh) & (fresh >= 2 * own)
 
 
@@ -59,18 +66,31 @@ CLAIMS = (
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One row a batch size, one column a learning rate."""
-    config = record.config
-    figure, axes = style.panels(len(config["rates"]), len(config["batches"]))
-    for at, (name, (batch, rate)) in zip(axes.flat, cells(config).items()):
-        for curve, label, colour, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "set", "0.4", "--")):
-            losses = LOSS(record, cell=name, loss=curve)
-            lines = at.plot(STEPS(record), losses.T, color=colour, linestyle=dash, linewidth=0.8)
-            lines[0].set_label(label)
-        at.axhline(record.metrics["closed_form"], color="black", linestyle=":")
-        at.set_title(f"batch {batch}, rate {rate:g}")
-        at.set_ylim(0.1, 0.8)
-        at.set_xlabel("training step")
-        at.set_ylabel("loss")
-    axes.flat[0].legend()
+    """When fresh tasks are learned against when the set is, a marker a member; the member that learns its set last."""
+    batches, rates = record.config["batches"], record.config["rates"]
+    figure, ((ratios, example),) = style.panels(2)
+    slowest: tuple[float, Any, str] = (-1.0, 0, "")
+    for name, (batch, rate) in cells(record.config).items():
+        fresh, own = drop_times(record, name)
+        reached = np.flatnonzero(np.isfinite(fresh) & np.isfinite(own))
+        i, j = batches.index(batch), rates.index(rate)
+        at = j + 0.3 * (i - (len(batches) - 1) / 2) + 0.02 * (reached - (len(own) - 1) / 2)
+        label = None if j else f"batch {batch:,}"
+        look = SERIES[i % len(SERIES)] | {"linestyle": "", "fillstyle": "none", "label": label}
+        ratios.plot(at, fresh[reached] / own[reached], **look)
+        slowest = max([slowest, *((float(own[member]), member, name) for member in reached)])
+    ratios.axhline(2, **style.THEORY)
+    ratios.annotate("late: twice the steps", (0.02, 2.05), xycoords=("axes fraction", "data"))
+    ratios.set_xticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+    ratios.set(title="fresh tasks over set", xlabel="learning rate", ylabel="ratio of steps to half the drop")
+    ratios.set_ylim(0, 2.4)
+    ratios.legend()
+    _, member, name = slowest
+    for curve, label, colour, dash in (("loss", "fresh tasks", "#D55E00", "-"), ("train_loss", "set", "0.2", "--")):
+        if name:
+            losses = LOSS(record, cell=name, loss=curve)[member]
+            example.plot(STEPS(record), losses, color=colour, linestyle=dash, label=label)
+    example.axhline(record.metrics["closed_form"], color="black", linestyle=":", label="best GD step")
+    example.set(title="the slowest member", xlabel="training step", ylabel="loss")
+    example.legend()
     return {"grokking": figure}

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from experiments import panels
 from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.layer_norm import CURVE, FINAL, RANGE, STEPS, TARGETS, WITHOUT, Config, columns
-from experiments.von_oswald.panels import loss_lines, network_label, shift_panels
+from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, shift_panels
 from icl_lab.claims import FAILS, Quick
 from icl_lab.lab import Record, claims_of, from_json
 from icl_lab.lab.style import Figure
@@ -79,20 +78,20 @@ CLAIMS = (
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One row a network: loss, agreement with GD and with GD++, larger inputs and targets."""
+    """One row a network: loss and agreement with GD and GD++ over training; losses on larger inputs and targets."""
     config = from_json(Config, record.config)
     names = chosen_of(record.config)
-    figure, axes = axes_grid(5, len(names))
-    for row, name in zip(axes, names):
+    (training, over_steps), (shifts, over_scales) = axes_grid(2, len(names)), axes_grid(2, len(names))
+    for (loss, agreement), shifted, name in zip(over_steps, over_scales, names):
         found, steps, final = (one(record, network=name) for one in (CURVE, STEPS, FINAL))
         solvers = [solver for solver in ("gd", "gd++") if solver in final]
         losses = {"gd": found["gd_loss"], "gd++": found.get("gd++_loss")}
         curves = {"trained": found["loss"], "without": WITHOUT(record, network=name, metric="loss")}
         curves |= {solver: losses[solver] for solver in solvers}
-        loss_lines(row[0], steps, curves, f"{network_label(name)}, LayerNorm")
-        for axes_of, solver in zip(row[1:3], solvers):
-            panels.alignment_panel(axes_of, steps, found, solver)
-        row[2].set_visible(len(solvers) > 1)
+        loss_lines(loss, steps, curves, "loss")
+        cosine_panel(agreement, steps, found, *solvers)
         far = {"inputs": RANGE(record, network=name), "targets": TARGETS(record, network=name)}
-        shift_panels(row[3:], columns(config), far)
-    return {"layer_norm": figure}
+        shift_panels(shifted, columns(config), far)
+        for axes in (loss, agreement, *shifted):
+            axes.set_title(f"{network_label(name)}: {axes.get_title()}")
+    return {"layer_norm": training, "shifts": shifts}

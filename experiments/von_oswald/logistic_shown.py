@@ -24,9 +24,8 @@ ALGORITHMS = {
 LOOKS = {"linear_1": ("#0072B2", "-"), "linear_2": ("#D55E00", "--"), "softmax_1": ("#009E73", "-.")}
 REACHED: dict[str, Any] = {"logistic_2": "--", "logistic_5": "-.", "squared_2": ":", "gd++_2": (0, (5, 1))}
 """Algorithms whose loss is shown as a line, and its dash."""
-PAIRS = (("linear_1", "logistic_1", "-"), ("linear_2", "gd++_2", "-"), ("linear_2", "logistic_2", "--"),
-         ("softmax_1", "logistic_1", "-"))  # fmt: skip
-"""Network, algorithm and dash where the agreement over training is shown."""
+NEAREST = {"linear_1": "logistic_1", "linear_2": "gd++_2", "softmax_1": "logistic_1"}
+"""The algorithm whose agreement with a network is shown over training."""
 
 
 def _over(learner: str, reference: str) -> Statistic:
@@ -143,21 +142,21 @@ def figures(record: Record) -> dict[str, Figure]:
     """Loss and agreement over training, the rate read off, and the final cosines."""
     figure, ((loss, agreement), (rate, table)) = axes_grid(2, 2, shape=0.57)
     _losses(loss, record)
-    for name, algorithm, dash in PAIRS:
-        if name not in _shown(record):
-            continue
-        steps, label = STEPS(record, network=name), f"{NETWORKS[name]}, {ALGORITHMS[algorithm]}"
-        cosines = AGREEMENT(record, network=name, algorithm=algorithm)[:, 1:]
-        band(agreement, steps[1:], cosines, color=LOOKS[name][0], linestyle=dash, label=label)
-    agreement.set_ylabel("sensitivity cosine")
+    for name in _shown(record):
+        color, dash = LOOKS[name]
+        cosines = AGREEMENT(record, network=name, algorithm=NEAREST[name])[:, 1:]
+        band(agreement, STEPS(record, network=name)[1:], cosines, color=color, linestyle=dash)
+    agreement.set_title("agreement with the nearest algorithm")
+    agreement.set_ylabel("cosine of the sensitivities")
     agreement.set_ylim(0.7, 1.01)
-    agreement.legend(loc="lower right")
 
     best, read_off = record.metrics["parameters"]["logistic_1"][0], CURVE(record, network="linear_1", metric="rate")
     band(rate, STEPS(record, network="linear_1"), read_off, color=LOOKS["linear_1"][0], label="read off the weights")
     rate.axhline(best, color="black", linestyle=":", label="best logistic step")
-    rate.set_ylabel(r"learning rate $\eta$ of 1 linear layer")
+    rate.set_title("strength of one linear layer")
+    rate.set_ylabel(r"learning rate $\eta$")
     rate.legend()
+    figure.legend(*loss.get_legend_handles_labels())
     for axes in (loss, agreement, rate):
         axes.set_xlabel("training step")
     _cosine_table(table, record)
@@ -182,12 +181,12 @@ def _losses(axes: Axes, record: Record) -> None:
         for name, dash in REACHED.items()
         if f"final_{name}" in record.metrics
     ]
-    lines.append((bayes, "-", "Bayes"))
+    lines.append((bayes, (0, (1, 3)), "Bayes"))
     for shade, (reached, dash, label) in zip(np.linspace(0, 0.6, len(lines)), lines):
         axes.axhline(reached / one, color=str(shade), linestyle=dash, linewidth=1.0, label=label)
     axes.set_ylim(0.95 * np.fmin(bayes / one, 1.0), 1.5)  # NaN where draws were too few
     axes.set_ylabel("loss / loss of one logistic step")
-    axes.legend(ncols=2, loc="upper right")
+    axes.set_title("loss")
 
 
 def _cosine_table(axes: Axes, record: Record) -> None:
@@ -199,7 +198,7 @@ def _cosine_table(axes: Axes, record: Record) -> None:
     for (row, column), value in np.ndenumerate(values):
         axes.text(column, row, f"{value:.4f}", ha="center", va="center",
                   fontweight="bold" if value == values[:, column].max() else "normal")  # fmt: skip
-    axes.set_xticks(range(len(shown)), [NETWORKS[name] for name in shown])
+    axes.set_xticks(range(len(shown)), [NETWORKS[name].replace(" layer", "\nlayer") for name in shown])
     axes.set_yticks(range(len(labels)), labels)
     axes.grid(False)
-    axes.set_title("final sensitivity cosine (median member)")
+    axes.set_title("final cosine, median member")

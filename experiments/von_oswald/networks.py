@@ -1,10 +1,9 @@
 """What is read off a record of several networks, and its figures: of ``multi_step`` and ``twelve_layers``."""
 
-from experiments import panels
 from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald.common import chosen_of
 from experiments.von_oswald.multi_step import CURVE, FINAL, STEPS, STRENGTH
-from experiments.von_oswald.panels import loss_lines, network_label, strength_panel
+from experiments.von_oswald.panels import cosine_panel, loss_lines, network_label, strength_panel
 from icl_lab.lab import Record
 from icl_lab.lab.style import Figure
 from icl_lab.lab.style import panels as axes_grid
@@ -21,19 +20,19 @@ def cosine(network: str, reference: str) -> Statistic:
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """One row a network: loss; agreement with GD; agreement with GD++; and gamma, where it can be read off."""
+    """One figure a network: loss; agreement with GD and GD++; and gamma, where it can be read off."""
     return {network: _row(record, network) for network in chosen_of(record.config)}
 
 
 def _row(record: Record, network: str) -> Figure:
     steps, found = STEPS(record, network=network), CURVE(record, network=network)
-    figure, (axes,) = axes_grid(4 if "gamma" in found else 3, 1)
+    figure, (axes,) = axes_grid(3 if "gamma" in found else 2)
     curves = {"trained": found["loss"], "gd": found["gd_loss"], "gd++": found["gd++_loss"]}
     loss_lines(axes[0], steps, curves, network_label(network))
-    axes[0].set_ylim(0, 0.45)
-    panels.alignment_panel(axes[1], steps, found, "gd")
-    panels.alignment_panel(axes[2], steps, found, "gd++")
+    axes[0].set_yscale("log")
+    figure.legend(*axes[0].get_legend_handles_labels())
+    cosine_panel(axes[1], steps, found, "gd", "gd++")
     if "gamma" in found:
         gamma = STRENGTH(record, network=network, strength="gamma")
-        strength_panel(axes[3], steps, gamma, record.metrics[network]["gd++"]["gammas"][0])
+        strength_panel(axes[2], steps, gamma, record.metrics[network]["gd++"]["gammas"][0])
     return figure

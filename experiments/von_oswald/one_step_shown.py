@@ -1,5 +1,6 @@
 """What ``one_step`` claims and shows: functions of its record."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from experiments.von_oswald.one_step import (
     Config,
     at_size,
 )
-from experiments.von_oswald.panels import loss_lines, mark_above
+from experiments.von_oswald.panels import cosine_panel, loss_lines, mark_above
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.claims import FAILS, HOLDS, NOT_RESOLVED, Quick
 from icl_lab.lab import Record, claims_of, from_json
@@ -175,23 +176,28 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Fig. 2, and the ensembles."""
     a, config = CURVE(record), config_of(record)
-    best = record.metrics["closed_form"]
     figure, ((loss, agreement), (sizes, ranges)) = axes_grid(2, 2, shape=0.58)
-    title = f"one layer, N = {config.context_length}, D = {config.input_size}"
-    loss_lines(loss, STEPS(record), {"trained": a["loss"], "gd": a["gd_loss"]}, title, best)
-    panels.alignment_panel(agreement, STEPS(record), a, "gd")
-    grid = np.arange(min(config.sizes), max(config.sizes) + 1)
-    finals = AT_SIZE.over(record, "size", config.sizes)
-    theory = (grid, np.array([best_step(config_of(record, d))[1] for d in grid.tolist()]))
-    panels.points_panel(sizes, config.sizes, finals, "N = D", theory=theory)
-    sizes.set_ylim(0, 1.4 * theory[1][-1])  # an unaligned layer interpolates to anything
-    sizes.set_title("final loss")
-    sizes.legend(loc="lower right")
-    mark_above(sizes, config.sizes, np.concatenate(list(finals.values()), axis=1))
-    x, far = np.asarray(config.ranges), {n: RANGE(record, learner=n) for n in LEARNERS}
-    panels.shift_panel(ranges, x, far, r"input range $\alpha$", training=config.input_range)
-    ranges.set_title("larger inputs")
+    title = f"loss, N = {config.context_length}, D = {config.input_size}"
+    loss_lines(loss, STEPS(record), {"trained": a["loss"], "gd": a["gd_loss"]}, title, record.metrics["closed_form"])
+    cosine_panel(agreement, STEPS(record), a, "gd")
+    finals = _excess_over_gd(AT_SIZE.over(record, "size", config.sizes))
+    panels.points_panel(sizes, config.sizes, finals, "N = D")
+    sizes.set_ylim(-0.5, 4)
+    sizes.set_title("final loss (↑: members above)")
+    mark_above(sizes, config.sizes, finals["trained"])
+    far = _excess_over_gd({n: RANGE(record, learner=n) for n in LEARNERS})
+    panels.shift_panel(ranges, np.asarray(config.ranges), far, r"input range $\alpha$", training=config.input_range)
+    ranges.set(title="loss on larger inputs", yscale="linear")
+    ranges.get_legend().remove()
+    for axes in (sizes, ranges):
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_ylabel("loss above GD's (%)")
     return {"one_step": figure, "onset": _onsets(record)}
+
+
+def _excess_over_gd(losses: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Losses of trained and interpolated layers above those of the GD step on the same tasks, in per cent."""
+    return {learner: 100 * (losses[learner] / losses["gd"] - 1) for learner in losses if learner != "gd"}
 
 
 def _onsets(record: Record) -> Figure:
@@ -205,9 +211,10 @@ def _onsets(record: Record) -> Figure:
         axes.axhline(plateau_loss(config), color="0.3", linestyle=":", label="one direction learned")
         axes.axhline(record.metrics["closed_form"], color="black", linestyle="--", label="best GD step")
         axes.set_xlabel("training step")
-        axes.set_ylabel("loss, of one start")
+        axes.set_ylabel("loss, scaled to one start")
         axes.set_title(f"batch {batch}, {config.onset_members} members")
         axes.set_ylim(top=0.45)
+        axes.locator_params(axis="x", nbins=4)
         axes.legend(loc="center right")
     for batch, shade, hatch in zip(batches, ("#0072B2", "#E69F00", "#009E73"), ("", "///", "...")):
         times = onset_times(record, batch)
@@ -216,7 +223,7 @@ def _onsets(record: Record) -> Figure:
         label = f"batch {batch}: {dropped.size} of {times.size}"
         row[-1].hist(dropped, bins=bins, color=shade, hatch=hatch, alpha=0.6, label=label)
     row[-1].set_xscale("log")
-    row[-1].set_title("members that drop, and when")
+    row[-1].set_title("when members drop")
     row[-1].set_xlabel("step at half of the drop")
     row[-1].set_ylabel("members")
     row[-1].legend()

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from experiments.panels import ABOVE, family, shift_panel
+from experiments.panels import family, shift_panel
 from experiments.von_oswald.shifts import COLUMNS
 from icl_lab.lab.style import LEARNERS, Axes
-from icl_lab.theory import condition_number, gd_plus_plus_eigenvalues, gd_plus_plus_peak
+from icl_lab.theory import gd_plus_plus_eigenvalues, gd_plus_plus_peak
 
 SHIFTED = ("trained", "without", "gd", "gd++", "interpolated", "ablated")
 """Learners whose losses under shifts are drawn, in this order."""
@@ -40,7 +40,22 @@ def loss_lines(
         member_lines(axes, steps, values / curves["gd"] * level, learner)
     axes.set_xlabel("training step")
     axes.set_ylabel("loss")
-    axes.legend(ncols=4, title=title, **ABOVE)
+    axes.set_title(title)
+    axes.legend()
+
+
+def cosine_panel(axes: Axes, steps: np.ndarray, curves: Mapping[str, np.ndarray], *references: str) -> None:
+    """Cosine of the sensitivities with those of each reference over training, of every member."""
+    several = {} if len(references) > 1 else {"label": None}
+    for reference in references:
+        member_lines(axes, steps, curves[f"{reference}_sensitivity_cosine"], reference, **several)
+    names = ", ".join(str(LEARNERS[reference]["label"]) for reference in references)
+    axes.set_title(f"cosine with {names}")
+    axes.set_xlabel("training step")
+    axes.set_ylabel("cosine of the sensitivities")
+    axes.set_ylim(-0.05, 1.05)
+    if several == {}:
+        axes.legend()
 
 
 def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
@@ -54,7 +69,8 @@ def mark_above(axes: Axes, x: Sequence[float], members: np.ndarray) -> None:
 def strength_panel(axes: Axes, steps: np.ndarray, gamma: np.ndarray, best: float) -> None:
     """The GD++ strength gamma read off the weights, (M, R, S), against that of tuned GD++."""
     member_lines(axes, steps, gamma[..., 0], "trained")
-    axes.axhline(best, **{k: v for k, v in LEARNERS["gd++"].items() if k != "marker"})
+    axes.set_title("strength of GD++")
+    axes.axhline(best, **LEARNERS["gd++"] | {"marker": ""})
     axes.set_xlabel("training step")
     axes.set_ylabel(r"$\gamma$" if gamma.shape[2] == 1 else r"$\gamma$ of the first layer")
     axes.legend()
@@ -68,18 +84,7 @@ def eigenvalue_panel(axes: Axes, gammas: Mapping[int, float], largest: Mapping[i
         axes.plot(*gd_plus_plus_peak(gamma), "o", color=look["color"])
     axes.set_xlabel(r"eigenvalue $\lambda$ of $X^T X$")
     axes.set_ylabel(r"$\lambda (1 - \gamma \lambda)^2$")
-    axes.set_title(r"map of eigenvalues; largest at $1 / (3\gamma)$")
-    axes.legend()
-
-
-def condition_panel(axes: Axes, eigenvalues: np.ndarray, gammas: Sequence[float]) -> None:
-    """Distribution over contexts of the condition number after one GD++ transformation, for several gamma."""
-    for gamma, look in zip(gammas, family(len(gammas))):
-        numbers = np.log10(condition_number(gd_plus_plus_eigenvalues(eigenvalues, gamma)))
-        axes.hist(numbers, bins=np.linspace(0, 4, 81).tolist(), histtype="step", **look,
-                  label=rf"$\gamma$ = {gamma:g}")  # fmt: skip
-    axes.set_xlabel(r"$\log_{10}$ condition number")
-    axes.set_ylabel("contexts")
+    axes.set_title(r"GD++ on eigenvalues, largest at $1 / (3\gamma)$")
     axes.legend()
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE
 from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.separate_tokens import ATTENTION, BY_HAND, BY_HAND_ATTENTION, CURVE, FINAL, STEPS, chosen
@@ -14,11 +13,11 @@ from icl_lab.lab import Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
 
 TRAININGS = {
-    "softmax": ("#0072B2", "softmax first layer"),
-    "linear": ("#CC79A7", "linear first layer"),
-    "one_hot": ("#009E73", "softmax, one-hot positions"),
+    "softmax": ("#0072B2", "-", "softmax first layer"),
+    "linear": ("#CC79A7", (0, (5, 1)), "linear first layer"),
+    "one_hot": ("#009E73", (0, (3, 1, 1, 1)), "softmax, one-hot positions"),
 }
-"""Colour and label of each training."""
+"""Colour, dash and label of each training."""
 
 
 def progress(record: Record, name: str = "softmax") -> np.ndarray:
@@ -219,8 +218,8 @@ def _copying_panels(panels: tuple[Axes, Axes, Axes], record: Record) -> None:
         (copying, "other", "other tokens", "#555555", "-."),
         (share, "share_labels", r"of $x_j$ to $y_j$", "#0072B2", "-"),
         (share, "share_inputs", r"of $y_j$ to $x_{j+1}$", "#E69F00", "--"),
-        (agreement, "gd_sensitivity_cosine", "GD", "#D55E00", "--"),
-        (agreement, "copying_sensitivity_cosine", "copy everything, then GD", "#009E73", "-"),
+        (agreement, "gd_sensitivity_cosine", "one GD step", "#D55E00", "--"),
+        (agreement, "copying_sensitivity_cosine", "copy everything, then GD", *style.THEORY.values()),
     )
     x, lines = _around_drop(record, tuple(name for _, name, *_ in looks))
     lines["own"] = lines["own"] - record.config["input_size"] ** 0.5
@@ -231,12 +230,10 @@ def _copying_panels(panels: tuple[Axes, Axes, Axes], record: Record) -> None:
     share.set(ylim=(0, 1), ylabel="share of attention")
     agreement.set_ylabel("sensitivity cosine")
     agreement.set_ylim(top=1.02)
-    for axes in panels:
-        axes.set_xlabel("training step, from the drop of the loss")
+    for axes, title in zip(panels, ("influence on the first layer", "agreement", "attention")):
+        axes.set(title=title, xlabel="steps from the drop of the loss")
         axes.locator_params(axis="x", nbins=5)
-    copying.legend(ncols=3, **ABOVE)
-    agreement.legend(ncols=2, **ABOVE)
-    share.legend(loc="upper left")
+        axes.legend()
 
 
 def _attention_figure(record: Record) -> Figure:
@@ -260,9 +257,9 @@ def _loss_panel(axes: Axes, record: Record) -> None:
     """Every training as a line of its own: they drop at different times."""
     metrics = record.metrics
     for name in chosen(record.config):
-        colour, label = TRAININGS[name]
-        lines = axes.plot(STEPS(record), CURVE[name](record, metric="loss").T, color=colour, alpha=0.6, linewidth=0.8)
-        lines[0].set_label(label)
+        colour, dash, label = TRAININGS[name]
+        look: dict[str, Any] = {"color": colour, "linestyle": dash, "alpha": 0.6, "linewidth": 0.8}
+        axes.plot(STEPS(record), CURVE[name](record, metric="loss").T, **look)[0].set_label(label)
     for name, label, colour, dash in (
         ("closed_form", "one GD step", "#D55E00", "--"),
         ("copy_everything", "copy everything, then GD", style.THEORY["color"], style.THEORY["linestyle"]),
@@ -270,8 +267,8 @@ def _loss_panel(axes: Axes, record: Record) -> None:
     ):
         axes.axhline(metrics[name], label=label, color=colour, linestyle=dash)
     axes.set_ylim(0.9 * metrics["two_steps"], 1.3 * metrics["predict_zero"])
-    axes.set(xlabel="training step", ylabel="loss")
-    axes.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    axes.set(xlabel="training step", ylabel="loss", title="every member")
+    axes.figure.legend(*axes.get_legend_handles_labels())
 
 
 def _token_names(axes: Axes, n: int) -> None:

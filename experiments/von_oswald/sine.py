@@ -8,7 +8,7 @@ functional gradient descent. The released code draws amplitude and phase from on
 (--laws=dependent); networks are trained on such tasks and on tasks with both drawn apart.
 
 Panels, one row for each distribution of the tasks and each depth: one task before and after the attention; loss;
-agreement of the two networks over training; the kernel of a trained layer at three queries.
+agreement of the two networks over training; the kernels of both at one query.
 """
 
 import dataclasses

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments import panels
 from experiments.statistics import Statistic, last, ratio
 from experiments.von_oswald.criteria import settled
 from experiments.von_oswald.panels import network_label
@@ -142,22 +141,25 @@ def figures(record: Record) -> dict[str, Figure]:
         name = pair(law, layers)
         curves, grid, task, x, y = (one(record, pair=name) for one in (CURVE, GRID, TASK, X, Y))
         losses = {"trained": curves["trained_loss"], "control": curves["control_loss"]}
-        row[0].plot(grid[:, 0], task[:, 0], color="0.6", label="task")
+        row[0].plot(grid[:, 0], task[:, 0], color="0.3", linestyle=":", label="task")
         row[0].plot(x[:, 0], y[:, 0], "k.", label="context")
         for which, look in LOOKS.items():
             answer = ANSWER(record, pair=name, which=which)
             row[0].plot(grid[:, 0], answer["after"][:, 0], **look)
-            thin = look | {"label": "before" if which == "trained" else None, "linewidth": 0.7, "alpha": 0.7}
-            row[0].plot(grid[:, 0], answer["before"][:, 0], **thin)
-            style.band(row[1], steps, losses[which], **{k: v for k, v in look.items() if k != "marker"})
+            gaps = {"label": f"{look['label']}, at the start", "linestyle": (0, (4, 3 if which == "trained" else 1))}
+            row[0].plot(grid[:, 0], answer["before"][:, 0], **look | gaps | {"linewidth": 0.7})
+            style.band(row[1], steps, losses[which], **look)
         row[0].set_title(f"{law} phase, {network_label(f'looped_{layers}')}")
+        row[1].set_title("loss")
         row[0].set_xlabel("input")
         row[0].set_ylabel("prediction")
         row[0].set_ylim(-0.85, 1.2)
         row[1].set_yscale("log")
         row[1].set_xlabel("training step")
         row[1].set_ylabel("loss")
-        panels.alignment_panel(row[2], steps, curves, "control", title="against features + GD")
+        style.band(row[2], steps, curves["control_sensitivity_cosine"], "trained", share=0.5, label=None)
+        row[2].set(title="trained against features + GD", xlabel="training step", ylim=(-0.05, 1.05))
+        row[2].set_ylabel("cosine of the sensitivities")
         if layers == 1:
             _kernel_panel(row[3], record, name)
         else:
@@ -168,17 +170,15 @@ def figures(record: Record) -> dict[str, Figure]:
 
 
 def _kernel_panel(axes: Axes, record: Record, name: str) -> None:
-    """Kernels at three queries, each scaled to a largest size of 1, with the sign that makes k(q, q) positive."""
+    """Kernels at the middle query, each scaled to a largest size of 1, with the sign that makes k(q, q) positive."""
     grid, queries = GRID(record, pair=name)[:, 0], QUERIES(record, pair=name)[:, 0]
-    for i, (query, colour) in enumerate(zip(queries, ("#000000", "#E69F00", "#009E73"))):
-        at = np.abs(grid - query).argmin()
-        for which, look in LOOKS.items():
-            kernel = KERNEL(record, pair=name, which=which)[i]
-            scaled = kernel / np.abs(kernel).max() * np.sign(kernel[at])
-            label = f"query {query:g}" if which == "trained" else None
-            axes.plot(grid, scaled, color=colour, linestyle=look["linestyle"], label=label)
-            axes.plot(grid[at], scaled[at], "o", color=colour)
-    axes.set_title("dashed: kernel of the features")
+    i = len(queries) // 2
+    at = np.abs(grid - queries[i]).argmin()
+    for which, look in LOOKS.items():
+        kernel = KERNEL(record, pair=name, which=which)[i]
+        axes.plot(grid, kernel / np.abs(kernel).max() * np.sign(kernel[at]), **look)
+    axes.axvline(queries[i], color="0.6", linewidth=0.7)
+    axes.set_title(f"kernel at the query {queries[i]:g}")
     axes.set_xlabel("input of the context token")
-    axes.set_ylabel("kernel at the query (dot)")
-    axes.legend(ncols=3, **panels.ABOVE)
+    axes.set_ylabel("kernel (scaled)")
+    axes.legend()

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments import panels
 from experiments.statistics import Statistic, last, ratio
-from experiments.von_oswald.panels import loss_lines, shift_panels
+from experiments.von_oswald import shifts
+from experiments.von_oswald.panels import member_lines
 from experiments.von_oswald.softmax import CURVE, FINAL, MAPS, SHIFTED, STEPS, Config
 from icl_lab.claims import Quick
 from icl_lab.lab import Record, claims_of, from_json, style
@@ -116,19 +116,43 @@ CLAIMS = (
 )  # fmt: skip
 
 
+_GD = style.LEARNERS["gd"] | {"marker": ""}
+_BLUE = style.LEARNERS["trained"]["color"]
+
+
+def _apart(axes: style.Axes, x: np.ndarray, members: np.ndarray, off: np.ndarray) -> None:
+    """Members of (M, X) that have left the plateau, and those that are still on it."""
+    groups = ((off, _BLUE, "-", "left the plateau"), (~off, "0.4", "-.", "still on the plateau"))
+    for keep, color, dash, label in groups:
+        if keep.any():
+            member_lines(axes, x, members[keep], color=color, linestyle=dash, label=label)
+
+
 def figures(record: Record) -> dict[str, Figure]:
-    """Training, agreement and shifts by number of heads; the heads' scaled maps."""
-    config, steps = from_json(Config, record.config), STEPS(record)
-    figure, axes = style.panels(4, len(config.heads))
+    """By number of heads, members on and off the plateau apart: loss and agreement over training, losses under shifts.
+
+    And the heads' scaled maps.
+    """
+    config = from_json(Config, record.config)
+    figure, axes = style.panels(2 + len(config.columns()), len(config.heads))
     for (loss, agreement, *row), heads in zip(axes, config.heads):
-        part = CURVE(record, heads=heads)
-        curves, title = {"trained": part["loss"], "gd": part["gd_loss"]}, f"softmax, {heads} head{'s' * (heads > 1)}"
-        loss.axhline(record.metrics["centred"], **style.THEORY, label="centred GD")
-        loss_lines(loss, steps, curves, title, record.metrics["closed_form"])
-        panels.alignment_panel(agreement, steps, part, "gd")
-        shift_panels(
-            row, config.columns(), {column: SHIFTED[column](record, heads=heads) for column in config.columns()}
-        )
+        title, part = f"{heads} head{'s' * (heads > 1)}", CURVE(record, heads=heads)
+        off, gd = past_plateau(record, heads), record.metrics["closed_form"]
+        _apart(loss, STEPS(record), part["loss"] / part["gd_loss"] * gd, off)
+        loss.axhline(gd, **_GD)
+        loss.axhline(record.metrics["centred"], **style.THEORY, label="GD on centred inputs")
+        loss.set(title=f"{title}, loss", xlabel="training step", ylabel="loss")
+        _apart(agreement, STEPS(record), part["gd_sensitivity_cosine"], off)
+        agreement.set(title=f"{title}, cosine with GD", xlabel="training step", ylim=(-0.05, 1.05))
+        agreement.set_ylabel("cosine of the sensitivities")
+        for shifted, (column, scales) in zip(row, config.columns().items()):
+            found = SHIFTED[column](record, heads=heads)
+            _apart(shifted, np.array(scales), found["trained"], off)
+            shifted.plot(scales, np.median(found["gd"], axis=0), **_GD)
+            shifted.axvline(1.0, color="0.6", linewidth=0.8)
+            shifted.set(title=f"{title}, {shifts.COLUMNS[column][0]}", yscale="log", ylabel="loss")
+            shifted.set_xlabel(r"scale $\alpha$ of the shift")
+        loss.legend()
     most = max(config.heads)
     maps = MAPS(record, heads=most)[0]
     shown = [*maps, maps.sum(axis=0)]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments.panels import ABOVE
 from experiments.statistics import Statistic
 from experiments.zhang_frei_bartlett.gradient_flow import DRIFT, GAP, ORDER, PREDICTED, QUIET, QUIET_TIME, course_of
 from icl_lab.claims import Quick
@@ -271,7 +270,7 @@ def _balance(record: Record) -> Figure:
     drift.xaxis.set_minor_formatter(NullFormatter())
     drift.set_xlabel(r"learning rate / batch, $\eta / B$")
     drift.set_ylabel(f"$-b$ at flow time {record.config['drift_time']:g}")
-    drift.legend(ncols=3, **ABOVE)
+    drift.legend()
     ratio.axhline(1.0, **THEORY)
     ratio.set_xscale("log")
     ratio.set_xticks(batches, [str(b) for b in batches])
@@ -287,14 +286,15 @@ def _long_drift(axes: Axes, record: Record) -> None:
     looks = (METHODS["sgd"], METHODS["gd"] | {"linestyle": "-."}, METHODS["adam"] | {"linestyle": "--"})
     for i, u in enumerate(config["quiet_starts"]):
         band(axes, times, QUIET(record)[:, i], **looks[i % 3] | {"label": f"from $u$ = {u:g}"})
-        for limit, label, shade in ((False, "theory", {}), (True, "at small rates", {"color": "0.6"})):
-            course = predicted_courses(record, limit=limit)[i]
-            axes.plot(times, course, **THEORY | shade | {"label": None if i else label})
+        for limit, label, gap in ((False, "theory", 1), (True, "at small rates", 3)):
+            course, look = predicted_courses(record, limit=limit)[i], THEORY | {"linestyle": (0, (1, gap))}
+            axes.plot(times, course, **look, label=None if i else label)
     spectrum, n, _ = _long(config)
     rest = resting_scale(np.diag(spectrum), n, config["sgd_rate"], config["quiet_batch"])
-    for level, about, where in ((rest, "SGD rests", "bottom"), (record.metrics["quiet_scale"], "least noise", "top")):
+    levels = sorted(((rest, "SGD rests"), (record.metrics["quiet_scale"], "least noise")))
+    for (level, about), where in zip(levels, ("top", "bottom")):
         axes.axhline(level, color="0.6", linewidth=0.8)
         axes.text(0, level, about, va=where)
     axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
     axes.set_ylabel("$u$ of the optimum with this $b$")
-    axes.legend(ncols=2, **ABOVE)
+    axes.legend()

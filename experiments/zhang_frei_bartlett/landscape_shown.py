@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments import panels
 from experiments.statistics import Statistic
 from experiments.zhang_frei_bartlett.landscape import CURVATURE, ENDS, MIXED, OPTIMUM, PAIR, PREDICTED, SPURIOUS
 from icl_lab.claims import Quick
@@ -218,20 +217,22 @@ CLAIMS = (
 def figures(record: Record) -> dict[str, Figure]:
     """Shares that reach the optimum over D; which spurious points are minima, and where the others lead."""
     scales, lengths = record.config["scales"], record.config["lengths"]
-    figure, axes = axes_grid(len(scales), len(lengths))
-    for row, n in enumerate(lengths):
-        for column, s in enumerate(scales):
-            _shares(axes[row, column], record, column, row)
-            axes[row, column].set_title(f"scale {s:g}, N = {n}")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center")
-    points, ((longest, mixed, race, pair),) = axes_grid(4, 1, shape=0.72)
+    ends, shortest = sorted({int(np.argmin(scales)), int(np.argmax(scales))}), int(np.argmin(lengths))
+    figure, ((*shares, race),) = axes_grid(len(ends) + 1)
+    for axes, scale in zip(shares, ends):
+        _shares(axes, record, scale, shortest)
+        axes.set_title(f"scale {scales[scale]:g}, N = {lengths[shortest]}")
+    figure.legend(*shares[0].get_legend_handles_labels())
+    race.plot(scales, told(record).mean((0, 1, 3, 4)), color="black", marker="o")
+    race.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", title="ends that the race predicts")
+    race.set_ylabel("share of starts, all D and N")
+    points, ((longest, mixed, at_optimum, pair),) = axes_grid(4, 1, shape=0.72)
     up_to = np.apply_along_axis(longest_minimum, -1, every(record, CURVATURE))
-    _over_dimensions(longest, record, up_to, "largest N with\nthe minimum")
+    _over_dimensions(longest, record, up_to, "largest N", "where the spurious point is a minimum")
     at = int(np.argmax(lengths))
     share = (every(record, ENDED)[..., at, :] == MIXED).mean(axis=(2, 3))  # all scales together
-    _over_dimensions(mixed, record, share, f"share at mixed\nminima, N = {lengths[at]}")
-    mixed.set_ylim(-0.03, 1.03)
-    _told(race, record)
+    _over_dimensions(mixed, record, share, "share of starts", f"starts that end in mixed minima, N = {lengths[at]}")
+    _reached(at_optimum, record)
     _pair(pair, record)
     return {"landscape": figure, "minima": points}
 
@@ -241,26 +242,26 @@ def _look(i: int, count: int) -> dict[str, Any]:
 
 
 def _shares(axes: Axes, record: Record, scale: int, length: int) -> None:
-    """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction dotted."""
+    """Share of starts that reach the optimum, with Wilson intervals, over D; the race's prediction as lines."""
     d, exponents = np.array(record.config["dimensions"]), record.config["exponents"]
     ended, race = every(record, ENDED)[:, :, scale, length], every(record, PREDICTED)[:, :, scale, length]
     for i, p in enumerate(exponents):
         shares = [wilson_interval(cell == OPTIMUM) for cell in ended[:, i]]
-        middle, ends = np.array([m for m, _ in shares]), np.array([e for _, e in shares])
-        look = _look(i, len(exponents))
-        errors = np.abs(ends.T - middle[None])
-        axes.errorbar(d + 0.06 * (i - 1.5), middle, errors, linestyle="", capsize=2, label=f"p = {p:g}", **look)
-        axes.plot(d, race[:, i], linestyle=(0, (1, 1)), color=look["color"], label="race" if i == 0 else None)
+        look, at = _look(i, len(exponents)), d + 0.1 * (i - 1.5)
+        axes.vlines(at, *np.array([ends for _, ends in shares]).T, color=look["color"])
+        axes.plot(at, [middle for middle, _ in shares], linestyle="", label=f"p = {p:g}", **look)
+        axes.plot(d, race[:, i], linestyle=DASHES[i % len(DASHES)], color=look["color"], linewidth=0.8)
+    axes.plot([], [], color="0.5", linewidth=0.8, label="predicted by the race")
     axes.set(xticks=d, ylim=(-0.03, 1.03), xlabel="dimension D", ylabel="share at the optimum")
 
 
-def _over_dimensions(axes: Axes, record: Record, values: np.ndarray, label: str) -> None:
+def _over_dimensions(axes: Axes, record: Record, values: np.ndarray, label: str, title: str) -> None:
     """Values (D, exponents) over D."""
     d, exponents = record.config["dimensions"], record.config["exponents"]
     for i, p in enumerate(exponents):
         axes.plot(d, values[:, i], linestyle=DASHES[i % len(DASHES)], label=f"p = {p:g}", **_look(i, len(exponents)))
-    axes.set(xticks=d, xlabel="dimension D", ylabel=label)
-    axes.legend(ncols=2, **panels.ABOVE)
+    axes.set(xticks=d, xlabel="dimension D", ylabel=label, title=title)
+    axes.legend()
 
 
 def longest_minimum(curvature: np.ndarray) -> int:
@@ -269,18 +270,17 @@ def longest_minimum(curvature: np.ndarray) -> int:
     return len(positive) if positive.all() else int(np.argmin(positive))
 
 
-def _told(axes: Axes, record: Record) -> None:
-    """Share of starts whose end the race predicts; at the optimum under the flat and the steepest spectrum."""
+def _reached(axes: Axes, record: Record) -> None:
+    """Share of starts that end at the optimum under the flat and the steepest spectrum."""
     scales, ended = record.config["scales"], every(record, ENDED) == OPTIMUM
-    axes.plot(scales, told(record).mean((0, 1, 3, 4)), color="black", marker="o", label="end predicted by the race")
     exponents, shortest = record.config["exponents"], int(np.argmin(record.config["lengths"]))
     for i in (0, len(exponents) - 1):
         share = ended[:, i, :, shortest].mean(axis=(0, 2))
-        look = _look(i, len(exponents)) | {"linestyle": DASHES[1 + i % 2]}
-        axes.plot(scales, share, label=f"end at the optimum, p = {exponents[i]:g}", **look)
+        look = _look(i, len(exponents)) | {"linestyle": DASHES[i % len(DASHES)]}
+        axes.plot(scales, share, label=f"p = {exponents[i]:g}", **look)
     axes.set(xscale="log", ylim=(-0.03, 1.03), xlabel="scale of the start", ylabel="share of starts, all D")
-    title = f"shares that end at the optimum, N = {record.config['lengths'][shortest]}"
-    axes.legend(title=title, ncols=1, **panels.ABOVE)
+    axes.set_title(f"starts that end at the optimum, N = {record.config['lengths'][shortest]}")
+    axes.legend()
 
 
 def _pair(axes: Axes, record: Record) -> None:
@@ -296,5 +296,5 @@ def _pair(axes: Axes, record: Record) -> None:
     axes.set(xlabel="share of starts", ylabel="scale of the start")
     axes.grid(False)
     eigenvalues = ", ".join(f"{value:g}" for value in record.config["pair"])
-    title = rf"$\Lambda$ = diag({eigenvalues}), N = {record.config['pair_length']}, {ended.shape[1]} starts"
-    axes.legend(title=title, ncols=2, **panels.ABOVE)
+    axes.set_title(rf"$\Lambda$ = diag({eigenvalues}), N = {record.config['pair_length']}, {ended.shape[1]} starts")
+    axes.legend()

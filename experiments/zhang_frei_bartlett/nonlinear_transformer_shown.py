@@ -228,7 +228,7 @@ def _published(record: Record) -> Figure:
         axes.axhline(
             limit, color="black", linestyle=(0, (6, 2, 1, 2)), linewidth=0.8, label="its limit M, N = ∞, random"
         )
-        axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
+        axes.axhline(1.0, color="0.6", linewidth=0.6, label="predicting 0")
         title = rf"${scale:g}\,$diag(Exp(1))" if scale else "identity covariance"
         axes.set(yscale="log", ylim=(lowest / 1.5, None), title=title, xlabel="examples in context M")
     row[0].set_ylabel(_ERROR)

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from experiments import panels
 from experiments.statistics import Statistic
 from experiments.zhang_frei_bartlett.staircase import (
     COMPONENT,
@@ -193,20 +192,22 @@ def _separate(axes: Axes, record: Record) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("flow time")
     axes.set_ylabel("loss")
-    axes.legend(title="separate keys and queries, rank one", ncols=3, **panels.ABOVE)
+    axes.set_title("separate keys and queries, rank one")
+    axes.legend()
 
 
 def _merged(axes: Axes, record: Record) -> None:
     scales = record.config["merged_scales"]
     dashes, shades = ("-", "--", "-.", ":"), ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
     for i, w in enumerate(scales):
-        look = {"color": shades[i % 4], "linestyle": dashes[i % 4], "label": f"w = {w:g}"}
+        look = {"color": shades[i % 4], "linestyle": dashes[i % 4], "label": f"$w = 10^{{{np.log10(w):g}}}$"}
         band(axes, MERGED_TIMES(record), MERGED_LOSS(record)[:, i], **look)
     axes.axhline(LEVELS(record)[-1], **THEORY, linewidth=0.9, label="optimum")
     axes.set_xlim(0, 2.5 * np.nanmax(MERGED(record, of="halves")))
     axes.set_xlabel("flow time")
     axes.set_ylabel("loss")
-    axes.legend(title="merged keys and queries", ncols=3, **panels.ABOVE)
+    axes.set_title("merged keys and queries")
+    axes.legend()
 
 
 def _halves(axes: Axes, record: Record) -> None:
@@ -222,7 +223,8 @@ def _halves(axes: Axes, record: Record) -> None:
     axes.set_yscale("log")
     axes.set_xlabel("predicted from the initial weights")
     axes.set_ylabel("time of half a component")
-    axes.legend(title="component in order of learning", ncols=5, **(panels.ABOVE | {"handlelength": 0.8}))
+    axes.set_title("components in order of learning")
+    axes.legend()
 
 
 def _escape(axes: Axes, record: Record) -> None:
@@ -232,6 +234,7 @@ def _escape(axes: Axes, record: Record) -> None:
     axes.plot(x, middle, "o", color="#0072B2", label="merged, median")
     line = middle.mean() + (x - x.mean()) / squares_norm(record)
     axes.plot(x, line, **THEORY, label=r"slope $1/\|\Lambda^2\|_F$")
+    axes.set_title("merged keys and queries")
     axes.set_xlabel("ln(1 / w)")
     axes.set_ylabel("time of half the gain")
     axes.legend()
@@ -243,10 +246,11 @@ def _rank(axes: Axes, record: Record, rank: int) -> None:
         axes.plot(RANK_TIMES(record), loss, color="#0072B2", alpha=0.7, linewidth=1.0)
     for m, level in enumerate(levels):
         divides = m % rank == 0 or m == len(levels) - 1
-        axes.axhline(
-            level, color="black" if divides else "0.7", linestyle=(0, (1, 1)), linewidth=1.0 if divides else 0.6
-        )
+        look: dict[str, Any] = {"color": "black" if divides else "0.7", "linewidth": 1.0 if divides else 0.6}
+        label = {0: "every R-th level", 1: None if rank == 1 else "other levels"}.get(m)
+        axes.axhline(level, linestyle=(0, (1, 1)), label=label, **look)
     axes.set_xscale("log")
     axes.set_title(f"R = {rank}, {len(losses)} starts")
     axes.set_xlabel("flow time")
-    axes.set_ylabel("loss (black: every R-th level)")
+    axes.set_ylabel("loss")
+    axes.legend()
