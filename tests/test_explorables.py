@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from experiments import page
-from experiments.page.explorables import bundle, packed
+from experiments.page.explorables.fingerprint import measuring
 from experiments.page.explorables.layer import data, fallback, training
+from experiments.page.explorables.weights import checking
 from icl_lab.constructions import gradient_descent_weights
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
+from icl_lab.pages import bundle, packed
 from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent, least_squares
 from icl_lab.theory import one_step_loss
@@ -97,6 +99,15 @@ def test_bundle_refuses_what_it_does_not_understand(tmp_path, content, said):
 
 def test_scripts_are_within_their_budget():
     assert len(bundle(Path(page.__file__).parent / "templates" / "page.js")) <= 60_000
+
+
+@pytest.mark.parametrize("module", [training, measuring, checking])
+def test_commands_that_make_records_say_what_they_do_and_refuse_what_they_do_not_know(module, capsys):
+    assert module.main(["", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(module.__doc__.splitlines()[0])
+    assert "--outdir" in said
+    assert module.main(["", "--out=here"]) == 2
 
 
 # In Chromium

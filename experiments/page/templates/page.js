@@ -1,5 +1,5 @@
-import { address, remember } from "../explorables/shared/address.js";
-import { mount as mountFingerprint } from "../explorables/fingerprint/view.js";
+import { address, remember } from "../../../icl_lab/pages/shared/address.js";
+import { mount as mountFingerprint } from "../../../icl_lab/identify/explorable/view.js";
 import { mount as mountLayer } from "../explorables/layer/view.js";
 import { mount as mountWeights } from "../explorables/weights/view.js";
 

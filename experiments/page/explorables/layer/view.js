@@ -1,6 +1,6 @@
-import { address, remember } from "../shared/address.js";
-import { scientific } from "../shared/numbers.js";
-import { element, handle, unpacked } from "../shared/svg.js";
+import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
+import { element, handle, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { aligned, built, gradientStep, implied, largestDifference, layer, leastSquares, mixed, moments, onlyDirection, relativeLoss } from "./model.js";
 
 const UNIT = 126, LEVELS = [0.02, 0.08, 0.18, 0.32];

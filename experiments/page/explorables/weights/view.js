@@ -1,6 +1,6 @@
-import { address, remember } from "../shared/address.js";
-import { scientific } from "../shared/numbers.js";
-import { element, unpacked } from "../shared/svg.js";
+import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
+import { element, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { built } from "../layer/model.js";
 import { balanced, begun, bestRate, EVERY, folded, largestDifference, levels, populationLoss, rateOf, STEPS, train, uniforms } from "./model.js";
 

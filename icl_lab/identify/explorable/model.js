@@ -72,6 +72,12 @@ export function residual(on, answers, h, scale) {
   return errors.length % 2 ? errors[Math.floor(middle)] : (errors[middle - 1] + errors[middle]) / 2;
 }
 
+/** Every other context, which are training prompts. */
+export function training({ contexts, queries, size, eigenvalues, weights }) {
+  const half = (values, width) => values.filter((_, i) => Math.floor(i / width) % 2 === 0);
+  return { contexts: Math.ceil(contexts / 2), queries, size, eigenvalues: half(eigenvalues, size), weights: half(weights, queries * size) };
+}
+
 /** The least of a function of few positive numbers inside bounds, from a start: compass search in their logarithms. */
 export function least(of, start, bounds) {
   let at = start.map(Math.log), value = of(start), step = 0.4;
