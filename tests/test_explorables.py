@@ -232,6 +232,18 @@ class TestExplorable:
         assert off(light_tab) < 0.05
         assert "x=" in light_tab.evaluate("location.hash")
 
+    def test_points_are_one_tab_stop_among_which_enter_and_numbers_move(self, light_tab):
+        points = light_tab.locator("#layer [data-part=prompt] .handle")
+        places = points.evaluate_all("all => all.map(one => one.getAttribute('transform'))")
+        points.first.focus()
+        for key, at in (("Enter", 1), ("5", 4), ("Shift+Enter", 3), ("8", 7), ("Space", 0)):
+            light_tab.keyboard.press(key)
+            focused = "all => all.map(one => [one === document.activeElement, one.tabIndex === 0])"
+            assert points.evaluate_all(focused) == [[k == at, k == at] for k in range(8)]
+        assert points.evaluate_all("all => all.map(one => one.getAttribute('transform'))") == places
+        light_tab.keyboard.press("Tab")
+        assert "true weights" in light_tab.evaluate("document.activeElement.ariaLabel")
+
     def test_the_state_is_in_the_address_and_comes_back(self, light_tab, browser, found):
         waiting = data.of_one_direction(found)
         light_tab.locator("#layer [data-part=network]").select_option(str(waiting))
@@ -288,7 +300,7 @@ class TestExplorable:
 
     @pytest.mark.parametrize("width", [360, 390, 768, 1280])
     def test_fits_every_width_and_points_are_large_enough_for_a_finger(self, browser, light_page, width):
-        opened = browser.new_page(viewport={"width": width, "height": 844})
+        opened = browser.new_page(viewport={"width": width, "height": 844}, has_touch=True)
         opened.goto(light_page.as_uri())
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
         sizes = opened.locator("#layer .touch").evaluate_all("all => all.map(c => c.getBoundingClientRect().width)")

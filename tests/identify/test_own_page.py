@@ -92,7 +92,7 @@ def test_a_learner_that_is_no_filter_is_shown_by_its_predictions_with_what_exclu
     assert told["fits"][1] is None
     places = np.array(re.findall(r"M([\d.]+) ([\d.]+)h0", other["path"]), float)
     assert places.shape == (found.judged.raw[1].size, 2)
-    np.testing.assert_allclose(places.sum(1), 250, atol=1)  # on the diagonal
+    np.testing.assert_allclose(places.sum(1), 320, atol=1)  # on the diagonal
     assert all(check["learner"] == 0 for check in told["checks"])
     assert "predictions are below .001 labels" in told["others"][2]["said"]
 
@@ -127,6 +127,15 @@ class TestInChromium:
     """The page, opened."""
 
     pytestmark = pytest.mark.xdist_group("browser")
+
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_axe_finds_nothing(self, axe, browser, path, scheme):
+        opened = browser.new_page(color_scheme=scheme, viewport={"width": 390, "height": 844})
+        opened.goto(path.as_uri())
+        for member in ("member 0", "member 1"):
+            opened.locator("[data-part=learner]").select_option(member)
+            assert axe(opened) == []
+        opened.close()
 
     def test_it_calculates_without_a_request_and_says_what_a_member_is(self, browser, path):
         opened, said, asked = browser.new_page(viewport={"width": 390, "height": 844}), [], []

@@ -11,7 +11,7 @@ from icl_lab.identify.decision import NAMED
 from icl_lab.identify.explorable.data import FAMILIES, Arrays
 
 WIDTH, HEIGHT, LOW, HIGH = 470, 250, -0.75, 1.15  # of the plot of a filter; view.js has the same
-SIDE = 250  # of the square in which predictions are drawn
+SIDE = 320  # of the square in which predictions are drawn
 
 
 def line(grid: Floats, values: Any, factors: Any) -> str:

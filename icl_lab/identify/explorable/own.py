@@ -49,7 +49,7 @@ def rendered(found: Identified, judged: Judged) -> bytes:
         "title": f"{headline} · icl_lab", "headline": headline[0].upper() + headline[1:], "summary": str(found),
         "explained": [found.explain(k) for k in range(len(found.members))], "lines": "",
         "context_length": context_length, "input_size": input_size, "members": len(found.members),
-        "assumed": found.units.assumed,
+        "assumed": found.units.assumed, "filters": not all(facts["others"]),
         "print": context(arrays, facts) | {"data": Markup(_json(data(arrays, facts)))},
     }  # fmt: skip
     return pages.written("learner.html", explorable.FOLDER / "learner.js", [explorable.FOLDER], told)

@@ -8,6 +8,7 @@ const WIDTH = 470, HEIGHT = 250, LOW = -0.75, HIGH = 1.15; // of the plot; figur
 /** Takes the static figure over, if residuals calculated here are those of Python; else says so and leaves it. */
 export function mount(root) {
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  /** @type {(name: string) => any} */
   const $ = (name) => root.querySelector(`[data-part=${name}]`);
   const { contexts, queries, size, families, learners, fits, others } = data;
   const [eigenvalues, weights, grid, factors] = ["eigenvalues", "weights", "grid", "factors"].map((name) => unpacked(data[name]));
