@@ -198,7 +198,7 @@ class TestExplorable:
     def test_check_line_says_how_near_and_the_default_state_is_the_static_figure(self, light_tab, found):
         said = light_tab.locator("#layer [data-part=check]").inner_text()
         assert said.startswith("✓")
-        digit, power = re.search(r"(\d) × 10⁻(.)\.$", said).groups()
+        digit, power = re.search(r"(\d)\s×\s10⁻(.)\.$", said).groups()
         assert int(digit) * 10.0 ** -unicodedata.digit(power) <= data.TOLERANCE
         assert off(light_tab) == pytest.approx(fallback.distance(found), rel=1e-4)
         assert (

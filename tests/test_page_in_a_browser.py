@@ -46,6 +46,7 @@ def opened(request, browser, path):
     """The page at one width, with what it says on the console and what it asks for."""
     context = browser.new_context(viewport={"width": request.param, "height": 800}, reduced_motion="reduce")
     found, said, asked = context.new_page(), [], []
+    found.set_default_timeout(300_000)
     found.on("console", lambda message: said.append(message.text))
     found.on("pageerror", lambda error: said.append(str(error)))
     found.on("request", lambda sent: asked.append(sent.url))
@@ -203,7 +204,8 @@ def test_keyboard_reaches_the_content_first_and_opens_what_is_folded(browser, pa
 @pytest.fixture(scope="module")
 def unfolded(browser, path):
     """The page with all that is folded, but few of the rows, cards and papers, which are alike."""
-    opened = browser.new_page(reduced_motion="reduce")
+    opened = browser.new_page(reduced_motion="reduce", has_touch=True)
+    opened.set_default_timeout(300_000)  # a large page, and the cores are busy
     opened.goto(path.as_uri())
     opened.evaluate("""() => {
         const all = (selector) => [...document.querySelectorAll(selector)];
