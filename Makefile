@@ -57,7 +57,7 @@ lint: $(STAMP) ## ruff (rules and format), mypy and, where it is installed, tsc 
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
-	@if command -v tsc >/dev/null; then tsc -p jsconfig.json && tsc -p experiments/page/explorables/jsconfig.json; \
+	@if command -v tsc >/dev/null; then tsc -p jsconfig.json && tsc -p jsconfig.models.json; \
 	  else echo "tsc (TypeScript) is not installed: the types of the scripts are not checked"; fi
 
 lock: ## bring requirements.lock in line with pyproject.toml (needs uv; delete the file first to get newer releases)

@@ -3,7 +3,7 @@
 ``python -m experiments.page`` writes it from the committed records, ``experiments.reproduce`` from its own runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
@@ -118,5 +118,5 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
     }
     context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}
     context |= {"surprises": {id: said for run in runs for id, said in run.surprises.items()}}
-    filters = {"formula": formula, "counted": counted}
+    filters: dict[str, Callable[..., Any]] = {"formula": formula, "counted": counted}
     return written("page.html", templates / "page.js", [templates, explorable.FOLDER], context, filters)

@@ -49,7 +49,7 @@ def written(
     )
     environment.filters |= filters or {}
     parts = {"style": (HERE / "page.css").read_text("utf-8"), "script": bundle(script)}
-    own = {name: Markup(text) for name, text in parts.items()}
+    own: dict[str, str] = {name: Markup(text) for name, text in parts.items()}
     own |= {f"{name}_digest": _digest(text) for name, text in parts.items()}
     return environment.get_template(template).render(own, **context).encode()
 

@@ -83,13 +83,15 @@ def fitted(arrays: Arrays, learner: int, family: Family) -> dict[str, Any]:
 
 def checks(arrays: Arrays, learners: Sequence[int], seed: int) -> list[dict[str, Any]]:
     """Residuals of algorithms that are drawn from the seed, which the page has to calculate again."""
-    draws, found = np.random.default_rng(seed), []
+    draws = np.random.default_rng(seed)
+    found: list[dict[str, Any]] = []
     for family in FAMILIES:
         for k in range(CHECKS):
             steps = int(draws.integers(1, family.most + 1))
             theta = [float(np.exp(draws.uniform(*np.log(bounds)))) for bounds in family.bounds]
-            one = {"family": family.name, "steps": steps, "theta": theta, "learner": learners[k % len(learners)]}
-            found.append(one | {"residual": residual(arrays, one["learner"], family, steps, theta)})
+            learner = learners[k % len(learners)]
+            one = {"family": family.name, "steps": steps, "theta": theta, "learner": learner}
+            found.append(one | {"residual": residual(arrays, learner, family, steps, theta)})
     return [one for one in found if np.isfinite(one["residual"])]
 
 

@@ -26,5 +26,6 @@ def record(folder: Path = FOLDER) -> Record:
 
 def shown(found: Record) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arrays and facts of the record, as ``icl_lab.identify.explorable`` takes them."""
-    facts = {"start": START, "others": [None] * len(found.metrics["learners"])}
-    return found.arrays | {"doubled": found.arrays["doubled"][:, ::2]}, found.metrics | facts
+    arrays, facts = dict(found.arrays), dict(found.metrics)
+    arrays["doubled"] = arrays["doubled"][:, ::2]
+    return arrays, facts | {"start": START, "others": [None] * len(facts["learners"])}
