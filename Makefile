@@ -53,10 +53,12 @@ test-latest: ## run the tests with the newest releases instead of the lock: make
 	@$(LATEST)/bin/python -c 'import platform, jax, flax; print("Python", platform.python_version(), "JAX", jax.__version__, "Flax", flax.__version__)'
 	@$(LATEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal
 
-lint: $(STAMP) ## ruff (rules and format) and mypy
+lint: $(STAMP) ## ruff (rules and format), mypy and, where it is installed, tsc on the scripts of the page
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@if command -v tsc >/dev/null; then tsc -p jsconfig.json && tsc -p jsconfig.models.json; \
+	  else echo "tsc (TypeScript) is not installed: the types of the scripts are not checked"; fi
 
 lock: ## bring requirements.lock in line with pyproject.toml (needs uv; delete the file first to get newer releases)
 	@command -v uv >/dev/null || { echo "make lock needs uv on PATH" >&2; exit 1; }

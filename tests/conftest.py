@@ -185,6 +185,21 @@ def browser():
         found.close()
 
 
+@pytest.fixture(scope="session")
+def axe():
+    """``axe(page)``: what axe finds wrong with an opened page for people who do not see or point well, in words."""
+    package = pytest.importorskip("axe_playwright_python", reason="axe is not installed (make install)")
+    script = Path(package.__file__).with_name("axe.min.js").read_text("utf-8")
+    run = """axe.run(document, {resultTypes: ["violations"], rules: {"target-size": {enabled: true}}}).then((found) =>
+        found.violations.flatMap(({id, nodes}) => nodes.map(({target}) => `${id}: ${target.join(" ")}`)))"""
+
+    def found(page):
+        page.evaluate(script)
+        return page.evaluate(run)
+
+    return found
+
+
 @pytest.fixture(scope="module")
 def light_page(tmp_path_factory):
     """A page of no record: what is computed in it is there all the same."""

@@ -5,12 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.page.explorables import bundle, packed
-from experiments.page.explorables.fingerprint import data, fallback
+from experiments.page.explorables.fingerprint import data
+from icl_lab.identify import explorable
+from icl_lab.identify.decision import NAMED
+from icl_lab.identify.explorable.data import FAMILIES, residual
+from icl_lab.identify.explorable.figure import context
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
+from icl_lab.pages import bundle, packed
 
-MODEL = data.FOLDER.with_name("model.js")
+MODEL = explorable.FOLDER / "model.js"
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +31,18 @@ def test_a_record_whose_arrays_give_other_residuals_is_refused(found, tmp_path):
 
 def test_best_fits_say_what_is_known_of_the_learners(found):
     """One layer is a step of GD, three loops are three of GD++, the planted solver is ridge, two heads are none."""
-    names = [family.name for family in data.FAMILIES]
+    names = [family.name for family in FAMILIES]
     told = {learner: dict(zip(names, fits)) for learner, fits in zip(found.metrics["learners"], found.metrics["fits"])}
     assert told["one layer"]["GD"]["steps"] == 1
-    assert told["one layer"]["GD"]["residual"] < 0.01 < data.NAMED < told["one layer"]["ridge"]["residual"]
+    assert told["one layer"]["GD"]["residual"] < 0.01 < NAMED < told["one layer"]["ridge"]["residual"]
     assert told["three loops of one layer"]["GD++"]["steps"] == 3
     assert told["three loops of one layer"]["GD++"]["residual"] < 0.01
     assert told["a mystery learner"]["ridge"]["residual"] < 0.001
-    assert min(fit["residual"] for fit in told["two softmax heads"].values()) > data.NAMED
+    assert min(fit["residual"] for fit in told["two softmax heads"].values()) > NAMED
 
 
 def test_the_static_figure_is_the_default_state(found):
-    shown = fallback.context(found)
+    shown = context(*data.shown(found))
     assert [row["name"] for row in shown["ladder"] if row["chosen"]] == ["GD++"]
     assert shown["members"].count("M") == 10
     assert "GD++ with 3 steps" in shown["said"]
@@ -55,14 +59,14 @@ class TestInChromium:
         shapes = dict(zip(("contexts", "queries", "size"), arrays["weights"].shape))
         on = shapes | {name: arrays[name].ravel().tolist() for name in ("eigenvalues", "weights")}
         asked = []
-        for family in data.FAMILIES:
+        for family in FAMILIES:
             for _ in range(20):
                 steps = int(rng.integers(1, family.most + 1))
                 theta = [float(np.exp(rng.uniform(*np.log(bounds)))) for bounds in family.bounds]
                 asked.append((family, steps, theta, int(rng.integers(5))))
-        expected = [data.residual(arrays, learner, family, steps, theta) for family, steps, theta, learner in asked]
+        expected = [residual(arrays, learner, family, steps, theta) for family, steps, theta, learner in asked]
         text = bundle(MODEL).removeprefix('"use strict";\n')
-        script = f"""([on, answers, asked]) => {{ {text} const m = fingerprint_model;
+        script = f"""([on, answers, asked]) => {{ {text} const m = explorable_model;
             return asked.map(([name, steps, theta, learner]) =>
               m.residual(on, answers[learner], (l) => m.filters[name](l, steps, ...theta), 1)); }}"""
         plain = [(family.name, steps, theta, learner) for family, steps, theta, learner in asked]
@@ -78,7 +82,7 @@ class TestInChromium:
         on |= {name: found.arrays[name].astype(float).ravel().tolist() for name in ("eigenvalues", "weights")}
         text = bundle(MODEL).removeprefix('"use strict";\n')
         blank = browser.new_page()
-        script = "const m = fingerprint_model; return m.residual(on, f, (l) => m.gd(l, 1, e), 2);"
+        script = "const m = explorable_model; return m.residual(on, f, (l) => m.gd(l, 1, e), 2);"
         told = blank.evaluate(
             f"([on, f, e]) => {{ {text} {script} }}",
             [on, found.arrays["doubled"][0].astype(float).ravel().tolist(), fit["theta"][0]],
@@ -89,7 +93,7 @@ class TestInChromium:
     def test_default_state_choices_and_fit(self, light_tab, found):
         root = light_tab.locator("#fingerprint")
         assert root.locator("[data-part=check]").inner_text().startswith("✓")
-        assert root.locator("[data-part=said]").inner_text().startswith(fallback.context(found)["said"])
+        assert root.locator("[data-part=said]").inner_text().startswith(context(*data.shown(found))["said"])
         root.locator("[data-part=learner]").select_option("a mystery learner")
         root.locator("[data-part=family]").select_option("ridge")
         assert float(root.get_attribute("data-residual")) < 0.001
@@ -118,5 +122,6 @@ class TestInChromium:
         opened.goto(other.as_uri())
         assert opened.locator("#fingerprint [data-part=check]").inner_text().startswith("✕")
         assert opened.locator("#fingerprint .settings").is_hidden()
-        assert opened.locator("#fingerprint [data-part=curve]").get_attribute("d") == fallback.context(found)["curve"]
+        still = context(*data.shown(found))["curve"]
+        assert opened.locator("#fingerprint [data-part=curve]").get_attribute("d") == still
         opened.close()

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.page.explorables import bundle, packed
 from experiments.page.explorables.layer import data as layer_data
 from experiments.page.explorables.layer.training import CONFIG
 from experiments.page.explorables.weights import data, fallback
@@ -16,6 +15,7 @@ from experiments.von_oswald.one_step_shown import plateau_loss
 from experiments.von_oswald.tuning import best_step, zero_loss
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
+from icl_lab.pages import bundle, packed
 from icl_lab.prompts import linear_regression
 from icl_lab.theory.gradient_descent.one_step import one_step_loss
 from icl_lab.training.plans import squared_error

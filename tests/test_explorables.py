@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from experiments import page
-from experiments.page.explorables import bundle, packed
+from experiments.page.explorables.fingerprint import measuring
 from experiments.page.explorables.layer import data, fallback, training
+from experiments.page.explorables.weights import checking
 from icl_lab.constructions import gradient_descent_weights
 from icl_lab.lab import records
 from icl_lab.lab.records import RecordError
 from icl_lab.models import LinearSelfAttention, folded_weights, learner
+from icl_lab.pages import bundle, packed
 from icl_lab.prompts import linear_regression
 from icl_lab.solvers import gradient_descent, least_squares
 from icl_lab.theory import one_step_loss
@@ -97,6 +99,15 @@ def test_bundle_refuses_what_it_does_not_understand(tmp_path, content, said):
 
 def test_scripts_are_within_their_budget():
     assert len(bundle(Path(page.__file__).parent / "templates" / "page.js")) <= 60_000
+
+
+@pytest.mark.parametrize("module", [training, measuring, checking])
+def test_commands_that_make_records_say_what_they_do_and_refuse_what_they_do_not_know(module, capsys):
+    assert module.main(["", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(module.__doc__.splitlines()[0])
+    assert "--outdir" in said
+    assert module.main(["", "--out=here"]) == 2
 
 
 # In Chromium
@@ -187,7 +198,7 @@ class TestExplorable:
     def test_check_line_says_how_near_and_the_default_state_is_the_static_figure(self, light_tab, found):
         said = light_tab.locator("#layer [data-part=check]").inner_text()
         assert said.startswith("✓")
-        digit, power = re.search(r"(\d) × 10⁻(.)\.$", said).groups()
+        digit, power = re.search(r"(\d)\s×\s10⁻(.)\.$", said).groups()
         assert int(digit) * 10.0 ** -unicodedata.digit(power) <= data.TOLERANCE
         assert off(light_tab) == pytest.approx(fallback.distance(found), rel=1e-4)
         assert (
@@ -220,6 +231,18 @@ class TestExplorable:
         np.testing.assert_allclose(place, [0.5, 0], atol=0.02)
         assert off(light_tab) < 0.05
         assert "x=" in light_tab.evaluate("location.hash")
+
+    def test_points_are_one_tab_stop_among_which_enter_and_numbers_move(self, light_tab):
+        points = light_tab.locator("#layer [data-part=prompt] .handle")
+        places = points.evaluate_all("all => all.map(one => one.getAttribute('transform'))")
+        points.first.focus()
+        for key, at in (("Enter", 1), ("5", 4), ("Shift+Enter", 3), ("8", 7), ("Space", 0)):
+            light_tab.keyboard.press(key)
+            focused = "all => all.map(one => [one === document.activeElement, one.tabIndex === 0])"
+            assert points.evaluate_all(focused) == [[k == at, k == at] for k in range(8)]
+        assert points.evaluate_all("all => all.map(one => one.getAttribute('transform'))") == places
+        light_tab.keyboard.press("Tab")
+        assert "true weights" in light_tab.evaluate("document.activeElement.ariaLabel")
 
     def test_the_state_is_in_the_address_and_comes_back(self, light_tab, browser, found):
         waiting = data.of_one_direction(found)
@@ -277,7 +300,7 @@ class TestExplorable:
 
     @pytest.mark.parametrize("width", [360, 390, 768, 1280])
     def test_fits_every_width_and_points_are_large_enough_for_a_finger(self, browser, light_page, width):
-        opened = browser.new_page(viewport={"width": width, "height": 844})
+        opened = browser.new_page(viewport={"width": width, "height": 844}, has_touch=True)
         opened.goto(light_page.as_uri())
         assert opened.evaluate("document.documentElement.scrollWidth") <= width
         sizes = opened.locator("#layer .touch").evaluate_all("all => all.map(c => c.getBoundingClientRect().width)")

@@ -16,7 +16,8 @@ from icl_lab.lab.provenance import HOME
 from icl_lab.prompts.corpus import source_files
 
 LIBRARY = Path(__file__).parents[1] / "icl_lab"
-ROOMS = ("prompts", "models", "fast", "constructions", "theory", "solvers", "compare", "identify", "training", "lab")
+ROOMS = ("pages", "prompts", "models", "fast", "constructions", "theory", "solvers", "compare", "identify", "training")
+ROOMS += ("lab",)
 
 
 def imported(path):

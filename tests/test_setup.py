@@ -59,8 +59,8 @@ def test_lock_has_every_dependency_tool_and_build_requirement():
 def test_data_files_of_the_library_are_packaged():
     library = ROOT / "icl_lab"
     declared = PROJECT["tool"]["setuptools"]["package-data"]["icl_lab"]
-    data = {str(path.relative_to(library)) for path in library.rglob("[!.]*") if path.suffix in (".json", ".typed")}
-    assert data == set(declared)
+    data = {path for path in library.rglob("[!.]*") if path.is_file() and path.suffix not in (".py", ".pyc")}
+    assert data == {path for pattern in declared for path in library.glob(pattern)}
 
 
 def test_makefile_installs_only_with_hashes():

@@ -3,28 +3,24 @@
 ``python -m experiments.page`` writes it from the committed records, ``experiments.reproduce`` from its own runs.
 """
 
-import base64
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from experiments.page import article
 from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
-from experiments.page.explorables import bundle
 from experiments.page.explorables.fingerprint import fingerprint_context
 from experiments.page.explorables.layer import layer_context
 from experiments.page.explorables.weights import weights_context
 from experiments.page.numbers import formula
 from experiments.page.reading import Run, counted, papers_of, read
+from icl_lab.identify import explorable
 from icl_lab.lab.experiment import Experiment
 from icl_lab.lab.record import RecordError
 from icl_lab.lab.records import read_json, write_atomically
+from icl_lab.pages import written
 
 CITATION = Path(__file__).parents[2] / "CITATION.cff"
 LARGEST = 3_500_000  # bytes of the page
@@ -105,23 +101,13 @@ def _pictures(sizes: Mapping[Path, tuple[int, int]]) -> tuple[dict[Path, Picture
 
 
 def _rendered(runs: list[Run], **context: Any) -> bytes:
-    """The template, filled in; style and script are named by their digests, so no other ones are carried out."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("experiments.page"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters |= {"formula": formula, "counted": counted}
+    """The template, filled in."""
     templates = Path(str(resources.files(__name__).joinpath("templates")))
-    style, script = templates.joinpath("page.css").read_text("utf-8"), bundle(templates / "page.js")
-    context |= {"style": Markup(style), "script": Markup(script)}
-    context |= {"style_digest": _digest(style), "script_digest": _digest(script)}
     context |= {"width": WIDTH, "height": HEIGHT, "radius": RADIUS, "axis": AXIS, "unit": UNIT, "runs": runs}
-    ledger = context.pop("ledger")
+    ledger, said = context.pop("ledger"), article.written()
     context |= {
-        "article": article.written(),
+        "article": said,
+        "title": f"{said['thesis']} · icl_lab",
         "differences": article.differences(ledger),
         "wrong": article.wrong_predictions(ledger),
         "newest": article.newest(runs),
@@ -132,8 +118,5 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
     }
     context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}
     context |= {"surprises": {id: said for run in runs for id, said in run.surprises.items()}}
-    return environment.get_template("page.html").render(context).encode()
-
-
-def _digest(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    filters: dict[str, Callable[..., Any]] = {"formula": formula, "counted": counted}
+    return written("page.html", templates / "page.js", [templates, explorable.FOLDER], context, filters)

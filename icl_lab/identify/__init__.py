@@ -17,7 +17,7 @@ from icl_lab.identify.decision import Member, asymmetry_by_chance, by_chance, cl
 from icl_lab.identify.families import FAMILIES
 from icl_lab.identify.family import Family, Model, Parameter, containers, filter_family
 from icl_lab.identify.fitting import Fit, predicted, refitted, relative
-from icl_lab.identify.one import all_fits, one_member, with_mixed_examples
+from icl_lab.identify.one import all_fits, at_factors, one_member, with_mixed_examples
 from icl_lab.identify.outputs import combined, one_output, outputs_of, sizes_of
 from icl_lab.identify.probes import (
     CONTEXTS,
@@ -33,7 +33,7 @@ from icl_lab.identify.probes import (
     training_prompts,
 )
 from icl_lab.identify.report import Identified, verdict_of
-from icl_lab.identify.setting import Setting
+from icl_lab.identify.setting import Judged, Setting
 from icl_lab.identify.structure import EXACT, ROUNDINGS, degree, fingerprint, grade, structure
 from icl_lab.prompts.prompt import Members, Sampler
 from icl_lab.prompts.tracing import check_seed, whole
@@ -114,7 +114,7 @@ def _identified(
     n, d = on.x.shape[1:]
     trial = training_prompts(on, units)
     exact: int | None = None
-    members, parts, prints, spacing = [], [], [], 0.0
+    members, parts, prints, said, spacing = [], [], [], [], 0.0
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
         answer = asked(learner, name, trial, channel)
@@ -122,7 +122,9 @@ def _identified(
         parts.append(structure(ask, on, seed))
         prints.append(fingerprint(ask, units, n, d, seed))
         parts[-1].setdefault("locality", prints[-1]["locality"])
-        members.append(one_member(ask, parts[-1], setting, exact=max(EXACT, ROUNDINGS * spacing)))
+        found, at = answers(ask, on, setting.turns), at_factors(ask, setting)
+        members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacing), found, at))
+        said.append((found.raw[JUDGE], found.mean[JUDGE], at(2.0, 2.0)[1].mean))
         exact = degree(ask, on) if i == 0 else exact
     verdict, family = verdict_of(members, list(dict.fromkeys([*setting.families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {}
@@ -133,6 +135,6 @@ def _identified(
         graded[part] = {"median": float(np.median(measured)), "worst": worst, "grade": grade(worst, bound)}
     grid = units.eigenvalue * prints[0]["grid"]
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
-    return Identified(
-        verdict, family, members, graded | {"degree": exact}, (grid, r, spread), units, asked_for, spacing
-    )
+    judged = Judged(on.plain.eigenvalues[JUDGE], on.plain.weights[JUDGE], *map(np.stack, zip(*said)))
+    graded |= {"degree": exact}
+    return Identified(verdict, family, members, graded, (grid, r, spread), units, asked_for, spacing, judged)

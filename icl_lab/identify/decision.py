@@ -69,6 +69,8 @@ class Member:
       nearest: the nearest model where none is named, of all families, also of those that the structure excludes.
       evidence: what speaks for the name where the structure alone forces it; then residual and range say nothing.
       trials: by family, its best model, what became of it, and by deviation the share of decisions that keep its name.
+      excluded: families that it cannot be, and why.
+      closest: the fit of ``nearest``.
       fits: all fits, for figures.
     """
 
@@ -94,6 +96,8 @@ class Member:
     nearest: str | None = None
     evidence: str = ""
     trials: dict[str, str] = dataclasses.field(default_factory=dict)
+    excluded: dict[str, str] = dataclasses.field(default_factory=dict)
+    closest: Fit | None = dataclasses.field(repr=False, compare=False, default=None)
     fits: tuple[Fit, ...] = dataclasses.field(repr=False, compare=False, default=())
 
     @property

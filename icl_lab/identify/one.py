@@ -1,8 +1,8 @@
 """One member, through all stages."""
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache, partial
 
 import numpy as np
 
@@ -17,17 +17,20 @@ from icl_lab.identify.stability import Decided
 from icl_lab.identify.structure import EXACT
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
+At = Callable[[float, float], tuple[Battery, Answers]]
+"""Training prompts with inputs and labels times factors, and what a learner answers there."""
 
 
 def one_member(
     ask: Ask, about: Mapping[str, float], setting: Setting, ranges: bool = True, exact: float = EXACT,
-    found: Answers | None = None,
+    found: Answers | None = None, at: At | None = None,
 ) -> Member:  # fmt: skip
     """Names one learner (in units) of this structure, or refuses; without ``ranges`` its range stays unknown.
 
     ``exact`` is the deviation below which a symmetry counts as exact (``structure.grade``). ``found`` are the learner's
-    answers on the battery, where they are known already.
+    answers on the battery, where they are known already, and ``at`` is ``at_factors`` of it.
     """
+    at = at or at_factors(ask, setting)
     found = found or answers(ask, setting.battery, setting.turns)
     asymmetry = float(np.median(found.asymmetry))
     member = partial(Member, asymmetry=asymmetry, noise=found.noise)
@@ -39,7 +42,7 @@ def one_member(
     found = with_mixed_examples(ask, found, setting)
     out = refusal.excluded(about, setting.families, asymmetry, exact, setting.battery.tasks is not None)
     fits, free, unfitted = all_fits(found, [name for name in setting.families if name not in out], setting)
-    on, there = _at(ask, setting, decision.BEYOND, decision.BEYOND)
+    on, there = at(decision.BEYOND, decision.BEYOND)
     fits = [dataclasses.replace(fit, beyond=_miss(fit, there, on)) for fit in fits]
     fits, collapsed = _without_collapsed(fits, out, found, setting)
     out |= collapsed
@@ -47,7 +50,7 @@ def one_member(
     for fit in sorted(fits, key=lambda fit: fit.residual):
         best.setdefault(fit.model.family, fit)
     rivals = {decision.described(fit): fit.residual for fit in best.values()}
-    member = partial(member, free=free, rivals=rivals, ladder=decision.ladder(fits), unfitted=unfitted)
+    member = partial(member, free=free, rivals=rivals, ladder=decision.ladder(fits), unfitted=unfitted, excluded=out)
     decided = stability.decide(fits, found.noise)
     refused = partial(_refused, member, fits, out, found, asymmetry, about, free, setting)
     if not decided.names:
@@ -83,12 +86,12 @@ def one_member(
         away, factor = named.beyond, decision.BEYOND
         if named.model.size >= decision.FLEXIBLE and away <= decision.NAMED:
             factor = decision.FAR_BEYOND
-            on, there = _at(ask, setting, factor, factor)
+            on, there = at(factor, factor)
             away = _miss(named, there, on)
         if away > decision.NAMED:
             return refused(f"a filter that {decision.described(named)} approximates: it is {named.residual:.3f} away "
                            f"in training, {away:.3f} on inputs times {factor:g}")  # fmt: skip
-    limits, doubled = _range(ask, named, tuple(best.values()), setting) if ranges else ((None, None), {})
+    limits, doubled = _range(at, named, tuple(best.values())) if ranges else ((None, None), {})
     steps, intervals, loose = numbers.scatter(named, stable[0], made, inside, found.noise, setting)
     return member(
         verdict="identified", family=stable[0], equals=stable, steps=steps, residual=named.residual,
@@ -220,7 +223,7 @@ def _refused(
     best = {fit.model.family: fit for fit in sorted([*others, *fits], key=lambda fit: -fit.residual)}
     return member(
         verdict="none of these", residual=refusal.distance(nearest, asymmetry), reason=reason, fits=tuple(fits),
-        nearest=decision.described(nearest) if nearest else None,
+        nearest=decision.described(nearest) if nearest else None, closest=nearest,
         trials=refusal.trials(best, out, stability.decide(fits, found.noise), (), {}),
     )  # fmt: skip
 
@@ -237,10 +240,14 @@ def _free(found: Answers, on: Battery, kind: str) -> float:
     return float(np.median(errors))
 
 
-def _at(ask: Ask, setting: Setting, inputs: float, labels: float) -> tuple[Battery, Answers]:
-    """Training prompts with inputs and labels times factors, and what the learner answers there."""
-    on = setting.battery.take(JUDGE[::2]).scaled(inputs, labels)
-    return on, answers(ask, on, setting.turns[0].reshape(2, -1, *setting.turns.shape[2:]))
+def at_factors(ask: Ask, setting: Setting) -> At:
+    """Asks a learner (in units) on the judged training prompts times factors, once at each."""
+
+    def at(inputs: float, labels: float) -> tuple[Battery, Answers]:
+        on = setting.battery.take(JUDGE[::2]).scaled(inputs, labels)
+        return on, answers(ask, on, setting.turns[0].reshape(2, -1, *setting.turns.shape[2:]))
+
+    return cache(at)
 
 
 def _miss(fit: Fit, found: Answers, on: Battery) -> float:
@@ -249,9 +256,7 @@ def _miss(fit: Fit, found: Answers, on: Battery) -> float:
     return float(np.median(relative(g, found.raw if fit.raw else found.mean)))
 
 
-def _range(
-    ask: Ask, named: Fit, ranked: Sequence[Fit], setting: Setting
-) -> tuple[tuple[float | None, float | None], dict[str, float]]:
+def _range(at: At, named: Fit, ranked: Sequence[Fit]) -> tuple[tuple[float | None, float | None], dict[str, float]]:
     """Largest factors on inputs and on labels up to which the named model passes, with its parameters fixed."""
     doubled: dict[str, float] = {}
     limits: list[float | None] = []
@@ -260,7 +265,7 @@ def _range(
         for factor in FACTORS:
             if failed and (factor > 2 or not inputs):
                 break
-            on, found = _at(ask, setting, factor if inputs else 1.0, factor)  # y = X w follows the inputs
+            on, found = at(factor if inputs else 1.0, factor)  # y = X w follows the inputs
             asymmetric = not named.raw and float(np.median(found.asymmetry)) > decision.ASYMMETRY
             failed = failed or asymmetric or _miss(named, found, on) > decision.NAMED
             limit = limit if failed else factor

@@ -52,7 +52,7 @@ def combined(every: Sequence[Identified], order: list[str]) -> Identified:
     """One answer of all outputs. The filter, structure and units are those of the first output."""
     rows = [_one_row(rows) for rows in zip(*(one.members for one in every))]
     verdict, family = verdict_of(rows, order)
-    return dataclasses.replace(every[0], verdict=verdict, family=family, members=rows)
+    return dataclasses.replace(every[0], verdict=verdict, family=family, members=rows, judged=None)
 
 
 def _one_row(rows: Sequence[Member]) -> Member:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import os
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from icl_lab.identify.decision import Member, described
 from icl_lab.identify.fitting import Fit
 from icl_lab.identify.picture import draw
 from icl_lab.identify.probes import Units
+from icl_lab.identify.setting import Judged
 from icl_lab.identify.structure import ROUNDINGS
 from icl_lab.prompts.naming import shortened
 
@@ -36,6 +38,7 @@ class Identified:
       asked: sizes and seed.
       rounding: relative spacing of the coarsest member's answers, 1/128 for bfloat16 and 1/1024 for float16, which
         ``exact`` allows for; 0 for float32 and float64.
+      judged: the contexts by which families were judged, and the answers there; None of several outputs.
     """
 
     verdict: str
@@ -46,6 +49,7 @@ class Identified:
     units: Units
     asked: dict[str, Any]
     rounding: float = 0.0
+    judged: Judged | None = None
 
     @property
     def stability(self) -> float:
@@ -191,6 +195,24 @@ class Identified:
     def plot(self) -> Any:
         """The fingerprint as a matplotlib ``Figure`` (``icl_lab.identify.picture.draw``)."""
         return draw(*self.fingerprint())
+
+    def page(self, path: str | os.PathLike[str]) -> None:
+        """Writes the fingerprint as one offline HTML file, in which the reader moves algorithms over the learner.
+
+        The file shows the residual factor of each member, the distance of every algorithm that is offered, and how far
+        the chosen one is, calculated there. Of a member that is no filter it says which property excludes it, and shows
+        its predictions against those of the nearest family. The same answer gives the same bytes.
+
+        Args:
+          path: the file, in a folder that exists; a file that is there is replaced.
+
+        Raises:
+          ValueError: if the path is no file name in a folder that exists, or of learners of several outputs.
+          OSError: if the file cannot be written.
+        """
+        from icl_lab.identify.explorable.own import page
+
+        page(self, path)
 
 
 def _line(member: Member) -> str:

@@ -1,9 +1,12 @@
-import { address, remember } from "../explorables/shared/address.js";
-import { mount as mountFingerprint } from "../explorables/fingerprint/view.js";
+import { address, remember } from "../../../icl_lab/pages/shared/address.js";
+import { oneStop } from "../../../icl_lab/pages/shared/stops.js";
+import { mount as mountFingerprint } from "../../../icl_lab/identify/explorable/view.js";
 import { mount as mountLayer } from "../explorables/layer/view.js";
 import { mount as mountWeights } from "../explorables/weights/view.js";
 
+/** @type {(selector: string, root?: ParentNode) => any[]} */
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+/** @type {any} */
 const form = document.querySelector(".controls");
 const list = document.querySelector(".claims tbody");
 const rows = all("tr", list).map((row, place) => ({ row, place, text: row.textContent.toLowerCase(), ...row.dataset }));
@@ -24,11 +27,11 @@ function filter() {
       && (!form.experiment.value || experiment === form.experiment.value)
       && (!form.verdict.value || verdict === form.verdict.value) && words.every((word) => text.includes(word));
     row.hidden = !wanted;
-    shown += wanted;
-    identities += wanted && identity !== undefined;
+    shown += Number(wanted);
+    identities += Number(wanted && identity !== undefined);
   }
-  document.querySelector(".none").hidden = shown > 0;
-  document.querySelector(".shown").textContent = `${shown} of ${rows.length} rows: ${shown - identities} claims and ${identities} identities`;
+  all(".none")[0].hidden = shown > 0;
+  all(".shown")[0].textContent = `${shown} of ${rows.length} rows: ${shown - identities} claims and ${identities} identities`;
 }
 
 function order() {
@@ -81,18 +84,8 @@ for (const button of navigator.clipboard ? all(".copy") : []) {
   });
 }
 
-// One stop of the Tab key for all words, among which the arrow keys move.
 const words = all(".glossary button");
-words.forEach((word, at) => {
-  word.tabIndex = at ? -1 : 0;
-  word.addEventListener("keydown", ({ key }) => {
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1 + words.length, Home: 0, End: words.length - 1 }[key];
-    if (to === undefined) return;
-    word.tabIndex = -1;
-    words[to % words.length].tabIndex = 0;
-    words[to % words.length].focus();
-  });
-});
+oneStop(words, ({ key }, at) => ({ ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: words.length - 1 })[key]);
 for (const wide of all(".scroll, .command code")) {
   if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
 }

@@ -5,7 +5,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from experiments.page.explorables.fingerprint import data, fallback
+from experiments.page.explorables.fingerprint import data
+from icl_lab.identify.explorable import figure
+from icl_lab.identify.explorable.data import data as read_by_script
 
 
 def fingerprint_context() -> dict[str, Any]:
@@ -14,5 +16,5 @@ def fingerprint_context() -> dict[str, Any]:
     Raises:
       RecordError: if the committed record is not what it says.
     """
-    found = data.record()
-    return fallback.context(found) | {"data": Markup(json.dumps(data.data(found)))}
+    arrays, facts = data.shown(data.record())
+    return figure.context(arrays, facts) | {"data": Markup(json.dumps(read_by_script(arrays, facts)))}

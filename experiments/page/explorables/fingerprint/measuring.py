@@ -8,19 +8,21 @@ This takes a minute. The residual factors of all ten members are those of the co
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from scipy.optimize import minimize
 
 from experiments.identification.networks import members_of, sampler_of
-from experiments.page.explorables.fingerprint.data import FAMILIES, Family, residual
+from experiments.page.explorables import Options
 from icl_lab.identify import battery, fingerprint, in_units, rotations
 from icl_lab.identify.asking import asked
+from icl_lab.identify.explorable.data import FAMILIES, checks, fitted
 from icl_lab.identify.probes import JUDGE, answers, training_prompts
 from icl_lab.lab import load_run
+from icl_lab.lab.command_line import command
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, load, save
 from icl_lab.solvers import ridge
@@ -36,28 +38,14 @@ LEARNERS = {
 }
 MYSTERY, STRENGTH = "a mystery learner", 0.15
 SEED, N, D, MEMBER = 0, 10, 10, 0
-CHECKS = 8  # residuals of each family that are exported
 
 
-def fitted(arrays: dict[str, Any], learner: int, family: Family) -> dict[str, Any]:
-    """The number of steps and the parameters with the least residual, from the usual ones."""
-    found: list[dict[str, Any]] = []
-    bounds = [tuple(np.log(ends)) for ends in family.bounds]
-    for steps in range(1, family.most + 1):
-
-        def off(theta: np.ndarray, steps: int = steps) -> float:
-            return residual(arrays, learner, family, steps, np.exp(theta).tolist())
-
-        best = minimize(off, np.log(family.usual), method="Nelder-Mead", bounds=bounds).x if bounds else []
-        theta = [float(f"{value:.4g}") for value in np.exp(best)]
-        one = {"steps": steps, "theta": theta, "residual": residual(arrays, learner, family, steps, theta)}
-        if not found or one["residual"] < 0.9 * found[-1]["residual"]:  # more steps have to be worth it
-            found.append(one)
-    return found[-1]
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return command(__doc__, Options(), _measure, argv)
 
 
-def main() -> int:
-    """Measures, and writes the record."""
+def _measure(options: Options) -> int:
     began = time.monotonic()
     known = load(GALLERY / "identification" / "von_oswald" / "lab")
     one = load_run(GALLERY / "von_oswald" / "weight_maps" / "lab")
@@ -83,20 +71,12 @@ def main() -> int:
         "grid": grid, "factors": factors, "training": [units.low, units.high],
     }  # fmt: skip
     arrays = {name: np.asarray(values, np.float32) for name, values in arrays.items()}
-    checks = []
-    draws = np.random.default_rng(SEED)
-    for family in FAMILIES:
-        for k in range(CHECKS):
-            steps = int(draws.integers(1, family.most + 1))
-            theta = [float(np.exp(draws.uniform(*np.log(bounds)))) for bounds in family.bounds]
-            learner = k % len(means)
-            checks.append({"family": family.name, "steps": steps, "theta": theta, "learner": learner,
-                           "residual": residual(arrays, learner, family, steps, theta)})  # fmt: skip
     fits = [[fitted(arrays, learner, family) for family in FAMILIES] for learner in range(len(means))]
-    facts = {"learners": [*LEARNERS, MYSTERY], "checks": checks, "fits": fits, "member": MEMBER, "strength": STRENGTH}
+    facts = {"learners": [*LEARNERS, MYSTERY], "checks": checks(arrays, range(len(means)), SEED), "fits": fits}
+    facts |= {"member": MEMBER, "strength": STRENGTH}
     made = Record("page.fingerprint", "lab", {"seed": SEED, "context_length": N, "input_size": D}, facts, arrays,
                     provenance(time.monotonic() - began, SEED))  # fmt: skip
-    save(made, FOLDER, [])
+    save(made, Path(options.outdir or FOLDER), [])
     return 0
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.page.explorables import packed
 from icl_lab.lab.records import Record, RecordError, load
+from icl_lab.pages import packed
 
 FOLDER = Path(__file__).with_name("record")
 TOLERANCE = 1e-5  # float32 sums of 24 products of size 1
@@ -40,7 +40,7 @@ def of_one_direction(found: Record) -> int:
 
 
 def data(found: Record) -> dict[str, Any]:
-    """What ``view.js`` reads, as JSON; arrays are packed (``explorables.packed``)."""
+    """What ``view.js`` reads, as JSON; arrays are packed (``icl_lab.pages.packed``)."""
     arrays = found.arrays
     flat = [arrays[name].reshape(*arrays[name].shape[:2], 9) for name in ("a", "b")]
     return {

@@ -7,14 +7,17 @@ This takes half a minute. The record is committed beside this file, since no exp
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from experiments.page.explorables import Options
 from experiments.von_oswald.common import Setting, one_layer, planned
 from experiments.von_oswald.tuning import best_step
+from icl_lab.lab.command_line import command
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, save
 from icl_lab.models import folded_weights
@@ -34,8 +37,12 @@ def folded(params: dict, *_) -> dict[str, jax.Array]:
     return {"a": a[0, 0], "b": b[0, 0]}
 
 
-def main() -> int:
-    """Trains, and writes the record."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return command(__doc__, Options(), _train, argv)
+
+
+def _train(options: Options) -> int:
     began = time.monotonic()
     layer = one_layer(CONFIG)
     fit = planned(CONFIG, layer, extra=folded).carried_out()
@@ -52,7 +59,7 @@ def main() -> int:
         {name: np.asarray(value) for name, value in arrays.items()},
         provenance(time.monotonic() - began, CONFIG.seed),
     )  # fmt: skip
-    save(record, FOLDER, [])
+    save(record, Path(options.outdir or FOLDER), [])
     return 0
 
 

@@ -1,6 +1,7 @@
-import { address, remember } from "../shared/address.js";
-import { scientific } from "../shared/numbers.js";
-import { element, handle, unpacked } from "../shared/svg.js";
+import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
+import { oneStop } from "../../../../icl_lab/pages/shared/stops.js";
+import { element, handle, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { aligned, built, gradientStep, implied, largestDifference, layer, leastSquares, mixed, moments, onlyDirection, relativeLoss } from "./model.js";
 
 const UNIT = 126, LEVELS = [0.02, 0.08, 0.18, 0.32];
@@ -11,6 +12,7 @@ const STAR = "M0-8L2-2L8-2L3 2L5 8L0 4L-5 8L-3 2L-8-2L-2-2Z", CROSS = "M-5-5L5 5
 /** Takes the static figure over, if this page's layer agrees with JAX; else says so and leaves it as it is. */
 export function mount(root) {
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  /** @type {(name: string) => any} */
   const $ = (name) => root.querySelector(`[data-part=${name}]`);
   const floats = unpacked(data.weights), times = data.steps.length, members = data.waits.length, last = times - 1;
   const recorded = (member, time) => {
@@ -80,11 +82,13 @@ export function mount(root) {
   const moved = (ended) => { update(); if (ended) kept(); };
   const points = state.x.map((_, i) => handle(left, PLANE, () => state.x[i], (to, ended) => { state.x[i] = to; moved(ended); },
     (group) => element(group, "circle", { r: 8, class: "point" })));
+  oneStop([...left.querySelectorAll(".handle")], ({ key, shiftKey }, at) => // arrows move a point
+    (key === "Enter" || key === " " ? at + (shiftKey ? -1 : 1) : key >= "1" && key <= String(points.length) ? Number(key) - 1 : undefined));
   const star = handle(right, wide, () => state.truth, (to, ended) => { state.truth = to; moved(ended); },
     (group) => element(group, "path", { d: STAR, class: "truth" }));
 
   const network = $("network");
-  for (let m = 0; m < members; m++) network.add(new Option(`${m + 1}${data.waits[m] ? ", still waits" : ""}`, m + 1));
+  for (let m = 0; m < members; m++) network.add(new Option(`${m + 1}${data.waits[m] ? ", still waits" : ""}`, String(m + 1)));
   $("time").max = last;
   const cells = Array.from({ length: 18 }, (_, i) => {
     const cell = document.createElement("input");
@@ -128,7 +132,7 @@ export function mount(root) {
     const weights = current(), at = implied(weights, prompt), step = gradientStep(data.rate, prompt);
     const best = leastSquares(prompt), { s } = moments(prompt);
     wide.unit = UNIT / far(state.size);
-    const px = ([u, v]) => `${(u * wide.unit).toFixed(1)} ${(-v * wide.unit).toFixed(1)}`;
+    const px = (/** @type {number[]} */ [u, v]) => `${(u * wide.unit).toFixed(1)} ${(-v * wide.unit).toFixed(1)}`;
     points.forEach((place, i) => {
       place(`example ${i + 1}, label ${prompt.y[i].toFixed(2)}`);
       const drawn = left.querySelectorAll(".point")[i];

@@ -7,6 +7,8 @@ This takes seconds. The record is committed beside this file.
 
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from experiments.page.explorables import Options
 from experiments.page.explorables.layer.training import CONFIG
 from experiments.page.explorables.weights.data import FOLDER, NAMES
 from experiments.von_oswald.common import model, optimizer, sampler
+from icl_lab.lab.command_line import command
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, save
 from icl_lab.models import LinearSelfAttention
@@ -25,8 +29,12 @@ from icl_lab.training.plans import squared_error
 STEPS, BATCH = 3, 16
 
 
-def main() -> int:
-    """Trains for three steps, and writes the record."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return command(__doc__, Options(), _take_steps, argv)
+
+
+def _take_steps(options: Options) -> int:
     began = time.monotonic()
     layer = model(LinearSelfAttention(layers=1, looped=True, init_scale=1.0), CONFIG)  # large: every term counts
     tasks = [sampler(CONFIG)(jax.random.key(step), BATCH) for step in range(STEPS)]
@@ -52,7 +60,7 @@ def main() -> int:
         {name: np.asarray(value, np.float32) for name, value in arrays.items()},
         provenance(time.monotonic() - began, CONFIG.seed),
     )  # fmt: skip
-    save(record, FOLDER, [])
+    save(record, Path(options.outdir or FOLDER), [])
     return 0
 
 

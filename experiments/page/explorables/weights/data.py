@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.page.explorables import packed
 from icl_lab.lab.records import Record, RecordError, load
+from icl_lab.pages import packed
 
 FOLDER = Path(__file__).with_name("record")
 TOLERANCE = 1e-6  # of a gradient's norm, and of weights of size 1: JAX calculates in float32

@@ -6,7 +6,13 @@ const BATCH = 512, INIT = 0.002, CLIP = 1e-3, B1 = 0.9, B2 = 0.98, EPS = 1e-8; /
 export const STEPS = 3000; // of a training
 export const EVERY = 50; // steps between measurements
 
-/** A = W_q W_k^T and B = W_v W_p: models.folded_weights. */
+/** @typedef {{ a: Float64Array | Float32Array, b: Float64Array | Float32Array }} Folded */
+/** @typedef {{ n: number, x: ArrayLike<number>, y: ArrayLike<number>, query: ArrayLike<number>, target: ArrayLike<number> }} Tasks
+ *   inputs (tasks, n, 2) and labels (tasks, n), the query (tasks, 2) and its label (tasks) */
+/** @typedef {ReturnType<typeof fresh>} Network */
+/** @typedef {(count: number) => Float64Array} Random */
+
+/** A = W_q W_k^T and B = W_v W_p: models.folded_weights. @param {Float64Array} params */
 export function folded(params) {
   const a = new Float64Array(9), b = new Float64Array(9);
   for (let i = 0; i < E; i++) for (let j = 0; j < E; j++) for (let k = 0; k < E; k++) {
@@ -20,8 +26,7 @@ export function folded(params) {
  * Gradient of half the mean squared error over tasks: jax.grad of training.plans.squared_error.
  *
  * @param {Float64Array} params
- * @param {{ n: number, x: ArrayLike<number>, y: ArrayLike<number>, query: ArrayLike<number>, target: ArrayLike<number> }} tasks
- *   inputs (tasks, n, 2) and labels (tasks, n), the query (tasks, 2) and its label (tasks)
+ * @param {Tasks} tasks
  */
 export function gradient(params, { n, x, y, query, target }) {
   const { a, b } = folded(params), ga = new Float64Array(9), gb = new Float64Array(9), count = target.length;
@@ -49,10 +54,16 @@ export function gradient(params, { n, x, y, query, target }) {
   return g;
 }
 
-/** A network before its first step, with Adam's two averages. */
+/** A network before its first step, with Adam's two averages. @param {Float64Array} params */
 export const fresh = (params) => ({ params, first: new Float64Array(SIZE), second: new Float64Array(SIZE), steps: 0 });
 
-/** One step of Adam behind a clip of the gradient's norm, in place: experiments.von_oswald.common.optimizer. */
+/**
+ * One step of Adam behind a clip of the gradient's norm, in place: experiments.von_oswald.common.optimizer.
+ *
+ * @param {Network} network
+ * @param {Float64Array} g
+ * @param {number} rate
+ */
 export function adam(network, g, rate) {
   const { params, first, second } = network, t = ++network.steps;
   let norm = 0;
@@ -66,10 +77,16 @@ export function adam(network, g, rate) {
   }
 }
 
-/** A source of uniform numbers in [0, 1), so many at a time, of two whole numbers as seed: the generator sfc32. */
+/**
+ * A source of uniform numbers in [0, 1), so many at a time, of two whole numbers as seed: the generator sfc32.
+ *
+ * @param {number} seed
+ * @param {number} stream
+ * @returns {Random}
+ */
 export function uniforms(seed, stream) {
   let state = [seed | 0, stream | 0, 0x9e3779b9 | 0, 1];
-  const random = (count) => {
+  const random = (/** @type {number} */ count) => {
     const values = new Float64Array(count);
     let [a, b, c, d] = state;
     for (let i = 0; i < count; i++) {
@@ -84,7 +101,7 @@ export function uniforms(seed, stream) {
   return random;
 }
 
-/** Independent normal numbers, an even count of them. */
+/** Independent normal numbers, an even count of them. @param {Random} random @param {number} count */
 export function normals(random, count) {
   const values = random(count);
   for (let i = 0; i < count; i += 2) {
@@ -95,7 +112,7 @@ export function normals(random, count) {
   return values;
 }
 
-/** Fresh tasks: prompts.linear_regression with inputs U(-1, 1). */
+/** Fresh tasks: prompts.linear_regression with inputs U(-1, 1). @param {Random} random @param {number} n @param {number} count */
 export function drawn(random, n, count = BATCH) {
   const w = normals(random, 2 * count), x = random(2 * n * count), query = random(2 * count);
   const y = new Float64Array(n * count), target = new Float64Array(count);
@@ -107,18 +124,26 @@ export function drawn(random, n, count = BATCH) {
   return { n, x, y, query, target };
 }
 
-/** Random weights, normal and cut off at two deviations: the start of models.LinearSelfAttention. */
+/** Random weights, normal and cut off at two deviations: the start of models.LinearSelfAttention. @param {Random} random */
 export function begun(random) {
   const deviation = Math.sqrt(INIT / E) / 0.8796256610342398; // of the normal that is cut off
   return fresh(normals(random, 4 * SIZE).filter((value) => Math.abs(value) <= 2).slice(0, SIZE).map((value) => deviation * value));
 }
 
-/** Trains a network for so many steps. */
+/**
+ * Trains a network for so many steps.
+ *
+ * @param {Network} network
+ * @param {Random} random
+ * @param {number} n
+ * @param {number} rate
+ * @param {number} steps
+ */
 export function train(network, random, n, rate, steps) {
   for (let k = 0; k < steps; k++) adam(network, gradient(network.params, drawn(random, n)), rate);
 }
 
-/** Loss of a layer over all tasks, exactly: weights.data.population_loss. */
+/** Loss of a layer over all tasks, exactly: weights.data.population_loss. @param {Folded} weights @param {number} n */
 export function populationLoss({ a, b }, n) {
   const p = [a[2], a[5]], q = [b[2], b[5]], label = b[8];
   const trace = label * (a[0] + a[4]) + p[0] * q[0] + p[1] * q[1];
@@ -134,28 +159,32 @@ export function populationLoss({ a, b }, n) {
   return VARIANCE / 2 * (odd + VARIANCE ** 2 * even);
 }
 
-/** Loss with no direction learned, with one and with both: of zero, of the best A of rank one, of the best step. */
+/** Loss with no direction learned, with one and with both: of zero, of the best A of rank one, of the best step. @param {number} n */
 export function levels(n) {
   return [0, 1, 2].map((directions) => VARIANCE * (1 - directions / 2 * n / (n + KURTOSIS)));
 }
 
-/** Learning rate of the best step: theory.one_step_optimum. */
+/** Learning rate of the best step: theory.one_step_optimum. @param {number} n */
 export const bestRate = (n) => n / (n + KURTOSIS) / VARIANCE;
 
-/** Learning rate of the step that a layer takes: experiments.von_oswald.common.strengths, times N. */
+/** Learning rate of the step that a layer takes: experiments.von_oswald.common.strengths, times N. @param {Folded} weights @param {number} n */
 export const rateOf = ({ a, b }, n) => -n * b[8] * (a[0] + a[4]) / 2;
 
-/** The same layer with A and B of equal size (A and B may be scaled by c and 1 / c) and a positive diagonal of A. */
+/** The same layer with A and B of equal size (A and B may be scaled by c and 1 / c) and a positive diagonal of A. @param {Folded} weights */
 export function balanced({ a, b }) {
-  const size = (values, places) => Math.hypot(...places.map((i) => values[i]));
+  const size = (/** @type {ArrayLike<number>} */ values, /** @type {number[]} */ places) => Math.hypot(...places.map((i) => values[i]));
   const c = Math.sqrt(size(b, [2, 5, 8]) / size(a, [0, 1, 2, 3, 4, 5])) * (a[0] + a[4] < 0 ? -1 : 1);
   return { a: a.map((value) => c * value), b: b.map((value) => value / c) };
 }
 
-/** Largest difference of one gradient (of its norm) and of the weights after each step of Adam from exported ones. */
+/**
+ * Largest difference of one gradient (of its norm) and of the weights after each step of Adam from exported ones.
+ *
+ * @param {{ start: ArrayLike<number>, tasks: Tasks[], slope: Float32Array, after: Float32Array, rate: number }} exported
+ */
 export function largestDifference({ start, tasks, slope, after, rate }) {
   const network = fresh(Float64Array.from(start)), size = Math.hypot(...slope);
-  const off = (told, known, unit) => Math.max(...told.map((value, i) => Math.abs(value - known[i]) / unit));
+  const off = (/** @type {Float64Array} */ told, /** @type {Float32Array} */ known, /** @type {number} */ unit) => Math.max(...told.map((value, i) => Math.abs(value - known[i]) / unit));
   const found = [off(gradient(network.params, tasks[0]), slope, size)];
   tasks.forEach((batch, k) => {
     adam(network, gradient(network.params, batch), rate);

@@ -1,6 +1,6 @@
-import { address, remember } from "../shared/address.js";
-import { scientific } from "../shared/numbers.js";
-import { element, unpacked } from "../shared/svg.js";
+import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
+import { element, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { built } from "../layer/model.js";
 import { balanced, begun, bestRate, EVERY, folded, largestDifference, levels, populationLoss, rateOf, STEPS, train, uniforms } from "./model.js";
 
@@ -11,12 +11,14 @@ const WORDS = ["nothing learned: v", "one direction: v (1 − N / 2(N + 1.8))", 
 /**
  * Takes the static figure over, if a gradient and three steps of Adam are those of JAX; else says so and leaves it.
  *
- * @param {Element} root
+ * @param {HTMLElement} root
  * @param {{ weights: string, steps: number[], waits: boolean[] }} stored the networks of ../layer
  */
 export function mount(root, stored) {
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  /** @type {(name: string) => any} */
   const $ = (name) => root.querySelector(`[data-part=${name}]`);
+  /** @type {any} */
   const check = Object.fromEntries(Object.entries(data.check).map(([name, text]) => [name, unpacked(text)]));
   const batches = check.after.length / 36, part = (name, k) => {
     const size = check[name].length / batches;
@@ -173,10 +175,10 @@ export function mount(root, stored) {
     $("step").disabled = running || done;
     $("back").hidden = !state.live;
     if (!running) $("said").textContent = said(); // else it would be read out at every frame
-    root.dataset.steps = state.live ? measured() : "";
+    root.dataset.steps = state.live ? String(measured()) : "";
   }
 
-  for (let m = 0; m < members; m++) $("network").add(new Option(m + 1, m + 1));
+  for (let m = 0; m < members; m++) $("network").add(new Option(String(m + 1), String(m + 1)));
   const moved = (time) => { state.time = Math.max(0, Math.min(along()[0].length - 1, time)); update(); };
   const dragged = (event) => moved(Math.round(new DOMPoint(event.clientX, 0).matrixTransform(plot.getScreenCTM().inverse()).x / px(1)));
   plot.addEventListener("pointerdown", (event) => { plot.setPointerCapture(event.pointerId); cursor.focus(); dragged(event); });
@@ -217,6 +219,6 @@ export function mount(root, stored) {
   addEventListener("hashchange", () => { if (address().place === "weights") { running = false; state = recalled(); update(); } });
   addEventListener("resize", update);
   state = recalled();
-  for (const part of root.querySelectorAll(".live")) part.hidden = false;
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(".live"))) part.hidden = false;
   update();
 }

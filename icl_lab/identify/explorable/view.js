@@ -1,21 +1,24 @@
-import { address, remember } from "../shared/address.js";
-import { scientific } from "../shared/numbers.js";
-import { unpacked } from "../shared/svg.js";
-import { filters, least, residual } from "./model.js";
+import { address, remember } from "../../pages/shared/address.js";
+import { scientific } from "../../pages/shared/numbers.js";
+import { unpacked } from "../../pages/shared/svg.js";
+import { filters, least, residual, training } from "./model.js";
 
-const WIDTH = 470, HEIGHT = 250, LOW = -0.75, HIGH = 1.15; // of the plot; fallback.py has the same
+const WIDTH = 470, HEIGHT = 250, LOW = -0.75, HIGH = 1.15; // of the plot; figure.py has the same
 
 /** Takes the static figure over, if residuals calculated here are those of Python; else says so and leaves it. */
 export function mount(root) {
   const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
+  /** @type {(name: string) => any} */
   const $ = (name) => root.querySelector(`[data-part=${name}]`);
-  const { contexts, queries, size, families, learners, fits } = data;
+  const { contexts, queries, size, families, learners, fits, others } = data;
   const [eigenvalues, weights, grid, factors] = ["eigenvalues", "weights", "grid", "factors"].map((name) => unpacked(data[name]));
-  const on = { contexts, queries, size, eigenvalues, weights }, count = contexts * queries;
-  const answers = { 1: unpacked(data.answers), 2: unpacked(data.doubled) };
-  const of = (learner, family, steps, theta, scale = 1) => residual(
-    on, answers[scale].subarray(learner * count, (learner + 1) * count), (l) => filters[family](l, steps, ...theta), scale);
-  const worst = Math.max(...data.checks.map(({ learner, family, steps, theta, residual: told }) => {
+  const every = { contexts, queries, size, eigenvalues, weights };
+  const on = { 1: every, 2: training(every) }, answers = { 1: unpacked(data.answers), 2: unpacked(data.doubled) };
+  const of = (learner, family, steps, theta, scale = 1) => {
+    const count = on[scale].contexts * queries, f = answers[scale].subarray(learner * count, (learner + 1) * count);
+    return residual(on[scale], f, (l) => filters[family](l, steps, ...theta), scale);
+  };
+  const worst = Math.max(0, ...data.checks.map(({ learner, family, steps, theta, residual: told }) => {
     const difference = Math.abs(of(learner, family, steps, theta) - told) / Math.max(1, told);
     return Number.isNaN(difference) ? Infinity : difference;
   }));
@@ -24,17 +27,21 @@ export function mount(root) {
     root.classList.add("broken");
     return;
   }
-  $("check").textContent = `✓ Residuals calculated here are those of identify on ${data.checks.length} algorithms: the largest difference is ${scientific(worst)}.`;
+  if (data.checks.length) $("check").textContent = `✓ Residuals calculated here are those of identify on ${data.checks.length} algorithms: the largest difference is ${scientific(worst)}.`;
 
-  const best = (learner, family) => ({ learner, family, steps: fits[learner][family].steps, theta: [...fits[learner][family].theta] });
-  const start = () => best(1, 1);
+  const usual = (family) => ({ steps: 1, theta: families[family].usual });
+  const best = (learner, family) => {
+    const { steps, theta } = fits[learner]?.[family] ?? usual(family);
+    return { learner, family, steps, theta: [...theta] };
+  };
+  const start = () => best(...data.start);
   let state = start();
 
   function recalled() {
     const { place, state: said } = address();
     if (place !== "fingerprint") return start();
-    const at = (name, names, usual) => { const i = names.indexOf(said.get(name)); return i < 0 ? usual : i; };
-    const family = at("family", families.map((f) => f.name), 1), found = best(at("learner", learners, 1), family);
+    const at = (name, names, first) => { const i = names.indexOf(said.get(name)); return i < 0 ? first : i; };
+    const family = at("family", families.map((f) => f.name), data.start[1]), found = best(at("learner", learners, data.start[0]), family);
     const steps = Number(said.get("steps")), theta = (said.get("numbers") ?? "").split(",").map(Number);
     if (Number.isInteger(steps) && steps >= 1 && steps <= families[family].most) found.steps = steps;
     if (theta.length === families[family].parameters.length && theta.every((v) => v > 0 && v < 1e3)) found.theta = theta;
@@ -50,6 +57,17 @@ export function mount(root) {
   const percent = (share) => (share < 1e-3 ? `${(100 * share).toFixed(2)} %` : share < 0.1 ? `${(100 * share).toFixed(1)} %` : `${(100 * share).toFixed(0)} %`);
 
   function update() {
+    const other = others[state.learner];
+    for (const name of ["filter", "ladder"]) $(name).hidden = !!other;
+    for (const part of root.querySelectorAll(".numbered, [data-part=fit]")) part.hidden = !!other;
+    if ($("other")) $("other").hidden = !other;
+    $("learner").value = state.learner;
+    if (other) {
+      $("nearest").textContent = other.nearest;
+      $("predictions").setAttribute("d", other.path);
+      $("said").textContent = other.said;
+      return;
+    }
     const family = families[state.family], members = factors.length / learners.length / grid.length;
     const values = factors.subarray(state.learner * members * grid.length, (state.learner + 1) * members * grid.length);
     $("members").setAttribute("d", Array.from({ length: members }, (_, m) =>
@@ -58,9 +76,8 @@ export function mount(root) {
     $("curve").setAttribute("d", line(dense.map((l) => [l, 1 - l * filters[family.name](l, state.steps, ...state.theta)])));
     const here = of(state.learner, family.name, state.steps, state.theta), twice = of(state.learner, family.name, state.steps, state.theta, 2);
     const steps = family.most > 1 ? ` with ${state.steps} step${state.steps > 1 ? "s" : ""}` : "";
-    $("said").textContent = `${family.name}${steps} is ${percent(here)} of the prediction away from ${learners[state.learner]}, ${here <= data.named ? "within" : "outside"} the bar of 5 %. On inputs twice as large it is ${twice > 10 ? "far off" : `${percent(twice)} away`}.`;
+    $("said").textContent = `${family.name}${steps} is ${percent(here)} of the prediction away from ${learners[state.learner]}, ${here <= data.named ? "within" : "outside"} the bar of 5 %. On inputs twice as large it is ${twice < 10 ? `${percent(twice)} away` : "far off"}.`;
     root.dataset.residual = here;
-    $("learner").value = state.learner;
     $("family").value = state.family;
     $("steps").value = state.steps;
     $("steps").max = family.most;
@@ -87,6 +104,7 @@ export function mount(root) {
   }
 
   learners.forEach((name, i) => $("learner").add(new Option(name, i)));
+  $("learner").closest("label").hidden = learners.length === 1;
   families.forEach(({ name }, i) => $("family").add(new Option(name, i)));
   const listen = (name, set) => {
     $(name).addEventListener("input", (event) => { set(Number(event.target.value)); update(); });

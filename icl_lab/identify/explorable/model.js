@@ -1,12 +1,15 @@
 // Filters h(l) of one eigenvalue l, as icl_lab.identify.filters has them, and the residual by which identify judges.
 // Eigenvalues and rates are in units of the training prompts. All functions are pure.
 
-/** identify.filters.gd with one rate. */
+/** @typedef {(l: number, steps: number, ...theta: number[]) => number} Filter h(l) */
+/** @typedef {{contexts: number, queries: number, size: number, eigenvalues: Float32Array, weights: Float32Array}} Contexts */
+
+/** identify.filters.gd with one rate. @type {Filter} */
 export function gd(l, steps, rate) {
   return (1 - (1 - rate * l) ** steps) / l;
 }
 
-/** identify.filters.gd_plus_plus with shared numbers. */
+/** identify.filters.gd_plus_plus with shared numbers. @type {Filter} */
 export function gdPlusPlus(l, steps, rate, gamma) {
   let r = 1, seen = l;
   for (let k = 0; k < steps; k++) {
@@ -16,7 +19,7 @@ export function gdPlusPlus(l, steps, rate, gamma) {
   return (1 - r) / l;
 }
 
-/** identify.filters.heavy_ball. */
+/** identify.filters.heavy_ball. @type {Filter} */
 export function heavyBall(l, steps, rate, momentum) {
   let r = 1, u = 0;
   for (let k = 0; k < steps; k++) {
@@ -26,21 +29,22 @@ export function heavyBall(l, steps, rate, momentum) {
   return (1 - r) / l;
 }
 
-/** identify.filters.ridge. */
+/** identify.filters.ridge. @type {Filter} */
 export function ridge(l, steps, strength) {
   return 1 / (l + strength);
 }
 
-/** identify.filters.flow. */
+/** identify.filters.flow. @type {Filter} */
 export function flow(l, steps, time) {
   return -Math.expm1(-time * l) / l;
 }
 
-/** identify.filters.least_squares. */
+/** identify.filters.least_squares. @type {Filter} */
 export function leastSquares(l) {
   return 1 / l;
 }
 
+/** @type {{[name: string]: Filter}} */
 export const filters = {
   "GD": gd, "GD++": gdPlusPlus, "heavy ball": heavyBall, "ridge": ridge, "gradient flow": flow, "least squares": leastSquares,
 };
@@ -48,7 +52,7 @@ export const filters = {
 /**
  * Median over contexts of |f - g| / |f| over the queries of a context: identify.fitting.judged.
  *
- * @param {{contexts: number, queries: number, size: number, eigenvalues: Float32Array, weights: Float32Array}} on
+ * @param {Contexts} on
  * @param {Float32Array} answers of the learner, contexts x queries
  * @param {(l: number) => number} h
  * @param {number} scale of all inputs; labels follow
@@ -72,7 +76,19 @@ export function residual(on, answers, h, scale) {
   return errors.length % 2 ? errors[Math.floor(middle)] : (errors[middle - 1] + errors[middle]) / 2;
 }
 
-/** The least of a function of few positive numbers inside bounds, from a start: compass search in their logarithms. */
+/** Every other context, which are training prompts. @param {Contexts} every @returns {Contexts} */
+export function training({ contexts, queries, size, eigenvalues, weights }) {
+  const half = (/** @type {Float32Array} */ values, /** @type {number} */ width) => values.filter((_, i) => Math.floor(i / width) % 2 === 0);
+  return { contexts: Math.ceil(contexts / 2), queries, size, eigenvalues: half(eigenvalues, size), weights: half(weights, queries * size) };
+}
+
+/**
+ * The least of a function of few positive numbers inside bounds, from a start: compass search in their logarithms.
+ *
+ * @param {(theta: number[]) => number} of
+ * @param {number[]} start
+ * @param {number[][]} bounds
+ */
 export function least(of, start, bounds) {
   let at = start.map(Math.log), value = of(start), step = 0.4;
   while (step > 1e-4) {

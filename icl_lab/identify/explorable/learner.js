@@ -1,0 +1,3 @@
+import { mount } from "./view.js";
+
+mount(document.getElementById("fingerprint"));
