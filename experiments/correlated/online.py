@@ -13,7 +13,7 @@ Panels: error over the correlation; independent examples that a context is worth
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -157,7 +157,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
             yield NAMED.at(who=who), named(config, drawn, params, learner)
 
 
-def _beside(config: Config, own: dict) -> dict[str, BatchLearner]:
+def _beside(config: Config, own: dict) -> Mapping[str, BatchLearner]:
     """The layer, Kaczmarz, and Kaczmarz with a momentum of 0.3."""
     beside = {"kaczmarz": built(config, 1.0), "hasty": built(config, 1.0, 0.3)}
     return {"error": partial(online, own)} | {name: partial(online, params) for name, params in beside.items()}

@@ -1,6 +1,7 @@
 """What ``online`` claims and shows: functions of its record."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -207,7 +208,7 @@ def figures(record: Record) -> dict[str, Figure]:
     figure, ((errors, examples, gained),) = axes_grid(3, 1)
     tested = np.array(record.config["correlations"])
     for kind, look in LOOKS.items():
-        panels.bars(errors, tested, _each(record, lambda c, kind=kind: error(kind, c)), LABELS[kind], look)
+        panels.bars(errors, tested, _each(record, partial(error, kind)), LABELS[kind], look)
     kaczmarz = np.median(_each(record, lambda c: error("delta", c, "kaczmarz")), axis=0)
     errors.plot(tested, kaczmarz, **THEORY, label="Kaczmarz")
     fine = np.linspace(0, tested.max(), 40)
