@@ -86,9 +86,15 @@ for (const button of navigator.clipboard ? all(".copy") : []) {
 
 const words = all(".glossary button");
 oneStop(words, ({ key }, at) => ({ ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: words.length - 1 })[key]);
-for (const wide of all(".scroll, .command code")) {
-  if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+// What is wider than its place can be scrolled by keys.
+function reachable() {
+  for (const wide of all(".scroll, .command code")) {
+    if (wide.scrollWidth > wide.clientWidth) wide.tabIndex = 0;
+    else wide.removeAttribute("tabindex");
+  }
 }
+reachable();
+addEventListener("resize", reachable);
 addEventListener("beforeprint", () => { for (const folded of all("details.legend")) folded.open = true; });
 addEventListener("hashchange", reveal);
 filter();
