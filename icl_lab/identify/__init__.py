@@ -114,21 +114,22 @@ def _identified(
     n, d = on.x.shape[1:]
     trial = training_prompts(on, units)
     exact: int | None = None
-    members, parts, prints, said, spacing = [], [], [], [], 0.0
+    members, parts, prints, said, spacings = [], [], [], [], []
     for i, learner in enumerate(many):
         name = f"learner {i}" + (f" ({learner.__name__})" if hasattr(learner, "__name__") else "")
         answer = asked(learner, name, trial, channel)
-        spacing, ask = max(spacing, rounding(answer(*trial))), in_units(answer, units)
+        ask = in_units(answer, units)
+        spacings.append(rounding(answer(*trial)))
         parts.append(structure(ask, on, seed))
         prints.append(fingerprint(ask, units, n, d, seed))
         parts[-1].setdefault("locality", prints[-1]["locality"])
         found, at = answers(ask, on, setting.turns), at_factors(ask, setting)
-        members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacing), found, at))
+        members.append(one_member(ask, parts[-1], setting, True, max(EXACT, ROUNDINGS * spacings[-1]), found, at))
         said.append((found.raw[JUDGE], found.mean[JUDGE], at(2.0, 2.0)[1].mean))
         exact = degree(ask, on) if i == 0 else exact
     verdict, family = verdict_of(members, list(dict.fromkeys([*setting.families, "zero"])))  # which needs no fit
     graded: dict[str, Any] = {}
-    bound = max(EXACT, ROUNDINGS * spacing)
+    bound = max(EXACT, ROUNDINGS * max(spacings))
     for part in parts[0]:
         measured = [one[part] for one in parts if not np.isnan(one[part])] or [float("nan")]
         worst = max(measured)
@@ -137,4 +138,4 @@ def _identified(
     r, spread = (np.stack([one[name] for one in prints]) for name in ("r", "spread"))
     judged = Judged(on.plain.eigenvalues[JUDGE], on.plain.weights[JUDGE], *map(np.stack, zip(*said)))
     graded |= {"degree": exact}
-    return Identified(verdict, family, members, graded, (grid, r, spread), units, asked_for, spacing, judged)
+    return Identified(verdict, family, members, graded, (grid, r, spread), units, asked_for, max(spacings), judged)

@@ -37,7 +37,7 @@ class Identified:
       units: of training prompts.
       asked: sizes and seed.
       rounding: relative spacing of the coarsest member's answers, 1/128 for bfloat16 and 1/1024 for float16, which
-        ``exact`` allows for; 0 for float32 and float64.
+        ``exact`` in ``structure`` allows for; 0 for float32 and float64. Every row allows for its own member's.
       judged: the contexts by which families were judged, and the answers there; None of several outputs.
     """
 

@@ -207,6 +207,17 @@ def test_what_does_not_depend_on_the_order_is_no_family_that_does():
     assert (member.family, member.equals) == ("ridge", ("ridge",))
 
 
+def test_what_is_exact_depends_on_the_precision_of_a_member_and_not_on_the_members_before_it():
+    """LMS with a small rate depends on the order of examples by less than two roundings of bfloat16."""
+    fine, half = plain.lms(0.007), plain.rounded(RIDGE, jnp.bfloat16)
+    first, last = asked([fine, half], "LMS"), asked([half, fine], "LMS")
+    assert EXACT < first.structure["permutation"]["worst"] < 2 * first.rounding
+    assert [member.family for member in first.members] == ["LMS", None]
+    assert [member.family for member in last.members] == [None, "LMS"]
+    assert [member.trials for member in first.members] == [member.trials for member in last.members[::-1]]
+    assert (first.verdict, first.rounding) == (last.verdict, last.rounding)
+
+
 def test_a_family_at_parameters_that_make_it_an_excluded_one_is_excluded_too():
     """Ridge whose answers to small labels are larger: not linear in the labels, and close to ridge in training."""
 
