@@ -16,7 +16,7 @@ a name; does a name stay.
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -81,7 +81,7 @@ PRESETS = {
         in_full=False,
     ),
     "lab": Config(
-        members=5, eval_tasks=500, steps=(3000, 4000, 6000, 8000, 2000), batches=(512, 512, 256, 128, 128), times=15,
+        members=5, eval_tasks=500, steps=(3000, 4000, 6000, 12_000, 2000), batches=(512, 512, 256, 128, 128), times=12,
     ),
     "paper": Config(),
 }  # fmt: skip
@@ -96,7 +96,7 @@ CONSTRAINTS = (
 OF: dict[str, Any] = {"network": "networks"}
 STEPS, LOSS = quantity("{network}/steps", "step", **OF), quantity("{network}/loss", "member", "step", **OF)
 TIMES = quantity("{network}/times", "time", **OF)
-ANSWERS = ("named", "algorithm", "steps", "stability", "residual", "asymmetry")
+ANSWERS = ("named", "algorithm", "wavers", "steps", "stability", "residual", "asymmetry")
 ANSWER = quantity("{network}/answer/{answer}", "member", "time", answer=ANSWERS, **OF)
 FULL = quantity(
     "{network}/full/{answer}", "member", answer=ANSWERS,
@@ -133,7 +133,7 @@ def kept(params: dict, _: Any) -> dict[str, Array]:
 
 
 def trainings(config: Config) -> Table:
-    """Every network, by the optimizer of its paper; of five layers the rate falls to zero over the second half."""
+    """Every network, by the optimizer of its paper; of five layers the rate falls to zero over the last quarter."""
     task = {field.name: getattr(config, field.name) for field in dataclasses.fields(Task)}
 
     def one(name: str, steps: int, batch: int) -> Training:
@@ -142,7 +142,7 @@ def trainings(config: Config) -> Table:
             **task, steps=steps, measure_every=steps // config.measurements, batch=batch,
             learning_rate=0.005 if delta else 1e-3, gradient_clip=10.0 if deep else 1e-3,
         )  # fmt: skip
-        adam: Callable = falling_adam(steps) if delta else lambda now: optimizer(now, steps // 2 if deep else 0)
+        adam: Callable = falling_adam(steps) if delta else lambda now: optimizer(now, steps // 4 if deep else 0)
         return planned(
             own, built(config, name), stream=NETWORKS.index(name), sampler_of=always(prompts(config, name)),
             optimizer=adam, extra=kept,
@@ -160,21 +160,23 @@ def asked_at(config: Config) -> np.ndarray:
 def measured(config: Config, fits: Fits) -> Iterator[Yield]:
     """Loss of every network, and the answers over time."""
     at = asked_at(config)
-    few = {name: FAMILIES[name] for name in config.families}
     for name in config.networks:
         fit = fits[name]
         yield STEPS.at(network=name), fit.steps
         yield LOSS.at(network=name), fit.metrics["loss"]
         yield TIMES.at(network=name), fit.steps[at]
+        (of, trial), rows = questions(config, name), []
+        weights = jax.tree.map(lambda *each: np.concatenate(each), *(weights_at(fit, r) for r in at))
+        learners = functions(built(config, name).learner, weights, config.members * len(at))
         with fits.bar(f"names of {name}", len(at)) as advance:
-            rows = []
-            for done, r in enumerate(at, 1):
-                rows.append(answers(config, name, weights_at(fit, r), few))
+            for done in range(1, len(at) + 1):
+                now = learners[(done - 1) * config.members : done * config.members]
+                rows.append(answers((of, trial), now, config.seed))
                 advance(done, len(at))
         numbers = {key: np.stack([[number(m, key) for m in row] for row in rows], axis=1) for key in ANSWERS}
         yield ANSWER.at(network=name), numbers
         if config.in_full:
-            full = answers(config, name, fit.params, FAMILIES)
+            full = answers((dataclasses.replace(of, families=FAMILIES), trial), now, config.seed)
             yield FULL.at(network=name), {key: np.array([number(m, key) for m in full]) for key in ANSWERS}
             yield AGREES.at(network=name), np.array([agree(*pair) for pair in zip(rows[-1], full)], float)
 
@@ -185,14 +187,21 @@ def weights_at(fit: Fit, measurement: int) -> Any:
     return jax.vmap(back)(fit.metrics["weights"][:, measurement])
 
 
-def answers(config: Config, name: str, params: Any, families: Mapping[str, Any]) -> list[Member]:
-    """Which algorithm each member computes, as ``identify`` answers, without the range of the name."""
+def questions(config: Config, name: str) -> tuple[Asked, tuple]:
+    """What members of a network are asked, and the training prompts on which they are tried."""
     n, d = config.context_length, config.input_size
     units, on, rng = battery(prompts(config, name), n, d, config.seed)
-    of, trial, found = Asked(units, on, rotations(rng, d), families), training_prompts(on, units), []
-    for learner in functions(built(config, name).learner, params, config.members):
-        ask = in_units(asked(learner, learner.__name__, trial), units)
-        found.append(one_member(ask, structure(ask, on, config.seed), of, ranges=False))
+    few = {family: FAMILIES[family] for family in config.families}
+    return Asked(units, on, rotations(rng, d), few), training_prompts(on, units)
+
+
+def answers(asking: tuple[Asked, tuple], learners: list[Callable], seed: int) -> list[Member]:
+    """Which algorithm each learner computes, as ``identify`` answers, but without the range of the name."""
+    of, trial = asking
+    found = []
+    for learner in learners:
+        ask = in_units(asked(learner, learner.__name__, trial), of.units)
+        found.append(one_member(ask, structure(ask, of.battery, seed), of, ranges=False))
     return found
 
 
@@ -202,6 +211,8 @@ def number(member: Member, answer: str) -> float:
         return float(NAMES.index(member.family) if member.family else NONE)
     if answer == "algorithm":
         return float(NAMES.index(algorithm(member)) if member.family else NONE)
+    if answer == "wavers":
+        return float(member.verdict == "not separable")
     if answer == "steps":
         steps = member.steps
         return float(min(steps) if isinstance(steps, tuple) else steps or 0)

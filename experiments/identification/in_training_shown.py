@@ -234,8 +234,10 @@ LOOKS: dict[str, dict[str, Any]] = {
     "gradient flow": {"color": "#56B4E9", "marker": ">"}, "ridge": {"color": "#0072B2", "marker": "v"},
     "LMS": {"color": "#000000", "marker": "P"},
 }  # fmt: skip
-OTHERS = {"another name": {"color": "#333333", "marker": "X"}, "zero": {"color": "#777777", "marker": "_"},
-          "no name": {"color": "#777777", "marker": "."}}  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "another name": {"color": "#333333", "marker": "X"}, "zero": {"color": "#777777", "marker": "_"},
+    "not separable": {"color": "#777777", "marker": "x"}, "no name": {"color": "#777777", "marker": "."},
+}  # fmt: skip
 
 
 def figures(record: Record) -> dict[str, Figure]:
@@ -259,7 +261,9 @@ def figures(record: Record) -> dict[str, Figure]:
 def _names(axes: Axes, record: Record, network: str, first: float) -> dict[str, Any]:
     """Names as colours and marks; the answer before the first step stands at half of the first measured one."""
     found, times = ANSWER(record, network=network, answer="algorithm"), TIMES(record, network=network)
-    said = np.array(["no name" if one < 0 else NAMES[int(one)] for one in found.ravel()]).reshape(found.shape)
+    wavers = ANSWER(record, network=network, answer="wavers")
+    said = np.array([["no name", "not separable"][int(w)] if one < 0 else NAMES[int(one)]
+                     for one, w in zip(found.ravel(), wavers.ravel())]).reshape(found.shape)  # fmt: skip
     at = np.broadcast_to(np.maximum(times, first / 2), found.shape)
     rows = np.broadcast_to(np.arange(1, len(found) + 1)[:, None], found.shape)
     handles = {}
