@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.flatten_util import ravel_pytree
@@ -184,7 +185,7 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
 def weights_at(fit: Fit, measurement: int) -> Any:
     """Parameters of all members at a measurement."""
     back = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], fit.params))[1]
-    return jax.vmap(back)(fit.metrics["weights"][:, measurement])
+    return jax.vmap(back)(jnp.asarray(fit.metrics["weights"][:, measurement]))
 
 
 def questions(config: Config, name: str) -> tuple[Asked, tuple]:

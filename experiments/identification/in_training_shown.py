@@ -5,16 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.identification.in_training import (
-    AGREES,
-    ANSWER,
-    LOSS,
-    NAMES,
-    NETWORKS,
-    NONE,
-    STEPS,
-    TIMES,
-)
+from experiments.identification.in_training import AGREES, ANSWER, LOSS, NAMES, NETWORKS, NONE, STEPS, TIMES
 from icl_lab.lab import NotRun, Record, claims_of, style
 from icl_lab.lab.style import Axes, Figure
 
@@ -252,8 +243,10 @@ def figures(record: Record) -> dict[str, Figure]:
         above.plot(steps[1:], loss[:, 1:].T, color="#0072B2", lw=0.7)
         above.set(xscale="log", ylabel="loss", title=_SAID[network], ylim=(0, None))
         drawn |= _names(below, record, network, float(steps[1]))
-    for axis in axes.flat[: axes.size]:
-        axis.set_axis_off() if not axis.has_data() else None
+        above.set_xlim(below.get_xlim())
+    for axis in axes.flat:
+        if not axis.has_data():
+            axis.set_axis_off()
     figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=4)
     return {"in_training": figure}
 
