@@ -14,7 +14,7 @@ on isotropic prompts of N = D examples; networks on turned prompts, kind_L: zero
 import dataclasses
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ class Config(Members):
     sizes: tuple[int, ...] = setting((16, 32), "N = D of isotropic prompts, rising", at_least=2)
     tied: tuple[int, ...] = setting((1, 2, 4, 8), "L of tied layers on them", at_least=1)
     tasks: int = setting(8, "tasks on the same inputs, so that fewer prompts say as much", at_least=1)
-    tied_steps: int = setting(800, "their training steps, a multiple of measure_every", at_least=1)
+    tied_steps: int = setting(600, "their training steps, a multiple of measure_every", at_least=1)
     tied_batch: int = setting(32, "fresh prompts in a step of theirs", at_least=1)
     adam_rate: float = setting(0.01, "Adam's learning rate at the start", above=0)
     input_size: int = setting(16, "modes of turned prompts", at_least=2)
@@ -63,13 +63,14 @@ class Config(Members):
         ("zeros_2", "zeros_4", "apart_4", "inputs_2"), f"kind_L, of L layers; kinds {', '.join(KINDS)}"
     )
     spread: float = setting(3.0, "apart_L starts at A_j = s_j I, s_j uniform below this", above=0)
-    learning_rate: float = setting(4.0, "of gradient descent at the start", above=0)
+    learning_rate: float = setting(8.0, "of gradient descent at the start", above=0)
+    inputs_rate: float = setting(0.03, "Adam's for inputs_L at the start", above=0)
     init_scale: float = setting(0.1, "standard deviation of the weights of inputs_L at the start", above=0)
-    steps: int = setting(2000, "training steps, a multiple of measure_every", at_least=1)
-    measure_every: int = setting(200, "steps between measurements", at_least=1)
+    steps: int = setting(1000, "training steps, a multiple of measure_every", at_least=1)
+    measure_every: int = setting(100, "steps between measurements", at_least=1)
     batch: int = setting(64, "fresh prompts in a training step", at_least=1)
-    eval_tasks: int = setting(1000, "prompts that measure a member during training", at_least=1)
-    final_tasks: int = setting(20_000, "prompts for each final error of a member", at_least=1)
+    eval_tasks: int = setting(500, "prompts that measure a member during training", at_least=1)
+    final_tasks: int = setting(5000, "prompts for each final error of a member", at_least=1)
 
 
 PRESETS = {
@@ -79,8 +80,9 @@ PRESETS = {
         tied_steps=10, tied_batch=8, measure_every=5, learning_rate=0.3, batch=8, eval_tasks=16, final_tasks=32,
     ),
     "quick": Config(
-        members=6, many=100_000, many_depths=(8, 16, 32), descents=(2,), sizes=(4, 8), tied=(1, 4), input_size=4,
-        networks=("zeros_2",), steps=250, tied_steps=500, measure_every=250, eval_tasks=100, final_tasks=5000,
+        members=6, many=100_000, many_depths=(8, 16, 32), descents=(2,), sizes=(4, 8), tied=(1,), input_size=4,
+        networks=("zeros_2",), steps=50, tied_steps=500, measure_every=50, learning_rate=1.0, eval_tasks=100,
+        final_tasks=2000,
     ),
     "lab": Config(),
     "paper": Config(),
@@ -182,23 +184,22 @@ def turned(config: Config) -> Sampler:
 def trainings(config: Config) -> Table:
     """Tied layers at every size and depth, by Adam; the networks on turned prompts, inputs_L by Adam too."""
     short = dataclasses.replace(config, steps=config.tied_steps, batch=config.tied_batch)
+    falling = optax.cosine_decay_schedule
+    tied = lambda now: optax.adam(falling(now.adam_rate, config.tied_steps))  # noqa: E731
+    moving = lambda now: optax.adam(falling(now.inputs_rate, config.steps))  # noqa: E731
+    plain = lambda now: optax.sgd(falling(now.learning_rate, config.steps))  # noqa: E731
     table = {
-        f"size_{size}/tied_{depth}": (short, tied_model(size, depth), isotropic(config, size), True)
+        f"size_{size}/tied_{depth}": (short, tied_model(size, depth), isotropic(config, size), tied)
         for size in config.sizes
         for depth in config.tied
     }
     for name in config.networks:
-        table[name] = config, model(config, name), turned(config), name.startswith("inputs")
-
-    def optimizer(steps: int, adam: bool) -> Callable[[Config], optax.GradientTransformation]:
-        falling = lambda rate: optax.cosine_decay_schedule(rate, steps)  # noqa: E731
-        return lambda now: optax.adam(falling(now.adam_rate)) if adam else optax.sgd(falling(now.learning_rate))
-
+        table[name] = config, model(config, name), turned(config), moving if name.startswith("inputs") else plain
     return {
         name: training.planned(
-            own, trained, keys=member_keys(own, stage), optimizer=optimizer(own.steps, adam), sampler_of=always(sampler)
+            own, trained, keys=member_keys(own, stage), optimizer=optimizer, sampler_of=always(sampler)
         )
-        for stage, (name, (own, trained, sampler, adam)) in enumerate(table.items())
+        for stage, (name, (own, trained, sampler, optimizer)) in enumerate(table.items())
     }
 
 
