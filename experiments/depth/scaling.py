@@ -55,7 +55,7 @@ class Config(Members):
     sizes: tuple[int, ...] = setting((16, 32), "N = D of isotropic prompts, rising", at_least=2)
     tied: tuple[int, ...] = setting((1, 2, 4, 8), "L of tied layers on them", at_least=1)
     tasks: int = setting(8, "tasks on the same inputs, so that fewer prompts say as much", at_least=1)
-    tied_steps: int = setting(600, "their training steps, a multiple of measure_every", at_least=1)
+    tied_steps: int = setting(400, "their training steps, a multiple of measure_every", at_least=1)
     tied_batch: int = setting(32, "fresh prompts in a step of theirs", at_least=1)
     adam_rate: float = setting(0.01, "Adam's learning rate at the start", above=0)
     input_size: int = setting(16, "modes of turned prompts", at_least=2)
@@ -168,9 +168,7 @@ def turned(config: Config) -> Sampler:
             jax.random.normal(one, (batch, *shape))
             for one, shape in zip(jax.random.split(key, 3), ((size, size), (size,), (size,)))
         )
-        q, r = jnp.linalg.qr(turn)
-        rows = q * jnp.sign(jnp.diagonal(r, axis1=1, axis2=2))[:, None]  # uniform among rotations (Mezzadri 2007)
-        rows = rows.swapaxes(1, 2)
+        rows = _turned(turn)
         of = lambda inner: jnp.einsum("bk,bkd->bd", inner, rows)  # noqa: E731
         w, x_query = of(task * (powers / eigenvalues)[None] ** 0.5), of(query * eigenvalues[None] ** 0.5)
         x = rows * (size * eigenvalues)[None, :, None] ** 0.5
@@ -179,6 +177,23 @@ def turned(config: Config) -> Sampler:
         return Sample(prompt=Prompt(x=x, y=y, x_query=x_query), target=target, latent={"w": w[..., None]})
 
     return sampler
+
+
+def _turned(normal: Array) -> Array:
+    """(B, D, D) orthonormal rows, uniform but for their signs, of as many normal numbers (Stewart 1980).
+
+    Reflections H_k = I - 2 v v^T / |v|^2 that turn e_k into a normal vector of what is left. In place of QR, whose
+    batches wait for each other for ever on few cores.
+    """
+    size = normal.shape[-1]
+    columns = jnp.broadcast_to(jnp.eye(size), normal.shape)
+    for k in range(size - 1):
+        v = normal[:, k] * (jnp.arange(size) >= k)[None]
+        side = jnp.where(v[:, k] < 0, -1, 1) * jnp.linalg.norm(v, axis=1)
+        v = v.at[:, k].add(side)
+        v = v / jnp.linalg.norm(v, axis=1, keepdims=True)
+        columns = columns - 2 * jnp.einsum("bij,bj,bk->bik", columns, v, v)
+    return columns.swapaxes(1, 2)
 
 
 def trainings(config: Config) -> Table:
@@ -212,8 +227,8 @@ def measured(config: Config, fits: Fits) -> Iterator[Yield]:
         tied = [theory.depth_error(np.full(depth, theory.looped_rate(depth, law)), law) for depth in depths]
         yield BEST.at(of=name), {"tied": np.array(tied), "free": theory.free_errors(max(depths), law)[[*depths]]}
     for learner in ("tied", "free"):
-        found = [theory.depth_error(best(few, depth)[learner], (1.5 * few[0], few[1])) for depth in config.few_depths]
-        yield SHIFTED.at(learner=learner), np.array(found)
+        moved = [theory.depth_error(best(few, depth)[learner], (1.5 * few[0], few[1])) for depth in config.few_depths]
+        yield SHIFTED.at(learner=learner), np.array(moved)
     for depth in config.descents:
         yield LEFT.at(depth=depth), left(config, depth, few)
     for stage, (size, depth) in enumerate(((size, depth) for size in config.sizes for depth in config.tied), 900):
@@ -237,7 +252,8 @@ def best(law: Law, depth: int) -> dict[str, np.ndarray]:
 def errors(config: Config, own: Model, fit: Fit, sampler: Sampler, stage: int, exact: Mapping) -> dict[str, np.ndarray]:
     """(M,) mean squared errors of a network, and of layers at exact rates, on the same prompts."""
     eye = np.eye(fit.params["params"]["a"].shape[-1], dtype=np.float32)
-    built = {name: {"params": {"a": np.float32(rates)[:, None, None] * eye}} for name, rates in exact.items()}
+    weights = lambda rates: np.asarray(rates, np.float32)[:, None, None] * eye  # noqa: E731
+    built = {name: {"params": {"a": weights(rates)}} for name, rates in exact.items()}
     beside = {name: layers_of(len(eye), own.layers, len(exact[name])).learner(params) for name, params in built.items()}
     learners = lambda params: {"trained": own.learner(params), **beside}  # noqa: E731
     found = paired_losses(learners, always(sampler), fit.params, member_keys(config, stage), config.final_tasks)

@@ -25,7 +25,7 @@ def slope(of: str, learner: str) -> Statistic:
 def off_limit(learner: str) -> Statistic:
     """Largest relative distance of isotropic errors in the limit from binom(2L, L) / 4^L; free: from 1 / (L + 1)."""
 
-    def statistic(record: Record) -> float:
+    def statistic(record: Record) -> np.ndarray:
         depths, found = record.config["limit_depths"], BEST(record, of="limit", learner=learner)
         exact = [comb(2 * depth, depth) / 4**depth if learner == "tied" else 1 / (depth + 1) for depth in depths]
         return np.abs(found / np.array(exact) - 1).max()
