@@ -127,12 +127,12 @@ CLAIMS = (
     ),
     claim(
         "few_tied", "With 45 modes the slope of tied layers is not the exponent (slope; control: with many).",
-        slope("few", "tied"), at_most=-0.6, control=slope("many", "tied"), **_EXACT,
+        slope("few", "tied"), at_most=-0.6, control=slope("many", "tied"), kind="identity", **_EXACT,
         reason="steeper than -beta by twice the tolerance of tied_exponent: no modes are left at small l",
     ),
     claim(
         "few_free", "With 45 modes the slope of free layers is not the exponent (slope; control: with many).",
-        slope("few", "free"), at_most=-2.2, control=slope("many", "free"), **_EXACT,
+        slope("few", "free"), at_most=-2.2, control=slope("many", "free"), kind="identity", **_EXACT,
         reason="steeper than -beta (2 + alpha) by twice the tolerance of free_exponent",
     ),
     claim(
@@ -194,7 +194,7 @@ CLAIMS = (
         "shifted",
         "Under l -> 1.5 l the free optimum is worse than the tied one (least ratio of all depths above one; control: "
         "at l).",
-        shifted(), at_least=1.0, control=shifted(False), **_EXACT,
+        shifted(), at_least=1.0, control=shifted(False), kind="identity", **_EXACT,
         reason="zeros of the free polynomial lie on the largest l; no noise is in it",
     ),
     claim(
