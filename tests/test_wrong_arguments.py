@@ -35,6 +35,7 @@ PARAMS = NETWORK.init(jax.random.key(0), jnp.zeros((N + 1, D + 1)))
 OTHERS = LinearSelfAttention(layers=2, heads=2).init(jax.random.key(0), jnp.zeros((N + 1, D + 1)))
 MEMBERS = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), PARAMS)
 RIDGE = solvers.ridge(0.1)
+SPECTRUM = np.array([1.0, 2.0]), np.array([0.5, 0.5])
 NAN = float("nan")
 SIZE = (0, -1, 2.5, "3", None, True)
 SEED = (-1, 1.5, 2**32, "1", True)
@@ -231,6 +232,10 @@ ROWS = [
           ("linear_attention", {}, {}),
           ("delta_rule", {}, {"rates": (*REAL, np.ones(2)), "gates": (*REAL, np.ones(2)), "momentum": REAL}),
           ("mesa_layer", {"strength": 1.0}, {"strength": POSITIVE, "rates": REAL, "gates": REAL}))),
+    Row(theory.free_errors, {"layers": 1, "spectrum": SPECTRUM}, {"layers": (4, *SIZE)}),
+    Row(theory.marchenko_pastur, {"ratio": 1.0, "degree": 2.0}, {"ratio": POSITIVE, "degree": SIZE}),
+    Row(theory.power_spectrum, {"modes": 3.0, "decay": 1.75, "task_decay": 0.5}, {
+        "modes": SIZE, "decay": POSITIVE, "task_decay": POSITIVE}),
     Row(compare.compare, {"a": RIDGE, "b": RIDGE, "samples": SAMPLES}, {
         "a": (3, jax.vmap(RIDGE)), "b": (3, jax.vmap(RIDGE)), "samples": (BATCH, ONE, FIRST, None)}),
     Row(compare.compare_batches, {"a": jax.vmap(RIDGE), "b": jax.vmap(RIDGE), "samples": SAMPLES}, {

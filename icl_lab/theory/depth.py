@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from icl_lab.prompts.tracing import check_sizes
+from icl_lab.prompts.tracing import check_number, check_sizes
 
 Floats = NDArray[np.float64]
 Spectrum = tuple[Floats, Floats]
@@ -66,9 +66,40 @@ def gram_spectrum(context_length: int, input_size: int, degree: int) -> Spectrum
         centres.append(after[j + 1] / after[j] - now[j] / now[j - 1])
         sizes.append(after[j] / now[j - 1])
         before, now = now, after
-    off = np.sqrt([float(size) for size in sizes[1:]])
-    nodes, vectors = np.linalg.eigh(np.diag([float(c) for c in centres]) + np.diag(off, 1) + np.diag(off, -1))
-    return nodes, vectors[0] ** 2
+    return _gauss([float(c) for c in centres], np.sqrt([float(size) for size in sizes[1:]]))
+
+
+def marchenko_pastur(ratio: float, degree: int) -> Spectrum:
+    """(nodes, weights): ``gram_spectrum`` in the limit of many inputs N and dimensions D with N / D = ratio.
+
+    Gauss's rule of the law of Marchenko and Pastur: with c = 1 / ratio its Jacobi matrix has 1, 1 + c, 1 + c, ... and
+    beside them c^(1/2). So the best L free layers leave 1 / (1 + ratio + ... + ratio^L), and at ratio 1, where the law
+    is that of 2 - 2 x for x of density (1 + x) (1 - x^2)^(-1/2) / pi, looped ones have the rate 1/2 at every depth and
+    leave E x^(2L) = binom(2L, L) / 4^L. ValueError for a ratio that is not positive or a degree below 1.
+    """
+    count = check_sizes(degree=degree)[0] // 2 + 1
+    check_number("ratio", ratio, above=0)
+    return _gauss(np.append(1.0, np.full(count - 1, 1 + 1 / ratio)), np.full(count - 1, ratio**-0.5))
+
+
+def power_spectrum(modes: int, decay: float, task_decay: float) -> Spectrum:
+    """(nodes, weights): l_k = k^-decay, and the share of task power l_k E w_k^2 ~ k^-(decay task_decay + 1).
+
+    Infinitely long prompts, each turned by its own rotation (Bordelon, Letey & Pehlevan 2025). L layers leave
+
+        looped: L^-task_decay,    free: L^-(task_decay (2 + decay)),
+
+    of the loss of none, up to constants, while far fewer layers than modes: a step reaches l above 1 / L. Free layers
+    spend half of their zeros on the L / 2 largest l, and those of a Chebyshev polynomial on [0, L^-decay] reach
+    l above L^-(2 + decay). (On a continuous law they reach L^-2 only.) ValueError for no mode, or an exponent that is
+    not positive.
+    """
+    (modes,) = check_sizes(modes=modes)
+    check_number("decay", decay, above=0)
+    check_number("task_decay", task_decay, above=0)
+    k = np.arange(1.0, modes + 1)
+    weights = k ** -(decay * task_decay + 1)
+    return k**-decay, weights / weights.sum()
 
 
 def depth_error(rates: ArrayLike, spectrum: Spectrum) -> Floats:
@@ -116,8 +147,10 @@ def looped_rate(layers: int, spectrum: Spectrum) -> float:
     from scipy.optimize import brentq  # scipy takes long to import
 
     (layers,), (nodes, weights) = check_sizes(layers=layers), spectrum
-    slope = lambda a: (1 - a * nodes) ** (2 * layers - 1) @ (weights * nodes)  # noqa: E731
-    return float(brentq(slope, 0.0, 1 / nodes[nodes > 0].min(), xtol=1e-15))
+    slope, high = lambda a: (1 - a * nodes) ** (2 * layers - 1) @ (weights * nodes), 1 / nodes.max()
+    while slope(high) > 0:  # from 1 / min l, where it is negative, powers would overflow
+        high *= 2
+    return float(brentq(slope, 0.0, high, xtol=1e-15))
 
 
 def free_rates(layers: int, spectrum: Spectrum) -> Floats:
@@ -128,15 +161,55 @@ def free_rates(layers: int, spectrum: Spectrum) -> Floats:
     layer, or at least as many as there are nodes above 0.
     """
     (layers,), (nodes, weights) = check_sizes(layers=layers), spectrum
-    if layers >= np.count_nonzero(nodes > 0):
-        raise ValueError(f"layers must be fewer than the {np.count_nonzero(nodes > 0)} nodes above 0, got {layers}")
-    basis = [np.sqrt(weights * nodes) / np.sqrt(weights @ nodes)]
-    for _ in range(layers - 1):
-        new = nodes * basis[-1]
+    _fewer(layers, nodes[nodes > 0], " above 0")
+    centres, off = _lanczos((nodes, weights * nodes), layers)
+    return 1 / np.linalg.eigvalsh(_tridiagonal(centres, off[:-1]))
+
+
+def free_errors(layers: int, spectrum: Spectrum) -> Floats:
+    """(L + 1,) MSE / D of the best 0, 1, ... L free layers: 1 / sum_(j <= L) pi_j(0)^2, pi orthonormal in the law.
+
+    The least E p^2 of p(0) = 1 (Christoffel's function at 0): p = sum_j c_j pi_j has E p^2 = |c|^2 and p(0) = c.pi(0),
+    so Schwarz's inequality gives it. By Lanczos's algorithm, in time L^2 nodes and memory L nodes, for millions of
+    them. ValueError for no layer, or at least as many as there are nodes.
+    """
+    (layers,), (nodes, _) = check_sizes(layers=layers), spectrum
+    _fewer(layers, nodes)
+    centres, off = _lanczos(spectrum, layers)
+    values = [1.0, -centres[0] / off[0]]
+    for j in range(1, layers):
+        values.append(-(centres[j] * values[-1] + off[j - 1] * values[-2]) / off[j])
+    return 1 / np.cumsum(np.square(values))
+
+
+def _fewer(layers: int, nodes: Floats, which: str = "") -> None:
+    if layers >= nodes.size:
+        raise ValueError(f"layers must be fewer than the {nodes.size} nodes{which}, got {layers}")
+
+
+def _lanczos(spectrum: Spectrum, degree: int) -> tuple[Floats, Floats]:
+    """Jacobi coefficients a_0 .. a_(n-1) and b_1 .. b_n of a law (of any mass), with full reorthogonalisation."""
+    nodes, weights = spectrum
+    basis, centres, off = np.empty((degree + 1, nodes.size)), np.empty(degree), np.empty(degree)
+    basis[0] = np.sqrt(weights / weights.sum())
+    for j in range(degree):
+        new = nodes * basis[j]
+        centres[j] = new @ basis[j]
         for _ in range(2):  # twice is enough
-            new = new - np.stack(basis).T @ (np.stack(basis) @ new)
-        basis.append(new / np.linalg.norm(new))
-    return 1 / np.linalg.eigvalsh(np.stack(basis) * nodes @ np.stack(basis).T)
+            new -= (basis[: j + 1] @ new) @ basis[: j + 1]
+        off[j] = np.linalg.norm(new)
+        basis[j + 1] = new / off[j]
+    return centres, off
+
+
+def _tridiagonal(centres: ArrayLike, off: ArrayLike) -> Floats:
+    return np.diag(centres) + np.diag(off, 1) + np.diag(off, -1)
+
+
+def _gauss(centres: ArrayLike, off: ArrayLike) -> Spectrum:
+    """Gauss's rule of a Jacobi matrix of mass 1."""
+    nodes, vectors = np.linalg.eigh(_tridiagonal(centres, off))
+    return nodes, vectors[0] ** 2
 
 
 def _without(rates: ArrayLike, spectrum: Spectrum, *left_out: int) -> Floats:

@@ -2,7 +2,7 @@
 
 import functools
 from fractions import Fraction
-from math import prod
+from math import comb, prod
 
 import numpy as np
 import pytest
@@ -12,10 +12,13 @@ from icl_lab.theory import (
     depth_error,
     depth_gradient,
     depth_hessian,
+    free_errors,
     free_rates,
     gram_moments,
     gram_spectrum,
     looped_rate,
+    marchenko_pastur,
+    power_spectrum,
     saddle_curvature,
 )
 
@@ -135,6 +138,62 @@ def test_gd_plus_plus():
     np.testing.assert_allclose([*rates, gammas[0], 5 * error], [0.51676, 3.47466, 0.44879, 0.0575012], rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", SPECTRA)
+def test_errors_of_all_depths_are_those_of_the_best_rates(name):
+    spectrum = SPECTRA[name]
+    layers = min(5, np.count_nonzero(spectrum[0]) - 1)
+    found = free_errors(layers, spectrum)
+    assert found[0] == 1
+    for depth in range(1, layers + 1):
+        assert found[depth] == pytest.approx(depth_error(free_rates(depth, spectrum), spectrum), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 3.0])
+def test_the_isotropic_limit(ratio):
+    """Moments of Marchenko and Pastur, those of large Wishart matrices, and the free errors."""
+    nodes, weights = spectrum = marchenko_pastur(ratio, 20)
+    c = 1 / ratio
+    for k, exact in enumerate((1, 1, 1 + c, 1 + 3 * c + c**2)):
+        assert weights @ nodes**k == pytest.approx(exact, rel=1e-12)
+        assert float(gram_moments(int(1e6 * ratio), 10**6, 3)[k]) == pytest.approx(exact, rel=1e-5)
+    exact = 1 / np.cumsum(ratio ** np.arange(10.0))
+    np.testing.assert_allclose(free_errors(9, spectrum), exact, rtol=1e-12)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 8, 16])
+def test_tied_layers_at_ratio_one_leave_a_binomial(layers):
+    spectrum = marchenko_pastur(1.0, 2 * layers)
+    assert looped_rate(layers, spectrum) == pytest.approx(0.5, rel=1e-12)
+    error = depth_error(np.full(layers, 0.5), spectrum)
+    assert error == pytest.approx(comb(2 * layers, layers) / 4**layers, rel=1e-12)
+
+
+def test_the_power_law_by_hand():
+    nodes, weights = power_spectrum(3, 2.0, 0.5)
+    np.testing.assert_allclose(nodes, (1, 1 / 4, 1 / 9), rtol=1e-14)
+    np.testing.assert_allclose(weights, np.array([1, 1 / 4, 1 / 9]) / (49 / 36), rtol=1e-14)
+
+
+def test_45_modes():
+    """Errors of tied and free layers, and the e-folds of Bordelon et al.: rate 3 on A_j = L a_j, a 45th to each a_j."""
+    spectrum = power_spectrum(45, 1.75, 0.5)
+    rates = {layers: looped_rate(layers, spectrum) for layers in (1, 2, 4, 8, 16)}
+    found = [depth_error(np.full(layers, rate), spectrum) for layers, rate in rates.items()]
+    np.testing.assert_allclose(found, (0.30646, 0.21663, 0.13941, 0.08794, 0.05357), rtol=1e-4)
+    free = free_errors(16, spectrum)[[*rates]]
+    np.testing.assert_allclose(free, (0.30646, 0.14123, 0.04410, 0.0048598, 4.0765e-6), rtol=1e-4)
+    steps = [-15 * layers**2 / saddle_curvature(rates[layers], layers, spectrum) for layers in (2, 4)]
+    np.testing.assert_allclose(steps, (419.8, 9014.7), rtol=1e-4)
+
+
+def test_many_modes_have_the_exponents():
+    """Here of decay 1.25 and task decay .8: -beta (2 + alpha) = -2.6 free, -.8 tied."""
+    spectrum, depths = power_spectrum(30_000, 1.25, 0.8), np.array([8, 16])
+    tied = [depth_error(np.full(layers, looped_rate(layers, spectrum)), spectrum) for layers in depths]
+    assert np.diff(np.log2(tied))[0] == pytest.approx(-0.8, abs=0.1)
+    assert np.diff(np.log2(free_errors(16, spectrum)[depths]))[0] == pytest.approx(-2.6, abs=0.3)
+
+
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -142,6 +201,13 @@ def test_gd_plus_plus():
         (lambda: gram_spectrum(20, 5, 0), "degree"),
         (lambda: looped_rate(0, EXACT), "layers"),
         (lambda: free_rates(6, EXACT), "layers must be fewer than the 6 nodes above 0, got 6"),
+        (lambda: free_errors(0, EXACT), "layers"),
+        (lambda: free_errors(6, EXACT), "layers must be fewer than the 6 nodes, got 6"),
+        (lambda: marchenko_pastur(0.0, 4), "ratio"),
+        (lambda: marchenko_pastur(1.0, 0), "degree"),
+        (lambda: power_spectrum(0, 1.75, 0.5), "modes"),
+        (lambda: power_spectrum(45, -1.0, 0.5), "decay"),
+        (lambda: power_spectrum(45, 1.75, float("nan")), "task_decay"),
         (lambda: best_gd_plus_plus(2, *EXACT, starts=0), "starts"),
     ],
 )

@@ -1,0 +1,140 @@
+"""Networks at the closed forms hold every claim of ``depth.scaling``, and its controls do not."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import inside
+
+from experiments.depth import looped
+from experiments.depth import scaling as binary
+from experiments.depth.scaling import BEST, ERROR, LEFT, SHIFTED, TIED
+from experiments.depth.scaling_shown import CLAIMS, exact
+from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
+from icl_lab.solvers import gradient_descent
+from icl_lab.theory import depth_error, free_errors, gram_spectrum, marchenko_pastur
+from icl_lab.training import Fit
+
+CONFIG = binary.PRESETS["lab"]
+SHORT = dataclasses.replace(CONFIG, members=2, jitters=(1e-2, 1e-4))
+FEW = binary.modes(CONFIG, CONFIG.few)
+OVER_TIED = {"zeros_2": 0.9, "zeros_4": 1.0, "apart_4": 0.7}
+
+
+@functools.cache
+def left(depth):
+    return binary.left(SHORT, depth, FEW)
+
+
+@functools.cache
+def record(factor=1.0):
+    """Trained errors ``factor`` times the exact ones, or what is expected of starts; many modes have the exponents."""
+    pieces, both = [], lambda value: np.full(2, value)
+    depths = np.array(CONFIG.many_depths)
+    pieces += [(BEST.at(of="many"), {"tied": depths**-0.5, "free": depths**-1.875})]
+    for of, law in (("few", FEW), ("limit", marchenko_pastur(1.0, 32))):
+        depths = getattr(CONFIG, f"{of}_depths")
+        tied = [depth_error(binary.best(law, depth)["tied"], law) for depth in depths]
+        pieces += [(BEST.at(of=of), {"tied": np.array(tied), "free": free_errors(16, law)[[*depths]]})]
+    for learner in ("tied", "free"):
+        found = [depth_error(binary.best(FEW, depth)[learner], (1.5 * FEW[0], FEW[1])) for depth in CONFIG.few_depths]
+        pieces += [(SHIFTED.at(learner=learner), np.array(found))]
+    pieces += [(LEFT.at(depth=depth), left(depth)) for depth in CONFIG.descents]
+    for size in CONFIG.sizes:
+        for depth in CONFIG.tied:
+            errors = {"trained": both(factor * exact(size, depth)), "tied": both(exact(size, depth))}
+            pieces += [(TIED.at(size=size, depth=depth), errors)]
+    pieces += [
+        (ERROR.at(network=name), {"trained": both(factor * over), "tied": both(1.0), "free": both(0.3)})
+        for name, over in OVER_TIED.items()
+    ]
+    pieces += [(ERROR.at(network="inputs_2"), {"trained": both(0.2 * factor), "tied": both(1.0), "free": both(0.3)})]
+    metrics, arrays, _ = collected(pieces)
+    return Record("depth.scaling", "lab", to_json(SHORT), metrics, arrays)
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])
+def test_the_closed_form_holds_and_the_control_fails(claim):
+    assert inside(claim, claim.statistic, record())
+    assert claim.control is None or not inside(claim, claim.control, record())
+
+
+def test_errors_a_tenth_off_break_the_claims():
+    broken = {claim.id.rsplit(".", 1)[1] for claim in CLAIMS if not inside(claim, claim.statistic, record(1.1))}
+    assert broken == {"finite_tied", "zeros_4", "zeros_2", *(f"extrapolated_{depth}" for depth in CONFIG.tied)}
+
+
+@pytest.mark.parametrize("own", [1, 3])
+def test_layers_are_linear_attention_and_gradient_descent(own):
+    rng = np.random.default_rng(0)
+    config = dataclasses.replace(CONFIG, input_size=4, tasks=1)
+    prompts = binary.isotropic(config, 4)(jax.random.key(0), 5).prompt
+    params = {"params": {"a": jnp.asarray(rng.normal(size=(own, 4, 4)), jnp.float32)}}
+    model, same = binary.layers_of(4, 3, own), looped.model(config, "free_3" if own == 3 else "looped_3")
+    np.testing.assert_allclose(model.learner(params)(prompts), same.learner(params)(prompts), rtol=2e-4, atol=2e-4)
+    rates = np.linspace(0.2, 0.6, own)
+    params = {"params": {"a": jnp.asarray(rates[:, None, None] * np.eye(4), jnp.float32)}}
+    expected = jax.vmap(gradient_descent(np.tile(rates, 3 // own)))(prompts)
+    np.testing.assert_allclose(model.learner(params)(prompts), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_turned_prompts_are_the_power_law():
+    """X^T X / N has its eigenvalues in every prompt, rotations have no mean, and rates leave the error of the law."""
+    law, size = binary.modes(CONFIG, CONFIG.input_size), CONFIG.input_size
+    samples = binary.turned(CONFIG)(jax.random.key(1), 20_000)
+    x, w = np.asarray(samples.prompt.x, np.float64), np.asarray(samples.latent["w"][..., 0])
+    grams = np.einsum("bnd,bne->bde", x, x) / size
+    np.testing.assert_allclose(np.linalg.eigvalsh(grams[:50])[:, ::-1], np.tile(law[0], (50, 1)), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(grams.mean(0), law[0].mean() * np.eye(size), atol=0.01)
+    np.testing.assert_allclose(np.einsum("bd,bde,be->b", w, grams, w).mean(), 1, atol=0.03)
+    np.testing.assert_allclose(np.square(samples.target).mean(), 1, atol=0.06)
+    rates = binary.best(law, 2)["tied"]
+    params = {"params": {"a": jnp.asarray(rates[:, None, None] * np.eye(size), jnp.float32)}}
+    found = np.square(binary.layers_of(size, 2, 2).learner(params)(samples.prompt) - samples.target).mean()
+    assert found == pytest.approx(depth_error(rates, law), rel=0.08)
+
+
+def test_rates_leave_the_exact_error_on_isotropic_prompts():
+    config = dataclasses.replace(CONFIG, members=1, final_tasks=20_000)
+    params = {"params": {"a": np.full((1, 1, 4, 4), 0.5) * np.eye(4)}}
+    law = gram_spectrum(4, 4, 4)
+    beside = {"best": binary.best(law, 2)["tied"][:1]}
+    found = binary.errors(
+        config, binary.tied_model(4, 2), Fit(params, *(3 * [{}])), binary.isotropic(config, 4), 1, beside
+    )
+    for name, rate in {"trained": 0.5, "best": beside["best"][0]}.items():
+        assert found[name] / (4 * config.tasks) == pytest.approx(depth_error([rate, rate], law), rel=0.03)
+
+
+def test_starts_of_the_kinds():
+    start = lambda name: binary.model(CONFIG, name).init(jax.random.key(0))["params"]  # noqa: E731
+    zeros, apart = start("zeros_4")["a"], start("apart_4")["a"]
+    assert zeros.shape == apart.shape == (4, 16, 16)
+    assert not zeros.any()
+    rates = np.diagonal(apart, axis1=1, axis2=2)
+    assert (np.ptp(rates, axis=1) == 0).all()
+    assert (np.ptp(rates, axis=0) > 0).all()
+    assert set(start("inputs_2")) == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"networks": ("zeros_2", "deep_2")}, "--networks="),
+        ({"networks": ("zeros_16",)}, "--input_size="),
+        ({"few": 16}, "--few_depths="),
+        ({"many": 64}, "--many_depths="),
+        ({"steps": 7}, "--steps=7"),
+        ({"tied_steps": 7}, "--tied_steps=7"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
+    for preset in binary.PRESETS.values():
+        binary.EXPERIMENT.validate(preset)
+    with pytest.raises(FlagError, match=named):
+        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))
