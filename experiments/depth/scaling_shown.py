@@ -35,7 +35,9 @@ def off_limit(learner: str) -> Statistic:
 
 @functools.cache
 def exact(size: int, depth: int) -> float:
-    """The least error of tied layers on N = D isotropic examples."""
+    """The least error of tied layers on N = D isotropic examples; that of no layer is 1."""
+    if not depth:
+        return 1.0
     law = theory.gram_spectrum(size, size, 2 * depth)
     return float(theory.depth_error(best(law, depth)["tied"], law))
 
