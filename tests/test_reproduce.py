@@ -153,7 +153,7 @@ def test_refuses_before_any_run(start, capsys, words, message):
         ("reddy.clampin", "did you mean reddy.clamping?"),
         ("clamping", "did you mean reddy.clamping?"),
         ("von_oswald.landscape", "did you mean reddy.landscape or zhang_frei_bartlett.landscape?"),
-        ("xyzzy", "there are correlated.effective_length, dai.dual_form, "),
+        ("xyzzy", "there are correlated.effective_length, correlated.online, dai.dual_form, "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name, nearest):

@@ -104,7 +104,7 @@ def screen(
       page: where all of it is.
       minutes: that it took.
     """
-    for most in (4, 3, 2, 1):
+    for most in (4, 3, 2, 1, 0):
         body = []
         for paper in [*ORDER, *sorted({e.name.split(".")[0] for e, _ in results} - {*ORDER})]:
             own = [(e, o) for e, o in results if e.name.split(".")[0] == paper]
@@ -118,7 +118,7 @@ def screen(
 def _of_paper(
     paper: str, results: Sequence[tuple[Experiment, Outcome]], failures: Mapping[str, str], most: int
 ) -> list[str]:
-    """The lines of one paper; each kind of verdict in at most so many."""
+    """The lines of one paper; each kind of verdict in at most so many, with 0 only what failed or is missing."""
     if not results and not failures:
         return []
     named: dict[str, list[str]] = {verdict: [] for verdict in WORST_FIRST}
@@ -150,7 +150,8 @@ def _of_paper(
         ("no record", [f"{name.split('.', 1)[-1]} ({words})" for name, words in failures.items()]),
     )  # fmt: skip
     for kind, words in kinds:
-        lines += _listed(f"  {kind:13}", words, most)
+        if most or kind in ("failed", "no record"):
+            lines += _listed(f"  {kind:13}", words, max(1, most))
     return lines
 
 
