@@ -137,7 +137,7 @@ CLAIMS = (
         "control: one head).",
         of_opposite(over_centred(2)), near=1.0, tolerance=0.03, control=over_centred(1), headline=2,
         reason=f"{_SAMPLED}; a scale of the logits of .2, where small ones need large weights, costs 2 %",
-        quick=Quick(0.08, f"{_SHORT}; at N = 50 a scale of .2 costs 1 %"),
+        quick=Quick(0.08, f"{_SHORT}; few members have heads of opposite sign", NOT_RESOLVED),
     ),
     claim(
         "opposite", "Two heads end with opposite signs (share of members).",
