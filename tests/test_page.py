@@ -25,6 +25,7 @@ from experiments.binaries import GALLERY, discover
 from experiments.page import article
 from experiments.page.__main__ import main
 from experiments.page.drawing import picture
+from experiments.page.reading import read
 from experiments.page.words import worded
 from experiments.papers import ORDER, finding_of, paper_of
 from icl_lab.lab import flags, records
@@ -272,6 +273,18 @@ def test_page_without_a_usable_ledger_has_no_numbers_and_says_so(gallery, tmp_pa
     left_out, text = written(gallery, tmp_path / "page.html")
     assert list(left_out) == [str(ledger)]
     assert "The error is – &lt;i&gt;" in text
+
+
+def test_a_picture_of_one_name_is_shown_once_of_the_best_run(gallery):
+    name, toy = next(iter(TOYS.items()))
+    best = gallery.joinpath(*name.split("."), "lab")
+    shutil.copytree(best, best.with_name("lab-again"))
+    best.with_name("lab-again").joinpath("another.png").write_bytes(next(best.glob("*.png")).read_bytes())
+    runs, left_out = read([best, best.with_name("lab-again")], {name: toy}, {})
+    assert left_out == {}
+    first, again = (sorted(path.name for path in run.pictures) for run in runs[name])
+    assert first == sorted(path.name for path in best.glob("*.png"))
+    assert again == ["another.png"]
 
 
 def test_pictures_are_made_smaller_until_the_page_is_small_enough(made, tmp_path, monkeypatch):
