@@ -38,7 +38,9 @@ class Config(Setting):
         "gamma of the condition numbers",
         at_least=0,
     )
-    histograms: tuple[float, ...] = setting((0.0, 0.05, 0.099, 0.15, 0.2), "gamma of the histograms", at_least=0)
+    histograms: tuple[float, ...] = setting(
+        (0.0, 0.05, 0.099, 0.15, 0.2), "no effect; of records whose histograms were drawn", at_least=0
+    )
     decay_steps: int = setting(0, "last steps of a training, in which the learning rate falls to 0", at_least=0)
 
 
