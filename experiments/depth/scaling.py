@@ -55,7 +55,7 @@ class Config(Members):
     sizes: tuple[int, ...] = setting((16, 32), "N = D of isotropic prompts, rising", at_least=2)
     tied: tuple[int, ...] = setting((1, 2, 4, 8), "L of tied layers on them", at_least=1)
     tasks: int = setting(8, "tasks on the same inputs, so that fewer prompts say as much", at_least=1)
-    tied_steps: int = setting(400, "their training steps, a multiple of measure_every", at_least=1)
+    tied_steps: int = setting(1600, "their training steps, a multiple of measure_every", at_least=1)
     tied_batch: int = setting(32, "fresh prompts in a step of theirs", at_least=1)
     adam_rate: float = setting(0.01, "Adam's learning rate at the start", above=0)
     input_size: int = setting(16, "modes of turned prompts", at_least=2)
