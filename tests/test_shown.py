@@ -16,11 +16,13 @@ from icl_lab.compare import compare, compare_batches, mean_loss, prefix_losses, 
 from icl_lab.fast import batch_learner
 from icl_lab.identify import identify
 from icl_lab.identify.report import Identified
+from icl_lab.lab.command_line import console_progress
+from icl_lab.lab.session import Session
 from icl_lab.models import LinearSelfAttention, learner
 from icl_lab.prompts import Prompt, linear_regression
 from icl_lab.prompts.naming import named_by_arguments
 from icl_lab.solvers import centred, gradient_descent, ridge
-from icl_lab.training import Fit, Model, progress
+from icl_lab.training import Fit, Model, progress, training
 from icl_lab.training.trained import Trained
 
 N, D, M = 4, 2, 3
@@ -175,6 +177,19 @@ def test_a_training_is_watched(monkeypatch, capsys):
     assert re.findall(r"step (\d) of 2, loss [\d.]+", said) == ["0", "1", "2"]
     icl_lab.train(NETWORK, SAMPLER, members=1, steps=2, batch=4, eval_tasks=4, measure_every=1, progress=False)
     assert capsys.readouterr().err == ""
+
+
+def test_a_binary_says_its_loss_where_no_bar_can_move(monkeypatch, capsys, tmp_path):
+    planned = training(NETWORK, SAMPLER, members=1, steps=2, batch=4, eval_tasks=4, measure_every=1)
+    for seconds, said in ((0.0, ["0", "1", "2"]), (60.0, [])):
+        monkeypatch.setattr(progress, "SECONDS", seconds)
+        session = Session(tmp_path / str(seconds), "of this test", 15.0, console_progress())
+        session.fit("layer", planned)
+        with session.bar("names", 3) as advance:
+            advance(1, 3)
+        shown = capsys.readouterr().err
+        assert re.findall(r"layer: (\d) of 2, loss [\d.]+", shown) == said
+        assert ("names: 1 of 3\n" in shown) == bool(said)
 
 
 def test_the_front_door_in_a_fresh_process():

@@ -3,9 +3,11 @@
 import contextlib
 import dataclasses
 import logging
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from rich.progress import Progress
@@ -16,6 +18,7 @@ from icl_lab.lab.profile import Profile
 from icl_lab.lab.provenance import digest
 from icl_lab.lab.trainings import Fits, Table
 from icl_lab.training import memory
+from icl_lab.training import progress as lines
 from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit
 from icl_lab.training.plans import Training
@@ -54,7 +57,8 @@ class Session:
         began = time.monotonic()
         with self.bar(stage, training.steps) as advance, stopping.held(), self.profile.training(stage):
             result = training.carried_out(
-                resume=self.checkpoint(stage), progress=advance, mesh=member_mesh(),
+                resume=self.checkpoint(stage), mesh=member_mesh(),
+                watch=lambda done, row: advance(done, training.steps, row),
                 memory_limit=memory.limit(self.memory_gb), warn=False,
             )  # fmt: skip
         self.stages[stage] = taken(result, time.monotonic() - began)
@@ -71,13 +75,22 @@ class Session:
         return Checkpoint(self.folder / "checkpoints" / stage, fingerprint, self.checkpoint_seconds)
 
     @contextlib.contextmanager
-    def bar(self, label: str, total: int) -> Iterator[Callable[[int, int], None]]:
-        """A progress bar as a context; call what it gives with ``(done, total)``."""
-        progress = self.progress or Progress(disable=True)
-        task = progress.add_task(label, total=total)
+    def bar(self, label: str, total: int) -> Iterator[Callable[..., None]]:
+        """A progress bar as a context, where it cannot move one line a minute.
 
-        def advance(done: int, total: int) -> None:
+        Call what it gives with ``(done, total)`` and, behind them, what was measured then by name, (M, ...).
+        """
+        progress = self.progress or Progress(disable=True)
+        task, console = progress.add_task(label, total=total), progress.console
+        silent, said = progress.disable or console.quiet or console.is_terminal, time.monotonic()
+
+        def advance(done: int, total: int, row: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
+            nonlocal said
             progress.update(task, completed=done, total=total)
+            if not silent and time.monotonic() - said >= lines.SECONDS:
+                said = time.monotonic()
+                words = filter(None, (f"{label}: {done} of {total}", lines.loss_of(row)))
+                print(", ".join(words), file=sys.stderr, flush=True)
             stopping.check()
 
         yield advance
