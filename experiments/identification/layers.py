@@ -1,0 +1,128 @@
+"""Which layer does what? What a read-out knows after each layer of trained linear attention, and how fast it grows.
+
+Networks of ``von_oswald.multi_step``, by the kept parameters of its lab record: five layers with weights of their own,
+and layers trained for two and for ten loops, which run longer here. After j layers the read-out is the label of the
+query's token times one gain, fitted to the targets on prompts of its own. A linear read-out of the whole token knows no
+more: its inputs do not change sign with the task, so they do not correlate with the target.
+
+The residual factor after j layers, r_j(l) = 1 - l h_j(l), is measured as by ``identify``. Its *steps* are
+K_j = ln |r_j(l)| / ln |r_1(l)| at the smallest eigenvalue of training (5 % quantile): how many times the first layer
+would have to be applied. GD has K_j = j, and Newton's iteration from a I has 2^(j - 1). GD(2^k) *is* k steps of
+Newton, so predictions of the whole network cannot tell them apart, and growth over layers can.
+
+Controls: networks as they are drawn, and the five layers in the opposite order. Errors are squared errors over that of
+predicting zero.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.identification.networks import GALLERY, functions, sampler_of
+from experiments.settings import Members, member_keys
+from experiments.von_oswald import multi_step
+from experiments.von_oswald.common import model, unpack
+from icl_lab.identify import battery, fingerprint, in_units
+from icl_lab.lab import Experiment, load_run, main, setting
+from icl_lab.lab.flags import from_json
+from icl_lab.lab.quantities import quantity
+from icl_lab.lab.trainings import Fits, Yield
+from icl_lab.training import Model
+
+NETWORKS = ("free_5", "looped_2", "looped_10")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Members):
+    """Which networks, and how many prompts."""
+
+    networks: tuple[str, ...] = setting(NETWORKS, "trainings of von_oswald.multi_step", choices=NETWORKS)
+    loops: int = setting(10, "loops at which looped layers are read", at_least=1)
+    tasks: int = setting(20_000, "prompts that fit a gain, and as many others for an error", at_least=2)
+
+
+PRESETS = {
+    "smoke": Config(members=1, networks=("looped_2",), loops=2, tasks=64),
+    "quick": Config(members=2, networks=("free_5",), tasks=4000),
+    "lab": Config(),
+    "paper": Config(),
+}
+
+
+def learners(networks: tuple[str, ...]) -> list[str]:
+    """Trained networks and their controls, by name."""
+    kinds = {"free": ("", "_untrained", "_reversed"), "looped": ("", "_untrained")}
+    return [name + kind for name in networks for kind in kinds[name.split("_")[0]]]
+
+
+OF: dict[str, Any] = {"learner": lambda config: learners(config["networks"])}
+GRID, LOW = quantity("{learner}/grid", "point", **OF), quantity("{learner}/low", **OF)
+FACTOR = quantity("{learner}/r", "member", "{learner}_layer", "point", **OF)
+READ = quantity("{learner}/{read}", "member", "{learner}_layer", read=("gain", "error"), **OF)
+
+
+def measured(config: Config, fits: Fits) -> Iterator[Yield]:
+    """Read-outs and residual factors after every layer."""
+    kept = load_run(GALLERY / "multi_step" / "lab")
+    of = from_json(multi_step.Config, kept.record.config)
+    sizes = of.context_length, of.input_size
+    units, _, _ = battery(sampler_of(kept.record.config), *sizes, config.seed)
+    drawn = [sampler_of(kept.record.config)(jax.random.key(config.seed + half), config.tasks) for half in (1, 2)]
+    asked = [[np.asarray(part) for part in (one.prompt.x, one.prompt.y, one.prompt.x_query)] for one in drawn]
+    targets = [np.asarray(one.target)[:, 0] for one in drawn]
+    names = learners(config.networks)
+    with fits.bar("networks", len(names)) as advance:
+        for done, name in enumerate(names, 1):
+            found: dict[str, list] = {"gain": [], "error": [], "r": []}
+            trained = [kept.params(member, network_of(name)) for member in range(config.members)]
+            for many in after_each(config, of, name, trained):
+                said = [[member(*prompts)[:, 0] for prompts in asked] for member in many]
+                gains = [f @ targets[0] / max(f @ f, 1e-300) for f, _ in np.asarray(said, float)]
+                errors = [((g * f - targets[1]) ** 2).mean() for g, (_, f) in zip(gains, np.asarray(said, float))]
+                prints = [fingerprint(in_units(flat(member), units), units, *sizes, config.seed) for member in many]
+                found["gain"].append(gains)
+                found["error"].append(np.array(errors) / (targets[1] ** 2).mean())
+                found["r"].append([one["r"] for one in prints])
+            yield GRID.at(learner=name), prints[0]["grid"]
+            yield LOW.at(learner=name), np.array(units.low)
+            yield FACTOR.at(learner=name), np.stack(found.pop("r"), axis=1)
+            yield READ.at(learner=name), {read: np.stack(value, axis=1) for read, value in found.items()}
+            advance(done, len(names))
+
+
+def network_of(name: str) -> str:
+    """The training of a learner."""
+    return "_".join(name.split("_")[:2])
+
+
+def after_each(config: Config, of: multi_step.Config, name: str, trained: list) -> Iterator[list[Callable]]:
+    """The members of a learner as they are read after one layer, two, and so on."""
+    whole = unpack(of)[network_of(name)][0]
+    params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *trained)
+    if name.endswith("_untrained"):
+        params = jax.vmap(model(whole, of).init)(member_keys(config, 1))
+    if name.endswith("_reversed"):
+        params = jax.tree.map(lambda leaf: leaf[:, ::-1], params)
+    for layers in range(1, 1 + (config.loops if whole.looped else whole.layers)):
+        first: Model = model(dataclasses.replace(whole, layers=layers), of)
+        own = params if whole.looped else jax.tree.map(lambda leaf: leaf[:, :layers], params)  # noqa: B023
+        yield functions(first.learner, own, config.members)
+
+
+def flat(member: Callable) -> Callable:
+    """A member as a function of labels (B, N), with answers (B,)."""
+    return lambda x, y, q: np.asarray(member(x, y[:, :, None], q)[:, 0], float)
+
+
+EXPERIMENT = Experiment(
+    "identification.layers", __doc__, PRESETS, measured, (GRID, LOW, FACTOR, READ), given=True,
+    reads=("von_oswald.multi_step",),
+)  # fmt: skip
+
+if __name__ == "__main__":
+    sys.exit(main(EXPERIMENT))

@@ -1,0 +1,179 @@
+"""What ``layers`` claims and shows."""
+
+import numpy as np
+
+from experiments import panels
+from experiments.identification.layers import FACTOR, GRID, LOW, READ, learners
+from experiments.statistics import Statistic
+from icl_lab.identify.filters import newton
+from icl_lab.lab import NotRun, Record, claims_of
+from icl_lab.lab.style import THEORY, Axes, Figure
+from icl_lab.lab.style import panels as axes_grid
+
+RATE = 0.5
+"""Of the Newton iteration of controls, over the largest eigenvalue of training: its steps do not depend on it."""
+
+
+def asked(record: Record, learner: str) -> str:
+    """A learner of the record.
+
+    Raises:
+      NotRun: for one that is not in it.
+    """
+    if learner not in learners(tuple(record.config["networks"])):
+        raise NotRun(learner)
+    return learner
+
+
+def steps(record: Record, learner: str) -> np.ndarray:
+    """(M, L) K_j, how many times the first layer would have to be applied."""
+    at = {"learner": asked(record, learner)}
+    grid, low = np.log(GRID(record, **at)), np.log(LOW(record, **at))
+    r = np.array([[np.interp(low, grid, one) for one in member] for member in FACTOR(record, **at)])
+    logs = np.log(np.abs(r))
+    return logs / logs[:, :1]
+
+
+def by_newton(record: Record, learner: str) -> np.ndarray:
+    """(1, L) the same of Newton's iteration from a I."""
+    low, count = LOW(record, learner=asked(record, learner)), FACTOR(record, learner=learner).shape[1]
+    logs = np.array([[np.log(1 - low * newton(low, k, RATE)) for k in range(count)]])
+    return logs / logs[:, :1]
+
+
+def growth(learner: str, of=steps, doubling: bool = True) -> Statistic:
+    """(M,) slope of log2 K against the layer, or not ``doubling`` against log2 of it, over all layers."""
+
+    def statistic(record: Record) -> np.ndarray:
+        found = np.log2(of(record, learner))
+        layer = np.arange(1, 1 + found.shape[1])
+        return np.polyfit(layer if doubling else np.log2(layer), found.T, 1)[0]
+
+    return statistic
+
+
+def fall(learner: str) -> Statistic:
+    """(M,) largest ratio of the error after a layer to that before it."""
+
+    def statistic(record: Record) -> np.ndarray:
+        error = READ(record, learner=asked(record, learner), read="error")
+        return (error[:, 1:] / error[:, :-1]).max(1)
+
+    return statistic
+
+
+def longer(learner: str, loops: int, trained: int) -> Statistic:
+    """(M,) ratio of the error at so many loops to that at those of training."""
+
+    def statistic(record: Record) -> np.ndarray:
+        error = READ(record, learner=asked(record, learner), read="error")
+        if error.shape[1] < loops:
+            raise NotRun(f"{loops} loops")
+        return error[:, loops - 1] / error[:, trained - 1]
+
+    return statistic
+
+
+def gain(learner: str, layer: int) -> Statistic:
+    """(M,) gain of the read-out after a layer."""
+    return lambda record: READ(record, learner=asked(record, learner), read="gain")[:, layer - 1]
+
+
+def against(learner: str, other: str) -> Statistic:
+    """(M,) error after all layers over that of another learner."""
+
+    def statistic(record: Record) -> np.ndarray:
+        first, second = (READ(record, learner=asked(record, one), read="error")[:, -1] for one in (learner, other))
+        return first / second
+
+    return statistic
+
+
+claim = claims_of("identification.layers", "Fu et al. 2023; networks of von Oswald et al. 2022", presets=("lab",))
+_MIDDLE = "half-way between GD of equal steps (0.57 over five layers) and Newton (1)"
+
+CLAIMS = (
+    claim(
+        "growth_free",
+        "Over five layers of their own steps grow more like those of GD than like Newton's (slope of log2 of the steps "
+        "against the layer; control: Newton).",
+        growth("free_5"), at_most=0.78, control=growth("free_5", by_newton), headline=1, reason=_MIDDLE,
+    ),
+    *(
+        claim(
+            f"growth_loops_{trained}",
+            f"A layer trained for {said} loops takes as many steps as loops, up to ten (slope of log2 of the steps "
+            "against log2 of the loops; control: Newton).",
+            growth(f"looped_{trained}", doubling=False), near=1.0, tolerance=0.05,
+            control=growth(f"looped_{trained}", by_newton, doubling=False),
+            reason="every loop adds the same to small eigenvalues; only couplings, 4 to 7 % of the weights, do not",
+        )
+        for trained, said in ((2, "two"), (10, "ten"))
+    ),
+    claim(
+        "fall_free",
+        "Every one of five layers takes a tenth off the error of its read-out (largest ratio of neighbours; control: "
+        "untrained).",
+        fall("free_5"), at_most=0.9, control=fall("free_5_untrained"), headline=2,
+        reason="a layer that did nothing leaves 1; a step of GD on ten inputs takes more than a tenth",
+    ),
+    claim(
+        "gain_last", "After the last of five layers the read-out is the answer itself (gain; control: after the first).",
+        gain("free_5", 5), near=1.0, tolerance=0.05, control=gain("free_5", 1),
+        reason="least loss has the gain 1; Adam's constant rate leaves some per cent",
+    ),
+    claim(
+        "order",
+        "Five layers in the opposite order leave more (error over that in the order of training; control: the order of "
+        "training).",
+        against("free_5_reversed", "free_5"), at_least=1.5, control=against("free_5", "free_5"),
+        reason="without moved inputs steps of GD would commute and leave 1",
+    ),
+    claim(
+        "longer",
+        "A layer trained for two loops leaves less error at four (over that at two; control: untrained).",
+        longer("looped_2", 4, 2), at_most=0.9, control=longer("looped_2_untrained", 4, 2),
+        reason="two more steps take off what two have left of small eigenvalues; large ones may diverge",
+    ),
+)  # fmt: skip
+
+
+def figures(record: Record) -> dict[str, Figure]:
+    """Residual factors after each layer, steps over layers, errors of read-outs."""
+    names = tuple(record.config["networks"])
+    figure, ((factors, grown, errors),) = axes_grid(3, 1, width=3.2, height=2.9)
+    _factors(factors, record, names[0])
+    for look, name in zip(panels.SERIES, names):
+        found = steps(record, name)
+        panels.bars(grown, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
+    most = max(steps(record, name).shape[1] for name in names)
+    layer = np.arange(1, 1 + most)
+    grown.plot(layer, layer, **THEORY)
+    grown.plot(layer, 2.0 ** (layer - 1), **THEORY)
+    grown.set(
+        title="Steps of the first layer's kind", xlabel="layers or loops", ylabel="steps", yscale="log", ylim=(0.9, 40)
+    )
+    grown.legend(ncols=1, **panels.ABOVE)
+    first = [name for name in learners(names) if name.startswith(names[0])]
+    for look, name in zip(panels.SERIES, first):
+        found = READ(record, learner=name, read="error")
+        panels.bars(errors, np.arange(1, 1 + found.shape[1]), found, _said(name), look)
+    errors.set(title="Error of the read-out", xlabel="layers", ylabel="error", yscale="log")
+    errors.legend(ncols=1, **panels.ABOVE)
+    return {"layers": figure}
+
+
+def _factors(axes: Axes, record: Record, name: str) -> None:
+    """The median residual factor after each layer."""
+    grid, r = GRID(record, learner=name), np.median(FACTOR(record, learner=name), axis=0)
+    for j, (look, one) in enumerate(zip(panels.SERIES, r), 1):
+        axes.plot(grid, one, label=str(j), **(look | {"marker": None}))
+    axes.axhline(0, **THEORY)
+    axes.set(title="What is left of each eigenvalue", xlabel="eigenvalue over its mean", ylabel="residual factor")
+    axes.set(xscale="log", ylim=(-1, 1.05))
+    axes.legend(ncols=3, title="after layer", **panels.ABOVE)
+
+
+def _said(name: str) -> str:
+    kind, count, *more = name.split("_")
+    return f"{count} free layers" + (f", {more[0]}" if more else "") if kind == "free" else f"{count} loops"
