@@ -1,4 +1,4 @@
-import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { address, copies, number, remember } from "../../../../icl_lab/pages/shared/address.js";
 import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
 import { oneStop } from "../../../../icl_lab/pages/shared/stops.js";
 import { element, handle, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
@@ -42,18 +42,14 @@ export function mount(root) {
   function recalled() {
     const { place, state: said } = address(), found = start();
     if (place !== "layer") return found;
-    const number = (name, low, high, usual) => {
-      const value = said.has(name) ? Number(said.get(name)) : NaN;
-      return value >= low && value <= high ? value : usual;
-    };
     const list = (name, size) => {
       const values = (said.get(name) ?? "").split(",").map(Number);
       return values.length === size && values.every(Number.isFinite) ? values : null;
     };
-    found.member = Math.round(number("network", 1, members, 1)) - 1;
-    found.time = Math.round(number("time", 0, last, last));
-    found.mix = number("hand", 0, 1, 0);
-    found.size = number("size", 0.5, 2, 1);
+    found.member = Math.round(number(said, "network", 1, members, 1)) - 1;
+    found.time = Math.round(number(said, "time", 0, last, last));
+    found.mix = number(said, "hand", 0, 1, 0);
+    found.size = number(said, "size", 0.5, 2, 1);
     found.truth = list("truth", 2) ?? found.truth;
     const x = list("x", 2 * found.x.length);
     if (x) found.x = pairs(x);
@@ -177,11 +173,7 @@ export function mount(root) {
   listen("size", (value) => { state.size = value; });
   $("back").addEventListener("click", () => { state.own = null; moved(true); });
   $("reset").addEventListener("click", () => { state = start(); moved(true); });
-  $("link").addEventListener("click", async () => {
-    kept();
-    await navigator.clipboard?.writeText(location.href);
-    $("link").textContent = "The address has it";
-  });
+  copies($("link"), kept);
   addEventListener("hashchange", () => { if (address().place === "layer") { state = recalled(); update(); } });
   addEventListener("resize", update);
   state = recalled();

@@ -1,4 +1,4 @@
-import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { address, number, remember } from "../../../../icl_lab/pages/shared/address.js";
 import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
 import { element, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { built } from "../layer/model.js";
@@ -83,15 +83,11 @@ export function mount(root, stored) {
   function recalled() {
     const { place, state: said } = address(), found = start();
     if (place !== "weights") return found;
-    const number = (name, low, high, otherwise) => {
-      const value = said.has(name) ? Number(said.get(name)) : NaN;
-      return value >= low && value <= high ? value : otherwise;
-    };
-    found.network = Math.round(number("network", 1, members, 1)) - 1;
-    found.time = Math.round(number("time", 0, last, last));
-    found.n = Math.round(number("n", 2, 32, usual.n));
-    found.rate = number("rate", 1e-4, 1e-2, usual.rate);
-    found.seed = Math.round(number("seed", 1, 999999, 1));
+    found.network = Math.round(number(said, "network", 1, members, 1)) - 1;
+    found.time = Math.round(number(said, "time", 0, last, last));
+    found.n = Math.round(number(said, "n", 2, 32, usual.n));
+    found.rate = number(said, "rate", 1e-4, 1e-2, usual.rate);
+    found.seed = Math.round(number(said, "seed", 1, 999999, 1));
     if (said.has("seed")) Object.assign(found, { live: live(found), time: 0 });
     return found;
   }
