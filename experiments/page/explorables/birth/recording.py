@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -21,6 +22,7 @@ from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
 from experiments.reddy.clamping import PRESETS, conditions, plan
 from experiments.reddy.settings import by_part
 from experiments.reddy.training import evaluation_samples, network, progress
+from icl_lab import lab
 from icl_lab.lab.command_line import command
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, save
@@ -81,4 +83,5 @@ def _train(options: Options) -> int:
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_default_matmul_precision", lab.Options().precision)  # as the binary
     sys.exit(main())

@@ -64,6 +64,7 @@ export function mount(root) {
     }
     const [from, to] = [onsets[0], onsets[arm]].map((step) => WIDTH * step / steps[last]), level = Number(py((1 + 1 / n) / 2));
     $("before").setAttribute("d", arm ? line(curve(0, "ic")) : "");
+    $("grey").hidden = !arm;
     $("bracket").setAttribute("d", arm ? `M${from.toFixed(1)} ${level - 6}v12m0-6H${to.toFixed(1)}m0-6v12` : "");
     $("delay").setAttribute("x", ((from + to) / 2).toFixed(1));
     $("delay").setAttribute("y", level - 9);
