@@ -22,7 +22,6 @@ from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
 from experiments.reddy.clamping import PRESETS, conditions, plan
 from experiments.reddy.settings import by_part
 from experiments.reddy.training import evaluation_samples, network, progress
-from icl_lab import lab
 from icl_lab.lab.command_line import command
 from icl_lab.lab.provenance import provenance
 from icl_lab.lab.records import Record, save
@@ -83,5 +82,5 @@ def _train(options: Options) -> int:
 
 
 if __name__ == "__main__":
-    jax.config.update("jax_default_matmul_precision", lab.Options().precision)  # as the binary
+    jax.config.update("jax_default_matmul_precision", "highest")  # as the binary
     sys.exit(main())
