@@ -81,11 +81,15 @@ def test_the_static_figure_is_the_control_where_the_head_has_formed(found):
     shown, time = fallback.context(found), fallback.start(found)
     accuracy = found.arrays["control/curves"][0]
     assert accuracy[time] >= fallback.FORMED > accuracy[time - 1]
-    widths = {kind: [float(arc["width"]) for arc in shown["arcs"] if arc["kind"] == kind] for kind in ("ila1", "tila2")}
-    assert len(shown["arcs"]) == 36 + 8
-    recorded = found.arrays["control/curves"][3, time]
-    np.testing.assert_allclose(np.mean(widths["ila1"]) / fallback.THICK, recorded, atol=0.01)
-    assert min(widths["ila1"]) > fallback.THICK / 2 < widths["tila2"][0]
+    widths = np.array([float(arc["width"]) for arc in shown["arcs"]])
+    assert len(widths) == 36 + 8
+    by_query = np.split(widths, np.cumsum(range(1, 9)))  # in the first layer, then of the target in the second
+    assert [row.argmax() for row in by_query[:8:2]] == [0, 2, 4, 6]  # labels attend most to their items
+    assert by_query[8].argmax() == 2 * fallback.ITEM + 1
+    counted = [arc["kind"] for arc in shown["arcs"]]
+    assert {kind: counted.count(kind) for kind in ("ila1", "tila2", "tla2")} == {"ila1": 4, "tila2": 1, "tla2": 3}
+    ila1 = widths[[kind == "ila1" for kind in counted]].mean() / fallback.THICK
+    np.testing.assert_allclose(ila1, found.arrays["control/curves"][3, time], atol=0.01)  # widths have one decimal
 
 
 def test_what_the_page_says_of_the_arms(found):
@@ -183,7 +187,7 @@ class TestExplorable:
         assert by_keys[1] == f"+{later - soon:,.0f}"
         address = light_tab.url
         assert address.endswith(f"#head?arm=cla_held&time={at}")
-        root.get_by_role("button", name="Reset").evaluate("one => one.click()")
+        root.locator("[data-part=reset]").evaluate("one => one.click()")
         root.get_by_label("classifier frozen").click()
         box = root.locator("[data-part=plot]").bounding_box()
         left = (34 + 360 * at / (len(steps) - 1)) / 402
@@ -194,7 +198,7 @@ class TestExplorable:
         again.goto(address)
         assert told(again) == by_keys
         again.close()
-        root.get_by_role("button", name="Reset").evaluate("one => one.click()")
+        root.locator("[data-part=reset]").evaluate("one => one.click()")
         assert told(light_tab)[0] == fallback.context(found)["said"]
 
     def test_one_corrupted_byte_brings_the_static_figure_back(self, browser, light_page, tmp_path, found):

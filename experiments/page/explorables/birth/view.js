@@ -1,21 +1,19 @@
 import { address, copies, number, remember } from "../../../../icl_lab/pages/shared/address.js";
-import { unpacked } from "../../../../icl_lab/pages/shared/svg.js";
+import { broken, opened, wake } from "../../../../icl_lab/pages/shared/figure.js";
+import { drags, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { attention, crossing, CURVES, worst } from "./model.js";
 
 const WIDTH = 360, HEIGHT = 230, THICK = 14, ITEM = 1, FORMED = 0.9; // fallback.py has the same
 
 /** Takes the static figure over, if the recorded measures are sums of the recorded maps; else says so and leaves it. */
 export function mount(root) {
-  const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  /** @type {(name: string) => any} */
-  const $ = (name) => root.querySelector(`[data-part=${name}]`);
+  const { data, $ } = opened(root);
   const { n, steps, hold } = data, share = unpacked(data.share), last = steps.length - 1, target = 2 * n;
   const arms = data.arms.map(({ key, name, maps, curves }) =>
     ({ key, name, maps: Uint8Array.from(atob(maps), (c) => c.charCodeAt(0)), curves: unpacked(curves) }));
   const off = worst(arms, share, data.half, data.float);
   if (!(off <= 1)) {
-    $("check").textContent = `✕ The measures of these maps differ from the recorded ones by ${off.toPrecision(2)} times what rounding allows, so the figure stands still.`;
-    root.classList.add("broken");
+    broken(root, `The measures of these maps differ from the recorded ones by ${off.toPrecision(2)} times what rounding allows`);
     return;
   }
   $("check").textContent = `✓ ILA1, TLA2 and TILA2 of these ${arms.length * steps.length} pairs of maps are those that JAX recorded: the largest difference is ${Math.round(100 * off)} % of what rounding the maps to 255ths allows.`;
@@ -89,15 +87,11 @@ export function mount(root) {
   $("time").addEventListener("input", (event) => moved(Number(event.target.value)));
   $("time").addEventListener("change", keep);
   $("arms").addEventListener("change", (event) => { state.arm = Number(event.target.value); update(); keep(); });
-  const plot = $("plot");
-  const dragged = (event) => moved(Math.round(new DOMPoint(event.clientX, 0).matrixTransform(plot.getScreenCTM().inverse()).x * last / WIDTH));
-  plot.addEventListener("pointerdown", (event) => { plot.setPointerCapture(event.pointerId); dragged(event); });
-  plot.addEventListener("pointermove", (event) => { if (plot.hasPointerCapture(event.pointerId)) dragged(event); });
-  plot.addEventListener("pointerup", keep);
+  drags($("plot"), (x) => moved(Math.round(x * last / WIDTH)), keep);
   $("reset").addEventListener("click", () => { state = start(); update(); keep(); });
   copies($("link"), keep);
   addEventListener("hashchange", () => { if (address().place === "head") { state = recalled(); update(); } });
   state = recalled();
-  for (const part of root.querySelectorAll(".live")) part.hidden = false;
+  wake(root);
   update();
 }
