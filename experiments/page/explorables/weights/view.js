@@ -168,7 +168,8 @@ export function mount(root, stored) {
     $("train").textContent = running ? "Stop" : state.live && state.live.networks[0].steps && !done ? "Train on" : "Train ten networks";
     $("step").disabled = running || done;
     $("back").hidden = !state.live;
-    if (!running) $("said").textContent = said(); // else it would be read out at every frame
+    const text = running ? `Ten networks of seed ${state.seed} are training.` : said();
+    if ($("said").textContent !== text) $("said").textContent = text; // else it would be read out at every frame
     root.dataset.steps = state.live ? String(measured()) : "";
   }
 
