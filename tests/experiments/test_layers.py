@@ -80,7 +80,5 @@ def test_layers_built_as_gradient_descent_are_read_as_it():
 
 def test_the_figure_shows_all_layers():
     axes = figures(made())["layers"].axes
-    assert [one.get_title() for one in axes] == [
-        "What is left of each eigenvalue", "Steps of the first layer's kind", "Error of the read-out",
-    ]  # fmt: skip
+    assert [one.get_title() for one in axes] == ["Residual factor", "Equivalent steps", "Error of the read-out"]
     assert len(axes[0].lines) >= 5
