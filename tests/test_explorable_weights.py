@@ -218,6 +218,7 @@ class TestExplorable:
         root = light_tab.locator("#weights")
         root.get_by_role("button", name="Train ten networks").click()
         light_tab.locator("#weights:not([data-steps='0']):not([data-steps=''])").wait_for()
+        assert root.locator("[data-part=said]").inner_text() == "Ten networks of seed 1 are training."
         root.get_by_role("button", name="Stop").click()
         stopped = int(root.get_attribute("data-steps"))
         assert 50 <= stopped < 3000

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from experiments import page
+from experiments.page.explorables.birth import recording
 from experiments.page.explorables.fingerprint import measuring
 from experiments.page.explorables.layer import data, fallback, training
 from experiments.page.explorables.weights import checking
@@ -101,7 +102,7 @@ def test_scripts_are_within_their_budget():
     assert len(bundle(Path(page.__file__).parent / "templates" / "page.js")) <= 60_000
 
 
-@pytest.mark.parametrize("module", [training, measuring, checking])
+@pytest.mark.parametrize("module", [training, measuring, checking, recording])
 def test_commands_that_make_records_say_what_they_do_and_refuse_what_they_do_not_know(module, capsys):
     assert module.main(["", "--help"]) == 0
     said = capsys.readouterr().out

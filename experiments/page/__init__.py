@@ -11,6 +11,7 @@ from typing import Any
 
 from experiments.page import article
 from experiments.page.drawing import AXIS, HEIGHT, RADIUS, UNIT, WIDTH, Picture, picture
+from experiments.page.explorables.birth import birth_context
 from experiments.page.explorables.fingerprint import fingerprint_context
 from experiments.page.explorables.layer import layer_context
 from experiments.page.explorables.weights import weights_context
@@ -114,6 +115,7 @@ def _rendered(runs: list[Run], **context: Any) -> bytes:
         "layer": layer_context(),
         "watch": weights_context(),
         "print": fingerprint_context(),
+        "birth": birth_context(),
         "citation": article.citation(CITATION),
     }
     context |= {"counts": counted(row for view in context["papers"] for row in view.rows)}

@@ -1,6 +1,7 @@
 import { address, remember } from "../../../icl_lab/pages/shared/address.js";
 import { oneStop } from "../../../icl_lab/pages/shared/stops.js";
 import { mount as mountFingerprint } from "../../../icl_lab/identify/explorable/view.js";
+import { mount as mountBirth } from "../explorables/birth/view.js";
 import { mount as mountLayer } from "../explorables/layer/view.js";
 import { mount as mountWeights } from "../explorables/weights/view.js";
 
@@ -104,3 +105,4 @@ const networks = document.getElementById("layer"), stored = JSON.parse(networks.
 mountLayer(networks);
 mountWeights(document.getElementById("weights"), stored);
 mountFingerprint(document.getElementById("fingerprint"));
+mountBirth(document.getElementById("head"));

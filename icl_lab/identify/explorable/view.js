@@ -1,4 +1,5 @@
 import { address, remember } from "../../pages/shared/address.js";
+import { broken, opened, wake } from "../../pages/shared/figure.js";
 import { scientific } from "../../pages/shared/numbers.js";
 import { unpacked } from "../../pages/shared/svg.js";
 import { filters, least, residual, training } from "./model.js";
@@ -7,9 +8,7 @@ const WIDTH = 470, HEIGHT = 250, LOW = -0.75, HIGH = 1.15; // of the plot; figur
 
 /** Takes the static figure over, if residuals calculated here are those of Python; else says so and leaves it. */
 export function mount(root) {
-  const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  /** @type {(name: string) => any} */
-  const $ = (name) => root.querySelector(`[data-part=${name}]`);
+  const { data, $ } = opened(root);
   const { contexts, queries, size, families, learners, fits, others } = data;
   const [eigenvalues, weights, grid, factors] = ["eigenvalues", "weights", "grid", "factors"].map((name) => unpacked(data[name]));
   const every = { contexts, queries, size, eigenvalues, weights };
@@ -23,8 +22,7 @@ export function mount(root) {
     return Number.isNaN(difference) ? Infinity : difference;
   }));
   if (!(worst <= data.tolerance)) {
-    $("check").textContent = `✕ The residuals that this page calculates differ from Python’s by ${worst.toPrecision(1)}, so the figure stands still.`;
-    root.classList.add("broken");
+    broken(root, `The residuals that this page calculates differ from Python’s by ${worst.toPrecision(1)}`);
     return;
   }
   if (data.checks.length) $("check").textContent = `✓ Residuals calculated here are those of identify on ${data.checks.length} algorithms: the largest difference is ${scientific(worst)}.`;
@@ -122,6 +120,6 @@ export function mount(root) {
   });
   addEventListener("hashchange", () => { if (address().place === "fingerprint") { state = recalled(); update(); } });
   state = recalled();
-  for (const part of root.querySelectorAll(".live")) part.hidden = false;
+  wake(root);
   update();
 }

@@ -8,6 +8,21 @@ export function address() {
   }
 }
 
+/** A number of a state, if it lies within its bounds; else the usual one. */
+export function number(state, name, low, high, usual) {
+  const value = state.has(name) ? Number(state.get(name)) : NaN;
+  return value >= low && value <= high ? value : usual;
+}
+
+/** Lets a button copy the address, after `keep` has written the state into it. */
+export function copies(button, keep) {
+  button.addEventListener("click", async () => {
+    keep();
+    await navigator.clipboard?.writeText(location.href);
+    button.textContent = "The address has it";
+  });
+}
+
 /** Writes a state into the address, without a step in the history; what is empty is left out. */
 export function remember(place, state) {
   const kept = new URLSearchParams(Object.entries(state).filter(([, value]) => value !== ""));

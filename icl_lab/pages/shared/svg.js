@@ -11,6 +11,14 @@ export function unpacked(text) {
   return new Float32Array(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
 }
 
+/** Calls `to` with how far to the right in `svg` a pointer is, while it is dragged, and `ended` at the end. */
+export function drags(svg, to, ended) {
+  const dragged = (event) => to(new DOMPoint(event.clientX, 0).matrixTransform(svg.getScreenCTM().inverse()).x);
+  svg.addEventListener("pointerdown", (event) => { svg.setPointerCapture(event.pointerId); dragged(event); });
+  svg.addEventListener("pointermove", (event) => { if (svg.hasPointerCapture(event.pointerId)) dragged(event); });
+  svg.addEventListener("pointerup", ended);
+}
+
 /**
  * A point in `svg` that is moved by mouse, touch and keys: arrows (with Shift in small steps), Home and End to the left
  * and right edge, PageUp and PageDown to the upper and lower one.

@@ -1,4 +1,5 @@
-import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { address, copies, number, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { broken, opened, wake } from "../../../../icl_lab/pages/shared/figure.js";
 import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
 import { oneStop } from "../../../../icl_lab/pages/shared/stops.js";
 import { element, handle, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
@@ -11,9 +12,7 @@ const STAR = "M0-8L2-2L8-2L3 2L5 8L0 4L-5 8L-3 2L-8-2L-2-2Z", CROSS = "M-5-5L5 5
 
 /** Takes the static figure over, if this page's layer agrees with JAX; else says so and leaves it as it is. */
 export function mount(root) {
-  const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  /** @type {(name: string) => any} */
-  const $ = (name) => root.querySelector(`[data-part=${name}]`);
+  const { data, $ } = opened(root);
   const floats = unpacked(data.weights), times = data.steps.length, members = data.waits.length, last = times - 1;
   const recorded = (member, time) => {
     const at = (member * times + time) * 18;
@@ -29,8 +28,7 @@ export function mount(root) {
   const finals = Array.from({ length: members }, (_, m) => recorded(m, last));
   const worst = largestDifference(finals, prompts, pairs(check.query), check.predictions);
   if (!(worst <= data.tolerance)) {
-    $("check").textContent = `✕ The layer that this page computes differs from JAX by ${worst.toPrecision(1)}, so the figure stands still.`;
-    root.classList.add("broken");
+    broken(root, `The layer that this page computes differs from JAX by ${worst.toPrecision(1)}`);
     return;
   }
   $("check").textContent = `✓ This page’s layer agrees with JAX on ${count} prompts and ${members} networks: the largest difference is ${scientific(worst)}.`;
@@ -42,18 +40,14 @@ export function mount(root) {
   function recalled() {
     const { place, state: said } = address(), found = start();
     if (place !== "layer") return found;
-    const number = (name, low, high, usual) => {
-      const value = said.has(name) ? Number(said.get(name)) : NaN;
-      return value >= low && value <= high ? value : usual;
-    };
     const list = (name, size) => {
       const values = (said.get(name) ?? "").split(",").map(Number);
       return values.length === size && values.every(Number.isFinite) ? values : null;
     };
-    found.member = Math.round(number("network", 1, members, 1)) - 1;
-    found.time = Math.round(number("time", 0, last, last));
-    found.mix = number("hand", 0, 1, 0);
-    found.size = number("size", 0.5, 2, 1);
+    found.member = Math.round(number(said, "network", 1, members, 1)) - 1;
+    found.time = Math.round(number(said, "time", 0, last, last));
+    found.mix = number(said, "hand", 0, 1, 0);
+    found.size = number(said, "size", 0.5, 2, 1);
     found.truth = list("truth", 2) ?? found.truth;
     const x = list("x", 2 * found.x.length);
     if (x) found.x = pairs(x);
@@ -177,14 +171,10 @@ export function mount(root) {
   listen("size", (value) => { state.size = value; });
   $("back").addEventListener("click", () => { state.own = null; moved(true); });
   $("reset").addEventListener("click", () => { state = start(); moved(true); });
-  $("link").addEventListener("click", async () => {
-    kept();
-    await navigator.clipboard?.writeText(location.href);
-    $("link").textContent = "The address has it";
-  });
+  copies($("link"), kept);
   addEventListener("hashchange", () => { if (address().place === "layer") { state = recalled(); update(); } });
   addEventListener("resize", update);
   state = recalled();
-  for (const part of root.querySelectorAll(".live")) part.hidden = false;
+  wake(root);
   update();
 }

@@ -1,6 +1,7 @@
-import { address, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { address, number, remember } from "../../../../icl_lab/pages/shared/address.js";
+import { broken, opened, wake } from "../../../../icl_lab/pages/shared/figure.js";
 import { scientific } from "../../../../icl_lab/pages/shared/numbers.js";
-import { element, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
+import { drags, element, unpacked } from "../../../../icl_lab/pages/shared/svg.js";
 import { built } from "../layer/model.js";
 import { balanced, begun, bestRate, EVERY, folded, largestDifference, levels, populationLoss, rateOf, STEPS, train, uniforms } from "./model.js";
 
@@ -15,9 +16,7 @@ const WORDS = ["nothing learned: v", "one direction: v (1 − N / 2(N + 1.8))", 
  * @param {{ weights: string, steps: number[], waits: boolean[] }} stored the networks of ../layer
  */
 export function mount(root, stored) {
-  const data = JSON.parse(root.querySelector("script[type='application/json']").textContent);
-  /** @type {(name: string) => any} */
-  const $ = (name) => root.querySelector(`[data-part=${name}]`);
+  const { data, $ } = opened(root);
   /** @type {any} */
   const check = Object.fromEntries(Object.entries(data.check).map(([name, text]) => [name, unpacked(text)]));
   const batches = check.after.length / 36, part = (name, k) => {
@@ -28,8 +27,7 @@ export function mount(root, stored) {
     ({ n: data.n, x: part("x", k), y: part("y", k), query: part("query", k), target: part("target", k) }));
   const worst = largestDifference({ ...check, tasks, rate: data.rate });
   if (!(worst <= data.tolerance)) {
-    $("check").textContent = `✕ The training of this page differs from JAX by ${worst.toPrecision(1)}, so the figure stands still.`;
-    root.classList.add("broken");
+    broken(root, `The training of this page differs from JAX by ${worst.toPrecision(1)}`);
     return;
   }
   $("check").textContent = `✓ One gradient and ${batches} steps of Adam are those of JAX: the largest difference is ${scientific(worst)}.`;
@@ -83,15 +81,11 @@ export function mount(root, stored) {
   function recalled() {
     const { place, state: said } = address(), found = start();
     if (place !== "weights") return found;
-    const number = (name, low, high, otherwise) => {
-      const value = said.has(name) ? Number(said.get(name)) : NaN;
-      return value >= low && value <= high ? value : otherwise;
-    };
-    found.network = Math.round(number("network", 1, members, 1)) - 1;
-    found.time = Math.round(number("time", 0, last, last));
-    found.n = Math.round(number("n", 2, 32, usual.n));
-    found.rate = number("rate", 1e-4, 1e-2, usual.rate);
-    found.seed = Math.round(number("seed", 1, 999999, 1));
+    found.network = Math.round(number(said, "network", 1, members, 1)) - 1;
+    found.time = Math.round(number(said, "time", 0, last, last));
+    found.n = Math.round(number(said, "n", 2, 32, usual.n));
+    found.rate = number(said, "rate", 1e-4, 1e-2, usual.rate);
+    found.seed = Math.round(number(said, "seed", 1, 999999, 1));
     if (said.has("seed")) Object.assign(found, { live: live(found), time: 0 });
     return found;
   }
@@ -174,16 +168,15 @@ export function mount(root, stored) {
     $("train").textContent = running ? "Stop" : state.live && state.live.networks[0].steps && !done ? "Train on" : "Train ten networks";
     $("step").disabled = running || done;
     $("back").hidden = !state.live;
-    if (!running) $("said").textContent = said(); // else it would be read out at every frame
+    const text = running ? `Ten networks of seed ${state.seed} are training.` : said();
+    if ($("said").textContent !== text) $("said").textContent = text; // else it would be read out at every frame
     root.dataset.steps = state.live ? String(measured()) : "";
   }
 
   for (let m = 0; m < members; m++) $("network").add(new Option(String(m + 1), String(m + 1)));
   const moved = (time) => { state.time = Math.max(0, Math.min(along()[0].length - 1, time)); update(); };
-  const dragged = (event) => moved(Math.round(new DOMPoint(event.clientX, 0).matrixTransform(plot.getScreenCTM().inverse()).x / px(1)));
-  plot.addEventListener("pointerdown", (event) => { plot.setPointerCapture(event.pointerId); cursor.focus(); dragged(event); });
-  plot.addEventListener("pointermove", (event) => { if (plot.hasPointerCapture(event.pointerId)) dragged(event); });
-  plot.addEventListener("pointerup", keep);
+  plot.addEventListener("pointerdown", () => cursor.focus());
+  drags(plot, (x) => moved(Math.round(x / px(1))), keep);
   cursor.addEventListener("keydown", (event) => {
     const { time } = state;
     const to = { ArrowLeft: time - 1, ArrowDown: time - 1, ArrowRight: time + 1, ArrowUp: time + 1, PageDown: time - 10, PageUp: time + 10, Home: 0, End: last }[event.key];
@@ -219,6 +212,6 @@ export function mount(root, stored) {
   addEventListener("hashchange", () => { if (address().place === "weights") { running = false; state = recalled(); update(); } });
   addEventListener("resize", update);
   state = recalled();
-  for (const part of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll(".live"))) part.hidden = false;
+  wake(root);
   update();
 }

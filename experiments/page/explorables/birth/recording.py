@@ -1,0 +1,86 @@
+"""Trains the first member of ``reddy.clamping`` again, and keeps its mean attention along the way.
+
+    python -m experiments.page.explorables.birth.recording
+
+This takes three minutes. The committed lab record of the binary keeps no attention; its first member's curves are the
+same but for rounding, which grows over 5,000 steps. The record is committed beside this file.
+"""
+
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from experiments.page.explorables import Options
+from experiments.page.explorables.birth.data import ARMS, CURVES, FOLDER
+from experiments.reddy.clamping import PRESETS, conditions, plan
+from experiments.reddy.settings import by_part
+from experiments.reddy.training import evaluation_samples, network, progress
+from icl_lab.lab.command_line import command
+from icl_lab.lab.provenance import provenance
+from icl_lab.lab.records import Record, save
+from icl_lab.models.inspection import Trace
+from icl_lab.prompts import Sample
+
+CONFIG = dataclasses.replace(PRESETS["lab"], members=1)
+
+
+def attention(sample: Sample, logits: Array, trace: Trace) -> dict[str, Array]:
+    """What is read off a sequence: whether the answer is right, ``match`` (N,) and ``attention`` (2, 3N, 2N + 1).
+
+    ``match`` marks the items that the target is like. Rows of ``attention`` are those of the tokens of the context, and
+    the target's once for each item: zero for an item that it is not like.
+    """
+    match = sample.latent["match"].astype(logits.dtype)
+    pattern = trace.attention[:, 0]
+    rows = jnp.concatenate([pattern[:, :-1], match[None, :, None] * pattern[:, -1:]], 1)
+    return {"ic": (logits.argmax() == sample.target).astype(logits.dtype), "match": match, "attention": rows}
+
+
+def in_255ths(sums: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """(R, 2, 3N, T) uint8: the mean attention, rounded to 255ths.
+
+    Args:
+      sums: (R, 2, 3N, T) means of ``attention`` over all sequences.
+      share: (N,) share of the sequences whose target is like each item; the target's rows are means over those.
+    """
+    weights = np.concatenate([np.ones(2 * len(share)), np.where(share > 0, share, 1)])
+    return np.rint(255 * sums / weights[:, None]).clip(0, 255).astype(np.uint8)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit status."""
+    return command(__doc__, Options(), _train, argv)
+
+
+def _train(options: Options) -> int:
+    began, model = time.monotonic(), network(CONFIG)
+
+    def measure(params: dict, key: Array, now: dict) -> dict[str, Array]:
+        samples = evaluation_samples(CONFIG, now["setting"]["law"], "ic", key)
+        return progress(lambda prompt: model.run(params, prompt, now["intervention"], now["step"]), samples, attention)
+
+    fit = dataclasses.replace(plan(CONFIG, model), measure=measure).carried_out()
+    every = by_part(fit.metrics, conditions(CONFIG.only))
+    share = every["control"]["match"][0, 0]  # the test sequences are the same at every measurement
+    arrays = {"steps": fit.steps, "share": share}
+    for arm in ARMS:
+        arrays[f"{arm}/curves"] = np.stack([every[arm][name][0] for name in CURVES])
+        arrays[f"{arm}/attention"] = in_255ths(every[arm]["attention"][0], share)
+    record = Record(
+        "page.birth", "lab", vars(CONFIG), {}, {name: np.asarray(value) for name, value in arrays.items()},
+        provenance(time.monotonic() - began, CONFIG.seed),
+    )  # fmt: skip
+    save(record, Path(options.outdir or FOLDER), [])
+    return 0
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_default_matmul_precision", "highest")  # as the binary
+    sys.exit(main())
