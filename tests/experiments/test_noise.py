@@ -1,0 +1,113 @@
+"""``identification.noise``: its step is the best one, ridge is found again, and claims fail for who knows no noise."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+from toys import inside
+
+from experiments.identification import noise as binary
+from experiments.identification.noise import ERROR, FOLLOWED, RIDGE, best_rate, fitted_ridge, named, noisy
+from experiments.identification.noise_shown import CLAIMS, apart, figures
+from icl_lab.lab.flags import to_json
+from icl_lab.lab.record import Record
+from icl_lab.lab.trainings import collected
+from icl_lab.solvers import gradient_descent, noise_adaptive_ridge, ridge
+
+CONFIG = binary.PRESETS["lab"]
+NOISES = np.array(CONFIG.noises)
+
+
+def record(alone=1.0, together=0.0, waiting=0):
+    """Four loops are ridge whose strength follows the noise to these powers; some members wait on the plateau."""
+    pieces = []
+    members = np.ones(CONFIG.members)
+    for depth in CONFIG.depths:
+        for noise in CONFIG.noises:
+            far = 1.0 if depth == 1 else 0.5
+            error = np.where(np.arange(members.size) < waiting * (depth > 1), 1.0, far)
+            strength = max(noise, 1e-3) ** alone * (1 if depth == 4 else 30)
+            at = {"depth": depth, "noise": named(noise)}
+            pieces += [(ERROR.at(**at), {"error": error, "step": members, "bayes": 0.5 * members})]
+            pieces += [
+                (RIDGE.at(**at), {"strength": strength * members, "residual": (0.01 if depth == 4 else 0.4) * members})
+            ]
+        strength = np.tile(np.maximum(NOISES, 1e-3) ** together, (members.size, 1))
+        pieces += [(FOLLOWED.at(depth=depth), {"strength": strength, "residual": 0.1 * strength / strength})]
+    metrics, arrays, _ = collected(pieces)
+    return Record("identification.noise", "lab", to_json(CONFIG), metrics, arrays)
+
+
+@functools.cache
+def made():
+    return record()
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id.rsplit(".", 1)[1])
+def test_ridge_of_the_noise_holds_and_the_control_fails(claim):
+    assert inside(claim, claim.statistic, made())
+    assert not inside(claim, claim.control, made())
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        ({"alone": 0.3}, {"follows", "strength_16th", "strength_4th", "strength_9th"}),
+        ({"together": 1.0}, {"fixed"}),
+    ],
+)  # fmt: skip
+def test_claims_notice(kind, broken):
+    found = record(**kind)
+    assert {one.id.rsplit(".", 1)[1] for one in CLAIMS if not inside(one, one.statistic, found)} == broken
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.25])
+def test_the_step_is_the_best_one(noise):
+    sample = noisy(CONFIG, noise)(jax.random.key(3), 200_000)
+    slope = np.asarray(jax.vmap(gradient_descent(1.0, steps=1))(sample.prompt), float)[:, 0]
+    target = np.asarray(sample.target, float)[:, 0]
+    products = np.stack([slope * target, slope**2])
+    rate = products[0].mean() / products[1].mean()
+    spread = (products[0] - rate * products[1]).std() / products[1].mean() / len(slope) ** 0.5
+    assert abs(best_rate(CONFIG, noise) - rate) < 4 * spread
+    assert spread < 0.01 * rate
+
+
+def test_ridge_is_found_and_adaptive_ridge_follows_the_noise():
+    adaptive = noise_adaptive_ridge(NOISES[1:].astype(np.float32))
+    followed = {"ridge": [], "adaptive": []}
+    for noise in NOISES[1:]:
+        prompt = noisy(CONFIG, noise)(jax.random.key(4), 1000).prompt
+        for name, of in (("ridge", ridge(0.2)), ("adaptive", adaptive)):
+            said = np.asarray(jax.vmap(of)(prompt), float)[:, 0][None]
+            found = fitted_ridge(prompt, said)
+            followed[name].append(found["strength"][0])
+            assert name == "adaptive" or found["residual"][0] < 0.01
+    np.testing.assert_allclose(followed["ridge"], 0.2, rtol=0.015)
+    slope = np.polyfit(np.log(NOISES[1:]), np.log(followed["adaptive"]), 1)[0]
+    assert 0.1 < slope < 1
+
+
+def test_noise_has_its_size_and_may_vary():
+    clean, prompt = (noisy(CONFIG, noise)(jax.random.key(0), 20_000).prompt.y for noise in (0.0, 0.25))
+    assert abs(float(((prompt - clean) ** 2).mean()) - 0.25) < 0.005
+    varying = np.asarray(noisy(CONFIG, 0.0, 1.0)(jax.random.key(0), 20_000).prompt.y - clean)
+    own = (varying**2).mean((1, 2))
+    assert abs(own.mean() - NOISES.mean()) < 0.005
+    assert (own == 0).mean() == pytest.approx(0.25, abs=0.02)  # no noise in a quarter of the prompts
+
+
+def test_members_on_the_plateau_do_not_count():
+    found = apart(4)(record(waiting=2))
+    assert np.isnan(found).tolist() == [True, True, False, False, False]
+    np.testing.assert_allclose(found[2:], 1.0)
+
+
+def test_the_figure_leaves_out_members_on_the_plateau():
+    axes = figures(record(waiting=2))["noise"].axes
+    assert [one.get_title() for one in axes] == [
+        "Beside the Bayes predictor",
+        "Trained at each noise",
+        "Trained on all noises",
+    ]
