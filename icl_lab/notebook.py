@@ -21,11 +21,27 @@ def table(rows: Iterable[Mapping[str, Any]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def figure(**options: Any) -> Any:
+    """A matplotlib ``Figure`` that a notebook draws where a cell ends with it, whether pyplot is in use or not."""
+    from matplotlib.figure import Figure
+
+    class Drawn(Figure):
+        def _repr_png_(self) -> bytes:
+            return png(self, dpi=100)
+
+    return Drawn(**options)
+
+
 def picture(figure: Any) -> str:
     """A matplotlib ``Figure``, drawn into the page."""
+    return f'<img src="data:image/png;base64,{base64.b64encode(png(figure, dpi=72)).decode()}" alt="">'
+
+
+def png(figure: Any, dpi: int) -> bytes:
+    """A matplotlib ``Figure`` as a PNG file."""
     drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=72)
-    return f'<img src="data:image/png;base64,{base64.b64encode(drawn.getvalue()).decode()}" alt="">'
+    figure.savefig(drawn, format="png", dpi=dpi)
+    return drawn.getvalue()
 
 
 def _cell(value: Any) -> str:

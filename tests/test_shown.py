@@ -111,6 +111,7 @@ def test_a_plot_has_the_loss_of_every_member_and_of_references(trained):
     np.testing.assert_array_equal(axes.lines[1].get_ydata(), trained.fit.metrics["loss"][1])
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["loss, median of 3", "gd_loss, median of 3"]
     assert len(trained.plot(["train_loss"]).axes[0].lines) == M + 1
+    assert trained.plot()._repr_png_().startswith(b"\x89PNG")  # so a notebook draws it without pyplot
     with pytest.raises(ValueError, match=r"names must be of numbers that were measured, .*gd_loss.*; got 'nope'"):
         trained.plot(["nope"])
 

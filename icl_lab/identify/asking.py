@@ -63,7 +63,12 @@ def asked(
 
 
 def rounding(answers: Floats) -> float:
-    """Relative spacing of answers that all are numbers of bfloat16 (1/128) or float16 (1/1024); 0 for finer ones."""
+    """Relative spacing of answers that all are numbers of bfloat16 (1/128) or float16 (1/1024).
+
+    0 for finer ones, and for answers that are all 0: they have no spacing.
+    """
+    if not answers.any():
+        return 0.0
     with np.errstate(over="ignore"):
         for kind in (jnp.bfloat16, jnp.float16):
             if np.array_equal(answers, answers.astype(kind)):

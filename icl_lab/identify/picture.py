@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from icl_lab import notebook
 from icl_lab.identify.decision import NAMED
 
 LEAST, MOST = 1e-5, 10.0
@@ -22,9 +23,7 @@ def draw(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
     every family's best fitted model on training prompts and on inputs twice as large, with the noise of the
     symmetrised learner and its asymmetry as lines.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.5, 6.5), layout="constrained")
+    figure = notebook.figure(figsize=(5.5, 6.5), layout="constrained")
     top, bottom = figure.subplots(2, 1, height_ratios=(2, 3))
     grid, r, (low, high) = arrays["grid"], arrays["r"], arrays["training"]
     for line, width in zip(r, arrays["spread"]):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from icl_lab import notebook
 from icl_lab.prompts.naming import shortened, sizes
 
 if TYPE_CHECKING:
@@ -62,15 +63,13 @@ def figure(fit: "Fit", names: Sequence[str] | None = None) -> Any:
       fit: what was measured.
       names: of metrics; None means ``loss`` and the loss of every reference and variant.
     """
-    from matplotlib.figure import Figure
-
     if names is None:
         main = "loss" if "loss" in fit.metrics else "train_loss"
         names = [main, *(name for name in fit.metrics if name.endswith("_loss") and name not in ("train_loss", main))]
     if unknown := [name for name in names if name not in fit.metrics or fit.metrics[name].ndim != 2]:
         scalar = ", ".join(name for name, values in fit.metrics.items() if values.ndim == 2)
         raise ValueError(f"names must be of numbers that were measured, {scalar}; got {unknown[0]!r}")
-    drawn = Figure(figsize=(6, 4), layout="constrained")
+    drawn = notebook.figure(figsize=(6, 4), layout="constrained")
     axes = drawn.subplots()
     for k, name in enumerate(names):
         values = np.asarray(fit.metrics[name], float)

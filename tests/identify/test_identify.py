@@ -89,7 +89,7 @@ def test_the_verdict_prints_and_plots(both):
     assert "half precision" not in text
     figure = both.plot()
     assert len(figure.axes) == 2
-    figure.canvas.draw()
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 def test_the_fingerprint_holds_the_named_algorithm_and_rivals_of_other_classes(both):

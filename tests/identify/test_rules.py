@@ -12,6 +12,7 @@ from strangers import pool, prompts
 
 from icl_lab import solvers
 from icl_lab.identify import decision, identify, refusal, stability
+from icl_lab.identify.asking import rounding
 from icl_lab.identify.families import FAMILIES
 from icl_lab.identify.family import Family, containers
 from icl_lab.identify.fitting import Fit, fitted, judged, refitted
@@ -216,6 +217,12 @@ def test_what_is_exact_depends_on_the_precision_of_a_member_and_not_on_the_membe
     assert [member.family for member in last.members] == [None, "LMS"]
     assert [member.trials for member in first.members] == [member.trials for member in last.members[::-1]]
     assert (first.verdict, first.rounding) == (last.verdict, last.rounding)
+
+
+def test_half_precision_is_seen_in_numbers_and_not_in_zeros():
+    assert rounding(np.array([0.5, 0.25])) == 2**-7
+    assert rounding(np.array([1 + 2**-10])) == 2**-10
+    assert rounding(np.array([1 / 3])) == rounding(np.zeros(3)) == 0
 
 
 def test_a_family_at_parameters_that_make_it_an_excluded_one_is_excluded_too():
