@@ -107,7 +107,7 @@ def test_members_on_the_plateau_do_not_count():
 def test_the_figure_leaves_out_members_on_the_plateau():
     axes = figures(record(waiting=2))["noise"].axes
     assert [one.get_title() for one in axes] == [
-        "Beside the Bayes predictor",
+        "Beside Bayes",
         "Trained at each noise",
         "Trained on all noises",
     ]
