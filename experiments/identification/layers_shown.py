@@ -179,4 +179,4 @@ def _factors(axes: Axes, record: Record, name: str) -> None:
 
 def _said(name: str) -> str:
     kind, count, *more = name.split("_")
-    return f"{count} free layers" + (f", {more[0]}" if more else "") if kind == "free" else f"{count} loops"
+    return ", ".join([f"{count} {'free layers' if kind == 'free' else 'loops'}", *more])
