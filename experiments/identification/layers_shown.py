@@ -38,7 +38,7 @@ def steps(record: Record, learner: str) -> np.ndarray:
 def by_newton(record: Record, learner: str) -> np.ndarray:
     """(1, L) the same of Newton's iteration from a I."""
     low, count = LOW(record, learner=asked(record, learner)), FACTOR(record, learner=learner).shape[1]
-    logs = np.array([[np.log(1 - low * newton(low, k, RATE)) for k in range(count)]])
+    logs = np.array([[np.log(1 - low * newton(low, k, np.array(RATE))) for k in range(count)]])
     return logs / logs[:, :1]
 
 

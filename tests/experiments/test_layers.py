@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import inside
@@ -71,7 +72,8 @@ def test_equal_layers_leave_the_power_of_one_factor(x64):
     (n, d), rate = (8, 5), 0.6
     x = np.random.default_rng(0).normal(size=(n, d))
     l, v = np.linalg.eigh(x.T @ x / n)  # noqa: E741
-    asked = Prompt(np.broadcast_to(x, (d, n, d)), (x @ v).T[:, :, None], v.T)  # the task and the query are v_i
+    parts = (np.broadcast_to(x, (d, n, d)), (x @ v).T[:, :, None], v.T)  # the task and the query are v_i
+    asked = Prompt(*map(jnp.asarray, parts))
     of = Task(context_length=n, input_size=d)
     for j in range(1, 6):
         weights = gd_plus_plus_weights(np.full(j, rate), 0.0, context_length=n, input_size=d)
