@@ -2,13 +2,15 @@
 
 Networks of ``von_oswald.multi_step``, by the kept parameters of its lab record: five layers with weights of their own,
 and layers trained for two and for ten loops, which run longer here. After j layers the read-out is the label of the
-query's token times one gain, fitted to the targets on prompts of its own. A linear read-out of the whole token knows no
-more: its inputs do not change sign with the task, so they do not correlate with the target.
+query's token times one gain, fitted to the targets on prompts of its own. A linear read-out of the whole token would
+know no more of GD++: its inputs do not change sign with the task, so they do not correlate with the target. Couplings
+of labels to inputs break this in trained networks.
 
 The residual factor after j layers, r_j(l) = 1 - l h_j(l), is measured as by ``identify``. Its *steps* are
 K_j = ln |r_j(l)| / ln |r_1(l)| at the smallest eigenvalue of training (5 % quantile): how many times the first layer
 would have to be applied. GD has K_j = j, and Newton's iteration from a I has 2^(j - 1). GD(2^k) *is* k steps of
-Newton, so predictions of the whole network cannot tell them apart, and growth over layers can.
+Newton, so predictions of the whole network cannot tell them apart, and growth over layers can. It tells nothing of
+large eigenvalues, and not whether a network has learned: any loop that does little to an eigenvalue adds.
 
 Controls: networks as they are drawn, and the five layers in the opposite order. Errors are squared errors over that of
 predicting zero.
@@ -29,6 +31,7 @@ from experiments.von_oswald import multi_step
 from experiments.von_oswald.common import model, unpack
 from icl_lab.identify import battery, fingerprint, in_units
 from icl_lab.lab import Experiment, load_run, main, setting
+from icl_lab.lab.constraints import once
 from icl_lab.lab.flags import from_json
 from icl_lab.lab.quantities import quantity
 from icl_lab.lab.trainings import Fits, Yield
@@ -121,7 +124,7 @@ def flat(member: Callable) -> Callable:
 
 EXPERIMENT = Experiment(
     "identification.layers", __doc__, PRESETS, measured, (GRID, LOW, FACTOR, READ), given=True,
-    reads=("von_oswald.multi_step",),
+    constraints=(once("networks"),), reads=("von_oswald.multi_step",),
 )  # fmt: skip
 
 if __name__ == "__main__":

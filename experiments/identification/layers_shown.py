@@ -38,7 +38,7 @@ def steps(record: Record, learner: str) -> np.ndarray:
 def by_newton(record: Record, learner: str) -> np.ndarray:
     """(1, L) the same of Newton's iteration from a I."""
     low, count = LOW(record, learner=asked(record, learner)), FACTOR(record, learner=learner).shape[1]
-    logs = np.array([[np.log(1 - low * newton(low, k, RATE)) for k in range(count)]])
+    logs = np.array([[np.log(1 - low * newton(low, k, np.array(RATE))) for k in range(count)]])
     return logs / logs[:, :1]
 
 
@@ -179,4 +179,4 @@ def _factors(axes: Axes, record: Record, name: str) -> None:
 
 def _said(name: str) -> str:
     kind, count, *more = name.split("_")
-    return f"{count} free layers" + (f", {more[0]}" if more else "") if kind == "free" else f"{count} loops"
+    return ", ".join([f"{count} {'free layers' if kind == 'free' else 'loops'}", *more])

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from toys import inside
@@ -12,12 +13,15 @@ from experiments.identification.layers import FACTOR, GRID, LOW, READ, after_eac
 from experiments.identification.layers_shown import CLAIMS, figures, steps
 from experiments.identification.networks import sampler_of
 from experiments.von_oswald import multi_step
-from experiments.von_oswald.common import constructed
+from experiments.von_oswald.common import Task, constructed, model
+from icl_lab.constructions import gd_plus_plus_weights
 from icl_lab.identify import battery, fingerprint, in_units
 from icl_lab.identify.filters import gd, newton
-from icl_lab.lab.flags import to_json
+from icl_lab.lab.flags import FlagError, to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
+from icl_lab.models import LinearSelfAttention
+from icl_lab.prompts import Prompt
 
 CONFIG = binary.PRESETS["lab"]
 GRID_POINTS, LOWEST, RATE = np.geomspace(0.005, 8, 24), 0.01, 0.4
@@ -64,6 +68,19 @@ def test_so_many_steps_of_newton_are_gradient_descent():
         np.testing.assert_allclose(newton(l, k, 0.3), gd(l, 2**k, 0.3), rtol=1e-12)
 
 
+def test_equal_layers_leave_the_power_of_one_factor(x64):
+    (n, d), rate = (8, 5), 0.6
+    x = np.random.default_rng(0).normal(size=(n, d))
+    l, v = np.linalg.eigh(x.T @ x / n)  # noqa: E741
+    parts = (np.broadcast_to(x, (d, n, d)), (x @ v).T[:, :, None], v.T)  # the task and the query are v_i
+    asked = Prompt(*map(jnp.asarray, parts))
+    of = Task(context_length=n, input_size=d)
+    for j in range(1, 6):
+        weights = gd_plus_plus_weights(np.full(j, rate), 0.0, context_length=n, input_size=d)
+        said = model(LinearSelfAttention(layers=j), of).learner(weights)(asked)[:, 0]
+        np.testing.assert_allclose(1 - said, (1 - rate * l) ** j, rtol=1e-12, atol=1e-14)
+
+
 def test_layers_built_as_gradient_descent_are_read_as_it():
     of = multi_step.PRESETS["lab"]
     config = binary.Config(members=1)
@@ -76,6 +93,13 @@ def test_layers_built_as_gradient_descent_are_read_as_it():
             found = fingerprint(in_units(flat(member), units), units, n, d, 0)
             exact = np.prod([1 - rate * units.eigenvalue * found["grid"] for rate in order[:j]], axis=0)
             np.testing.assert_allclose(found["r"], exact, atol=2e-4 * np.abs(exact).max())
+
+
+def test_a_network_that_is_named_twice_is_refused():
+    for preset in binary.PRESETS.values():
+        binary.EXPERIMENT.validate(preset)
+    with pytest.raises(FlagError, match="--networks=free_5,free_5"):
+        binary.EXPERIMENT.validate(binary.Config(networks=("free_5", "free_5")))
 
 
 def test_the_figure_shows_all_layers():
