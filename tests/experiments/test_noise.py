@@ -89,6 +89,17 @@ def test_ridge_is_found_and_adaptive_ridge_follows_the_noise():
     assert 0.1 < slope < 1
 
 
+def test_a_learner_that_cannot_adapt_has_almost_no_slope():
+    """GD is linear in the labels but no ridge, so it has 0.08; the Bayes predictor not told the noise has 0.53."""
+    strengths = []
+    for noise in NOISES[1:]:
+        prompt = noisy(CONFIG, noise)(jax.random.key(4), 1000).prompt
+        said = np.asarray(jax.vmap(gradient_descent(best_rate(CONFIG, 0.0), steps=4))(prompt), float)[:, 0][None]
+        strengths.append(fitted_ridge(prompt, said)["strength"][0])
+    slope = np.polyfit(np.log(NOISES[1:]), np.log(strengths), 1)[0]
+    assert 0 < slope < 0.15
+
+
 def test_noise_has_its_size_and_may_vary():
     clean, prompt = (noisy(CONFIG, noise)(jax.random.key(0), 20_000).prompt.y for noise in (0.0, 0.25))
     assert abs(float(((prompt - clean) ** 2).mean()) - 0.25) < 0.005
