@@ -2,7 +2,7 @@
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -18,7 +18,9 @@ class Paper:
 
     ``answer`` names estimates of the ledger as fields (``"{one_step.cosine}"``, see ``experiments.page.words``).
     ``captions`` say what is seen in each picture, by ``figure/picture``; figures, and the pictures of each, are
-    shown in this order. ``findings`` say in one or two sentences what each experiment found.
+    shown in this order. ``findings`` say in one or two sentences what each experiment found. ``why`` says, by
+    ``figure.claim`` or a pattern of such names, why a claim about a published value does not agree with the paper;
+    claims that are ``against`` the paper contradict it where they hold.
     """
 
     key: str  # its folder
@@ -29,6 +31,8 @@ class Paper:
     answer: str = ""
     captions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     findings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # by figure
+    why: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    against: Sequence[str] = ()
 
     @property
     def figures(self) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from test_reproduce import Toy
 
 import experiments
+from experiments.papers import Paper
 from experiments.tools import gallery, verdict_tables
 from icl_lab.lab import provenance
 from icl_lab.lab.execution import execute
@@ -71,3 +72,29 @@ def test_identities_stand_apart_and_are_counted_nowhere():
     claims, identities = verdict_tables.ledger_page(rows).split("## Identities")
     assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in claims] == ["a.b.c"]
     assert [name for name in ("a.b.c", "a.b.d", "a.c.e") if f"`{name}`" in identities] == ["a.b.d", "a.c.e"]
+
+
+def test_what_is_published_stands_beside_what_is_found_and_why():
+    row = {"id": "a.b.c", "preset": "lab", "verdict": "holds", "note": "", "interval_kind": "t"}
+    row |= {"estimate": 0.5, "interval": [0.4, 0.6], "published": (0.5, "Fig. 13")}
+    later = row | {"id": "a.b.d", "published": ("none", "Fig. 2")}
+    rows = [
+        row, row | {"id": "a.b.c2"}, later, row | {"id": "a.b.e", "verdict": "fails"},
+        row | {"id": "a.b.f", "verdict": "not resolved", "note": "about 9 members would resolve it at this estimate"},
+        row | {"id": "a.b.g", "preset": "paper", "verdict": "not judged"}, row | {"id": "x.b.c"},
+        row | {"id": "a.b.h", "estimate": 7.0}, row | {"id": "a.b.h", "preset": "paper", "verdict": "not reached"},
+    ]  # fmt: skip
+    paper = Paper("a", "A", why={"b.[de]": "by .1"}, against=("b.d",))
+    begin, end = verdict_tables.PUBLISHED
+    assert verdict_tables.with_published(f"x\n{begin}\nold\n{end}\ny", paper, rows).splitlines() == [
+        "x", begin, "| published | here | verdict | why |", "|---|---|---|---|",
+        "| Fig. 2: none | 0.50 [0.40, 0.60] | **differs** | by 0.1 |",
+        "| Fig. 13: 0.5 | 0.50 [0.40, 0.60] | agrees |  |",
+        "| Fig. 13: 0.5 | 0.50 [0.40, 0.60] | **differs** | by 0.1 |",
+        "| Fig. 13: 0.5 | 0.50 [0.40, 0.60] | not resolved | about 9 members would resolve it |",
+        "| Fig. 13: 0.5 | 0.50 [0.40, 0.60] | not reached | not yet converged |", end, "y",
+    ]  # fmt: skip
+    assert verdict_tables.with_published("no markers", paper, rows) == "no markers"
+    assert verdict_tables.with_published(f"{begin}{end}", dataclasses.replace(paper, against=()), [later]).count(
+        "agrees"
+    )

@@ -73,6 +73,7 @@ CLAIMS = (
             _claim("relaxed_direction",
                    "Relaxed attention stands for the softmax head: their outputs point the same way (mean cosine).",
                    _COSINE, at_least=0.9, where=_PAPER, second=True, headline=3,
+                   published=("relaxed attention models softmax heads (cosine 1)", "section 3"),
                    reason="at .9 what is left at the best scale is .44 of the output; below, most is not explained"),
             _claim("relaxed_direction_demonstrations",
                    "dW_ICL q points where the head's attention to the demonstrations does (mean cosine).",

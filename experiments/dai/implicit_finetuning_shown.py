@@ -116,10 +116,10 @@ _BASE = {
 }
 _UNTRAINED = {"untrained": "an untrained one", "trained_embeddings": "one with trained embeddings alone"}
 _THEIRS = {
-    "untrained": "0.04 to 0.17 trained, 0.04 to 0.18 untrained",
-    "trained_embeddings": "0.04 to 0.17 trained, 0.01 to 0.24 with embeddings alone",
-    "sim_aou_raw": "0.17 and 0.10",
-    "sim_am_delta": "0.34 and 0.27",
+    "untrained": "SimAOU 0.04 to 0.17, untrained 0.04 to 0.18",
+    "trained_embeddings": "embeddings alone 0.01 to 0.24",
+    "sim_aou_raw": "SimAOU 0.17 and 0.10",
+    "sim_am_delta": "SimAM 0.34 and 0.27",
 }
 """What Deutch et al. print: the range of five tasks, or the mean of six, layer-causal first."""
 _CONTEXTS = {"wrong_demonstrations": "another task's demonstrations", "random_context": "random tokens"}
@@ -135,20 +135,21 @@ CLAIMS = tuple(
         _claim("fine_tuning_learns",
                "Fine-tuning is more accurate than zero-shot (rate chosen without regard to size).",
                _LEARNER["finetuned_free"], _LEARNER["zero_shot"], at_least=0.0, where=f"{_DAI}, Table 1", second=True,
-               published=("0.09 and 0.13", "Table 1, means by this lab"),
+               published=("FT over ZSL 0.09 and 0.13", "Table 1"),
                reason=_BY_TASK),
         _claim("context_over_fine_tuning",
                "In-context learning is more accurate than fine-tuning, as a mean over all sets of demonstrations (rate "
                "chosen without regard to size).",
                _LEARNER["in_context"], _LEARNER["finetuned_free"], at_least=0.0, where=f"{_DAI}, Table 1",
-               published=("0.11 and 0.09", "Table 1, means by this lab"),
+               published=("ICL over FT 0.11 and 0.09", "Table 1"),
                second=True, reason=_BY_TASK),
         _claim("more_demonstrations",
                "The lead of in-context learning over fine-tuning is larger behind all demonstrations than behind one.",
                _lead(-1), _lead(1), at_least=0.0, where=f"{_LAB}, demonstrations", second=True, reason=_BY_TASK),
         _claim("recall",
                "Of the examples that fine-tuning mends in-context learning mends most (Rec2FTP, no control).",
-               _recall("recall"), at_least=2 / 3, published=("0.86 and 0.89", "Table 2"), where=f"{_DAI}, Table 2",
+               _recall("recall"), at_least=2 / 3, where=f"{_DAI}, Table 2",
+               published=("Rec2FTP 0.86 and 0.89", "Table 2"),
                reason="the lowest of the paper's twelve values is .667"),
         _claim("recall_over_base_rate",
                "Rec2FTP is above its base rate, the share of all zero-shot errors that in-context learning mends.",
@@ -156,7 +157,7 @@ CLAIMS = tuple(
                reason=_BY_TASK),
         _claim("sim_aou_over_random", "SimAOU is above that with a random vector.",
                _row("sim_aou"), _row("random"), at_least=0.0, where=f"{_DAI}, Table 3", second=True,
-               published=("0.19 and 0.23, random 0.00", "Table 3")),
+               published=("SimAOU 0.19 and 0.23, random 0.00", "Table 3")),
         _claim("sim_aou_over_floor",
                "SimAOU is above its floor, what normalising gives to updates that have nothing in common.",
                _row("sim_aou"), _row("floor"), at_least=0.0, where=f"{_DAI}, Table 3, with a control", second=True),
@@ -191,22 +192,23 @@ CLAIMS = tuple(
                  _row("sim_aou_raw"), _row("sim_aou_raw", row), at_most=0.0, tolerance=0.07,
                  where=f"{_DEUTCH}, untrained baselines", second=True, headline=2 * (row == "untrained"),
                  reason="the most by which a trained network of theirs is ahead on a task, CB: .11 against .04",
-                 published=(_THEIRS[row], "untrained baselines"))
+                 published=(_THEIRS[row], "Deutch et al., untrained"))
           for row, what in _UNTRAINED.items()),
         *(_claim(f"{metric}_local",
                  f"Layer-causal gradient descent is more like in-context learning than gradient descent ({what}).",
                  _row(metric, "local"), _row(metric), at_least=0.0, where=f"{_DEUTCH}, at equal size",
-                 published=(_THEIRS[metric], "at one rate"))
+                 published=(_THEIRS[metric], "Deutch et al., layer-causal"))
           for metric, what in _DELTA.items()),
         _claim("alpha",
                "Gradient descent and layer-causal gradient descent change attention scores in different directions "
                "(mean cosine).",
-               _alpha, at_most=0.2, tolerance=0.1, published=("0.1 to 0.2", "alpha"), where=f"{_DEUTCH}, alpha",
+               _alpha, at_most=0.2, tolerance=0.1, where=f"{_DEUTCH}, alpha",
+               published=("cosine 0.1 to 0.2", "Deutch et al."),
                reason="theirs is .1 to .2; half of .2 is allowed above it"),
         _claim("sim_am_rises",
                "SimAM is higher after fine-tuning than before (above the first layer, where it is 1 before).",
                _row("sim_am_after"), _row("sim_am_before"), at_least=0.0, where=f"{_DAI}, Table 4", second=True,
-               published=("0.34 to 0.44, 0.36 to 0.43", "Table 4")),
+               published=("SimAM rises, 0.34 to 0.44, 0.36 to 0.43", "Table 4")),
         *(_alike(f"sim_am_as_{row}",
                  f"SimAM after fine-tuning is that after {what}, to .05: it does not tell them apart.",
                  _row("sim_am_after"), _row("sim_am_after", row), where=f"{_DAI}, Table 4, {_WITH}")
@@ -226,7 +228,7 @@ CLAIMS = tuple(
                "Attention to the training tokens ranks them as in context more than random weights do (Kendall, above "
                "the first layer).",
                _row("kendall"), _row("kendall_random"), at_least=ALIKE, where=f"{_DAI}, Table 5", second=True,
-               published=("0.19 and 0.21, random 0.00", "Table 5"),
+               published=("Kendall 0.19 and 0.21, random 0.00", "Table 5"),
                reason="a third of the paper's lowest value on a task, .151"),
         *(_alike(f"kendall_as_{row}", f"Kendall's correlation is that of {what}, to .05.",
                  _row("kendall"), _row("kendall", row), where=f"{_DAI}, Table 5, {_WITH}")

@@ -77,7 +77,8 @@ CLAIMS = tuple(
     claim for claims in (
         *(
             _claim(f"{name}_rises", f"{what} after fine-tuning rises with depth, by .1 or more (slope over layers).",
-                   _slope(SIMILARITY.at(metric=name), first), where=_PAPER, headline=1 * (name == "sim_aou"))
+                   _slope(SIMILARITY.at(metric=name), first), where=_PAPER, headline=1 * (name == "sim_aou"),
+                   published=(f"{what} rises with depth", "first version"))
             for name, (what, first) in _METRICS.items()
         ),
         _claim("sim_aou_rises_above_floor",
@@ -97,7 +98,7 @@ CLAIMS = tuple(
         *(
             _claim(f"{name}_noisy_below", f"{what} is noisier in low layers (slope of its spread over questions).",
                    _noise_slope(SIMILARITY.at(metric=name), first), at_least=0.0, where=_PAPER,
-                   reason="an ordering, paired by network")
+                   published=(f"{what} noisier below", "first version"), reason="an ordering, paired by network")
             for name, (what, first) in _METRICS.items() if name != "kendall"
         ),
     ) for claim in claims

@@ -75,7 +75,7 @@ CLAIMS = (
             f"Momentum attention lowers validation perplexity at a context of {LENGTHS[i]} (relative gain, paired on "
             f"start and data, coefficient chosen by the other members; published: {100 * PUBLISHED[i]:.1f} %).",
             lambda record, i=i: gain(record, i), at_least=0.0, where="Table 6", criterion=_STABLE,
-            published=(PUBLISHED[i], "Table 6"),
+            published=(PUBLISHED[i], "Table 6, gain"),
             reason="the sign of a paired difference", control=lambda record, i=i: gain(record, i, "recent"),
             headline=2 * (i == 2),
             quick=Quick(0.0, "40 steps of width 32 for 4,000 of 64; the gap is not stable", NOT_REACHED)

@@ -165,7 +165,9 @@ _PUBLISHED = {
     "capacity": "in weights even at K = 2048",
     "flat_law": "in context alone",
     "steep_law": "in weights, no longer in context",
-    "both": "both high",
+    "both": "both high near α = 1",
+    "spread_in_context": "larger ε: more in context",
+    "burstiness_in_context": "larger B: more in context",
 }
 _HALF = "a bound without slack: one solution gives way to the other"
 _FIRST = {

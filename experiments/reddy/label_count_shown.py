@@ -99,7 +99,7 @@ CLAIMS = (
         "as_many_labels_8",
         "With L = N = 8 no network learns in context (fraction of those that do at every L from 16 on).",
         _as_many(8), at_most=0.4,
-        published=("0 of 6 seeds", "author's reply"),
+        published=("L = N = 8: 0 of 6 seeds", "author's reply"),
         interval="wilson", reason="none of six leaves the interval [0, .39]", headline=3,
         control=_learned(8, 16),
     ),
@@ -108,7 +108,7 @@ CLAIMS = (
             f"delay_{n}",
             f"N = {n}: with L = N the transition comes later than with the next L, if it comes (log2 of "
             "the steps, never counted as the last one).", _delay(n, n), at_least=0.0,
-            published=("only some seeds learn", "author's reply"),
+            published=("L = N of 2 and 4: only some seeds", "author's reply"),
             reason="an ordering, paired by member", **(_DELAY if n == 4 else {}),
         )
         for n in (2, 4)

@@ -219,6 +219,7 @@ CLAIMS = (
             "wait the loss has gone less than half of the way from log L to log N (the most over N, at L = 4N; "
             f"{about}).",
             shelf_drop(form), where="Fig. 7 (this lab)", at_most=0.5,
+            published=("shelf goes down to log N (1)", "Fig. 7"),
             reason="at equal rates of the three logits the way gone falls as (2N+1)^(-1/2)",
         )
         for form, about in FORMS.items()

@@ -1,14 +1,20 @@
-"""Verdicts of the ledger as tables in Markdown: ``figures/claims.md`` and the counts in README.md."""
+"""Verdicts of the ledger as tables in Markdown: ``figures/claims.md``, README.md, and the pages of the papers."""
 
 import collections
+import re
 from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
+from experiments.page import numbers
+from experiments.papers import Paper
 from icl_lab.lab import report
 from icl_lab.lab.claims import FAILS, HOLDS, NOT_JUDGED, NOT_REACHED, NOT_RESOLVED, is_identity
 
 OUTCOMES = (HOLDS, FAILS, NOT_RESOLVED, NOT_REACHED)
 BEGIN, END = "<!-- claims:begin -->", "<!-- claims:end -->"
+PUBLISHED = "<!-- published:begin -->", "<!-- published:end -->"
+AGREES, DIFFERS = "agrees", "**differs**"
 
 
 def ledger_page(rows: Sequence[Mapping]) -> str:
@@ -62,14 +68,60 @@ def by_binary(rows: Sequence[Mapping]) -> str:
 
 def with_summary(text: str, rows: Sequence[Mapping]) -> str:
     """The text with the verdicts by paper between its markers; the text as it is where it has none."""
-    if BEGIN not in text or END not in text:
-        return text
     lines = [_line(("paper", *OUTCOMES)), "|---" * (1 + len(OUTCOMES)) + "|"]
     for paper, judged in _groups(rows, lambda row: row["id"].split(".")[0]).items():
         page = f"[{paper}](experiments/{paper}/README.md)"
         lines.append(_line((page, *(len(judged[verdict]) for verdict in OUTCOMES))))
-    before, after = text.split(BEGIN)[0], text.split(END, 1)[1]
-    return "\n".join([before + BEGIN, *lines, END + after])
+    return _between(text, BEGIN, END, lines)
+
+
+def with_published(text: str, paper: Paper, rows: Sequence[Mapping]) -> str:
+    """The page of a paper with "published / here / verdict / why" between its markers; as it is where it has none.
+
+    A line for each place of the paper and each verdict and reason there. The reason is that of the paper's
+    ``words.toml``; without one, what the ledger notes. At the published size where that was judged, otherwise at lab.
+    """
+    judged = {row["id"]: row for row in sorted(rows, key=lambda row: row["preset"]) if row["verdict"] != NOT_JUDGED}
+    groups: dict[tuple[str, str, str], list[Mapping]] = {}
+    for row in judged.values():
+        key, _, name = row["id"].partition(".")
+        if key == paper.key and "published" in row:
+            groups.setdefault((row["published"][1], *_of_the_paper(paper, name, row)), []).append(row)
+    lines = [_line(("published", "here", "verdict", "why")), "|---" * 4 + "|"]
+    for (place, verdict, why), of in sorted(groups.items(), key=lambda group: _in_order(group[0][0])):
+        values = dict.fromkeys(str(row["published"][0]) for row in of)
+        lines.append(_line((f"{place}: {'; '.join(values)}", _here(of), verdict, report.with_zeros(why))))
+    return _between(text, *PUBLISHED, lines)
+
+
+def _of_the_paper(paper: Paper, name: str, row: Mapping) -> tuple[str, str]:
+    """Whether the paper is agreed with, which a claim that holds ``against`` it does not, and why not."""
+    verdict = row["verdict"]
+    if verdict in (HOLDS, FAILS):
+        verdict = AGREES if (verdict == HOLDS) != (name in paper.against) else DIFFERS
+    noted = {NOT_REACHED: "not yet converged", NOT_RESOLVED: row["note"].removesuffix(" at this estimate")}.get(
+        verdict, ""
+    )
+    return verdict, next((why for pattern, why in paper.why.items() if fnmatchcase(name, pattern)), noted)
+
+
+def _in_order(place: str) -> list[str | int]:
+    """Sorts Fig. 2 before Fig. 13."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", place)]
+
+
+def _here(rows: Sequence[Mapping]) -> str:
+    """Estimates with their intervals; of more than two, the estimates."""
+    estimates = [numbers.estimate(row) for row in rows]
+    estimates = estimates[:1] if len(set(estimates)) == 1 else estimates
+    return "; ".join(estimates if len(estimates) < 3 else (words.split(" [")[0] for words in estimates))
+
+
+def _between(text: str, begin: str, end: str, lines: Sequence[str]) -> str:
+    """The text with these lines between two markers; as it is where it has none."""
+    if begin not in text or end not in text:
+        return text
+    return "\n".join([text.split(begin)[0] + begin, *lines, end + text.split(end, 1)[1]])
 
 
 def _groups(rows: Sequence[Mapping], by: Callable[[Mapping], Any]) -> dict[Any, dict[str, list[Mapping]]]:

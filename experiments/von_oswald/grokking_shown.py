@@ -54,13 +54,13 @@ claim = claims_of(
 CLAIMS = (
     claim(
         "late", f"Most members generalise late {_GRID}.", _most(late), at_least=0.5, reason="most is more than half",
-        headline=1, published=("drops late to about 0.2", "Fig. 15 right, one training"),
+        headline=1, published=("drops late to about 0.2", "Fig. 15 right"),
     ),
     claim(
         "late_and_up", f"Most get worse on fresh tasks first and then generalise late {_GRID}.",
         _most(lambda record, name: late(record, name) & shoots_up(record, name)), at_least=0.5,
         reason="most is more than half", headline=2,
-        published=("shoots up, drops later to about 0.2", "Fig. 15 right, one training"),
+        published=("shoots up, drops later to about 0.2", "Fig. 15 right"),
     ),
 )  # fmt: skip
 

@@ -57,7 +57,7 @@ CLAIMS = (
         "two_above_gd",
         "Two layers with LayerNorm stay above two steps of GD as well (ratio of losses; control: without).",
         _final("free_2", "trained", "gd"), at_least=1.02, reason="as for one layer",
-        published=("above GD", "Fig. 14"),
+        published=("two layers above GD (ratio above 1)", "Fig. 14"),
         control=_final("free_2", "without", "gd"), at_lab=FAILS, at_paper=FAILS, headline=3,
     ),
     claim(

@@ -57,7 +57,7 @@ CLAIMS = (
         claim(
             f"trained_{m}", f"With {m} of 10 labels replaced the layer trained without noise has loss {loss}.",
             _at(m), near=loss, tolerance=round(0.028 * loss, 4),
-            published=(loss, "released code, one network"),
+            published=(loss, "released code, loss"),
             reason="two standard errors of the released code's mean over 10,000 tasks",
         )
         for m, (_, loss) in PUBLISHED.items()

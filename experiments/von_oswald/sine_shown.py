@@ -50,7 +50,11 @@ def _of_law(law: str) -> tuple[Claim, ...]:
     name = pair(law, 1)
     trained, control = (FINAL.at(pair=name, which=which) for which in LOOKS)
     figure = {"where": f"von Oswald et al. 2022, Fig. 4 (amplitude and phase {law})"}
-    read_off = {"loss": "below about 0.001", "same_loss": "equal", "cosine": "near 1"} if law == "dependent" else {}
+    read_off = (
+        {"loss": "loss below 0.001", "same_loss": "losses equal", "cosine": "cosine near 1"}
+        if law == "dependent"
+        else {}
+    )
     shown = {name: (words, "Fig. 4") for name, words in read_off.items()}
     losses = (CURVE.at(pair=name, metric=metric) for metric in ("trained_loss", "control_loss"))
     ends: dict[str, Any] = {"at_lab": NOT_REACHED, "criterion": settled(*losses)}  # after 20,000 steps of 128 tasks

@@ -127,6 +127,7 @@ def _beyond_training(trained: str) -> list[Claim]:
             f"reused beyond N, the rise is smaller (difference of log10, with less reused; {on}; control: the rise "
             "that remains).",
             difference(with_, reused), at_least=0.0, where=" (test: this lab)", control=reused, reason="an ordering",
+            published=("the rise beyond N is of untrained positions", "Fig. 1"),
         ),
         claim(
             f"offset_{trained}",
@@ -183,6 +184,7 @@ CLAIMS = (
         "same prompts; control: at c = 1).",
         above("random", "exp_9", "identity", "exp_9"), at_most=0.0,
         control=above("random", "exp_1", "identity", "exp_1"), **_NOT_YET, reason="an ordering",
+        published=("random covariance better at c = 9 (below 0)", "Fig. 1"),
     ),
     claim(
         "random_above_9",

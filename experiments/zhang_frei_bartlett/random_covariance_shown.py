@@ -179,8 +179,8 @@ CLAIMS = (
             (1.0, 1 / 3, 0.01, "0", {
                 "headline": 2, "quick": Quick(0.01, f"{_A_QUICK}, which this risk feels at second order")
             }),
-            (4.0, 76 / 3, 0.05, "2.5", {"published": ("on an axis that ends at 4", "Fig. 1")}),
-            (9.0, 387.0, 0.05, "2.2", {"published": ("on an axis that ends at 8", "Fig. 1")}),
+            (4.0, 76 / 3, 0.05, "2.5", {"published": ("limit at c = 4 on an axis to 4", "Fig. 1")}),
+            (9.0, 387.0, 0.05, "2.2", {"published": ("limit at c = 9 on an axis to 8", "Fig. 1")}),
         )
     ),
     *(
@@ -199,12 +199,12 @@ CLAIMS = (
         "Exp(1): the slope of the prediction on the answer, taken to N = infinity, is 2/3, not the paper's 1/3 "
         "(control: a query whose covariance is drawn apart).",
         _slope("slope"), near=2 / 3, tolerance=0.02, control=_slope("slope_independent"),
-        published=("1/3", "section 4.3"), reason="3 %: Adam's noise in A and that of the prompts", headline=1,
+        published=("slope 1/3", "section 4.3"), reason="3 %: Adam's noise in A and that of the prompts", headline=1,
         quick=Quick(0.06, f"{_A_QUICK}; the paper's 1/3 stays five times as far away"),
     ),
     claim(
         "slope_independent", "With a query whose covariance is drawn apart from the prompt's it is 1/3.",
-        _slope("slope_independent"), near=1 / 3, tolerance=0.01, published=("1/3", "section 4.3"),
+        _slope("slope_independent"), near=1 / 3, tolerance=0.01, published=("slope 1/3", "section 4.3"),
         reason="3 %: Adam's noise in A and that of the prompts",
     ),
     *(

@@ -146,7 +146,7 @@ CLAIMS = (
         "weights_invariant",
         "The error is the same whatever the scale of the task (largest over smallest; control: scale of the inputs).",
         _spread("spectrum", "weights"), near=1.0, tolerance=0.02, where=_PAPER, control=_spread("spectrum", "inputs"),
-        published=("0.0008 to 0.0278 at scales 1/3 to 3", "Garg et al. 2022, GPT-2, 40 examples"),
+        published=("scaled tasks 0.0008 to 0.0278 (ratio 35)", "Garg et al., GPT-2"),
         reason="what noise leaves in u12 and u21, about .01, adds an answer that does not scale with the task",
         headline=1, quick=Quick(0.06, "u12 and u21 are left three times as large by a quarter of the steps"),
     ),
@@ -164,7 +164,7 @@ CLAIMS = (
     claim(
         "inputs_fail", "With the largest inputs the layer is worse than predicting 0 (control: least squares).",
         _last("isotropic", "inputs"), at_least=1.0, where=_GARG, control=_last("isotropic", "inputs", "least_squares"),
-        published=("0.58 at scale 3", "Garg et al. 2022, GPT-2, 40 examples"),
+        published=("inputs times 3: 0.58", "Garg et al., GPT-2"),
         reason="the closed form is 49 at c = 3", headline=3,
         quick=Quick(0.0, "a bound without slack; the closed form is 49"),
     ),
@@ -173,7 +173,7 @@ CLAIMS = (
         "With its longest contexts in one orthant the layer's error is ten times that on its training distribution "
         "(control: least squares, over that of predicting 0).",
         _over_own_prompts("isotropic", "orthants"), at_least=10.0, tolerance=1.0, where=_GARG,
-        published=("error 0.004", "Garg et al. 2022, GPT-2, 40 examples"),
+        published=("orthants 0.004 (ratio 7)", "Garg et al., GPT-2"),
         control=_last("isotropic", "orthants", "least_squares"), reason="the closed form is 10.7; within 10 %",
     ),
     claim(
@@ -181,7 +181,7 @@ CLAIMS = (
         "In a subspace its error is smaller than on its training distribution (ratio, longest prompts; control: in an "
         "orthant).",
         _over_own_prompts("isotropic", "subspace"), at_most=1.0, where=_GARG,
-        published=("error 0.00057", "Garg et al. 2022, GPT-2, 40 examples"),
+        published=("half subspace 0.00057 (ratio 1)", "Garg et al., GPT-2"),
         control=_over_own_prompts("isotropic", "orthants"), reason="the closed form is .77",
     ),
     claim(

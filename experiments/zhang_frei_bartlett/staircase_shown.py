@@ -155,7 +155,7 @@ CLAIMS = (
             f"Heads of rank {rank} rest longer on levels that {rank} divides than on others (share of pairs of such "
             "levels; median).",
             rest_between(rank), at_least=0.75, interval="median",
-            published=(f"where m divides {rank}", "its text"),
+            published=(f"plateaus where m divides {rank}", "Zhang et al. 2025"),
             reason="half way from chance, one half, to all pairs; some starts pass one level in no time",
         )
         for rank in (2, 4)

@@ -82,7 +82,7 @@ CLAIMS = (
     claim(
         "random_scale", "Under random covariances u ends at |A*|_F^(1/2) (ratio; control: at what (C.15) prints).",
         RANDOM_U.at(over="u"), near=1.0, tolerance=1e-6, where="Theorem 4.5, (4.12)",
-        published=("(sum of xi/gam)^(1/4)", "(C.15)"),
+        published=("u ends at (sum of ξ/γ)^(1/4)", "(C.15)"),
         control=RANDOM_U.at(over="printed"), reason="tolerances of the solver",
     ),
 )  # fmt: skip

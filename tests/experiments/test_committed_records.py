@@ -1,6 +1,7 @@
 """The gallery's records: today's claims say of them what the ledger says."""
 
 import csv
+import fnmatch
 import json
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import papers
 from experiments.binaries import belongs, discover
 from experiments.tools import verdict_tables
 from icl_lab.lab import accepted
@@ -61,6 +63,34 @@ def test_the_ledger_has_lines_of_binaries_with_the_names_of_their_claims():
     lines = [re.findall("`(.*?)`", line) for line in verdict_tables.by_binary(rows).splitlines()[2:]]
     assert {binary for binary, *_ in lines} <= set(discover())
     assert {f"{binary}.{claim}" for binary, *claims in lines for claim in claims} >= {row["id"] for row in rows}
+
+
+def rows_of_today():
+    """The ledger, with what its claims say today of the papers."""
+    about = {claim.id: claim.about() for binary in discover().values() for claim in binary.claims}
+    rows = json.loads((FIGURES / "claims.json").read_text())
+    left = [{name: value for name, value in row.items() if name not in ("published", "falsified_by")} for row in rows]
+    return [row | about.get(row["id"], {}) for row in left]
+
+
+@pytest.mark.parametrize("key", ["von_oswald", "zhang_frei_bartlett", "reddy", "dai"])
+def test_the_table_of_what_is_published_is_that_of_claims_and_records(key):
+    rows = rows_of_today()
+    text = (FIGURES.parent / f"experiments/{key}/README.md").read_text()
+    assert text == verdict_tables.with_published(text, papers.paper_of(key), rows)
+    table = text.split(verdict_tables.PUBLISHED[0])[1].split(verdict_tables.PUBLISHED[1])[0]
+    lines = [re.split(r" *(?<!\\)\| *", line)[1:-1] for line in table.strip().splitlines()[2:]]
+    assert lines
+    assert [line for line in lines if line[2] != verdict_tables.AGREES and not line[3]] == []
+
+
+def test_reasons_and_contradictions_are_of_claims_about_what_is_published():
+    named = {claim.id for binary in discover().values() for claim in binary.claims if claim.published}
+    for key in ("von_oswald", "zhang_frei_bartlett", "reddy", "dai"):
+        paper = papers.paper_of(key)
+        names = {name.removeprefix(f"{key}.") for name in named if name.startswith(f"{key}.")}
+        assert set(paper.against) <= names
+        assert [pattern for pattern in paper.why if not fnmatch.filter(names, pattern)] == []
 
 
 def test_every_identity_holds_and_is_named_as_one():
