@@ -151,6 +151,7 @@ CLAIMS = (
             f"collapse_{n}",
             f"Layers of effective length 10 have one error (N = {n} over N = 10; control: with noise on the labels).",
             collapsed("equal", n), near=1.0, tolerance=0.02, control=collapsed("noisy", n), headline=headline,
+            falsified_by="an error that depends on N at one effective length",
             reason=f"{_SAMPLED}; with noise the ratio is {ratio}", quick=quick,
         )
         for n, ratio, headline, quick in (

@@ -165,7 +165,8 @@ CLAIMS = tuple(
                at_least=0.0, where=f"{_DEUTCH}, Table 3 without normalising"),
         *(_claim(f"sim_aou_over_{row}", f"SimAOU is higher than for {_BASE[row]}.",
                  _row("sim_aou"), _row("sim_aou", row), at_least=0.0, where=f"{_DAI}, Table 3, {_WITH}", second=True,
-                 headline=1 * (row == "wrong_task"))
+                 headline=1 * (row == "wrong_task"),
+                 falsified_by="an update that knows nothing of the task and is as similar")
           for row in ("random_update", "wrong_task")),
         _alike("sim_aou_as_shuffled_labels",
                "SimAOU as a whole is the same after fine-tuning on shuffled labels, to .05.",

@@ -153,6 +153,7 @@ CLAIMS = (
         "The name that a network is given last comes after half of the loss has fallen, share of the members of all "
         "networks (control: answers in reverse).",
         after_half(), control=after_half(backwards), headline=1, **_POOLED,
+        falsified_by="last names that are given while most of the loss is still there",
         reason="24 of 25 leave the share open down to .80; a name needs a distance below .05, a half of the loss one "
         "of .7",
     ),

@@ -68,6 +68,7 @@ CLAIMS = (
         "in_context",
         "At all four mixtures novel classes are learned in context (least accuracy over the grid).",
         _everywhere("ic"), at_least=0.75, headline=3, reason="far above guessing a label of the context, 1/N",
+        falsified_by="a mixture at which one solution keeps the other from being learned",
     ),
     claim(
         "in_weights",

@@ -107,6 +107,7 @@ CLAIMS = (
         "Two linear layers are nearer to GD++ on squared errors than to two logistic steps (difference of the "
         "cosines).",
         nearer_to_gd_plus_plus, at_least=0.0, headline=3,
+        falsified_by="layers that transform labels as the sigmoid does",
         reason="a linear layer cannot compute the logistic residual but can transform inputs; any difference in favour",
     ),
     claim(

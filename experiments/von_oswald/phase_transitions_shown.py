@@ -54,6 +54,7 @@ CLAIMS = (
         "Two heads drop sooner than one (share of pairs of a member with two and one with one, each in one pair).",
         lambda record: (times(record, 2) < times(record, 1)).astype(float), at_least=0.5, **_SHARE,
         reason="with equal distributions it is at most a half", headline=1,
+        falsified_by="one head that drops first in as many pairs",
         quick=Quick(
             0.0, "a bound without slack at lab either; half of one head's members drop within 300 of 1,000 steps"
         ),

@@ -139,6 +139,7 @@ CLAIMS = (
         "The trained first layer is a copy head: x_j gives more than half of its attention to y_j (chance 1/2N).",
         _of_dropped(last(CURVE["softmax"].at(metric="share_labels"))), at_least=0.5, **_THIS_LAB, headline=2,
         reason="more than to all other tokens together",
+        falsified_by="attention that is spread over many tokens, or stays on x_j",
         control=lambda record: CURVE["softmax"](record, metric="share_labels")[:, 0],
     ),
     claim(

@@ -51,6 +51,7 @@ CLAIMS = (
         lambda record: (ENDED(record)[-1, -1] == OPTIMUM).astype(float), at_least=0.9, interval="wilson", unit="flow",
         control=lambda record: (ENDED(record)[0, -1] == OPTIMUM).astype(float),
         reason="no minimum but the optimum is known there; 50 of 50 give .93", headline=3,
+        falsified_by="flows that end in a spurious minimum at long prompts too",
     ),
 )  # fmt: skip
 

@@ -114,6 +114,7 @@ def _beyond_training(trained: str) -> list[Claim]:
             "control: the rise that remains without).",
             difference(with_, without), at_least=0.0, where=" (test: this lab)", control=without, reason="an ordering",
             headline=1 if trained == "identity" else 0,
+            falsified_by="a rise that is as large without position embeddings",
         ),
         claim(
             f"no_rise_without_{trained}",

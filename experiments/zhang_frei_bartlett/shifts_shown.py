@@ -148,6 +148,7 @@ CLAIMS = (
         _spread("spectrum", "weights"), near=1.0, tolerance=0.02, where=_PAPER, control=_spread("spectrum", "inputs"),
         published=("scaled tasks 0.0008 to 0.0278 (ratio 35)", "Garg et al., GPT-2"),
         reason="what noise leaves in u12 and u21, about .01, adds an answer that does not scale with the task",
+        falsified_by="an error that depends on the scale of the task, as that of GPT-2 does",
         headline=1, quick=Quick(0.06, "u12 and u21 are left three times as large by a quarter of the steps"),
     ),
     *(
