@@ -66,8 +66,19 @@ def answer(record: Record, name: str) -> str:
 
 
 def figures(record: Record) -> dict[str, Figure]:
-    """The measured residual factor of every network: members as lines, spread over rotations as bands."""
-    names = present(record)
+    """The measured residual factors, first of linear attention, then of all else; of equal networks the first."""
+    names = [name for name in present(record) if not name.endswith("_without")]
+    linear = [name for name in names if name.split("/")[0] in LINEAR]
+    others = [name for name in names if name not in linear]
+    return {"von_oswald": _factors(record, linear)} | ({"others": _factors(record, others)} if others else {})
+
+
+LINEAR = ("weight_maps", "multi_step", "twelve_layers")
+"""Records of linear attention on joint tokens."""
+
+
+def _factors(record: Record, names: list[str]) -> Figure:
+    """A panel for each network: members as lines, spread over rotations as bands."""
     figure, axes = style.panels(3, max(1, -(-len(names) // 3)))
     for axis, name in zip(axes.flat, names):
         grid, factor = of(GRID, name)(record), of(FACTOR, name)
@@ -76,14 +87,16 @@ def figures(record: Record) -> dict[str, Figure]:
         members = axis.plot(grid, factor(record, factor="r").T, color="#0072B2", lw=0.8)
         axis.axhline(0, color="0.6", lw=0.5)
         axis.set(xscale="log", ylim=(-0.6, 1.2), title=f"{IN_WORDS[name]}:\n{answer(record, name)}")
-        axis.set_xlabel("eigenvalue of X$^T$X/N")
     for axis in axes[:, 0]:
         axis.set_ylabel("residual factor")
-    for axis in axes.flat[len(names) :]:
-        axis.set_axis_off()
+    for place, axis in enumerate(axes.flat):
+        if place < len(names):
+            axis.set_xlabel("eigenvalue of X$^T$X/N")
+        else:
+            axis.set_axis_off()
     if names:
         figure.legend([members[0], spread], ["a member", "its spread over rotations"])
-    return {"von_oswald": figure}
+    return figure
 
 
 def values(name: str, number: str) -> Callable[[Record], np.ndarray]:
