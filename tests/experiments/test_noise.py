@@ -3,13 +3,15 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.stats import multivariate_normal
 from toys import inside
 
 from experiments.identification import noise as binary
 from experiments.identification.noise import ERROR, FOLLOWED, RIDGE, best_rate, fitted_ridge, named, noisy
-from experiments.identification.noise_shown import CLAIMS, apart, figures
+from experiments.identification.noise_shown import CLAIMS, apart, figures, followed_by
 from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
@@ -89,17 +91,6 @@ def test_ridge_is_found_and_adaptive_ridge_follows_the_noise():
     assert 0.1 < slope < 1
 
 
-def test_a_learner_that_cannot_adapt_has_almost_no_slope():
-    """GD is linear in the labels but no ridge, so it has 0.08; the Bayes predictor not told the noise has 0.53."""
-    strengths = []
-    for noise in NOISES[1:]:
-        prompt = noisy(CONFIG, noise)(jax.random.key(4), 1000).prompt
-        said = np.asarray(jax.vmap(gradient_descent(best_rate(CONFIG, 0.0), steps=4))(prompt), float)[:, 0][None]
-        strengths.append(fitted_ridge(prompt, said)["strength"][0])
-    slope = np.polyfit(np.log(NOISES[1:]), np.log(strengths), 1)[0]
-    assert 0 < slope < 0.15
-
-
 def test_noise_has_its_size_and_may_vary():
     clean, prompt = (noisy(CONFIG, noise)(jax.random.key(0), 20_000).prompt.y for noise in (0.0, 0.25))
     assert abs(float(((prompt - clean) ** 2).mean()) - 0.25) < 0.005
@@ -122,3 +113,37 @@ def test_the_figure_leaves_out_members_on_the_plateau():
         "Trained at each noise",
         "Trained on all noises",
     ]
+
+
+@pytest.mark.parametrize("depth", CONFIG.depths)
+def test_a_network_that_ridge_does_not_explain_follows_nothing(depth):
+    found = record()
+    found.arrays[f"loops_{depth}/varies/residual"] = np.full((CONFIG.members, len(NOISES)), 0.95)
+    assert np.isnan(followed_by(found, depth)).all()
+    assert np.isfinite(followed_by(made(), depth)).all()
+
+
+def slope_of(learner):
+    """Of the log strength of ridge in a learner's predictions on prompts of each noise, as the claim takes it."""
+    found = []
+    for noise in NOISES[1:]:
+        prompt = noisy(CONFIG, noise)(jax.random.key(5), 4000).prompt
+        found.append(fitted_ridge(prompt, np.asarray(jax.vmap(learner)(prompt), float).T)["strength"][0])
+    return np.polyfit(np.log(NOISES[1:]), np.log(found), 1)[0]
+
+
+def bayes_not_told(prompt):
+    """Ridge averaged over the noises by the likelihood of the labels, y ~ N(0, X X^T + sigma^2 I)."""
+    tried = [max(noise, 1e-4) for noise in NOISES]
+    covariances = [prompt.x @ prompt.x.T + one * jnp.eye(len(prompt.x)) for one in tried]
+    fits = jnp.stack([multivariate_normal.logpdf(prompt.y[:, 0], jnp.zeros(len(prompt.x)), c) for c in covariances])
+    return jax.nn.softmax(fits) @ jnp.stack([ridge(one)(prompt) for one in tried])
+
+
+def test_the_bound_of_fixed_lies_between_filters_and_the_bayes_predictor():
+    """GD is linear in the labels but no ridge, so it has 0.08; the Bayes predictor not told the noise has 0.54."""
+    (bound,) = (claim.region()[1] for claim in CLAIMS if claim.id.endswith(".fixed"))
+    rate = best_rate(CONFIG, 0.25)
+    for filtered in (ridge(0.2), gradient_descent(rate, steps=1), gradient_descent(rate, steps=4)):
+        assert slope_of(filtered) < bound / 2
+    assert slope_of(bayes_not_told) > 1.5 * bound
