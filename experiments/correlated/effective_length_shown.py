@@ -257,6 +257,7 @@ def _lengths(axes: Axes, record: Record) -> None:
     fine = np.linspace(1, config.context_length, 60)
     axes.plot(fine, [_independent(config, n) for n in fine], **THEORY, label="theory")
     axes.set(xlabel=r"effective length $N^2/\mathrm{tr} K^2$", ylabel="error", ylim=(0, 1))
+    axes.set_title("one curve for all correlations")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -272,7 +273,9 @@ def _shifts(axes: Axes, record: Record) -> None:
         panels.bars(axes, config.correlations, SHIFT(record, at=f"{c:g}"), f"trained at c = {c:g}", look)
         tested = [closed_form(config, law_at(config, c), Law(config.context_length, now))[1] for now in fine]
         axes.plot(fine, tested, **THEORY | {"color": look["color"]})
-    axes.set(xlabel="correlation of the test contexts", ylabel="error", ylim=(0, 1.2))
+    axes.set(
+        xlabel="correlation of the test contexts", ylabel="error", ylim=(0, 1.2), title="test at another correlation"
+    )
     axes.legend(ncols=1, **panels.ABOVE)
 
 
@@ -285,6 +288,7 @@ def _collapse(axes: Axes, record: Record) -> None:
         exact = [record.metrics[f"{kind}_{n}"]["error"] for n in config.lengths]
         axes.plot(config.lengths, exact, **THEORY | {"color": look["color"]})
     axes.set(xlabel=f"examples N, of effective length {config.effective:g}", ylabel="error", xscale="log")
+    axes.set_title("label noise")
     axes.set_xticks(np.asarray(config.lengths), [f"{n}" for n in config.lengths])
     axes.minorticks_off()
     axes.legend(ncols=2, **panels.ABOVE)

@@ -212,7 +212,7 @@ def _order(record: Record, there: list[str]) -> Figure:
                 at.plot(x, np.mean(values, 1), markersize=6, **look, label=gate_of(record, positions))
         at.axhline(0, **THEORY)
         at.set_xticks(range(len(learners)), [name.replace(", ", ",\n") for name in learners.values()])
-        at.set_ylabel(label)
+        at.set(ylabel=label, title="spread over orders of demonstrations")
         if measure == "log_probability":
             legend(at, **ABOVE)
     return figure

@@ -134,12 +134,14 @@ def figures(record: Record) -> dict[str, Figure]:
             )
         row[0].axhline(ACQUIRED, color="0.6", linewidth=0.8)
         row[0].set_xlabel("training step")
-        row[0].set_ylabel(f"{TITLES[task]}: accuracy")
+        row[0].set(ylabel="accuracy", title=TITLES[task])
         row[0].set_ylim(0, 1.02)
         row[0].legend(ncols=2, **ABOVE)
         _members(row[1], record, times(record, task) * STEPS(record)[-1], f"steps to accuracy {ACQUIRED:g}")
+        row[1].set_title("when it is learned")
         harder = "longer strings" if task == "strings" else "twice the words"
-        _members(row[2], record, CURVE(record, task=task, metric="harder")[..., -1], f"last accuracy, {harder}")
+        _members(row[2], record, CURVE(record, task=task, metric="harder")[..., -1], "last accuracy")
+        row[2].set_title(harder)
     return {"icl": figure}
 
 

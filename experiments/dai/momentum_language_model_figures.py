@@ -69,16 +69,22 @@ def figures(record: Record) -> dict[str, Figure]:
     if timed:
         _over_time(row[1], record)
     _gap(row[-1], record)
+    for axes, title in zip((row[0], *row[1:-1], row[-1]), ("by steps", *["by time"] * timed, "the gap closes")):
+        axes.set_title(title)
     losses, (row,) = panels(3, 1, shape=0.74)
     _curves(row[0], record)
     _behind(row[1], record)
     _differences(row[2], record)
+    for axes, title in zip(row, ("training", "lead over vanilla", "at the end, by context")):
+        axes.set_title(title)
     learned = [name for name in mixers if kind(name) == "learned"]
     attention, (row,) = panels(2 + bool(learned), 1, shape=0.74)
     _lags(row[0], record)
     _mean_lags(row[1], record)
     if learned:
         _coefficients(row[2], record, learned[0])
+    for axes, title in zip(row, ("how far back", "mean lag", "coefficients")):
+        axes.set_title(title)
     return {"perplexity": perplexity, "loss": losses, "attention": attention}
 
 

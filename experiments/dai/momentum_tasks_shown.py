@@ -120,7 +120,7 @@ def _tasks(axes: Axes, record: Record) -> None:
         axes.hlines(chance[t], *ends, color="0.5", linewidth=0.8, label="" if t else "chance")
         axes.hlines(CEILING(record)[:, t].mean(), *ends, color="black", linestyle=":", label="" if t else "Bayes")
     axes.set_xticks(range(len(tasks)), tasks, rotation=30, ha="right")
-    axes.set_ylabel("accuracy")
+    axes.set(ylabel="accuracy", title="every network")
     axes.set_ylim(-0.02, 1.02)
     axes.legend(ncols=2, **ABOVE)
 
@@ -146,5 +146,4 @@ def _steps(axes: Axes, record: Record) -> None:
         if steps.size:
             axes.plot([i], [np.median(steps)], linestyle="", marker="_", markersize=14, color="black")
     axes.set_xticks(range(len(names)), [label(name) for name in names], rotation=30, ha="right")
-    axes.set_yscale("log")
-    axes.set_ylabel("steps until the mixture")
+    axes.set(yscale="log", ylabel="steps until the mixture", title="the way there")

@@ -214,7 +214,12 @@ def figures(record: Record) -> dict[str, Figure]:
     _loops(again, record)
     for look, depth in zip(panels.SERIES, record.config["depths"]):
         panels.bars(apart, record.config["jitters"], LEFT(record, depth=depth), f"{depth} rates", look)
-    apart.set(xlabel="distance of the rates at the start", ylabel="steps to leave the saddle", xscale="log")
+    apart.set(
+        xlabel="distance of the rates at the start",
+        ylabel="steps to leave the saddle",
+        xscale="log",
+        title="leaving equal rates",
+    )
     apart.legend(ncols=2, **panels.ABOVE)
     return {"looped": figure}
 
@@ -231,7 +236,7 @@ def _depths(axes: Axes, record: Record) -> None:
             panels.bars(axes, [int(name.split("_")[1])], found, label if not i else "", look)
     for kind in ("looped", "free"):
         axes.plot([1, 2, 3, 4], [optima(config, layers).errors[kind] for layers in (1, 2, 3, 4)], **THEORY)
-    axes.set(xlabel="layers", ylabel="error", yscale="log")
+    axes.set(xlabel="layers", ylabel="error", yscale="log", title="error by depth")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -244,4 +249,4 @@ def _loops(axes: Axes, record: Record) -> None:
         fine = range(1, max(config.loops) + 1)
         axes.plot(fine, [depth_error(np.full(k, rate), spectrum) for k in fine], **THEORY | {"color": look["color"]})
         axes.legend(ncols=1, **panels.ABOVE)
-    axes.set(xlabel="loops at test", ylabel="error", yscale="log")
+    axes.set(xlabel="loops at test", ylabel="error", yscale="log", title="other numbers of loops")

@@ -237,7 +237,7 @@ def _sizes(axes: Axes, record: Record) -> None:
         )
         axes.plot([0, inverse[0]], [extrapolated(point)(record).mean(), mean[0]], color=look["color"], linewidth=0.8)
     axes.axhline(1.0, **DOTTED)
-    axes.set(xlabel="1/d", ylabel="error over theory", xlim=(0, None))
+    axes.set(xlabel="1/d", ylabel="error over theory", xlim=(0, None), title="towards the limit")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -248,7 +248,7 @@ def _tasks(axes: Axes, record: Record) -> None:
         law = partial(Law, record.config["size"], np.ones(1), context)
         line = [expected(law(k, LONG_PROMPTS, LONG_NOISE), np.ones(1)) for k in fine]
         axes.plot(fine, line, **DOTTED | {"color": look["color"]})
-    axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="error", xscale="log", yscale="log")
+    axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="error", xscale="log", yscale="log", title="more tasks")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -259,5 +259,5 @@ def _distances(axes: Axes, record: Record) -> None:
             found = both[to][:, sizes.index(size)].mean(axis=0) / size
             said = f"{'dMMSE' if to == 'dmmse' else to}, d = {size}"
             axes.plot(DISTANCES, found, color=look["color"], linestyle=dash, linewidth=width, label=said)
-    axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance over d")
+    axes.set(xlabel=r"tasks over inputs $\kappa$", ylabel="squared distance over d", title="nearer to which?")
     axes.legend(ncols=2, **panels.ABOVE)

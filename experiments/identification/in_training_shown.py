@@ -267,5 +267,5 @@ def _names(axes: Axes, record: Record, network: str, first: float) -> dict[str, 
         look = (LOOKS | OTHERS)[label]
         (handles[label],) = axes.plot(at[here], rows[here], linestyle="", label=label, **look)
     axes.set(xscale="log", xlabel="training step", ylabel="member", yticks=rows[:, 0], ylim=(0.4, len(found) + 0.6))
-    axes.set_xlim(0.4 * first, None)
+    axes.set(xlim=(0.4 * first, None), title="its names")
     return handles

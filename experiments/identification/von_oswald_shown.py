@@ -60,7 +60,7 @@ def answer(record: Record, name: str) -> str:
     found = {family: int(equals[:, NAMES.index(family)].sum()) for family in EXPECTED[name].families}
     family = max(found, key=lambda one: found[one], default="")
     if 2 * found.get(family, 0) > len(named):
-        return f"{family} ({found[family]} of {len(named)})"
+        return f"equal to {family} ({found[family]} of {len(named)})"
     (most, count), *_ = Counter(named.tolist()).most_common(1)
     return f"{NAMES[most] if most >= 0 else 'no name'} ({count} of {len(named)})"
 

@@ -213,7 +213,7 @@ def _course(axes: Axes, record: Record) -> None:
         band(axes, STEPS(record), errors, label=_said(heads), **look)
     for best in (EXACT(record, of="error")[0], centred(record)):
         axes.axhline(best, **THEORY)
-    axes.set(xlabel="training step", ylabel="error", yscale="log")
+    axes.set(xlabel="training step", ylabel="error", yscale="log", title="training")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -225,7 +225,7 @@ def _lengths(axes: Axes, record: Record) -> None:
     axes.plot(lengths[order], EXACT(record, of="error")[order], **THEORY, label="theory")
     fine = np.geomspace(lengths.min(), lengths.max(), 40)
     axes.plot(fine, [centred(record, m) for m in fine], **THEORY)
-    axes.set(xlabel="examples at test", ylabel="error", xscale="log", yscale="log")
+    axes.set(xlabel="examples at test", ylabel="error", xscale="log", yscale="log", title="longer prompts")
     axes.set_xticks(lengths[order], [f"{n}" for n in lengths[order]])
     axes.minorticks_off()
     axes.legend(ncols=2, **panels.ABOVE)
@@ -237,5 +237,5 @@ def _scales(axes: Axes, record: Record) -> None:
         look = {name: _look(1)[name] for name in ("color", "marker")}
         axes.plot(scale(record), error(record, 1), linestyle="none", markersize=3, label="trained", **look)
     axes.axvline(softmax_scale(record.config["input_size"])[0], color="0.6", linewidth=0.8)
-    axes.set(xlabel="scale of the logits c", ylabel="error")
+    axes.set(xlabel="scale of the logits c", ylabel="error", title="best scale")
     axes.legend(ncols=2, **panels.ABOVE)

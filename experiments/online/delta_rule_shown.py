@@ -222,7 +222,7 @@ def _lengths(axes: Axes, record: Record) -> None:
         each = np.stack([binary.ERROR(record, stage=f"{kind}_{n}", tested=n) for n in own], axis=1)
         panels.bars(axes, own, each, LABELS[kind], look)
         axes.plot(fine, [closed_form(config, Case(kind, int(n))) for n in fine], **THEORY | {"color": look["color"]})
-    axes.set(xlabel="examples N", ylabel="error", yscale="log")
+    axes.set(xlabel="examples N", ylabel="error", yscale="log", title="more examples")
 
 
 def _trainings(axes: Axes, record: Record) -> None:
@@ -231,7 +231,7 @@ def _trainings(axes: Axes, record: Record) -> None:
         losses = 2 * binary.LOSS(record, kind=kind) / config.input_size
         band(axes, binary.STEPS(record), losses, color=look["color"], linestyle=look["linestyle"], label=LABELS[kind])
         axes.axhline(closed_form(config, Case(kind, config.lengths[0])), **THEORY | {"color": look["color"]})
-    axes.set(xlabel="training step", ylabel=f"error at N = {config.lengths[0]}", ylim=(0.2, 1.05))
+    axes.set(xlabel="training step", ylabel=f"error at N = {config.lengths[0]}", ylim=(0.2, 1.05), title="training")
 
 
 def _walking(axes: Axes, record: Record) -> None:
@@ -242,4 +242,4 @@ def _walking(axes: Axes, record: Record) -> None:
         label = f"LMS at {factor:g} of the best rate"
         axes.plot(np.arange(n + 1), errors, color=look["color"], linestyle=look["linestyle"], label=label)
     panels.bars(axes, [n], binary.WALKING(record, of="error")[:, None], LABELS["delta"], LOOKS["delta"])
-    axes.set(xlabel="examples of a walking task", ylabel="error", yscale="log")
+    axes.set(xlabel="examples of a walking task", ylabel="error", yscale="log", title="a task that moves")

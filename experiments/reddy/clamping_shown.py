@@ -220,6 +220,9 @@ def figures(record: Record) -> dict[str, Figure]:
     return {"clamping": _curves(record), "delays": _delays(record)}
 
 
+_TITLES = dict(zip(PARTS, ("parts frozen", "parts given or lost")))
+
+
 def _curves(record: Record) -> Figure:
     parts = [part for part in PARTS if record.config["only"] in ("all", part)]
     figure, rows = axes_grid(len(MEASURES), len(parts))
@@ -232,8 +235,7 @@ def _curves(record: Record) -> Figure:
                 look = LOOKS[condition] | {"markersize": 3, "markevery": (i * every // len(shown), every)}
                 band(axes, steps, CURVE(record, condition=condition, metric=name), label=CONDITIONS[condition], **look)
             axes.axvspan(0, record.config["hold"], color="0.92", zorder=0, label="frozen")
-            axes.set_xlabel("training step")
-            axes.set_ylabel(label)
+            axes.set(xlabel="training step", ylabel=label, title=_TITLES[part])
             axes.set_ylim(-0.02, 1.02)
             axes.legend(ncols=2, **ABOVE)
     return figure

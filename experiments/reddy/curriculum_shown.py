@@ -84,8 +84,8 @@ def figures(record: Record) -> dict[str, Figure]:
             times = (or_last(onsets(record, which), steps) for which in ("control", name))
             row[2].plot(*times, linestyle="", markersize=4, **spot)
     row[0].axhline(solved(record.config), color="0.6", linewidth=0.8)
-    row[0].set_ylabel("accuracy, novel classes")
-    row[1].set_ylabel("level of the curriculum")
+    row[0].set(ylabel="accuracy, novel classes", title="learning")
+    row[1].set(ylabel="level of the curriculum", title="the curricula")
     row[1].set_yticks(range(1, len(record.config["lengths"]) + 1))
     for axes in row[:2]:
         axes.set_xlabel("training step")
@@ -93,6 +93,6 @@ def figures(record: Record) -> dict[str, Figure]:
     ends = [0, steps[-1]]
     row[2].plot(ends, ends, color="0.6", linewidth=0.8)
     row[2].set_xlabel("onset without a curriculum (step)")
-    row[2].set_ylabel("onset with it (step)")
+    row[2].set(ylabel="onset with it (step)", title="every member")
     row[2].legend(ncols=2, **ABOVE)
     return {"curriculum": figure}

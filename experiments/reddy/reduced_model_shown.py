@@ -245,10 +245,13 @@ def figures(record: Record) -> dict[str, Figure]:
         drawn.loss_panel(loss, record, parts)
         drawn.accuracy_panel(accuracy, record, parts)
         drawn.path_panel(path, record, parts)
+        for axes, title in ((loss, "loss"), (accuracy, "accuracy"), (path, "path of the scalars")):
+            axes.set_title(title)
         found |= {"measures": measures, "curves": curves}
     if "equal" in record.config["only"]:
         equal, ((members, when),) = axes_grid(2, 1)
         drawn.members_panel(members, record)
         drawn.onsets_panel(when, record)
+        when.set_title("when members jump")
         found["equal"] = equal
     return found

@@ -247,7 +247,7 @@ def figures(record: Record) -> dict[str, Figure]:
         _accuracy(row[0], record, part)
         _loss(row[1], record, part)
         _bands(row[2], record, part, MEASURES)
-        label_course(row[2], "progress measure", None)
+        label_course(row[2], "progress measure", "progress")
         _aligned(row[3], record, part)
     return {"curves": figure, "attention": _maps(record, parts)}
 
@@ -263,7 +263,7 @@ def _loss(axes: Axes, record: Record, part: str) -> None:
     axes.axhline(np.log(record.config["labels"]), color="black", linestyle="-.", linewidth=0.9, label="log L")
     axes.axhline(-np.log(guess_of(part, record.config)), **THEORY, label="log(N/B)")
     axes.set_ylim(bottom=0)
-    label_course(axes, "loss (nats)", None)
+    label_course(axes, "loss (nats)", "loss")
 
 
 def _bands(axes: Axes, record: Record, part: str, looks: dict[str, dict[str, Any]]) -> None:
@@ -284,8 +284,7 @@ def _aligned(axes: Axes, record: Record, part: str) -> None:
             band(axes, grid, np.stack(curves), **look)
     axes.axvline(1, color="0.6", linewidth=0.8)
     axes.set_xlabel("training step / wait of the member")
-    axes.set_ylabel("progress measure")
-    axes.set_ylim(0, 1.02)
+    axes.set(ylabel="progress measure", ylim=(0, 1.02), title="by each member's wait")
     if axes.lines[:-1]:
         axes.legend(ncols=4, **ABOVE)
 

@@ -62,5 +62,7 @@ def figures(record: Record) -> dict[str, Figure]:
     shown = {name: FINAL(record, learner=name) for name in ("trained", "gd", "gd++", "interpolated")}
     panels.points_panel(finals, config["corrupted"], shown, "corrupted labels of a context")
     finals.set_ylim(0, 1.3 * max(float(np.median(losses, axis=1).max()) for losses in shown.values()))
-    panels.family_panel(curves, STEPS(record), LOSS(record), [f"m = {m}" for m in config["corrupted"]])
+    panels.family_panel(curves, STEPS(record), LOSS(record), [f"{m} corrupted" for m in config["corrupted"]])
+    finals.set_title("final losses")
+    curves.set_title("training")
     return {"noisy_labels_retrained": figure}

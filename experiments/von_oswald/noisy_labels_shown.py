@@ -83,11 +83,12 @@ def figures(record: Record) -> dict[str, Figure]:
     """Loss against the number of replaced labels and against the noise of all."""
     config, eta = from_json(Config, record.config), record.metrics["learning_rate"]
     figure, (row,) = axes_grid(2, 1, shape=0.58)
-    shown = ((CORRUPTED, config.corrupted, "replaced labels of a context"),
-             (NOISY, config.noises, "standard deviation of label noise"))  # fmt: skip
-    for axes, (losses, at, label) in zip(row, shown):
+    shown = ((CORRUPTED, config.corrupted, "replaced labels of a context", "labels replaced"),
+             (NOISY, config.noises, "standard deviation of label noise", "Gaussian noise"))  # fmt: skip
+    for axes, (losses, at, label, title) in zip(row, shown):
         found = {learner: values.T for learner, values in losses(record).items()}
         grid = np.linspace(0, max(at), 50)
         theory = exact(config, eta, *((grid, 0.0) if losses is CORRUPTED else (0, grid)))
         panels.points_panel(axes, at, found, label, (grid, theory))
+        axes.set_title(title)
     return {"noisy_labels": figure}

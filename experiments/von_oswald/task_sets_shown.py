@@ -88,14 +88,14 @@ def figures(record: Record) -> dict[str, Figure]:
     curves, found = (one.over(record, "tasks", config.sets) for one in (CURVE, FINAL))
     figure, grid = style.panels(4, 2)
     shown = zip(grid.flat, (
-        ("train_loss", "loss on the set"), ("loss", "loss on fresh tasks"),
-        ("gd_sensitivity_cosine", "sensitivity cosine with GD"),
-        ("gd_prediction_difference", "difference of predictions"),
-        ("gd_sensitivity_difference", "difference of sensitivities"),
+        ("train_loss", "loss", "the set"), ("loss", "loss", "fresh tasks"),
+        ("gd_sensitivity_cosine", "sensitivity cosine", "agreement with GD"),
+        ("gd_prediction_difference", "difference", "predictions less GD's"),
+        ("gd_sensitivity_difference", "difference", "sensitivities less GD's"),
     ))  # fmt: skip
-    for axes, (name, label) in shown:
+    for axes, (name, label, title) in shown:
         panels.family_panel(axes, steps, curves[name], labels)
-        axes.set_ylabel(label)
+        axes.set(ylabel=label, title=title)
         if name in ("train_loss", "loss"):
             axes.axhline(record.metrics["closed_form"], **BEST, label="GD")
             axes.legend()
@@ -109,7 +109,7 @@ def figures(record: Record) -> dict[str, Figure]:
     theory = (fine, record.metrics["closed_form"] + excess)
     panels.points_panel(finals, at.tolist(), members, "tasks in the set", theory)
     finals.set_xticks(at, [str(tasks) for tasks in config.sets])
-    finals.set_yscale("log")
+    finals.set(yscale="log", title="at the end, fresh tasks")
     for axes, (column, scales) in zip(far, config.columns().items()):
         for tasks, label, look in zip(config.sets, labels, panels.family(len(labels))):
             losses = SHIFTED[column](record, tasks=tasks)

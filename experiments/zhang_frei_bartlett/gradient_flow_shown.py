@@ -238,11 +238,12 @@ def _paths(record: Record) -> Figure:
             band(axes, times[shown], course(record, of=what)[:, shown], **look)
     scale.axhline(record.metrics["edge_scale"], color="0.6", linewidth=0.8, linestyle="-")
     scale.text(end, record.metrics["edge_scale"], "SGD is stable below", ha="right", va="bottom")
-    for axes, label in ((loss, r"excess loss $L / L^* - 1$"), (error, "relative error of $u U_{11}$")):
+    labels = (r"excess loss $L / L^* - 1$", "relative error of $u U_{11}$")
+    for axes, label, title in zip((loss, error), labels, ("loss", "product learned")):
         axes.set_yscale("log")
         axes.set_ylim(bottom=1e-6)
-        axes.set_ylabel(label)
-    scale.set_ylabel("$u$")
+        axes.set(ylabel=label, title=title)
+    scale.set(ylabel="$u$", title="where $u$ ends")
     for axes in (loss, error, scale):
         axes.set_xlabel("learning rate × steps")
     figure.legend(*scale.get_legend_handles_labels(), loc="outside upper center", ncols=6)
@@ -265,8 +266,7 @@ def _balance(record: Record) -> Figure:
         drift.plot(x, -predicted[order, j], **THEORY | {"label": "theory" if j == 0 else None})
         spread = (measured / predicted)[:, :, j]
         band(ratio, batches, spread, **look, label=rf"$\eta$ = {rate:g}")
-    drift.set_xscale("log")
-    drift.set_yscale("log")
+    drift.set(xscale="log", yscale="log", title="drift by noise")
     drift.xaxis.set_minor_formatter(NullFormatter())
     drift.set_xlabel(r"learning rate / batch, $\eta / B$")
     drift.set_ylabel(f"$-b$ at flow time {record.config['drift_time']:g}")
@@ -276,7 +276,7 @@ def _balance(record: Record) -> Figure:
     ratio.set_xticks(batches, [str(b) for b in batches])
     ratio.minorticks_off()
     ratio.set_xlabel("batch $B$")
-    ratio.set_ylabel("drift, measured / predicted")
+    ratio.set(ylabel="drift, measured / predicted", title="against theory")
     _long_drift(quiet, record)
     return figure
 
@@ -296,5 +296,5 @@ def _long_drift(axes: Axes, record: Record) -> None:
         axes.axhline(level, color="0.6", linewidth=0.8)
         axes.text(0, level, about, va=where)
     axes.set_xlabel(rf"learning rate × steps ($\eta$ = {config['sgd_rate']:g}, B = {config['quiet_batch']})")
-    axes.set_ylabel("$u$ of the optimum with this $b$")
+    axes.set(ylabel="$u$ of the optimum with this $b$", title="where it rests")
     axes.legend()

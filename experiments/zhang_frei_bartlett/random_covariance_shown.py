@@ -237,7 +237,7 @@ def _diagonals(axes: Axes, record: Record) -> None:
                   marker=look["marker"], color=look["color"], label=NAMES[name])  # fmt: skip
     low, high = axes.get_xlim()
     axes.plot([low, high], [low, high], **THEORY, label="theory")
-    axes.set(xlabel=r"$\mathrm{E}\lambda_i^2 / \gamma_i$", ylabel=r"learned $A_{ii}$")
+    axes.set(xlabel=r"$\mathrm{E}\lambda_i^2 / \gamma_i$", ylabel=r"learned $A_{ii}$", title="what is learned")
     axes.legend(ncols=2, **panels.ABOVE)
 
 
@@ -255,7 +255,7 @@ def _lengths(axes: Axes, record: Record) -> None:
     axes.plot([], [], color="0.4", linewidth=0.8, label=r"$1 - m_2^2 / (m_1 m_3)$")
     least_squares = np.median(LEAST_SQUARES(record), axis=0)
     axes.plot(config["test_lengths"], least_squares, "kx", clip_on=False, label="least squares, Exp(1)")
-    axes.set(ylabel=_ERROR, ylim=(0, None))
+    axes.set(ylabel=_ERROR, ylim=(0, None), title="laws of training")
     _length_axis(axes, config["test_lengths"])
 
 
@@ -271,7 +271,7 @@ def _scales(axes: Axes, record: Record) -> None:
         axes.plot(fine, [_best_risk(record, "exponential", m, c) for m in fine], **THEORY)
     axes.axhline(1.0, color="0.6", linewidth=0.8, label="predicting 0")
     axes.plot([], [], **THEORY, label="theory")
-    axes.set(ylabel=_ERROR, yscale="log")
+    axes.set(ylabel=_ERROR, yscale="log", title="larger variances")
     _length_axis(axes, lengths)
 
 
@@ -279,9 +279,9 @@ def _factor(axes: Axes, record: Record) -> None:
     edges = EDGES(record)
     fine, found = np.linspace(0, edges[-1], 50), FACTOR(record, of="factor") * _to_the_limit(record)
     panels.bars(axes, (edges[1:] + edges[:-1]) / 2, found, "trained", {"color": "black", "marker": "o"})
-    axes.plot(fine, expected_variance(fine) / 3, **THEORY, label="theory")
+    axes.plot(fine, expected_variance(fine) / 3, **THEORY, label=r"theory: $(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
     axes.axhline(1 / 3, color="0.4", linestyle="--", linewidth=0.8, label="1/3 as in the paper")
-    axes.set_title(r"theory: $(|x_{q,i}|/\sqrt{2} + 1/2)/3$")
+    axes.set_title("factor of one coordinate")
     axes.set(xlabel=r"$|x_{q,i}|$", ylabel=r"factor of $w_i x_{q,i}$ in the prediction", ylim=(0, None))
     axes.legend(ncols=2, **panels.ABOVE)
 

@@ -236,8 +236,8 @@ def _rates(record: Record) -> Figure:
         fixed.plot(train, CLOSED(record, covariance="identity")[:, at] / best, **THIN, label=None if i else "theory")
     _logarithmic(fixed, train, "training length N (examples)", "risk / least over N", (1, 1.2, 1.5, 2, 3, 4, 6))
     context.legend(title=LABELS["spectrum"], **ABOVE)
-    floor.legend(ncols=2, **ABOVE)
-    fixed.legend(ncols=3, title=LABELS["identity"], **ABOVE)
+    floor.legend(ncols=2, title="endless prompts", **ABOVE)
+    fixed.legend(ncols=3, title=f"best length, {LABELS['identity']}", **ABOVE)
     return figure
 
 
