@@ -84,7 +84,8 @@ CLAIMS = tuple(
         _claim("sim_aou_rises_above_floor",
                "SimAOU rises with depth by .1 more than its floor, what normalising gives to updates with nothing in "
                "common.",
-               _slope(SIMILARITY.at(metric="sim_aou")), _slope(SIMILARITY.at(metric="floor")), where=_WITH, headline=2),
+               _slope(SIMILARITY.at(metric="sim_aou")), _slope(SIMILARITY.at(metric="floor")), where=_WITH, headline=2,
+               falsified_by="a rise that its floor has as well"),
         _claim("sim_am_rises_more_than_before",
                "SimAM after fine-tuning rises with depth by .1 more than before it.",
                _slope(SIMILARITY.at(metric="sim_am_after"), 1), _slope(SIMILARITY.at(metric="sim_am_before"), 1),

@@ -184,6 +184,7 @@ CLAIMS = (
         "to 1; control: alpha = 2).", sharp(50.0), at_most=0.3, control=sharp(2.0), headline=3,
         reason="the formula says .16 for alpha = 50 and .39 for 2; at d = 24 the corner is round: .2 in trials",
         quick=Quick(0.0, "at d = 24 too"),
+        falsified_by="an error that falls on as before, as with short prompts",
     ),
     claim(
         "peak", "The error has a peak at tau = 1 (log10 of that over the larger one at tau = .5 and 2; control: 1.5).",

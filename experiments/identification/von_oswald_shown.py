@@ -197,5 +197,6 @@ CLAIMS = (
         "members and scales; networks of more than one layer).",
         better, at_least=0.8, interval="wilson", unit="case", headline=3,
         reason="a name that helps in less than four of five cases says little",
+        falsified_by="names that tell no more about other inputs than the training loss does",
     ),
 )  # fmt: skip

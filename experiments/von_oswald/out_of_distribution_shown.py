@@ -50,6 +50,7 @@ CLAIMS = (
     claim(
         "one_step", f"One layer fails as the GD step fails {_SHIFTS}.",
         _worst("looped_1", "trained", "gd"), **_SAME, published=("losses coincide (log ratio 0)", "Fig. 6"), headline=1,
+        falsified_by="losses that part outside the training distribution",
         # one of six members is off by .16, the others by .05 to .10
         quick=Quick(0.0, "a bound without slack at lab either; the same tasks for both", NOT_RESOLVED),
     ),

@@ -199,6 +199,7 @@ CLAIMS = (
         "Exp(1): the slope of the prediction on the answer, taken to N = infinity, is 2/3, not the paper's 1/3 "
         "(control: a query whose covariance is drawn apart).",
         _slope("slope"), near=2 / 3, tolerance=0.02, control=_slope("slope_independent"),
+        falsified_by="the paper's 1/3",
         published=("slope 1/3", "section 4.3"), reason="3 %: Adam's noise in A and that of the prompts", headline=1,
         quick=Quick(0.06, f"{_A_QUICK}; the paper's 1/3 stays five times as far away"),
     ),
