@@ -271,7 +271,7 @@ def test_few_tab_stops_lie_before_the_ledger_and_no_internal_name_above_it(tab):
         .filter(one => one.checkVisibility() && one.tabIndex >= 0 && !one.closest(".browser"))
         .filter(one => one.compareDocumentPosition(document.querySelector(".browser"))
             & Node.DOCUMENT_POSITION_FOLLOWING).length"""
-    assert 20 < tab.evaluate(stops) <= 76
+    assert 20 < tab.evaluate(stops) <= 80
     seen = tab.evaluate("""() => { const main = document.querySelector(".browser"); main.hidden = true;
         const text = document.body.innerText; main.hidden = false; return text; }""")
     assert not re.findall(rf"\b(?:{'|'.join(ORDER)})\.\w+\.\w+", seen)
