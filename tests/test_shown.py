@@ -164,9 +164,7 @@ def test_progress_says_the_loss_in_lines_a_minute_apart():
     for second in range(0, 200, 10):
         now[0] = float(second)
         say(second // 2, 100, {"train_loss": np.ones(3), "loss": np.array([0.5, np.nan, 0.25])})
-    assert out.getvalue().splitlines() == [
-        f"training: {second // 2} of 100, loss 0.375" for second in (60, 120, 180)
-    ]
+    assert out.getvalue().splitlines() == [f"training: {second // 2} of 100, loss 0.375" for second in (60, 120, 180)]
     assert progress.loss_of({"train_loss": np.array([2.0])}) == "train loss 2"
     assert progress.loss_of({"train_loss": np.array([np.nan])}) == ""
 
