@@ -160,13 +160,11 @@ def test_trained_members_are_identified_on_what_they_were_measured_on(trained):
 
 def test_progress_says_the_loss_in_lines_a_minute_apart():
     now, out = [0.0], io.StringIO()
-    watch = progress.lines(100, "training", clock=lambda: now[0], out=out)
+    say = progress.lines("training", clock=lambda: now[0], out=out)
     for second in range(0, 200, 10):
         now[0] = float(second)
-        watch(second // 2, {"train_loss": np.ones(3), "loss": np.array([0.5, np.nan, 0.25])})
-    assert out.getvalue().splitlines() == [
-        f"training: step {second // 2} of 100, loss 0.375" for second in (60, 120, 180)
-    ]
+        say(second // 2, 100, {"train_loss": np.ones(3), "loss": np.array([0.5, np.nan, 0.25])})
+    assert out.getvalue().splitlines() == [f"training: {second // 2} of 100, loss 0.375" for second in (60, 120, 180)]
     assert progress.loss_of({"train_loss": np.array([2.0])}) == "train loss 2"
     assert progress.loss_of({"train_loss": np.array([np.nan])}) == ""
 
@@ -175,7 +173,7 @@ def test_a_training_is_watched(monkeypatch, capsys):
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     icl_lab.train(NETWORK, SAMPLER, members=1, steps=2, batch=4, eval_tasks=4, measure_every=1)
     said = capsys.readouterr().err
-    assert re.findall(r"step (\d) of 2, loss [\d.]+", said) == ["0", "1", "2"]
+    assert re.findall(r"training: (\d) of 2, loss [\d.]+", said) == ["0", "1", "2"]
     icl_lab.train(NETWORK, SAMPLER, members=1, steps=2, batch=4, eval_tasks=4, measure_every=1, progress=False)
     assert capsys.readouterr().err == ""
 

@@ -38,6 +38,16 @@ INSTEAD = "choose another folder, or give overwrite=True"
 LOCKED = ("choose another folder, or wait for its end", "choose a folder on a disk of this machine")
 
 
+class Keepable(Trained):
+    """Trained members that can be written into a folder."""
+
+    __slots__ = ()
+
+    def save(self, folder: str | Path, overwrite: bool = False) -> None:
+        """Writes the members and what was measured into a folder; raises as ``icl_lab.save``."""
+        save(self, folder, overwrite)
+
+
 def configuration(call: Mapping[str, Any], planned: Training, name: str = "") -> dict[str, Any]:
     """What a call of ``training`` was, as plain JSON by place, without ``steps``.
 
@@ -115,7 +125,7 @@ def save(found: Trained, folder: str | Path, overwrite: bool = False) -> None:
         records.save(record, folder, claims=[])
 
 
-def load(folder: str | Path, network: nn.Module | Model | None = None, layout: Layout | None = None) -> Trained:
+def load(folder: str | Path, network: nn.Module | Model | None = None, layout: Layout | None = None) -> Keepable:
     """Trained members that ``train(..., folder=...)`` or ``trained.save(folder)`` has kept.
 
     Args:
@@ -153,14 +163,14 @@ def experiment_of(record: Record, network: nn.Module | Model | None, layout: Lay
     )  # fmt: skip
 
 
-def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> Trained:
+def trained_of(record: Record, model: Model | None, call: Mapping[str, Any]) -> Keepable:
     """What ``train`` returned when the record was made."""
     assert model is not None
     params = jax.device_put(_placed(below(record.params, STAGE), model))
     own = ("steps", "diverged_at")
     metrics = {name: array for name, array in record.arrays.items() if name not in own}
     steps, diverged_at = (record.arrays[name] for name in own)
-    return Trained(model, Fit(params, steps, metrics, diverged_at, resumed=int(steps[-1])), call)
+    return Keepable(model, Fit(params, steps, metrics, diverged_at, resumed=int(steps[-1])), call)
 
 
 def _model(record: Record, network: nn.Module | Model | None, layout: Layout | None) -> Model:

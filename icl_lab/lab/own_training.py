@@ -15,7 +15,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from icl_lab import machine
 from icl_lab.lab import checkpoints, execution, own_record, records, stopping
 from icl_lab.lab.checkpoints import Checkpoint
-from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE
+from icl_lab.lab.own_record import INSTEAD, LOCKED, NAME, STAGE, Keepable
 from icl_lab.lab.provenance import changed, code_version, digest, precision, source_version, versions
 from icl_lab.lab.record import Record, RecordError
 from icl_lab.lab.trainings import host
@@ -25,7 +25,6 @@ from icl_lab.training import trained
 from icl_lab.training.model import Model
 from icl_lab.training.optimizers import evaluated
 from icl_lab.training.plans import Training, training
-from icl_lab.training.trained import Trained
 
 KEPT_AS = ("float32", "float16")
 
@@ -43,7 +42,7 @@ def train(
     progress: bool = True,
     devices: int | Sequence[jax.Device] | None = None,
     **options: Any,
-) -> Trained:
+) -> Keepable:
     """Trains independent members of one network on fresh tasks, all in one compiled program.
 
     With a ``folder`` the training is kept there. However the process ends (``kill -9``, SIGTERM, Ctrl-C), the same call
@@ -92,7 +91,8 @@ def train(
         for option, value in {"name": name, "overwrite": overwrite, "keep": keep}.items():
             if value:
                 raise ValueError(f"{option}={value!r} is of a training that is kept; give folder= too")
-        return trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
+        found = trained.carried_out(training(**call), call, progress=progress, mesh=trained.mesh_of(devices))
+        return Keepable(*found)
     if not isinstance(folder, str | Path):
         raise ValueError(f"folder must be a path, got {folder!r}")
     if not isinstance(name, str):
@@ -128,7 +128,7 @@ def train(
         )
         snapshots.clear()
         checkpoints.write_down(place, run | {"over": False})  # the state stays: more steps go on from it
-        return found
+        return Keepable(*found)
 
 
 class _State(Checkpoint):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,10 +17,10 @@ from icl_lab.lab.profile import Profile
 from icl_lab.lab.provenance import digest
 from icl_lab.lab.trainings import Fits, Table
 from icl_lab.training import memory
-from icl_lab.training import progress as lines
 from icl_lab.training.ensembles import member_mesh
 from icl_lab.training.fitting import Fit
 from icl_lab.training.plans import Training
+from icl_lab.training.progress import lines
 
 log = logging.getLogger("icl_lab")
 
@@ -82,15 +81,12 @@ class Session:
         """
         progress = self.progress or Progress(disable=True)
         task, console = progress.add_task(label, total=total), progress.console
-        silent, said = progress.disable or console.quiet or console.is_terminal, time.monotonic()
+        silent, say = progress.disable or console.quiet or console.is_terminal, lines(label)
 
         def advance(done: int, total: int, row: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
-            nonlocal said
             progress.update(task, completed=done, total=total)
-            if not silent and time.monotonic() - said >= lines.SECONDS:
-                said = time.monotonic()
-                words = filter(None, (f"{label}: {done} of {total}", lines.loss_of(row)))
-                print(", ".join(words), file=sys.stderr, flush=True)
+            if not silent:
+                say(done, total, row)
             stopping.check()
 
         yield advance

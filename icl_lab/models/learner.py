@@ -134,6 +134,9 @@ def check_params(network: nn.Module, params: Mapping[str, Any], tokens: tuple[in
         allowed = _shapes(network, tokens)
     except (TypeError, errors.FlaxError):  # a module that has no hash, or whose init wants more than a key
         return
+    except AttributeError as error:
+        said = f"network {type(network).__name__} must take tokens (T, E), got one that raised: {error}"
+        raise ShapeError(f"{said}; a module that takes a Prompt is given as icl_lab.training.Model") from error
     given = {_path(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params.get("params", {}))}
     wrong = [
         f"{name} {sizes(given[name]) if name in given else 'missing'}, not {allowed.get(name, 'there')}"

@@ -23,7 +23,8 @@ def shown(steps: int, label: str = "training") -> Iterator[Watch]:
 
     console = Console(stderr=True)
     if not (importlib.util.find_spec("ipywidgets") if console.is_jupyter else console.is_terminal):
-        yield lines(steps, label)
+        say = lines(label)
+        yield lambda done, row: say(done, steps, row)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[loss]}"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -31,17 +32,23 @@ def shown(steps: int, label: str = "training") -> Iterator[Watch]:
         yield lambda done, row: bar.update(task, completed=done, loss=loss_of(row))
 
 
-def lines(steps: int, label: str, clock: Callable[[], float] = time.monotonic, out: Any = None) -> Watch:
-    """Progress as lines, at most one in ``SECONDS``, the first after as long, on standard error."""
+def lines(
+    label: str, clock: Callable[[], float] = time.monotonic, out: Any = None
+) -> Callable[[int, int, Mapping[str, np.ndarray]], None]:
+    """Progress as lines, at most one in ``SECONDS``, the first after as long, on standard error.
+
+    Call what it gives with ``(done, total)`` and what was measured then, (M, ...) by name.
+    """
     said = clock()
 
-    def watch(done: int, row: Mapping[str, np.ndarray]) -> None:
+    def say(done: int, total: int, row: Mapping[str, np.ndarray]) -> None:
         nonlocal said
         if clock() - said >= SECONDS:
             said = clock()
-            print(f"{label}: step {done} of {steps}, {loss_of(row)}", file=out or sys.stderr, flush=True)
+            words = filter(None, (f"{label}: {done} of {total}", loss_of(row)))
+            print(", ".join(words), file=out or sys.stderr, flush=True)
 
-    return watch
+    return say
 
 
 def loss_of(row: Mapping[str, np.ndarray]) -> str:

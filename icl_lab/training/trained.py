@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -78,16 +77,6 @@ class Trained(NamedTuple):
     def learners(self) -> list[Learner]:
         """Every member as a learner."""
         return [self.learner(member) for member in range(self.fit.diverged_at.size)]
-
-    def save(self, folder: str | Path, overwrite: bool = False) -> None:
-        """Writes the members and what was measured into a folder, for ``icl_lab.load`` and ``icl_lab.load_run``.
-
-        Raises:
-          RecordError: where the folder holds a run (unless it may be overwritten), or other files.
-        """
-        import icl_lab
-
-        icl_lab.save(self, folder, overwrite)
 
     def over_members(self, function: Callable[[BatchLearner], Any]) -> Any:
         """What a function finds of every member, a learner of B prompts, in one program: pytrees of arrays (M, ...)."""

@@ -11,7 +11,7 @@ from toys import inside
 from experiments.depth import looped as binary
 from experiments.depth.looped import ERROR, LOOPS, WEIGHTS
 from experiments.depth.looped_shown import CLAIMS
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.solvers import gd_plus_plus, gradient_descent
@@ -104,19 +104,3 @@ def test_turned_prompts_have_the_covariances_of_their_name():
     x, w = samples.prompt.x_query, samples.latent["w"][..., 0]
     np.testing.assert_allclose(x.T @ x / len(x), covariance, atol=0.05)
     np.testing.assert_allclose(w.T @ w / len(w), np.linalg.inv(covariance), atol=0.5)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"networks": ("looped_2", "deep_2")}, "--networks="),
-        ({"networks": ("free_1",)}, "--networks=free_1"),
-        ({"scales": (1.0, 0.5)}, "--scales="),
-        ({"steps": 7}, "--steps=7"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))

@@ -11,7 +11,7 @@ from toys import inside
 from experiments.long_prompts import softmax_heads as binary
 from experiments.long_prompts.softmax_heads import ERROR, EXACT, LOGITS, RATE
 from experiments.long_prompts.softmax_heads_shown import CLAIMS, centred
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.theory import softmax_optimum, softmax_risk
@@ -91,11 +91,3 @@ def test_a_centred_step_is_that_of_monte_carlo():
     step = n / (n + d) / 7 * np.einsum("bni,bnj,bj->bi", x, x, query)
     errors = np.sum((step - query) ** 2, axis=1) / d
     assert abs(errors.mean() - centred(found, 7)) < 4 * errors.std() / 200
-
-
-@pytest.mark.parametrize(("changes", "named"), [({"heads": (1, 3)}, "--heads="), ({"steps": 7}, "--steps=7")])
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))

@@ -12,7 +12,7 @@ from toys import inside
 from experiments.online import delta_rule as binary
 from experiments.online.delta_rule import ERROR, NAMED, UNTRAINED, WALKING, WEIGHTS, Case
 from experiments.online.delta_rule_shown import CLAIMS
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.solvers import lms, ridge
@@ -113,13 +113,3 @@ def test_built_layers_are_their_algorithms():
     for name, algorithm in expected.items():
         found = binary.built_learner(SMALL, name, jnp.asarray(1.0))(prompts)
         np.testing.assert_allclose(found, jax.vmap(algorithm)(prompts), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"), [({"lengths": (40, 10)}, "--lengths=40,10"), ({"steps": 7}, "--steps=7")]
-)
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))

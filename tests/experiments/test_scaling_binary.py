@@ -13,7 +13,7 @@ from experiments.depth import looped
 from experiments.depth import scaling as binary
 from experiments.depth.scaling import BEST, ERROR, LEFT, SHIFTED, TIED
 from experiments.depth.scaling_shown import CLAIMS, exact
-from icl_lab.lab.flags import FlagError, to_json
+from icl_lab.lab.flags import to_json
 from icl_lab.lab.record import Record
 from icl_lab.lab.trainings import collected
 from icl_lab.solvers import gradient_descent
@@ -120,21 +120,3 @@ def test_starts_of_the_kinds():
     assert (np.ptp(rates, axis=1) == 0).all()
     assert (np.ptp(rates, axis=0) > 0).all()
     assert set(start("inputs_2")) == {"a", "b"}
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"networks": ("zeros_2", "deep_2")}, "--networks="),
-        ({"networks": ("zeros_16",)}, "--input_size="),
-        ({"few": 16}, "--few_depths="),
-        ({"many": 64}, "--many_depths="),
-        ({"steps": 7}, "--steps=7"),
-        ({"tied_steps": 7}, "--tied_steps=7"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused_by_name(changes, named):
-    for preset in binary.PRESETS.values():
-        binary.EXPERIMENT.validate(preset)
-    with pytest.raises(FlagError, match=named):
-        binary.EXPERIMENT.validate(dataclasses.replace(CONFIG, **changes))

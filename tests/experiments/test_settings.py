@@ -63,6 +63,22 @@ REFUSED = {
         ({"steps": 1801}, "--steps"),
         ({"most_steps": 6001}, "--most_steps"),
     ],
+    ("depth.looped", "lab"): [
+        ({"networks": ("looped_2", "deep_2")}, "--networks="),
+        ({"networks": ("free_1",)}, "--networks=free_1"),
+        ({"scales": (1.0, 0.5)}, "--scales="),
+        ({"steps": 7}, "--steps=7"),
+    ],
+    ("depth.scaling", "lab"): [
+        ({"networks": ("zeros_2", "deep_2")}, "--networks="),
+        ({"networks": ("zeros_16",)}, "--input_size="),
+        ({"few": 16}, "--few_depths="),
+        ({"many": 64}, "--many_depths="),
+        ({"steps": 7}, "--steps=7"),
+        ({"tied_steps": 7}, "--tied_steps=7"),
+    ],
+    ("long_prompts.softmax_heads", "lab"): [({"heads": (1, 3)}, "--heads="), ({"steps": 7}, "--steps=7")],
+    ("online.delta_rule", "lab"): [({"lengths": (40, 10)}, "--lengths=40,10"), ({"steps": 7}, "--steps=7")],
     ("reddy.curriculum", "smoke"): [
         ({"lengths": (1, 1)}, "--lengths=1,1 --context_length=2: allowed is levels up to"),
         ({"label_counts": (4,)}, "--label_counts has 1 values; allowed is one for each of --lengths"),
@@ -213,3 +229,9 @@ def test_what_does_not_fit_together_is_refused(name, preset, changes, said):
 def test_what_just_fits_is_taken(name, preset, changes):
     binary = BINARIES[name]
     binary.validate(dataclasses.replace(binary.presets[preset], **changes))
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_every_preset_fits(name):
+    for preset in BINARIES[name].presets.values():
+        BINARIES[name].validate(preset)

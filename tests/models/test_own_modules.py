@@ -146,3 +146,16 @@ def test_what_cannot_be_traced_is_refused(network, intervention, message):
     prompt = jax.tree.map(lambda leaf: leaf[0], linear_tasks(N, D).prompt)
     with pytest.raises(ValueError, match=message):
         traced(network, jax.jit(network.init)(KEY, jnp.zeros((N + 1, D + 1))))(prompt, intervention)
+
+
+def test_a_module_that_takes_a_prompt_is_no_network_of_tokens():
+    class Whole(nn.Module):
+        @nn.compact
+        def __call__(self, prompt):
+            return nn.Dense(1)(prompt.x_query)
+
+    prompt = jax.tree.map(lambda leaf: leaf[0], linear_tasks(N, D).prompt)
+    params = Whole().init(KEY, prompt)
+    for made in (learner, traced):
+        with pytest.raises(ValueError, match=r"network Whole must take tokens \(T, E\), .*; .* is given as .*Model"):
+            made(Whole(), params)(prompt)
