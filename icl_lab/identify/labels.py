@@ -26,6 +26,9 @@ BAR = 0.05
 SAME, EXACT = 0.01, 1e-5
 """Distance of two fits that count as equal, and change under a symmetry that counts as none."""
 
+WIDE = 1.5
+"""Without a sampler, inputs of half of the prompts have standard deviations e^-WIDE to e^WIDE, in a random basis."""
+
 COUNT = 400
 """Prompts of each of the three kinds of queries."""
 
@@ -98,8 +101,8 @@ def identify_classifier(
       context_length: N, at least 2.
       input_size: D.
       labels: C, at least 2.
-      sampler: training prompts, whose ``latent["labels"]`` (B, N) are the labels; None: standard normal inputs and
-        independent, uniform labels. Queries are as above in either case.
+      sampler: training prompts, whose ``latent["labels"]`` (B, N) are the labels; None: normal inputs, of half of the
+        prompts with a wide spectrum, and independent, uniform labels. Queries are as above in either case.
       seed: of the prompts.
 
     Raises:
@@ -126,6 +129,8 @@ def label_battery(
     """3 ``COUNT`` prompts whose queries in turn equal an example, lie near one, and are far; ValueError as above."""
     rng, count = np.random.default_rng([seed, 50]), 3 * COUNT
     x, c = rng.normal(size=(count, n, d)), rng.integers(labels, size=(count, n))
+    wide = np.exp(rng.uniform(-WIDE, WIDE, (count, 1, d))) / np.sqrt(np.sinh(2 * WIDE) / (2 * WIDE))
+    x = np.where((np.arange(count) // 2 % 2)[:, None, None], (x * wide) @ haar(rng, count, d), x)
     if sampler is not None:
         sample = sampler(jax.random.key(seed), count) if callable(sampler) else sampler
         if not isinstance(sample, Sample) or "labels" not in sample.latent:
@@ -137,7 +142,7 @@ def label_battery(
     example = x[np.arange(count), rng.integers(n, size=count)]
     step = rng.normal(size=example.shape)
     step *= np.exp(rng.uniform(*np.log(NEAR), (count, 1))) / np.linalg.norm(step, axis=1, keepdims=True)
-    kind = np.arange(count)[:, None] // 2 % 3  # alike in both halves
+    kind = np.arange(count)[:, None] // 4 % 3  # alike in both halves, and for both laws
     near = example + np.sqrt((x**2).sum(2).mean()) * step
     return LabelPrompts(x, c, np.choose(kind, (example, near, np.roll(x[:, 0], 1, 0))), labels), rng
 
