@@ -24,7 +24,7 @@ BAR = 0.05
 """Largest distance (mean TV on held-out prompts) of a learner from the family whose name it gets."""
 
 SAME, EXACT = 0.01, 1e-5
-"""Distance of two fits that count as equal, and change under a symmetry that counts as none."""
+"""Distances from a learner that count as equal (fits up to twice that apart, too), and change that counts as none."""
 
 WIDE = 1.5
 """Without a sampler, inputs of half of the prompts have standard deviations e^-WIDE to e^WIDE, in a random basis."""
@@ -51,7 +51,7 @@ class IdentifiedLabels:
     Attributes:
       verdict: ``identified`` or ``none of these``.
       family: the name, or None.
-      equals: names of families whose fits say the same within ``SAME``, the name first.
+      equals: names of families whose fits are at most twice ``SAME`` apart from the named one, which is the first.
       fits: all fits, the nearest first; ``distance`` is the mean TV on held-out prompts.
       structure: by property, the change (mean TV) where there should be none.
       reason: why there is no name, else empty.
@@ -169,7 +169,7 @@ def decided(said: Floats, on: LabelPrompts, structure: dict[str, float]) -> Iden
         return IdentifiedLabels("none of these", None, (), tuple(fits), structure, reason)
     close = [one for one in left if one.distance <= left[0].distance + SAME]
     named = min(close, key=lambda one: (len(one.parameters), one.distance))
-    same = [one.family for one in fits if total_variation(one.answers, named.answers) <= SAME and one is not named]
+    same = [one.family for one in fits if total_variation(one.answers, named.answers) <= 2 * SAME and one is not named]
     return IdentifiedLabels("identified", named.family, (named.family, *same), tuple(fits), structure, "")
 
 
