@@ -134,7 +134,8 @@ def label_battery(
     if sampler is not None:
         sample = sampler(jax.random.key(seed), count) if callable(sampler) else sampler
         if not isinstance(sample, Sample) or "labels" not in sample.latent:
-            raise ValueError(f"sampler must be a function (key, batch) -> Sample with latent labels, got {sampler!r}")
+            wrong = type(sample).__name__
+            raise ValueError(f"sampler must be a function (key, batch) -> Sample with latent labels, got {wrong}")
         x, c = np.asarray(sample.prompt.x, float), np.asarray(sample.latent["labels"])
         if x.shape != (count, n, d) or c.shape != (count, n) or not 0 <= c.min() <= c.max() < labels:
             said = f"x {x.shape}, labels {c.shape} up to {c.max()}"
