@@ -92,9 +92,12 @@ def copy_less_nearest_label(record: Record) -> np.ndarray:
     return distances(record)[:, COPY] - distances(record)[:, NAMES.index("nearest label")]
 
 
-claim = claims_of(
-    "identification.labels", "This lab, planted suite; network of Reddy 2023", {"two_labels": FAILS}, presets=("lab",)
-)
+_AT_LAB = {
+    "two_labels": FAILS,
+    "wrong": FAILS,  # expected to hold; two learners near a limit
+    "network_votes": FAILS,  # expected to hold; but a copy of a large radius is nearest label, which answers everywhere
+}
+claim = claims_of("identification.labels", "This lab, planted suite; network of Reddy 2023", _AT_LAB, presets=("lab",))
 _SET = "the bar set before the suite was run"
 
 CLAIMS = (
@@ -154,7 +157,7 @@ def figures(record: Record) -> dict[str, Figure]:
     network.set(yticks=np.arange(len(NAMES)), yticklabels=NAMES, title="Trained networks")
     for axes in (suite, network):
         axes.axvline(BAR, color="0.5", linestyle=":")
-        axes.set(xlabel="distance (mean total variation)")
+        axes.set(xlabel="distance of every family")
         axes.invert_yaxis()
     suite.set(xlabel="distance of the nearest family")
     return {"labels": figure}
