@@ -19,6 +19,7 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -83,15 +84,20 @@ def trainings(config: Config) -> Table:
     model = induction(trained(config))
 
     def plan(fits: Fits) -> Training:
-        return dataclasses.replace(transition.plan(trained(config), model), kept=False)
+        return dataclasses.replace(transition.plan(trained(config), model), kept=False, learner=None)
 
-    return {"network": After(plan, model.learner)}
+    return {"network": After(plan)}
 
 
 def trained(config: Config) -> transition.Config:
     """How networks train."""
     lab = transition.PRESETS["lab"]
-    own = {"members": config.networks, "steps": config.steps, "measure_every": 1000, "seed": config.seed}
+    own: dict[str, Any] = {
+        "members": config.networks,
+        "steps": config.steps,
+        "measure_every": 1000,
+        "seed": config.seed,
+    }
     return dataclasses.replace(lab, only=("novel",), **own)
 
 
@@ -138,7 +144,7 @@ def distances(found: IdentifiedLabels) -> list[float]:
     return [next(one.distance for one in found.fits if one.family == name) for name in NAMES]
 
 
-def sizes_of(rng: np.random.Generator) -> dict[str, int]:
+def sizes_of(rng: np.random.Generator) -> dict[str, Any]:
     """Drawn sizes of a learner's prompts."""
     return {name: int(rng.choice(of)) for name, of in zip(("context_length", "input_size", "labels"), SIZES)}
 
@@ -152,7 +158,7 @@ def of_planted(config: Config, place: int, family: str, k: int) -> list[float]:
     found = identify_classifier(learner_of(learner, sizes["labels"]), **sizes, seed=place)
     outcome = REFUSED
     if found.fit is not None:
-        on, _ = label_battery(None, *sizes.values(), place)
+        on, _ = label_battery(None, sizes["context_length"], sizes["input_size"], sizes["labels"], place)
         truth = LABEL_FAMILIES[name].predict(on.take(slice(1, None, 2)), *theta)
         fewer = len(found.fit.parameters) <= len(theta)
         near = fewer and total_variation(truth, found.fit.answers) <= CHANGE

@@ -142,7 +142,9 @@ def label_battery(
             raise ValueError(f"sampler must draw x {count, n, d} and labels {count, n} below {labels}, got {said}")
     example = x[np.arange(count), rng.integers(n, size=count)]
     step = rng.normal(size=example.shape)
-    step *= np.exp(rng.uniform(*np.log(NEAR), (count, 1))) / np.linalg.norm(step, axis=1, keepdims=True)
+    step *= np.exp(rng.uniform(np.log(NEAR[0]), np.log(NEAR[1]), (count, 1))) / np.linalg.norm(
+        step, axis=1, keepdims=True
+    )
     kind = np.arange(count)[:, None] // 4 % 3  # alike in both halves, and for both laws
     near = example + np.sqrt((x**2).sum(2).mean()) * step
     return LabelPrompts(x, c, np.choose(kind, (example, near, np.roll(x[:, 0], 1, 0))), labels), rng
@@ -182,8 +184,8 @@ def _fitted(name: str, said: Floats, judged: Floats, on: LabelPrompts, other: La
     intervals: dict[str, tuple[float, float]] = {}
     for turn in range(len(grids) + 3):
         for k, (parameter, grid) in enumerate(zip(family.parameters, grids)):
-            answers = (family.predict(on, *best[:k], value, *best[k + 1 :]) for value in grid)
-            losses = np.array([total_variation(said, one) for one in answers])
+            tried = (family.predict(on, *best[:k], value, *best[k + 1 :]) for value in grid)
+            losses = np.array([total_variation(said, one) for one in tried])
             at = int(losses.argmin())
             best[k] = float(grid[at])
             if turn < len(grids):
