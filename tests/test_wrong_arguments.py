@@ -19,7 +19,7 @@ from flax import linen as nn
 
 import icl_lab
 from icl_lab import compare, constructions, fast, models, prompts, solvers, theory, training
-from icl_lab.identify import identify
+from icl_lab.identify import identify, identify_classifier
 from icl_lab.models import LinearSelfAttention
 from icl_lab.prompts.layouts import joint_layout
 from icl_lab.training import Model
@@ -248,6 +248,12 @@ ROWS = [
     Row(identify, {"learners": RIDGE, "context_length": 2.0, "input_size": 1.0}, {
         "learners": (3, [], [3], lambda prompt: 3), "context_length": (1, *SIZE), "input_size": SIZE, "seed": SEED,
         "sampler": (3, lambda key, batch: 3, SAMPLER), "families": ([], {})}),
+    Row(identify_classifier, {
+        "learner": lambda x, labels, q: np.zeros((len(x), 3)), "context_length": 2.0, "input_size": 1.0, "labels": 3.0,
+    }, {
+        "learner": (3, None, lambda prompt: 3, lambda x, labels, q: np.zeros(3)), "context_length": (1, *SIZE),
+        "input_size": SIZE, "labels": (1, *SIZE), "seed": SEED,
+        "sampler": (3, lambda key, batch: 3, SAMPLER, SAMPLES)}),
     Row(theory.task_resolvent, {"covariance": np.eye(2), "diversity": 1.0, "shift": 1.0}, {
         "covariance": TASK_COVARIANCES, "diversity": POSITIVE, "shift": (*POSITIVE, np.inf)}),
     Row(theory.diversity_error, {

@@ -4,7 +4,7 @@ A learner becomes a function of arrays (``asking``), which is asked on prompts i
 (``outputs``). Four stages follow: A, its structure, and B, its filter (``structure``; ``probes.answers`` symmetrises
 it); C, fits of every family that the structure leaves (``families`` lists them, ``fitting`` fits); and D, the decision
 on one member (``one``, with the rules of ``decision``, ``stability``, ``refusal`` and ``numbers``). ``report`` puts the
-members together and prints.
+members together and prints. Learners of labels have ``identify_classifier`` (``labels``, ``label_families``).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +17,7 @@ from icl_lab.identify.decision import Member, asymmetry_by_chance, by_chance, cl
 from icl_lab.identify.families import FAMILIES
 from icl_lab.identify.family import Family, Model, Parameter, containers, filter_family
 from icl_lab.identify.fitting import Fit, predicted, refitted, relative
+from icl_lab.identify.labels import IdentifiedLabels, identify_classifier
 from icl_lab.identify.one import all_fits, at_factors, one_member, with_mixed_examples
 from icl_lab.identify.outputs import combined, one_output, outputs_of, sizes_of
 from icl_lab.identify.probes import (
@@ -39,7 +40,7 @@ from icl_lab.prompts.prompt import Members, Sampler
 from icl_lab.prompts.tracing import check_seed, whole
 
 __all__ = ["FAMILIES", "Family", "Identified", "LearnerError", "Member", "Model", "Parameter", "filter_family"]
-__all__ += ["identify"]
+__all__ += ["IdentifiedLabels", "identify", "identify_classifier"]
 # the stages, for whoever measures how often a name is right
 __all__ += ["CONTEXTS", "EXACT", "FIT", "JUDGE", "QUERIES", "Answers", "Ask", "Battery", "Fit", "Floats", "Setting"]
 __all__ += ["all_fits", "answers", "asked", "asymmetry_by_chance", "battery", "by_chance", "classes", "containers"]

@@ -20,6 +20,7 @@ WITHOUT_TRAINING = {
     "dai.layers": "fine-tunes the networks of dai.pretrain, a few examples one by one",
     "diversity.alignment": "least squares in closed form, in float64",
     "identification.fingerprint": "looks at the networks of von_oswald.weight_maps",
+    "identification.labels": "asks learners whose algorithm is known; trains networks at lab alone",
     "identification.planted": "asks learners whose algorithm is known",
     "reddy.landscape": "closed forms and gradient flows, in float64",
     "zhang_frei_bartlett.landscape": "gradient flows, in float64",
