@@ -94,7 +94,6 @@ def _of(task: str) -> tuple[Claim, ...]:
             f"With momentum a network is better at it in the end, on {_HARDER[task]} than in training (accuracy less "
             "vanilla's, paired, coefficient chosen by the other members; median).",
             lambda record: better(record, task), at_least=0.0, where="Table 7", headline=2 * summed_up,
-            published=(PUBLISHED, "Table 7, gain, other tasks"),
             reason="the sign of a paired difference", control=lambda record: better(record, task, "recent"),
         ),
         _claim(
